@@ -53,7 +53,7 @@ impl ClientBuilder {
         self
     }
 
-    /// The certificate that names the principal, and the CAs of servers that are trusted. The address begins with
+    /// The certificate or the token that names the principal, and the CAs of servers that are trusted. The address begins with
     /// `https://` then.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
@@ -121,7 +121,7 @@ impl ClientBuilder {
             Some(credentials) => {
                 let (given, proven) = (&self.principal, credentials.principal());
                 if !given.is_empty() && given != proven {
-                    let why = format!("principal {given:?}: the certificate names {proven:?}");
+                    let why = format!("principal {given:?}: the credentials name {proven:?}");
                     return Err(Error::InvalidArgument(why));
                 }
                 ClientConfig::with_credentials(&self.url, credentials)?

@@ -6,6 +6,7 @@
 //! Only [`crate::raw`] shows this module: its types are those of tonic.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -24,6 +25,7 @@ use tower::service_fn;
 
 use crate::credentials::Credentials;
 use crate::error::Error;
+use crate::token_file::TokenFile;
 
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -40,6 +42,7 @@ pub struct ClientConfig {
     metadata: MetadataValue<Ascii>,
     /// What connections prove the principal with, so that there is no other on them.
     credentials: Option<Credentials>,
+    token: Option<Arc<TokenFile>>,
 }
 
 impl ClientConfig {
@@ -61,7 +64,8 @@ impl ClientConfig {
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
             Error::InvalidArgument(format!("the credentials cannot be used: {cause}"))
         })?;
-        Self::to(server, credentials.principal(), endpoint, Some(credentials.clone()))
+        let config = Self::to(server, credentials.principal(), endpoint, Some(credentials.clone()))?;
+        Ok(Self { token: credentials.token(), ..config })
     }
 
     fn to(
@@ -72,7 +76,8 @@ impl ClientConfig {
     ) -> Result<Self, Error> {
         let metadata = identity(principal)?;
         let (server, principal) = (server.to_owned(), principal.to_owned());
-        Ok(Self { server, principal, endpoint, metadata, credentials }.with_keep_alive(DEFAULT_KEEP_ALIVE))
+        Ok(Self { server, principal, endpoint, metadata, credentials, token: None }
+            .with_keep_alive(DEFAULT_KEEP_ALIVE))
     }
 
     /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].
@@ -139,13 +144,19 @@ pub struct Connection {
     channel: Channel,
 }
 
-/// Puts the principal beside each request.
+/// Puts the principal beside each request, and the token that proves it, if there is one.
 #[derive(Clone, Debug)]
-pub struct Identify(MetadataValue<Ascii>);
+pub struct Identify {
+    principal: MetadataValue<Ascii>,
+    token: Option<Arc<TokenFile>>,
+}
 
 impl Interceptor for Identify {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        request.metadata_mut().insert(PRINCIPAL_KEY, self.0.clone());
+        request.metadata_mut().insert(PRINCIPAL_KEY, self.principal.clone());
+        if let Some(token) = &self.token {
+            request.metadata_mut().insert("authorization", token.authorization());
+        }
         Ok(request)
     }
 }
@@ -197,7 +208,7 @@ impl Connection {
         if self.config.credentials.is_some() && principal != self.config.principal {
             let own = &self.config.principal;
             let why = format!(
-                "{principal:?}: a connection with the certificate of {own} is for that principal alone"
+                "{principal:?}: a connection with the credentials of {own} is for that principal alone"
             );
             return Err(Error::InvalidArgument(why));
         }
@@ -236,7 +247,8 @@ impl Connection {
     /// The channel itself, for calls that no generated client makes. Each request names the principal.
     #[must_use]
     pub fn identified(&self) -> Identified {
-        InterceptedService::new(self.channel.clone(), Identify(self.config.metadata.clone()))
+        let (principal, token) = (self.config.metadata.clone(), self.config.token.clone());
+        InterceptedService::new(self.channel.clone(), Identify { principal, token })
     }
 
     /// What the status of a call that failed on this connection means.

@@ -21,7 +21,7 @@ pub struct ServerCounts {
     /// When it started, by its own clock.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub started: Option<SystemTime>,
-    /// The counts of all callers together.
+    /// The counts of all callers together. Zeros for a caller who may not see them: one without a role.
     pub all: Counts,
     /// What each principal is known to have done. Without those of whom there is nothing to tell.
     pub principals: BTreeMap<String, Counts>,
@@ -102,6 +102,8 @@ pub struct Counts {
     pub accesses_repeated: u64,
     /// Handshakes of TLS that failed.
     pub handshakes_failed: u64,
+    /// Calls whose token proved nothing.
+    pub tokens_refused: u64,
     /// Connections read more slowly because of too many frames of HTTP/2 without a request.
     pub connections_paced: u64,
     /// Connections that HTTP/2 closed with `ENHANCE_YOUR_CALM`.
@@ -117,7 +119,7 @@ impl Counts {
 
     /// Everything but the refusals, under the names of the fields.
     #[must_use]
-    pub const fn others(&self) -> [(&'static str, u64); 14] {
+    pub const fn others(&self) -> [(&'static str, u64); 15] {
         [
             ("connections_refused", self.connections_refused),
             ("connections_silent", self.connections_silent),
@@ -131,6 +133,7 @@ impl Counts {
             ("sessions_replaced", self.sessions_replaced),
             ("accesses_repeated", self.accesses_repeated),
             ("handshakes_failed", self.handshakes_failed),
+            ("tokens_refused", self.tokens_refused),
             ("connections_paced", self.connections_paced),
             ("connections_given_up", self.connections_given_up),
         ]
@@ -158,6 +161,7 @@ impl Counts {
             sessions_replaced: wire.sessions_replaced,
             accesses_repeated: wire.accesses_repeated,
             handshakes_failed: wire.handshakes_failed,
+            tokens_refused: wire.tokens_refused,
             connections_paced: wire.connections_paced,
             connections_given_up: wire.connections_given_up,
         }
@@ -172,7 +176,8 @@ impl ServerCounts {
         let named = |row: &v1::PrincipalCounts| Ok((row.principal.clone(), counts(&row.counts)?));
         Ok(Self {
             started: wire.start_time.and_then(|time| SystemTime::try_from(time).ok()),
-            all: counts(&wire.all)?,
+            // Not told to everybody.
+            all: wire.all.as_ref().map(Counts::from_wire).unwrap_or_default(),
             principals: wire.principals.iter().map(named).collect::<Result<_, WireError>>()?,
             left_out: wire.principals_left_out,
             server: wire.server.as_ref().map(ServerFacts::from_wire),
@@ -181,11 +186,11 @@ impl ServerCounts {
 }
 
 impl Client {
-    /// What the server has counted: of these principals, or of all if none is named. For coordinators and
-    /// observers.
+    /// What the server has counted: of these principals, or of all if none is named. A principal sees
+    /// its own counts, a coordinator also those of the processes of its instances, an observer or admin those of all.
     ///
     /// # Errors
-    /// When the caller is neither, or the server cannot be reached.
+    /// When the server cannot be reached.
     pub async fn counts(&self, principals: &[String]) -> Result<ServerCounts, Error> {
         let call = || {
             let mut server = self.connection.server();
@@ -212,8 +217,9 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_counts_is_an_error() {
-        let answer = ServerCounts::from_wire(&v1::GetCountsResponse::default());
-        assert_eq!(answer, Err(WireError::Missing("counts")));
+    fn a_row_without_counts_is_an_error() {
+        let principals = vec![v1::PrincipalCounts { principal: "p1".to_owned(), counts: None }];
+        let answer = v1::GetCountsResponse { principals, ..v1::GetCountsResponse::default() };
+        assert_eq!(ServerCounts::from_wire(&answer), Err(WireError::Missing("counts")));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
@@ -11,15 +12,18 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::error::Error;
+use crate::token_file::TokenFile;
 
-/// A client's certificate with its key, and the CAs of servers that it trusts. A connection with them is by TLS, and
-/// everything on it comes from the principal that the certificate names.
+/// A client's certificate with its key, or its token, and the CAs of servers that it trusts. A connection with them is by
+/// TLS, and everything on it comes from the principal that the certificate or the token names.
 #[derive(Clone)]
 pub struct Credentials {
     principal: String,
     trust_domain: String,
     folder: PathBuf,
     tls: ClientTlsConfig,
+    /// `None`: the certificate in `tls` proves the principal.
+    token: Option<Arc<TokenFile>>,
 }
 
 impl std::fmt::Debug for Credentials {
@@ -30,7 +34,9 @@ impl std::fmt::Debug for Credentials {
 
 impl Credentials {
     /// Those in this folder: the certificate and those behind it (`tls.crt`), its key (`tls.key`), the CAs of servers
-    /// (`ca.crt`), all in PEM. `stickycas-server credentials` makes such folders.
+    /// (`ca.crt`), all in PEM. If there is no certificate but a file `token`, the principal is proven by that bearer token
+    /// (JWT) to a server's listener for tokens; the file is read again from time to time, so that it can be replaced before
+    /// the token expires. `stickycas-server credentials` makes such folders.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a file cannot be read or does not hold what it should.
@@ -39,7 +45,15 @@ impl Credentials {
             let path = folder.join(name);
             fs::read(&path).map_err(|error| Error::InvalidArgument(format!("{}: {error}", path.display())))
         };
-        let (certificate, key, cas) = (read("tls.crt")?, read("tls.key")?, read("ca.crt")?);
+        let cas = read("ca.crt")?;
+        let token = folder.join("token");
+        if token.exists() && !folder.join("tls.crt").exists() {
+            let token = Arc::new(TokenFile::open(token)?);
+            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(cas));
+            let (principal, folder) = (token.principal()?, folder.to_owned());
+            return Ok(Self { principal, trust_domain: String::new(), folder, tls, token: Some(token) });
+        }
+        let (certificate, key) = (read("tls.crt")?, read("tls.key")?);
         let wrong =
             |why: &str| Error::InvalidArgument(format!("{}: {why}", folder.join("tls.crt").display()));
         let own = CertificateDer::from_pem_slice(&certificate).map_err(|error| wrong(&error.to_string()))?;
@@ -48,16 +62,16 @@ impl Credentials {
         let tls = ClientTlsConfig::new()
             .ca_certificate(Certificate::from_pem(cas))
             .identity(Identity::from_pem(certificate, key));
-        Ok(Self { principal, trust_domain, folder: folder.to_owned(), tls })
+        Ok(Self { principal, trust_domain, folder: folder.to_owned(), tls, token: None })
     }
 
-    /// The principal that the certificate names.
+    /// The principal that the certificate or the token names.
     #[must_use]
     pub fn principal(&self) -> &str {
         &self.principal
     }
 
-    /// The trust domain in which the certificate names it.
+    /// The trust domain in which the certificate names it; empty with a token.
     #[must_use]
     pub fn trust_domain(&self) -> &str {
         &self.trust_domain
@@ -71,6 +85,10 @@ impl Credentials {
 
     pub(crate) fn tls(&self) -> ClientTlsConfig {
         self.tls.clone()
+    }
+
+    pub(crate) fn token(&self) -> Option<Arc<TokenFile>> {
+        self.token.clone()
     }
 }
 

@@ -64,6 +64,7 @@ mod instance_end;
 mod operations;
 mod report;
 pub mod retry;
+mod token_file;
 pub mod watch;
 
 pub use stickycas_model::access::{AppendAnswer, Op};

@@ -23,9 +23,9 @@ use tonic::server::NamedService;
 use tonic::{Code, Status};
 use tower::{Layer, Service};
 
-use crate::auth::{Authenticator, Principal, Roles};
+use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
 use crate::commit_log::{CommitLog, REFUSAL_BYTES};
-use crate::config::Config;
+use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, Permit, Principals, Quota};
 use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
 
@@ -33,14 +33,20 @@ use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
-    /// May create instances (F11).
-    pub(crate) coordinator: bool,
-    /// May look at every instance (F13).
-    pub(crate) observer: bool,
+    pub(crate) rights: Rights,
+    /// What has proven the principal, if it was not the connection.
+    pub(crate) token: Option<Arc<VerifiedToken>>,
     /// The quotas and the counts of the principal.
     pub(crate) account: Arc<Account>,
     /// How the body of the request ends.
     pub(crate) request: Arc<BodyState>,
+}
+
+impl Caller {
+    /// To what a token narrows the rights of the principal.
+    pub(crate) fn scope(&self) -> Rights {
+        self.token.as_ref().map_or(Rights::ALL, |token| token.scope)
+    }
 }
 
 /// Admits the calls of a service. See the module.
@@ -50,21 +56,19 @@ pub(crate) struct CallLayer(Arc<CallPolicy>);
 #[derive(Debug)]
 struct CallPolicy {
     authenticator: Authenticator,
-    roles: Roles,
     principals: Principals,
     call_bytes: usize,
     log: Arc<dyn CommitLog>,
 }
 
 impl CallLayer {
-    pub(crate) fn new(config: &Config, principals: Principals, log: Arc<dyn CommitLog>) -> Self {
-        Self(Arc::new(CallPolicy {
-            authenticator: Authenticator::new(config),
-            roles: Roles::new(config),
-            principals,
-            call_bytes: config.limits.call_bytes,
-            log,
-        }))
+    pub(crate) fn new(
+        authenticator: Authenticator,
+        limits: &Limits,
+        principals: Principals,
+        log: Arc<dyn CommitLog>,
+    ) -> Self {
+        Self(Arc::new(CallPolicy { authenticator, principals, call_bytes: limits.call_bytes, log }))
     }
 }
 
@@ -72,35 +76,46 @@ impl CallPolicy {
     /// The caller of the request with these parts, and the permit of the call.
     fn admit(&self, request: &Parts) -> Result<(Caller, Permit), RpcRefusal> {
         let connection = request.extensions.get::<Connection>();
-        let (principal, account) = self
-            .account(request, connection)
-            .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?;
+        let (Identity { principal, rights, token }, account) = self.account(request, connection)?;
         let permit = charge(&account, connection).inspect_err(|refused| {
             account.count_refusal(refused.reason);
             account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
-        let caller = Caller {
-            coordinator: self.roles.is_coordinator(&principal),
-            observer: self.roles.is_observer(&principal),
-            principal,
-            account,
-            request: Arc::default(),
-        };
+        let caller = Caller { principal, rights, token, account, request: Arc::default() };
         Ok((caller, permit))
     }
 
-    /// The principal that the request comes from, mostly that of the connection, and its account.
+    /// Who makes the request, and the account of that principal, which mostly is that of the connection. What fails has
+    /// proven nobody: it is counted, and no principal is blamed.
     fn account(
         &self,
         request: &Parts,
         connection: Option<&Connection>,
-    ) -> Result<(Principal, Arc<Account>), RpcRefusal> {
-        let principal = self.authenticator.identify(request)?;
-        let account = match connection.and_then(Connection::account) {
-            Some(account) if account.principal() == Some(&principal) => account.clone(),
-            _ => self.principals.account(&principal)?,
+    ) -> Result<(Identity, Arc<Account>), RpcRefusal> {
+        let of_connection = connection.and_then(Connection::account);
+        let anonymous = self.principals.anonymous();
+        let identified =
+            self.authenticator.identify(request, || of_connection.unwrap_or(anonymous).charge_call());
+        let identity = identified.inspect_err(|refused| self.count_unidentified(request, refused))?;
+        let account = match of_connection {
+            Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
+            _ => self
+                .principals
+                .account(&identity.principal)
+                .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?,
         };
-        Ok((principal, account))
+        Ok((identity, account))
+    }
+
+    fn count_unidentified(&self, request: &Parts, refused: &RpcRefusal) {
+        let anonymous = self.principals.anonymous();
+        anonymous.count_refusal(refused.reason);
+        if self.authenticator.takes_token(request) {
+            anonymous.count(Counter::TokenRefused);
+        }
+        if let Some(address) = self.authenticator.audited(request) {
+            audit::call_refused(&refused.message, address);
+        }
     }
 
     /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may
@@ -109,7 +124,7 @@ impl CallPolicy {
         match method(path) {
             // Any number of messages, each of which tonic bounds.
             "Attach" => usize::MAX,
-            "Create" if caller.coordinator => usize::MAX,
+            "Create" if caller.rights.coordinator => usize::MAX,
             _ => self.call_bytes,
         }
     }

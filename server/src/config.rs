@@ -17,6 +17,15 @@ pub enum AuthMode {
     InsecurePrincipals,
 }
 
+/// Which tokens are taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TokenConfig {
+    /// The claim `iss` that they have.
+    pub issuer: String,
+    /// What is in their claim `aud`.
+    pub audience: String,
+}
+
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -26,6 +35,10 @@ pub struct Config {
     pub coordinators: BTreeSet<String>,
     /// The principals that may look at every instance (F13).
     pub observers: BTreeSet<String>,
+    /// The principals that may see the counts of every principal.
+    pub admins: BTreeSet<String>,
+    /// The tokens that are taken, on a listener of their own, beside certificates. `None`: none are.
+    pub tokens: Option<TokenConfig>,
     /// The bounds on what clients can fill.
     pub limits: Limits,
     /// How long a stopping server waits for its connections to end.
@@ -45,6 +58,8 @@ impl Config {
             auth_mode: AuthMode::InsecurePrincipals,
             coordinators: coordinators.into_iter().collect(),
             observers: BTreeSet::new(),
+            admins: BTreeSet::new(),
+            tokens: None,
             limits: Limits::default(),
             drain: Duration::from_secs(5),
             data: None,

@@ -53,12 +53,12 @@ use tokio_util::task::AbortOnDropHandle;
 use tonic::service::Routes;
 use tower::Layer as _;
 
-pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError};
-pub use config::{AuthMode, Config, CredentialFolder};
+pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError, TokenIssuer};
+pub use config::{AuthMode, Config, CredentialFolder, TokenConfig};
 pub use open_files::allow_all_files;
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
-use auth::CredentialStore;
+use auth::{Authenticator, CredentialStore, Roles};
 use call_layer::CallLayer;
 pub use commit_log::DataDirError;
 use instances::Instances;
@@ -69,14 +69,16 @@ use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
-use transport::GrpcTimeoutLayer;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
+use transport::{GrpcListener, GrpcTimeoutLayer, Security};
 
 /// Where a server listens.
 #[derive(Debug)]
 pub struct Listeners {
     /// For clients: gRPC.
     pub grpc: TcpListener,
+    /// For clients with tokens: gRPC; `None`: nowhere.
+    pub tokens: Option<TcpListener>,
     /// For operators: `/livez`, `/readyz` and `/metrics` over HTTP; `None`: nowhere.
     pub http: Option<TcpListener>,
 }
@@ -84,7 +86,7 @@ pub struct Listeners {
 impl From<TcpListener> for Listeners {
     /// For clients only.
     fn from(grpc: TcpListener) -> Self {
-        Self { grpc, http: None }
+        Self { grpc, tokens: None, http: None }
     }
 }
 
@@ -125,7 +127,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let storage = Storage::new(&config)?;
-    let credentials = CredentialStore::of(&config.auth_mode)?;
+    let credentials = CredentialStore::of(&config)?;
     serve_in(Environment::new(listeners.into(), credentials, storage), config, shutdown).await
 }
 
@@ -133,6 +135,7 @@ pub async fn run(
 /// the operating system.
 struct Environment<L> {
     grpc: L,
+    tokens: Option<L>,
     http: Option<TcpListener>,
     /// `None`: connections are not secured.
     credentials: Option<Arc<CredentialStore>>,
@@ -141,11 +144,11 @@ struct Environment<L> {
 
 impl Environment<TcpListener> {
     fn new(
-        Listeners { grpc, http }: Listeners,
+        Listeners { grpc, tokens, http }: Listeners,
         credentials: Option<Arc<CredentialStore>>,
         storage: Storage,
     ) -> Self {
-        Self { grpc, http, credentials, storage }
+        Self { grpc, tokens, http, credentials, storage }
     }
 }
 
@@ -154,7 +157,7 @@ async fn serve_in<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let Environment { grpc, http, credentials, storage } = environment;
+    let Environment { grpc, tokens, http, credentials, storage } = environment;
     let limits = &config.limits;
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
@@ -171,14 +174,25 @@ async fn serve_in<L: Listener>(
     let _load = AbortOnDropHandle::new(tokio::spawn(async move { load.run().await }));
 
     let principals = Principals::new(limits);
-    let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
+    let service = Service::new(
+        instances.clone(),
+        limits.clone(),
+        drain.clone(),
+        principals.clone(),
+        credentials.clone(),
+    );
     if !recovers {
         service.set_recovered();
     }
     let watchdog = service.clone();
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
-    let call_layer = CallLayer::new(&config, principals.clone(), log.clone());
+    let call_layer = {
+        let roles = || Roles::of_settings(&config);
+        let authenticator =
+            credentials.clone().map_or_else(|| Authenticator::Insecure(roles()), Authenticator::Proven);
+        CallLayer::new(authenticator, limits, principals.clone(), log.clone())
+    };
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let report = readiness.clone();
     let reporter = health.clone();
@@ -189,6 +203,7 @@ async fn serve_in<L: Listener>(
         principals: principals.clone(),
         service: service.clone(),
         readiness: readiness.clone(),
+        credentials: credentials.clone(),
         limits: limits.clone(),
         commit_log: storage.metrics(),
     });
@@ -207,7 +222,13 @@ async fn serve_in<L: Listener>(
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 
-    let serve = transport::serve(grpc, calls, credentials, limits, &principals, drain.clone());
+    let serve = transport::serve(
+        grpc_listeners(grpc, tokens, credentials),
+        calls,
+        limits,
+        &principals,
+        drain.clone(),
+    );
     tokio::pin!(serve, shutdown);
     readiness::set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
     tokio::select! {
@@ -246,6 +267,20 @@ async fn serve_in<L: Listener>(
         Ok(()) => Stopped::Clean,
         Err(_) => Stopped::Forced,
     })
+}
+
+/// The listeners for clients, each with what its connections prove. Without credentials there are no tokens.
+fn grpc_listeners<L>(
+    grpc: L,
+    tokens: Option<L>,
+    credentials: Option<Arc<CredentialStore>>,
+) -> Vec<GrpcListener<L>> {
+    let Some(store) = credentials else {
+        return vec![GrpcListener { listener: grpc, security: Security::Plain }];
+    };
+    let tokens = tokens.map(|listener| (listener, Security::Tokens(store.clone())));
+    let grpc = (grpc, Security::ClientCertificates(store));
+    [grpc].into_iter().chain(tokens).map(|(listener, security)| GrpcListener { listener, security }).collect()
 }
 
 /// The services of ours; the descriptors also hold services that other programs serve.

@@ -105,6 +105,9 @@ macro_rules! for_each_limit {
             bytes_per_answer: usize = 1024 * 1024, SIZE;
             /// Principals that have an account. Idle accounts are closed when more principals come.
             principals: usize = 131_072, COUNT;
+            /// Verified tokens that are remembered, so that a token that comes with every call is verified once: as many as
+            /// principals. Only valid tokens are, and each takes some 300 bytes.
+            cached_tokens: usize = 131_072, COUNT;
             /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
             /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
             requests_per_second: u32 = 200_000, COUNT;

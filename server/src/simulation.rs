@@ -64,7 +64,12 @@ pub async fn serve<L: Listener>(
     let engine =
         disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
     let storage = Storage::durable(Arc::new(engine), None, &config.limits)?;
-    serve_in(Environment { grpc: listener, http: None, credentials: None, storage }, config, shutdown).await
+    serve_in(
+        Environment { grpc: listener, tokens: None, http: None, credentials: None, storage },
+        config,
+        shutdown,
+    )
+    .await
 }
 
 impl fmt::Debug for Disk {

@@ -5,17 +5,18 @@ use std::time::Duration;
 use bytes::Bytes;
 use stickycas_proto::v1::AttachRequest;
 use stickycas_server::PRINCIPAL_KEY;
+use stickycas_server::limits::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
-use crate::harness::fixtures::{self, PROPOSAL, alone};
+use crate::harness::fixtures::{self, PROPOSAL};
 use crate::harness::frames::{
     DATA, END_HEADERS, FrameClient, HEADERS, PING, call, list, reset, window_update,
 };
 use crate::harness::raw::{RawClient, framed, prefixed};
-use crate::harness::stream::{append, hello};
+use crate::harness::stream::{append, hello, read};
 use crate::harness::{Server, with_timeout};
 use crate::limits::frame;
 
@@ -25,32 +26,35 @@ fn streams(from: u32, count: usize) -> impl Iterator<Item = u32> {
 
 #[tokio::test]
 async fn small_messages_in_one_write_keep_the_connection() {
-    const MESSAGES: usize = 10_000;
     let server = Server::start().await;
     let id = fixtures::instance(&server).await;
     let mut client = FrameClient::claimed(server.address, "p1").await;
     let message = |frames| frame(DATA, 0, 3, &framed(&AttachRequest { frames }));
     // The same access again, which is legal. Its phase waits for the others.
     let again = message(vec![append(0, 1, PROPOSAL)]);
-    let opening = [call(3, "StickyCasService/Attach", "p1"), message(vec![hello(0, &id)])];
-    client.send(&[opening.concat(), again.repeat(MESSAGES)].concat()).await;
+    let opening = [call(3, "StickyCasService/Attach", "p1"), message(vec![hello(0, &id)])].concat();
+    // As many as fit into the window of a stream; this client waits for no update of it.
+    let messages = Limits::default().stream_window_bytes as usize / again.len();
+    assert!(messages > 2_500, "{messages}");
+    client.send(&[opening, again.repeat(messages)].concat()).await;
     client.calls(5, "p1").await;
-    let counts = server.counts_until(|all| all.accesses_repeated as usize == MESSAGES - 1).await;
+    let counts = server.counts_until(|all| all.accesses_repeated as usize == messages - 1).await;
     assert_eq!((counts.connections_given_up, counts.connections_paced), (0, 0));
     client.calls(7, "p1").await;
 }
 
 #[tokio::test]
 async fn unread_small_messages_wait_in_the_window() {
-    let server = Server::start().await;
-    let id = fixtures::instance_with(&server, alone()).await;
+    let server = Server::with(|config| config.limits.unread_frames_to_pause = 8).await;
+    let id = fixtures::instance(&server).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
     let mut raw = RawClient::connect_with_window(server.address, 0).await;
     let headers = [(PRINCIPAL_KEY, "p1")];
     let (_response, mut send) = raw.begin("StickyCasService/Attach", &headers).await;
     let message = |frames| framed(&AttachRequest { frames });
     send.send_data(message(vec![hello(0, &id)]), false).unwrap();
     // Answered again each time, and the answers are not read: the server stops reading the stream.
-    let again = message(vec![append(0, 1, PROPOSAL)]);
+    let again = message(vec![read(0, 2)]);
     let stalled = server.counts_until(|all| all.streams_stalled == 1);
     let mut stalled = std::pin::pin!(stalled);
     loop {
@@ -156,7 +160,7 @@ async fn clients_without_identity_share_one_rate_of_control_frames() {
     for _ in 0..8 {
         let mut stranger = FrameClient::connect(server.address).await;
         // An unknown type.
-        stranger.send(&frame(0x77, 0, 0, &[]).repeat(1_000)).await;
+        stranger.send(&frame(0x77, 0, 0, &[]).repeat(2_000)).await;
         strangers.push(stranger);
     }
     server.counts_until(|all| all.connections_paced == 8).await;

@@ -162,7 +162,7 @@ async fn a_connection_is_one_principal_whatever_its_requests_say() {
     let [coordinator, ann] = ["coordinator", "ann"].map(|name| site.client(name));
     let instance = create(&coordinator, ["ann", "bob"]).await;
     let why = ann.as_principal("bob").unwrap_err().to_string();
-    assert!(why.contains("a connection with the certificate of ann is for that principal alone"), "{why}");
+    assert!(why.contains("a connection with the credentials of ann is for that principal alone"), "{why}");
     let counts = coordinator.counts(&["ann".to_owned()]).await.unwrap();
     assert_eq!(counts.all.handshakes_failed, 0);
     let refused =

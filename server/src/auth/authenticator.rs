@@ -1,7 +1,11 @@
-//! Which principal a request comes from.
+//! Which principal a request comes from, and what it may do.
 //!
-//! Where clients show certificates, a connection is one principal, and nothing that a request says changes that. In the
-//! other mode, which proves nothing, the principal is the one that the metadata names.
+//! Where clients show certificates, a connection is one principal, and nothing that a request says changes that. On the
+//! listener for tokens each call proves its principal by a token. In the other mode, which proves nothing, the principal is
+//! the one that the metadata names.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
@@ -10,52 +14,143 @@ use stickycas_proto::principal::{PRINCIPAL_KEY, principal_from_metadata};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
+use super::audit;
+use super::certificate::ClientIdentity;
+use super::credentials::Credentials;
 use super::principal::Principal;
-use crate::config::{AuthMode, Config};
+use super::roles::{Rights, Roles};
+use super::store::{CredentialStore, seconds_since_1970};
+use super::tokens::VerifiedToken;
 use crate::transport::Connection;
 
 /// Identifies the principals of requests.
 #[derive(Debug)]
-pub(crate) struct Authenticator {
-    mode: AuthMode,
+pub(crate) enum Authenticator {
+    /// By what connections and tokens prove.
+    Proven(Arc<CredentialStore>),
+    /// By what clients say of themselves.
+    Insecure(Roles),
+}
+
+/// Who makes a call.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    pub(crate) principal: Principal,
+    pub(crate) rights: Rights,
+    /// What has proven the principal, if it was not the connection.
+    pub(crate) token: Option<Arc<VerifiedToken>>,
 }
 
 impl Authenticator {
-    pub(crate) fn new(config: &Config) -> Self {
-        Self { mode: config.auth_mode.clone() }
-    }
-
-    /// The principal of the request with these parts: all that a mode may need is among them. Tokens are headers;
-    /// what the handshake of a connection has proved is in the extensions, with its `Connection`.
+    /// Who makes the request with these parts: all that a mode may need is among them. Tokens are headers; what the
+    /// handshake of a connection has proved is in the extensions, with its `Connection`. `charge` is called before a token
+    /// is verified.
     ///
     /// # Errors
-    /// If the request has no valid identity.
-    pub(crate) fn identify(&self, parts: &Parts) -> Result<Principal, RpcRefusal> {
-        match &self.mode {
-            AuthMode::Certificates(_) => from_certificate(parts),
-            AuthMode::InsecurePrincipals => from_metadata(&parts.headers),
+    /// If the request has no valid identity, or `charge` fails.
+    pub(crate) fn identify(
+        &self,
+        parts: &Parts,
+        charge: impl FnOnce() -> Result<(), RpcRefusal>,
+    ) -> Result<Identity, RpcRefusal> {
+        let (credentials, headers) = match self {
+            Self::Insecure(roles) => return from_metadata(&parts.headers, roles),
+            Self::Proven(store) => (store.now(), &parts.headers),
+        };
+        let connection = parts.extensions.get::<Connection>();
+        match connection.and_then(Connection::identity) {
+            Some(proven) => from_certificate(headers, proven, &credentials),
+            None => from_token(headers, connection, &credentials, charge),
         }
+    }
+
+    /// Whether a request with these parts has to be identified by a token.
+    pub(crate) fn takes_token(&self, parts: &Parts) -> bool {
+        let proven = parts.extensions.get::<Connection>().and_then(Connection::identity);
+        matches!(self, Self::Proven(_)) && proven.is_none()
+    }
+
+    /// Where a request with these parts comes from, for the audit log. `None`: nobody proves anything here.
+    pub(crate) fn audited(&self, parts: &Parts) -> Option<SocketAddr> {
+        let connection = parts.extensions.get::<Connection>();
+        connection.filter(|_| matches!(self, Self::Proven(_))).map(Connection::address)
     }
 }
 
-fn from_certificate(parts: &Parts) -> Result<Principal, RpcRefusal> {
-    let refuse = |why: String| RpcRefusal::new(RefusalReason::NoIdentity, why);
-    let connection = parts.extensions.get::<Connection>();
-    let identity = connection.and_then(Connection::identity);
-    let identity = identity.ok_or_else(|| refuse("the connection has shown no certificate".to_owned()))?;
-    let name = identity.principal.as_str();
-    if parts.headers.get_all(PRINCIPAL_KEY).iter().any(|given| given.as_bytes() != name.as_bytes()) {
+fn refuse(why: impl Into<String>) -> RpcRefusal {
+    RpcRefusal::new(RefusalReason::NoIdentity, why)
+}
+
+fn from_certificate(
+    headers: &HeaderMap,
+    proven: &ClientIdentity,
+    credentials: &Credentials,
+) -> Result<Identity, RpcRefusal> {
+    let name = proven.principal.as_str();
+    if names_another(headers, name) {
         return Err(refuse(format!(
             "{PRINCIPAL_KEY} names another than the certificate, which names {name}"
         )));
     }
-    if parts.headers.contains_key(AUTHORIZATION) {
-        return Err(refuse("tokens are not taken here: callers are known by their certificates".to_owned()));
+    if headers.contains_key(AUTHORIZATION) {
+        return Err(refuse("tokens are not taken here: callers are known by their certificates"));
     }
-    Ok(identity.principal.clone())
+    let rights = credentials.roles.rights(&proven.principal);
+    Ok(Identity { principal: proven.principal.clone(), rights, token: None })
 }
 
-fn from_metadata(headers: &HeaderMap) -> Result<Principal, RpcRefusal> {
+fn from_token(
+    headers: &HeaderMap,
+    connection: Option<&Connection>,
+    credentials: &Credentials,
+    charge: impl FnOnce() -> Result<(), RpcRefusal>,
+) -> Result<Identity, RpcRefusal> {
+    let tokens =
+        credentials.tokens.as_ref().ok_or_else(|| refuse("the connection has shown no certificate"))?;
+    let given = bearer(headers)?;
+    let now = seconds_since_1970();
+    let known = tokens.known(given, now);
+    let is_new = known.is_none() || connection.is_some_and(|connection| connection.account().is_none());
+    let token = match known {
+        Some(token) => token,
+        None => {
+            charge()?;
+            tokens.verify(given, now).map_err(|error| refuse(error.to_string()))?
+        }
+    };
+    let name = token.principal.as_str();
+    if names_another(headers, name) {
+        return Err(refuse(format!("{PRINCIPAL_KEY} names another than the token, which names {name}")));
+    }
+    if is_new && let Some(address) = connection.map(Connection::address) {
+        audit::token_admitted(&token, address);
+    }
+    let rights = credentials.roles.rights(&token.principal).and(token.scope);
+    Ok(Identity { principal: token.principal.clone(), rights, token: Some(token) })
+}
+
+/// The token of a request, which has exactly one.
+fn bearer(headers: &HeaderMap) -> Result<&[u8], RpcRefusal> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let value = match (given.next(), given.next()) {
+        (Some(value), None) => value.as_bytes(),
+        (None, _) => return Err(refuse("give a token in the metadata: authorization: Bearer TOKEN")),
+        (Some(_), Some(_)) => return Err(refuse("authorization is given more than once")),
+    };
+    // The name of a scheme has no case (RFC 9110, section 11.1).
+    match value.split_at_checked("Bearer ".len()) {
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => Ok(token),
+        _ => Err(refuse("authorization has no token: give Bearer TOKEN")),
+    }
+}
+
+/// Whether the metadata names a principal that is not the proven one.
+fn names_another(headers: &HeaderMap, proven: &str) -> bool {
+    headers.get_all(PRINCIPAL_KEY).iter().any(|given| given.as_bytes() != proven.as_bytes())
+}
+
+fn from_metadata(headers: &HeaderMap, roles: &Roles) -> Result<Identity, RpcRefusal> {
     let names = headers.get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
-    principal_from_metadata(names).map(Principal::new)
+    let principal = principal_from_metadata(names).map(Principal::new)?;
+    Ok(Identity { rights: roles.rights(&principal), principal, token: None })
 }

@@ -1,60 +1,62 @@
-//! The folder of files by which a server proves who it is and knows who others are.
+//! One generation of credentials: what a server serves TLS with, whom it trusts, and who may do what.
 //!
-//! They are read together and replaced together: a connection is verified with the certificate, the CAs, the
-//! revocation lists and the denied principals of one [`Credentials`], never with a mixture. Names of files are those that
-//! cert-manager and Kubernetes use, where these have one.
+//! It is read as a whole and replaced as a whole: a client is verified with the certificate, the CAs, the revocation
+//! lists, the denied principals, the token keys and the roles of one [`Credentials`], never with a mixture.
 
 use std::collections::BTreeSet;
 use std::fmt;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
-use rustls::ServerConfig;
-use rustls::pki_types::pem::{self, PemObject};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
+use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
+use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
 use x509_parser::revocation_list::CertificateRevocationList;
 
+use super::folder::{
+    CERTIFICATE, CLIENT_CAS, CredentialFolder, CredentialsError, DENIED, Files, KEY, REVOCATION_LISTS, ROLES,
+    TOKEN_KEYS,
+};
 use super::principal::Principal;
+use super::roles::Roles;
+use super::token_keys::TokenKeys;
+use super::tokens::Tokens;
 use super::verifier::{ClientVerifier, Trust};
+use crate::config::TokenConfig;
 
-/// The server's certificate, and behind it those between it and its CA.
-pub(crate) const CERTIFICATE: &str = "tls.crt";
-/// The key of the certificate.
-pub(crate) const KEY: &str = "tls.key";
-/// The CAs of clients. Several: while one takes the place of another.
-pub(crate) const CLIENT_CAS: &str = "client-ca.crt";
-/// The revocation lists of these CAs.
-pub(crate) const REVOCATION_LISTS: &str = "client-ca.crl";
-/// Principals that are refused whatever they show, one in a line; `#` begins a comment. Need not exist.
-pub(crate) const DENIED: &str = "denied";
-
-/// Where the credentials of a server with TLS are, and whom they concern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CredentialFolder {
-    /// The folder.
-    pub path: PathBuf,
-    /// The trust domain to which the CAs in it are bound.
-    pub trust_domain: String,
-    /// Whether a CA without a revocation list is trusted.
-    pub allow_missing_revocation_list: bool,
+/// What credentials are made of.
+#[derive(Clone, Debug)]
+pub(crate) struct CredentialSource {
+    pub(crate) folder: CredentialFolder,
+    /// Of the tokens that are taken. `None`: none are.
+    pub(crate) tokens: Option<TokenConfig>,
+    /// How many verified tokens are remembered.
+    pub(crate) cached_tokens: usize,
+    /// The roles that the settings grant.
+    pub(crate) roles: Roles,
 }
 
-/// What a server serves TLS with: read once, replaced as a whole.
+/// See the module.
 pub(crate) struct Credentials {
     /// For handshakes in which the client shows a certificate.
     pub(crate) tls: Arc<ServerConfig>,
+    /// For handshakes in which it shows none, if tokens are taken.
+    pub(crate) token_tls: Option<Arc<ServerConfig>>,
     /// Verifies the certificates of clients, in handshakes and afterwards.
     pub(crate) verifier: Arc<ClientVerifier>,
-    /// What was read, file by file.
-    contents: Vec<Vec<u8>>,
+    /// Verifies tokens, if they are taken.
+    pub(crate) tokens: Option<Tokens>,
+    pub(crate) roles: Roles,
+    /// The last moment at which the server's certificate is valid.
+    pub(crate) not_after: UnixTime,
+    /// When the first of the revocation lists expires, if one does.
+    pub(crate) next_revocation_list: Option<UnixTime>,
+    files: Files,
 }
 
 impl fmt::Debug for Credentials {
@@ -63,164 +65,149 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Why credentials cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum CredentialsError {
-    /// A file cannot be read.
-    #[error("{}: {error}", path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
-    /// A file does not hold what it should.
-    #[error("{}: {what}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: String,
-    },
-}
-
-impl Credentials {
-    /// Reads the files of this folder.
+impl CredentialSource {
+    /// Reads the credentials.
     ///
     /// # Errors
-    /// What is wrong with one of them.
-    pub(crate) fn read(folder: &CredentialFolder) -> Result<Self, CredentialsError> {
-        let mut files = Files { folder: &folder.path, contents: Vec::new() };
+    /// What is wrong with a file.
+    pub(crate) fn read(&self) -> Result<Credentials, CredentialsError> {
+        self.parse(Files::read(&self.folder.path)?)
+    }
+
+    /// Reads the credentials, unless the files hold the same as those of `old`.
+    ///
+    /// # Errors
+    /// What is wrong with a file.
+    pub(crate) fn read_changed(&self, old: &Credentials) -> Result<Option<Credentials>, CredentialsError> {
+        let files = Files::read(&self.folder.path)?;
+        if files == old.files { Ok(None) } else { self.parse(files).map(Some) }
+    }
+
+    fn parse(&self, files: Files) -> Result<Credentials, CredentialsError> {
         let certificates: Vec<CertificateDer<'static>> = files.pem_items(CERTIFICATE, "certificate")?;
-        let key = PrivateKeyDer::from_pem_slice(files.read(KEY)?);
+        let not_after = end_of(&certificates[0]).map_err(|error| files.wrong(CERTIFICATE, &error))?;
+        let key = PrivateKeyDer::from_pem_slice(files.get(KEY)?);
         let key = key.map_err(|error| files.wrong(KEY, &error))?;
-        let trust = files.trust(folder)?;
+        let provider = rustls::crypto::aws_lc_rs::default_provider();
+        let own = CertifiedKey::from_der(certificates, key, &provider)
+            .map_err(|error| files.wrong(CERTIFICATE, &format!("it does not fit {KEY}: {error}")))?;
+        let own = Arc::new(own);
+        let denied = Arc::new(denied(&files)?);
+        let (trust, next_revocation_list) = trust(&files, &self.folder, denied.clone())?;
         let verifier = ClientVerifier::new(trust).map_err(|error| files.wrong(CLIENT_CAS, &error))?;
         let verifier = Arc::new(verifier);
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = ServerConfig::builder_with_provider(provider)
-            .with_protocol_versions(&[&TLS13])
-            .expect("the provider has ciphers of TLS 1.3")
-            .with_client_cert_verifier(verifier.clone());
-        let mut tls = builder
-            .with_single_cert(certificates, key)
-            .map_err(|error| files.wrong(CERTIFICATE, &format!("it does not fit {KEY}: {error}")))?;
-        tls.alpn_protocols = vec![b"h2".to_vec()];
-        // A session that is resumed would skip the verification of the client's certificate.
-        tls.session_storage = Arc::new(NoServerSessionStorage {});
-        tls.send_tls13_tickets = 0;
-        tls.max_early_data_size = 0;
-        Ok(Self { tls: Arc::new(tls), verifier, contents: files.contents })
-    }
-
-    /// Whether the files held the same when these were read.
-    pub(crate) fn has_same_files(&self, other: &Self) -> bool {
-        self.contents == other.contents
+        let tls = server_config(&own, |builder| builder.with_client_cert_verifier(verifier.clone()));
+        let tokens = self.tokens.as_ref().map(|config| {
+            let keys = TokenKeys::parse(files.get(TOKEN_KEYS)?, config);
+            let keys = keys.map_err(|error| files.wrong(TOKEN_KEYS, &error))?;
+            Ok(Tokens::new(keys, denied, self.cached_tokens))
+        });
+        let tokens = tokens.transpose()?;
+        let token_tls = tokens.as_ref().map(|_| server_config(&own, |builder| builder.with_no_client_auth()));
+        let roles = match files.optional_text(ROLES)? {
+            None => self.roles.clone(),
+            Some(text) => self.roles.with_file(text).map_err(|error| files.wrong(ROLES, &error))?,
+        };
+        Ok(Credentials { tls, token_tls, verifier, tokens, roles, not_after, next_revocation_list, files })
     }
 }
 
-/// Reads the files of a folder, and keeps what they hold.
-struct Files<'a> {
-    folder: &'a Path,
-    contents: Vec<Vec<u8>>,
+/// TLS 1.3 with this certificate, HTTP/2 inside, and no session that could be resumed: it would skip the verification of
+/// the client's certificate.
+fn server_config(
+    own: &Arc<CertifiedKey>,
+    clients: impl FnOnce(
+        ConfigBuilder<ServerConfig, WantsVerifier>,
+    ) -> ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
+) -> Arc<ServerConfig> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let builder = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .expect("the provider has ciphers of TLS 1.3");
+    let own = Arc::new(rustls::sign::SingleCertAndKey::from(own.clone()));
+    let mut tls = clients(builder).with_cert_resolver(own);
+    tls.alpn_protocols = vec![b"h2".to_vec()];
+    tls.session_storage = Arc::new(NoServerSessionStorage {});
+    tls.send_tls13_tickets = 0;
+    tls.max_early_data_size = 0;
+    Arc::new(tls)
 }
 
-impl Files<'_> {
-    fn trust(&mut self, folder: &CredentialFolder) -> Result<Trust, CredentialsError> {
-        let cas: Vec<CertificateDer<'static>> = self.pem_items(CLIENT_CAS, "certificate")?;
-        let lists: Vec<CertificateRevocationListDer<'static>> =
-            if folder.allow_missing_revocation_list && !self.folder.join(REVOCATION_LISTS).exists() {
-                self.contents.push(Vec::new());
-                Vec::new()
-            } else {
-                self.pem_items(REVOCATION_LISTS, "revocation list")?
-            };
-        self.check_revocation_lists(&cas, &lists, folder.allow_missing_revocation_list)?;
-        Ok(Trust {
-            cas,
-            revocation_lists: lists,
-            allow_missing_revocation_list: folder.allow_missing_revocation_list,
-            trust_domain: folder.trust_domain.clone(),
-            denied: self.denied()?,
-        })
-    }
-
-    /// Every CA has a revocation list, unless it need not have one. A list that has expired is told and still counts.
-    fn check_revocation_lists(
-        &self,
-        cas: &[CertificateDer<'_>],
-        lists: &[CertificateRevocationListDer<'_>],
-        allow_missing: bool,
-    ) -> Result<(), CredentialsError> {
-        let mut issuers = Vec::new();
-        for list in lists {
-            let (_, list) = CertificateRevocationList::from_der(list)
-                .map_err(|error| self.wrong(REVOCATION_LISTS, &error))?;
-            issuers.push(list.issuer().as_raw().to_vec());
-            if list.next_update().is_some_and(|due| due.timestamp() < seconds_since_1970()) {
-                let (path, issuer) = (self.folder.join(REVOCATION_LISTS), list.issuer().to_string());
-                tracing::error!(path = %path.display(), issuer, "this revocation list has expired: give a newer one");
-            }
-        }
-        for ca in cas {
-            let (_, ca) = X509Certificate::from_der(ca).map_err(|error| self.wrong(CLIENT_CAS, &error))?;
-            if !allow_missing && !issuers.iter().any(|issuer| issuer == ca.subject().as_raw()) {
-                let what = format!(
-                    "there is no revocation list of CA {} in it: add one, or serve with \
-                     --allow-missing-revocation-list",
-                    ca.subject()
-                );
-                return Err(self.wrong(REVOCATION_LISTS, &what));
-            }
-        }
-        Ok(())
-    }
-
-    fn denied(&mut self) -> Result<BTreeSet<Principal>, CredentialsError> {
-        if !self.folder.join(DENIED).exists() {
-            self.contents.push(Vec::new());
-            return Ok(BTreeSet::new());
-        }
-        let text = self.read(DENIED)?.to_vec();
-        let text = String::from_utf8(text).map_err(|error| self.wrong(DENIED, &error))?;
-        let mut denied = BTreeSet::new();
-        for (number, line) in (1..).zip(text.lines()) {
-            let name = line.split('#').next().unwrap_or_default().trim();
-            if name.is_empty() {
-                continue;
-            }
-            if !is_principal_name(name.as_bytes()) {
-                let what =
-                    format!("line {number}: {name:?} is no name of a principal: give {PRINCIPAL_GRAMMAR}");
-                return Err(self.wrong(DENIED, &what));
-            }
-            denied.insert(Principal::new(name));
-        }
-        Ok(denied)
-    }
-
-    /// All items of one kind in a file; there is at least one.
-    fn pem_items<T: PemObject>(&mut self, name: &str, kind: &str) -> Result<Vec<T>, CredentialsError> {
-        let items: Result<Vec<T>, pem::Error> = T::pem_slice_iter(self.read(name)?).collect();
-        let items = items.map_err(|error| self.wrong(name, &error))?;
-        if items.is_empty() {
-            return Err(self.wrong(name, &format!("there is no {kind} in PEM in it")));
-        }
-        Ok(items)
-    }
-
-    fn read(&mut self, name: &str) -> Result<&[u8], CredentialsError> {
-        let path = self.folder.join(name);
-        let bytes = fs::read(&path).map_err(|error| CredentialsError::Io { path, error })?;
-        Ok(self.contents.push_mut(bytes))
-    }
-
-    fn wrong(&self, name: &str, what: &impl fmt::Display) -> CredentialsError {
-        CredentialsError::Content { path: self.folder.join(name), what: what.to_string() }
-    }
+fn end_of(certificate: &CertificateDer<'_>) -> Result<UnixTime, String> {
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
+    Ok(unix_time(certificate.validity().not_after.timestamp()))
 }
 
-fn seconds_since_1970() -> i64 {
-    let since = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+fn unix_time(seconds: i64) -> UnixTime {
+    UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds.try_into().unwrap_or(0)))
+}
+
+/// Whom to trust, and when the first revocation list expires.
+fn trust(
+    files: &Files,
+    folder: &CredentialFolder,
+    denied: Arc<BTreeSet<Principal>>,
+) -> Result<(Trust, Option<UnixTime>), CredentialsError> {
+    let allow_missing = folder.allow_missing_revocation_list;
+    let cas: Vec<CertificateDer<'static>> = files.pem_items(CLIENT_CAS, "certificate")?;
+    let lists: Vec<CertificateRevocationListDer<'static>> =
+        if allow_missing && files.optional(REVOCATION_LISTS).is_none() {
+            Vec::new()
+        } else {
+            files.pem_items(REVOCATION_LISTS, "revocation list")?
+        };
+    let next = check_revocation_lists(files, &cas, &lists, allow_missing)?;
+    let trust = Trust {
+        cas,
+        revocation_lists: lists,
+        allow_missing_revocation_list: allow_missing,
+        trust_domain: folder.trust_domain.clone(),
+        denied,
+    };
+    Ok((trust, next))
+}
+
+/// Every CA has a revocation list, unless it need not have one. Returns when the first list expires; one that has expired
+/// still counts.
+fn check_revocation_lists(
+    files: &Files,
+    cas: &[CertificateDer<'_>],
+    lists: &[CertificateRevocationListDer<'_>],
+    allow_missing: bool,
+) -> Result<Option<UnixTime>, CredentialsError> {
+    let (mut issuers, mut next) = (Vec::new(), None::<UnixTime>);
+    for list in lists {
+        let (_, list) = CertificateRevocationList::from_der(list)
+            .map_err(|error| files.wrong(REVOCATION_LISTS, &error))?;
+        issuers.push(list.issuer().as_raw().to_vec());
+        let due = list.next_update().map(|due| unix_time(due.timestamp()));
+        next = next.into_iter().chain(due).min();
+    }
+    for ca in cas {
+        let (_, ca) = X509Certificate::from_der(ca).map_err(|error| files.wrong(CLIENT_CAS, &error))?;
+        if !allow_missing && !issuers.iter().any(|issuer| issuer == ca.subject().as_raw()) {
+            let what = format!(
+                "there is no revocation list of CA {} in it: add one, or serve with --allow-missing-revocation-list",
+                ca.subject()
+            );
+            return Err(files.wrong(REVOCATION_LISTS, &what));
+        }
+    }
+    Ok(next)
+}
+
+fn denied(files: &Files) -> Result<BTreeSet<Principal>, CredentialsError> {
+    let mut denied = BTreeSet::new();
+    for (number, line) in (1..).zip(files.optional_text(DENIED)?.unwrap_or_default().lines()) {
+        let name = line.split('#').next().unwrap_or_default().trim();
+        if name.is_empty() {
+            continue;
+        }
+        if !is_principal_name(name.as_bytes()) {
+            let what = format!("line {number}: {name:?} is no name of a principal: give {PRINCIPAL_GRAMMAR}");
+            return Err(files.wrong(DENIED, &what));
+        }
+        denied.insert(Principal::new(name));
+    }
+    Ok(denied)
 }

@@ -14,7 +14,7 @@ use rcgen::{
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use time::OffsetDateTime;
 
-use super::credentials::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
+use super::folder::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
 use crate::private_files::{create_private_folder, write_private};
 
 /// The CAs of which a client trusts the server's certificate, in a client's folder.
@@ -49,6 +49,9 @@ pub enum DevelopmentError {
     /// A certificate cannot be made.
     #[error("cannot make a certificate: {0}")]
     Certificate(#[from] rcgen::Error),
+    /// A key of tokens cannot be used.
+    #[error("cannot make a token: {0}")]
+    Token(#[from] jsonwebtoken::errors::Error),
     /// A file cannot be written.
     #[error("{}: {error}", path.display())]
     Io {
@@ -152,6 +155,16 @@ impl DevelopmentCas {
         write(folder, client, SERVER_CAS, &self.server.pem())
     }
 
+    /// Writes the folder of a client that has a token in place of a certificate.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write_token_client(&self, folder: &Path, token: &str) -> Result<(), DevelopmentError> {
+        make_folder(folder)?;
+        write_file(&folder.join(SERVER_CAS), &self.server.pem())?;
+        write_file(&folder.join("token"), &format!("{token}\n"))
+    }
+
     /// What all certificates that are no CAs have in common.
     fn leaf(
         &mut self,
@@ -188,13 +201,17 @@ fn named(name: &str) -> DistinguishedName {
 }
 
 fn write(folder: &Path, own: &Certified, cas_name: &str, cas: &str) -> Result<(), DevelopmentError> {
-    create_private_folder(folder).map_err(|error| DevelopmentError::Io { path: folder.to_owned(), error })?;
+    make_folder(folder)?;
     write_file(&folder.join(CERTIFICATE), &own.certificate)?;
     write_file(&folder.join(KEY), &own.key)?;
     write_file(&folder.join(cas_name), cas)
 }
 
-fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
+fn make_folder(path: &Path) -> Result<(), DevelopmentError> {
+    create_private_folder(path).map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
+}
+
+pub(super) fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
     write_private(path, text.as_bytes())
         .map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
 }

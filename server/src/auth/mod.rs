@@ -1,18 +1,29 @@
 //! From the parts of a request to its [`Principal`], and what the principal may do (SPEC section 10).
 
+pub(crate) mod audit;
 mod authenticator;
 mod certificate;
 mod credentials;
 mod development;
+mod folder;
 mod principal;
+mod registered;
 mod roles;
 mod store;
+mod token_cache;
+mod token_issuer;
+mod token_keys;
+mod tokens;
 mod verifier;
 
-pub(crate) use authenticator::Authenticator;
+pub(crate) use authenticator::{Authenticator, Identity};
 pub(crate) use certificate::{ClientIdentity, is_trust_domain};
-pub use credentials::{CredentialFolder, CredentialsError};
+pub(crate) use credentials::Credentials;
 pub use development::{Certified, DevelopmentCas, DevelopmentError};
+pub use folder::{CredentialFolder, CredentialsError};
 pub(crate) use principal::Principal;
-pub(crate) use roles::Roles;
+pub(crate) use registered::{Ended, StreamProof};
+pub(crate) use roles::{Rights, Roles};
 pub(crate) use store::{CredentialStore, Registration, identify};
+pub use token_issuer::TokenIssuer;
+pub(crate) use tokens::VerifiedToken;

@@ -1,38 +1,65 @@
-//! The credentials that are in force, and the connections that were let in with them.
+//! The credentials that are in force, and the connections and streams that they allow.
 //!
-//! Files are read again every few seconds and on SIGHUP. What has changed is in force as a whole or not at all: files
-//! that cannot be used leave the old credentials in force. When new ones are in force, every open connection is
-//! verified with them, and one that they do not allow ends, its open streams too. What was accepted before stays
-//! accepted (SPEC F8a).
+//! Files are looked at every few seconds, and at once when the server is told to. What has changed is in force as a whole
+//! or not at all: files that cannot be used leave the old credentials in force. When new ones are in force, all that is open
+//! is verified with them, and what they do not allow ends. What was accepted before stays accepted (SPEC F8a).
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use slab::Slab;
+use tokio::sync::Notify;
+use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::audit;
 use super::certificate::ClientIdentity;
-use super::credentials::{CredentialFolder, Credentials, CredentialsError};
-use crate::config::AuthMode;
+use super::credentials::{CredentialSource, Credentials};
+use super::folder::CredentialsError;
+use super::principal::Principal;
+use super::registered::{Ended, Proof, Registered, StreamProof};
+use super::roles::Roles;
+use crate::config::{AuthMode, Config};
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CredentialStore {
-    folder: CredentialFolder,
+    source: CredentialSource,
     current: ArcSwap<Credentials>,
-    connections: Mutex<Slab<ProvenConnection>>,
+    registered: Mutex<Registered>,
+    reload_now: Notify,
+    status: ReloadStatus,
 }
 
-/// An open connection whose client has shown these certificates.
-#[derive(Debug)]
-struct ProvenConnection {
-    certificates: Arc<[CertificateDer<'static>]>,
-    end: CancellationToken,
+/// What became of the readings of the files.
+#[derive(Debug, Default)]
+struct ReloadStatus {
+    /// How many generations were in force before the present one.
+    generation: AtomicU64,
+    failed: AtomicU64,
+    is_failing: AtomicBool,
 }
 
-/// Keeps a connection registered until it is dropped.
+/// The state of the credentials, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct CredentialsState {
+    /// Counted from 1.
+    pub(crate) generation: u64,
+    /// Readings that failed.
+    pub(crate) failed_reloads: u64,
+    /// Whether the latest reading has failed.
+    pub(crate) is_failing: bool,
+    /// Seconds until the server's certificate expires; negative afterwards.
+    pub(crate) certificate_expiry: f64,
+    /// Whether a revocation list has expired.
+    pub(crate) revocation_list_expired: bool,
+    /// Verified tokens that are remembered.
+    pub(crate) cached_tokens: usize,
+}
+
+/// Keeps a connection or a stream registered until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Registration {
     store: Arc<CredentialStore>,
@@ -42,16 +69,30 @@ pub(crate) struct Registration {
 
 /// How often files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
+/// How often it is looked which tokens have expired.
+const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 
 impl CredentialStore {
-    /// What this mode needs; `None`: nothing.
+    /// What this configuration needs; `None`: nothing.
     ///
     /// # Errors
     /// If the files of its folder cannot be used.
-    pub(crate) fn of(mode: &AuthMode) -> Result<Option<Arc<Self>>, CredentialsError> {
-        let AuthMode::Certificates(folder) = mode else { return Ok(None) };
-        let current = ArcSwap::from_pointee(Credentials::read(folder)?);
-        Ok(Some(Arc::new(Self { folder: folder.clone(), current, connections: Mutex::default() })))
+    pub(crate) fn of(config: &Config) -> Result<Option<Arc<Self>>, CredentialsError> {
+        let AuthMode::Certificates(folder) = &config.auth_mode else { return Ok(None) };
+        let source = CredentialSource {
+            folder: folder.clone(),
+            tokens: config.tokens.clone(),
+            cached_tokens: config.limits.cached_tokens,
+            roles: Roles::of_settings(config),
+        };
+        let current = ArcSwap::from_pointee(source.read()?);
+        Ok(Some(Arc::new(Self {
+            source,
+            current,
+            registered: Mutex::default(),
+            reload_now: Notify::new(),
+            status: ReloadStatus::default(),
+        })))
     }
 
     /// The credentials in force.
@@ -59,19 +100,23 @@ impl CredentialStore {
         self.current.load_full()
     }
 
+    /// The credentials in force, for a moment.
+    pub(crate) fn now(&self) -> Guard<Arc<Credentials>> {
+        self.current.load()
+    }
+
     /// Registers a connection that was let in with these credentials.
     ///
     /// # Errors
     /// If the credentials in force have changed meanwhile and do not allow it.
-    pub(crate) fn register(
+    pub(crate) fn register_connection(
         self: &Arc<Self>,
+        principal: Principal,
         certificates: Arc<[CertificateDer<'static>]>,
         let_in_with: &Arc<Credentials>,
     ) -> Result<Registration, rustls::Error> {
-        let end = CancellationToken::new();
-        let connection = ProvenConnection { certificates: certificates.clone(), end: end.clone() };
-        let key = self.connections().insert(connection);
-        let registration = Registration { store: self.clone(), key, end };
+        let proof = Proof::Connection { principal, certificates: certificates.clone() };
+        let registration = self.register(proof, CancellationToken::new());
         // A change that came before the registration has not seen it.
         let current = self.current();
         if !Arc::ptr_eq(&current, let_in_with) {
@@ -80,47 +125,121 @@ impl CredentialStore {
         Ok(registration)
     }
 
+    /// Registers a stream, which is told by `end` when what has been proven for it does not count any more. `None`: it
+    /// stands on nothing that could change before its connection ends.
+    ///
+    /// # Errors
+    /// If it does not count already.
+    pub(crate) fn register_stream(
+        self: &Arc<Self>,
+        proof: StreamProof,
+        end: CancellationToken,
+    ) -> Result<Option<Registration>, Ended> {
+        if proof.is_empty() {
+            return Ok(None);
+        }
+        let registration = self.register(Proof::Stream(proof.clone()), end);
+        proof.check(&self.now(), seconds_since_1970())?;
+        Ok(Some(registration))
+    }
+
+    fn register(self: &Arc<Self>, proof: Proof, end: CancellationToken) -> Registration {
+        let key = self.registered().insert(proof, end.clone());
+        Registration { store: self.clone(), key, end }
+    }
+
     /// Reads the files again. Returns whether other credentials are in force now.
     ///
     /// # Errors
     /// If they cannot be used: the old ones stay in force.
     pub(crate) fn reload(&self) -> Result<bool, CredentialsError> {
-        let next = Credentials::read(&self.folder)?;
-        if next.has_same_files(&self.current()) {
-            return Ok(false);
-        }
+        let Some(next) = self.source.read_changed(&self.current())? else { return Ok(false) };
         let next = Arc::new(next);
         self.current.store(next.clone());
-        for (_, connection) in self.connections().iter() {
-            if let Err(error) = identify(&next, &connection.certificates) {
-                tracing::info!(%error, "connection ended: its client is not allowed any more");
-                connection.end.cancel();
+        let generation = self.status.generation.fetch_add(1, Ordering::Relaxed) + 2;
+        audit::generation(generation);
+        // Verifying takes a while: what comes meanwhile is verified with the new ones anyway.
+        let open = self.registered().all();
+        let now = seconds_since_1970();
+        for (key, proof, end) in open {
+            if let Err(why) = proof.check(&next, now) {
+                audit::ended(proof.what(), proof.principal(), &why);
+                self.registered().end(key, &end, why);
+                end.cancel();
             }
         }
         Ok(true)
     }
 
-    /// Looks at the files for ever.
+    /// Tells the task that runs [`Self::run`] to look at the files now.
+    pub(crate) fn reload_now(&self) {
+        self.reload_now.notify_one();
+    }
+
+    /// Looks at the files, and ends what has expired, for ever.
     pub(crate) async fn run(self: Arc<Self>) {
+        let (mut look, mut expire) = (interval(LOOK_EVERY), interval(EXPIRE_EVERY));
+        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        // The first ticks come at once.
+        look.tick().await;
         loop {
-            tokio::time::sleep(LOOK_EVERY).await;
-            self.clone().reload_and_tell().await;
+            tokio::select! {
+                _ = expire.tick() => self.end_expired(seconds_since_1970()),
+                _ = look.tick() => self.clone().reload_and_tell(false).await,
+                () = self.reload_now.notified() => self.clone().reload_and_tell(true).await,
+            }
         }
     }
 
-    /// Reads the files again, and logs what became of it.
-    pub(crate) async fn reload_and_tell(self: Arc<Self>) {
-        let reloaded = tokio::task::spawn_blocking(move || self.reload()).await;
-        match reloaded {
-            Ok(Ok(true)) => tracing::info!("new credentials are in force"),
-            Ok(Ok(false)) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the old credentials stay in force"),
-            Err(error) => tracing::error!(%error, "credentials could not be read again"),
+    fn end_expired(&self, now: u64) {
+        let expired = self.registered().take_expired(now);
+        for (principal, end) in expired {
+            audit::ended("stream", principal.as_str(), &Ended::Expired);
+            end.cancel();
         }
     }
 
-    fn connections(&self) -> MutexGuard<'_, Slab<ProvenConnection>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Reads the files again, and logs what became of it. A failure is logged again only if somebody `asked`: while it
+    /// lasts the metric tells of it.
+    async fn reload_and_tell(self: Arc<Self>, asked: bool) {
+        let store = self.clone();
+        let reloaded = tokio::task::spawn_blocking(move || store.reload()).await;
+        let why = match reloaded {
+            Ok(Ok(changed)) => {
+                if self.status.is_failing.swap(false, Ordering::Relaxed) || (asked && !changed) {
+                    tracing::info!(changed, "credentials are read again");
+                }
+                return;
+            }
+            Ok(Err(error)) => error.to_string(),
+            Err(error) => error.to_string(),
+        };
+        self.status.failed.fetch_add(1, Ordering::Relaxed);
+        if !self.status.is_failing.swap(true, Ordering::Relaxed) || asked {
+            tracing::error!(error = why, "credentials cannot be used: the old ones stay in force");
+        }
+    }
+
+    /// The state of the credentials.
+    pub(crate) fn state(&self) -> CredentialsState {
+        let current = self.now();
+        let now = seconds_since_1970();
+        let next = current.next_revocation_list;
+        #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
+        let certificate_expiry = current.not_after.as_secs() as f64 - now as f64;
+        CredentialsState {
+            generation: self.status.generation.load(Ordering::Relaxed) + 1,
+            failed_reloads: self.status.failed.load(Ordering::Relaxed),
+            is_failing: self.status.is_failing.load(Ordering::Relaxed),
+            certificate_expiry,
+            revocation_list_expired: next.is_some_and(|next| next.as_secs() < now),
+            cached_tokens: current.tokens.as_ref().map_or(0, super::tokens::Tokens::cached),
+        }
+    }
+
+    fn registered(&self) -> MutexGuard<'_, Registered> {
+        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -138,15 +257,25 @@ pub(crate) fn identify(
     credentials.verifier.identify(own, intermediates, UnixTime::now())
 }
 
+/// The time by which tokens expire.
+pub(super) fn seconds_since_1970() -> u64 {
+    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
 impl Registration {
-    /// Completes when the client is not allowed any more.
+    /// Completes when what is registered is not allowed any more.
     pub(crate) async fn ended(&self) {
         self.end.cancelled().await;
+    }
+
+    /// Why it is not allowed any more; `None`: it is.
+    pub(crate) fn why(&self) -> Option<Ended> {
+        self.store.registered().why(self.key)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.store.connections().remove(self.key);
+        self.store.registered().remove(self.key);
     }
 }

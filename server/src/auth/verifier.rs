@@ -22,7 +22,7 @@ pub(crate) struct ClientVerifier {
     /// Signatures, times and revocation, by the library.
     chain: Arc<dyn ClientCertVerifier>,
     trust_domain: String,
-    denied: BTreeSet<Principal>,
+    denied: Arc<BTreeSet<Principal>>,
 }
 
 /// What certificates of clients are verified with.
@@ -37,7 +37,7 @@ pub(crate) struct Trust {
     /// The trust domain to which all of these CAs are bound.
     pub(crate) trust_domain: String,
     /// Principals that are refused whatever they show.
-    pub(crate) denied: BTreeSet<Principal>,
+    pub(crate) denied: Arc<BTreeSet<Principal>>,
 }
 
 /// The principal is denied by the server's configuration.
@@ -194,7 +194,7 @@ mod tests {
             revocation_lists: vec![list(ca, &[], OffsetDateTime::now_utc() + DAY)],
             allow_missing_revocation_list: false,
             trust_domain: DOMAIN.to_owned(),
-            denied: BTreeSet::new(),
+            denied: Arc::default(),
         }
     }
 
@@ -275,7 +275,7 @@ mod tests {
         assert!(
             identify(revoked(&[7], yesterday), &certificate, now_plus(0)).unwrap_err().contains("Revoked")
         );
-        let denied = Trust { denied: BTreeSet::from([Principal::new("ann")]), ..trust(&ca) };
+        let denied = Trust { denied: Arc::new(BTreeSet::from([Principal::new("ann")])), ..trust(&ca) };
         assert!(identify(denied, &certificate, now_plus(0)).unwrap_err().contains("Denied"));
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::exit::UsageError;
-use crate::auth::{DevelopmentCas, is_trust_domain};
+use crate::auth::{DevelopmentCas, DevelopmentError, TokenIssuer, is_trust_domain};
 
 #[derive(Debug, Args)]
 pub(super) struct Credentials {
@@ -27,6 +27,16 @@ pub(super) struct Credentials {
     /// The trust domain of the principals; the server has a setting of the same name.
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
+    /// Make bearer tokens too: the server's folder gets their keys, and each principal a second folder (tokens/NAME). A
+    /// token is valid for a day at most.
+    #[arg(long)]
+    tokens: bool,
+    /// The issuer of the tokens; the server has a setting of the same name.
+    #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
+    token_issuer: String,
+    /// Their audience; the server has a setting of the same name.
+    #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
+    token_audience: String,
     /// How long all of it is valid.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = humantime::parse_duration)]
     lifetime: Duration,
@@ -46,13 +56,30 @@ impl Credentials {
         let mut cas = DevelopmentCas::new(&self.trust_domain, self.lifetime)?;
         let server = cas.server(&self.hosts)?;
         cas.write_server(&self.out.join("server"), &server)?;
+        let issuer = self.tokens.then(|| self.token_issuer()).transpose()?;
         let processes = (1..=self.principals).map(|number| format!("process-{number}"));
         let mut count = 0;
         for name in self.names.iter().cloned().chain(processes) {
             let client = cas.client(&name)?;
-            cas.write_client(&self.out.join("clients").join(name), &client)?;
+            cas.write_client(&self.out.join("clients").join(&name), &client)?;
+            if let Some(issuer) = &issuer {
+                let token = issuer.token(&name, &self.token_issuer, &self.token_audience, self.lifetime)?;
+                cas.write_token_client(&self.out.join("tokens").join(name), &token)?;
+            }
             count += 1;
         }
+        self.tell(count)
+    }
+
+    /// A new issuer of tokens, its private key and the server's key set written.
+    fn token_issuer(&self) -> Result<TokenIssuer, DevelopmentError> {
+        let issuer = TokenIssuer::new("development")?;
+        issuer.write_key_set(&self.out.join("server"))?;
+        issuer.write_private_key(&self.out.join("token-signing-key.pem"))?;
+        Ok(issuer)
+    }
+
+    fn tell(&self, count: usize) -> anyhow::Result<ExitCode> {
         let out = self.out.display();
         let mut stdout = io::stdout();
         writeln!(stdout, "{out}/server: for stickycas-server serve --credentials {out}/server")?;
@@ -60,6 +87,13 @@ impl Credentials {
             stdout,
             "{out}/clients: a folder for each of {count} principals, for --credentials of its client"
         )?;
+        if self.tokens {
+            writeln!(
+                stdout,
+                "{out}/tokens: the same with tokens, for a server with --token-listen ADDRESS; {out}/token-signing-key.pem \
+                 signs them"
+            )?;
+        }
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -3,12 +3,14 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::exit::LOG_FAILED;
-use super::signals::Signals;
+use super::signals::{HangUps, Signals};
 use crate::auth::CredentialStore;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
@@ -24,10 +26,10 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
     // Installed before the address is announced.
-    let signals = Signals::install()?;
+    let (signals, hang_ups) = (Signals::install()?, HangUps::install()?);
     // Nothing listens if the folder of the log or the credentials cannot be used.
     let storage = Storage::new(&config)?;
-    let credentials = CredentialStore::of(&config.auth_mode)?;
+    let credentials = CredentialStore::of(&config)?;
     let listeners = listeners(&listen_on, asked_for)?;
     let address = listeners.grpc.local_addr().context("the listener has no address")?;
     let operators = listeners.http.as_ref().map(TcpListener::local_addr).transpose()?;
@@ -43,9 +45,15 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     if let Some(address) = operators {
         tracing::info!(%address, "serving operators: /livez, /readyz, /metrics");
     }
-    announce(address, operators.filter(|_| asked_for))?;
+    let tokens = listeners.tokens.as_ref().map(TcpListener::local_addr).transpose()?;
+    if let Some(address) = tokens {
+        tracing::info!(%address, "serving callers that are known by their tokens");
+    }
+    announce(address, tokens, operators.filter(|_| asked_for))?;
 
     let (first, second) = signals.split();
+    let store = credentials.clone();
+    let _reload = AbortOnDropHandle::new(tokio::spawn(reload_on(hang_ups, store)));
     match &config.data {
         Some(folder) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
         None => tracing::info!("in memory: every instance is lost when the server stops"),
@@ -77,13 +85,35 @@ fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> 
             }
         },
     };
-    Ok(Listeners { grpc, http })
+    let tokens = match settings.token_listen {
+        None => None,
+        Some(address) => Some(bind(address)?),
+    };
+    Ok(Listeners { grpc, tokens, http })
+}
+
+/// Has the credentials read again on each SIGHUP, for ever.
+async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStore>>) {
+    loop {
+        hang_ups.next().await;
+        match &credentials {
+            Some(store) => store.reload_now(),
+            None => tracing::info!("SIGHUP: there are no credentials to be read again"),
+        }
+    }
 }
 
 /// Prints the addresses on standard output, for programs that start the server on port 0.
-fn announce(address: SocketAddr, http: Option<SocketAddr>) -> std::io::Result<()> {
+fn announce(
+    address: SocketAddr,
+    tokens: Option<SocketAddr>,
+    http: Option<SocketAddr>,
+) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "listening on {address}")?;
+    if let Some(address) = tokens {
+        writeln!(out, "tokens on {address}")?;
+    }
     if let Some(address) = http {
         writeln!(out, "http on {address}")?;
     }

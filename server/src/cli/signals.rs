@@ -1,4 +1,4 @@
-//! SIGTERM and SIGINT.
+//! SIGTERM and SIGINT, which end the server, and SIGHUP, by which it reads its credentials again.
 
 /// SIGTERM and SIGINT.
 pub(super) struct Signals {
@@ -31,6 +31,23 @@ impl Signals {
         tokio::select! {
             _ = self.terminate.recv() => {}
             _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// SIGHUP.
+pub(super) struct HangUps(tokio::signal::unix::Signal);
+
+impl HangUps {
+    pub(super) fn install() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Completes with the next one.
+    pub(super) async fn next(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending().await
         }
     }
 }

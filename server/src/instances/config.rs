@@ -182,22 +182,30 @@ impl SharedConfig {
     }
 }
 
-/// The shared configurations of all instances, by digest, each with the number of instances that have it.
+/// The shared configurations of all instances, by creator and digest, each with the number of instances that have it.
 ///
 /// Of several configurations with one digest only the first is in here. The others (different ones, should there ever
 /// be any, or equal ones that were made at the same moment) are kept by their instances alone.
 #[derive(Debug, Default)]
-pub(super) struct Interner(HashMap<u64, (Arc<SharedConfig>, usize)>);
+pub(super) struct Interner(HashMap<Principal, HashMap<u64, (Arc<SharedConfig>, usize)>>);
 
 impl Interner {
     /// A configuration that is most likely equal to this one. The caller compares the two, outside the lock.
     pub(super) fn find_equal(&self, config: &SharedConfig) -> Option<Arc<SharedConfig>> {
-        self.0.get(&config.digest).map(|(found, _)| found.clone())
+        let (found, _) = self.0.get(&config.creator)?.get(&config.digest)?;
+        Some(found.clone())
+    }
+
+    /// Configurations of this creator, at most so many.
+    pub(super) fn of_creator(&self, creator: &Principal, limit: usize) -> Vec<Arc<SharedConfig>> {
+        let of_creator = self.0.get(creator).into_iter().flat_map(HashMap::values);
+        of_creator.take(limit).map(|(config, _)| config.clone()).collect()
     }
 
     /// An instance with this configuration was registered.
     pub(super) fn add(&mut self, config: &Arc<SharedConfig>) {
-        let (first, count) = self.0.entry(config.digest).or_insert_with(|| (config.clone(), 0));
+        let of_creator = self.0.entry(config.creator.clone()).or_default();
+        let (first, count) = of_creator.entry(config.digest).or_insert_with(|| (config.clone(), 0));
         if Arc::ptr_eq(first, config) {
             *count += 1;
         }
@@ -205,19 +213,23 @@ impl Interner {
 
     /// An instance with this configuration was removed.
     pub(super) fn remove(&mut self, config: &Arc<SharedConfig>) {
-        if let Some((first, count)) = self.0.get_mut(&config.digest)
+        let Some(of_creator) = self.0.get_mut(&config.creator) else { return };
+        if let Some((first, count)) = of_creator.get_mut(&config.digest)
             && Arc::ptr_eq(first, config)
         {
             *count -= 1;
             if *count == 0 {
-                self.0.remove(&config.digest);
+                of_creator.remove(&config.digest);
             }
+        }
+        if of_creator.is_empty() {
+            self.0.remove(&config.creator);
         }
     }
 
     #[cfg(test)]
     fn len(&self) -> usize {
-        self.0.len()
+        self.0.values().map(HashMap::len).sum()
     }
 }
 

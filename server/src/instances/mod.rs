@@ -40,6 +40,7 @@ use crate::limits::Limits;
 use crate::metrics::StepCounters;
 
 pub(crate) use completed_access::CompletedAccess;
+pub(crate) use config::SharedConfig;
 pub(crate) use context::WatcherId;
 pub(crate) use effects::Uncommitted;
 pub(crate) use instance::Instance;
@@ -52,7 +53,7 @@ pub(crate) use sessions::SessionSink;
 pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
-use config::{InstanceConfig, Lifetimes, SharedConfig};
+use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
 use log_share::LogShare;
@@ -296,6 +297,11 @@ impl Instances {
     fn intern(&self, config: SharedConfig) -> Arc<SharedConfig> {
         let found = self.registry().configs.find_equal(&config);
         found.filter(|found| **found == config).unwrap_or_else(|| Arc::new(config))
+    }
+
+    /// What different instances of this creator share, rosters among it; at most so many.
+    pub(crate) fn configs_of_creator(&self, creator: &Principal, limit: usize) -> Vec<Arc<SharedConfig>> {
+        self.registry().configs.of_creator(creator, limit)
     }
 
     /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.

@@ -16,6 +16,7 @@ use super::commit_log::CommitLogMetrics;
 use super::exposition::Exposition;
 use super::process;
 use super::steps::{StepCounter, StepCounters};
+use crate::auth::CredentialStore;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
@@ -32,6 +33,8 @@ pub(crate) struct Sources {
     pub(crate) readiness: Readiness,
     pub(crate) limits: Limits,
     pub(crate) commit_log: Arc<CommitLogMetrics>,
+    /// `None`: nothing is proven here.
+    pub(crate) credentials: Option<Arc<CredentialStore>>,
 }
 
 impl Sources {
@@ -311,6 +314,42 @@ impl Sources {
         (open, open.saturating_sub(self.principals.permits(Quota::Connections)))
     }
 
+    /// What proves principals; zeros where nothing does.
+    fn credentials(&self, out: &mut Exposition<'_>) -> fmt::Result {
+        let state = self.credentials.as_ref().map(|store| store.state()).unwrap_or_default();
+        out.gauge(
+            "stickycas_credentials_generation",
+            "Number of the credentials in force, counted from 1; it grows when the files of the folder have changed. 0: \
+             the server has no credentials",
+            state.generation,
+        )?;
+        out.gauge(
+            "stickycas_credentials_reload_failed",
+            "1 while the files of the folder cannot be used, and the old credentials stay in force",
+            u64::from(state.is_failing),
+        )?;
+        out.counter(
+            "stickycas_credentials_reload_failures",
+            "Readings of the files of the folder that failed",
+            state.failed_reloads,
+        )?;
+        out.float_gauge(
+            "stickycas_credentials_certificate_expiry_seconds",
+            "Seconds until the server's certificate expires; negative afterwards",
+            state.certificate_expiry,
+        )?;
+        out.gauge(
+            "stickycas_credentials_revocation_list_expired",
+            "1 if a revocation list has expired; it still counts",
+            u64::from(state.revocation_list_expired),
+        )?;
+        out.gauge(
+            "stickycas_credentials_cached_tokens",
+            "Verified tokens that are remembered; at most `limits.cached_tokens`, and old ones make room",
+            state.cached_tokens as u64,
+        )
+    }
+
     fn steps(&self) -> &StepCounters {
         self.instances.steps()
     }
@@ -325,6 +364,7 @@ impl Collector for Sources {
         self.clients(out)?;
         self.limits(out)?;
         self.quotas(out)?;
+        self.credentials(out)?;
         self.commit_log.encode(out)?;
         process::encode(out)
     }

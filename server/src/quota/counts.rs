@@ -19,6 +19,7 @@ pub(crate) enum Counter {
     SessionReplaced,
     AccessRepeated,
     HandshakeFailed,
+    TokenRefused,
     ConnectionPaced,
     ConnectionGivenUp,
 }
@@ -37,6 +38,7 @@ impl Counter {
         Self::SessionReplaced,
         Self::AccessRepeated,
         Self::HandshakeFailed,
+        Self::TokenRefused,
         Self::ConnectionPaced,
         Self::ConnectionGivenUp,
     ];
@@ -56,6 +58,7 @@ impl Counter {
             Self::SessionReplaced => "session_replaced",
             Self::AccessRepeated => "access_repeated",
             Self::HandshakeFailed => "handshake_failed",
+            Self::TokenRefused => "token_refused",
             Self::ConnectionPaced => "connection_paced",
             Self::ConnectionGivenUp => "connection_given_up",
         }
@@ -128,6 +131,7 @@ impl From<&Counts> for v1::Counts {
             sessions_replaced: counts.get(Counter::SessionReplaced),
             accesses_repeated: counts.get(Counter::AccessRepeated),
             handshakes_failed: counts.get(Counter::HandshakeFailed),
+            tokens_refused: counts.get(Counter::TokenRefused),
             connections_paced: counts.get(Counter::ConnectionPaced),
             connections_given_up: counts.get(Counter::ConnectionGivenUp),
         }

@@ -103,8 +103,14 @@ impl Principals {
         self.0.context.start_time
     }
 
-    /// The counts of the principals with these names, or of all if there are no names; at most `rows` of them.
-    pub(crate) fn counts(&self, names: &[String], rows: usize) -> v1::GetCountsResponse {
+    /// The counts of the principals with these names, or of all if there are no names, as far as they are `shown`; at most
+    /// `rows` of them.
+    pub(crate) fn counts(
+        &self,
+        names: &[String],
+        rows: usize,
+        shown: impl Fn(&Principal) -> bool,
+    ) -> v1::GetCountsResponse {
         let table = self.table();
         let (mut accounts, forgotten): (Vec<_>, u32) = if names.is_empty() {
             (table.accounts.values().cloned().collect(), table.forgotten)
@@ -112,7 +118,7 @@ impl Principals {
             (names.iter().filter_map(|name| table.accounts.get(name.as_str())).cloned().collect(), 0)
         };
         drop(table);
-        accounts.retain(|account| !account.counts().is_empty());
+        accounts.retain(|account| !account.counts().is_empty() && account.principal().is_some_and(&shown));
         accounts.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         accounts.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let left_out = u32::try_from(accounts.len().saturating_sub(rows)).unwrap_or(u32::MAX);
@@ -168,7 +174,7 @@ mod tests {
         first.count(Counter::AccessRepeated);
         assert!(Arc::ptr_eq(&first, &account(&principals, "p1").unwrap()));
         assert!(!Arc::ptr_eq(&first, &account(&principals, "p2").unwrap()));
-        let counts = principals.counts(&[], 10);
+        let counts = principals.counts(&[], 10, |_| true);
         assert_eq!(counts.principals.len(), 1, "p2 has done nothing");
         assert_eq!(counts.all.unwrap().accesses_repeated, 1);
     }
@@ -181,7 +187,7 @@ mod tests {
         let next = account(&principals, "next").unwrap();
         assert!(Arc::ptr_eq(&used, &account(&principals, "used").unwrap()));
         assert_eq!(account(&principals, "last").unwrap_err().reason, RefusalReason::TooManyConnections);
-        let counts = principals.counts(&[], 10);
+        let counts = principals.counts(&[], 10, |_| true);
         assert_eq!((counts.principals.len(), counts.principals_left_out), (0, 1));
         assert_eq!(counts.all.unwrap().messages_oversized, 1, "the counts of all stay");
         drop(next);
@@ -193,10 +199,10 @@ mod tests {
         for name in ["a", "b", "c"] {
             account(&principals, name).unwrap().count_refusal(RefusalReason::NotYourPhase);
         }
-        let counts = principals.counts(&[], 2);
+        let counts = principals.counts(&[], 2, |_| true);
         let names: Vec<_> = counts.principals.iter().map(|row| row.principal.as_str()).collect();
         assert_eq!((names, counts.principals_left_out), (vec!["a", "b"], 1));
-        let counts = principals.counts(&["c".to_owned(), "nobody".to_owned()], 2);
+        let counts = principals.counts(&["c".to_owned(), "nobody".to_owned()], 2, |_| true);
         assert_eq!((counts.principals.len(), counts.principals_left_out), (1, 0));
     }
 }

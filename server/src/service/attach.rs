@@ -22,11 +22,12 @@ use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
 use tonic::{Status, Streaming};
 
+use super::Service;
 use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
+use super::stream_end::StreamEnd;
 use super::stream_refusals::{StreamRefusal, StreamRefusals};
 use super::watchdog::Registration;
-use super::{DrainSignal, Service};
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Counter, Permit};
@@ -45,7 +46,7 @@ pub(crate) struct AttachStream {
     refusals: StreamRefusals,
     outbox: Arc<Outbox>,
     receiver: Receiver,
-    drain: DrainSignal,
+    end: StreamEnd,
     /// How many frames were in the outbox when the stream last yielded before it sent them.
     lingered: usize,
     /// Whether the client has left so much unread that nothing more is read from it.
@@ -65,12 +66,12 @@ impl AttachStream {
         connection: Option<Connection>,
         requests: Streaming<DecodedRequest>,
         permit: Permit,
-    ) -> Self {
+    ) -> Result<Self, RpcRefusal> {
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
-        let drain = service.drain_signal();
+        let end = service.stream_end(&caller, false)?;
         let registration = connection
             .map(|connection| service.0.watchdog.register(&outbox, connection, caller.account.clone()));
-        Self {
+        Ok(Self {
             service,
             caller,
             requests: Some(requests),
@@ -79,13 +80,13 @@ impl AttachStream {
             refusals: StreamRefusals::default(),
             outbox,
             receiver: Receiver::default(),
-            drain,
+            end,
             lingered: 0,
             stalled: false,
             ended: false,
             _registration: registration,
             _permit: permit,
-        }
+        })
     }
 
     /// Reads and handles what the client has sent. An error ends the stream.
@@ -335,8 +336,8 @@ impl AttachStream {
 
     /// The next message, or what ends the stream.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
-        if self.drain.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err(self.service.draining().into())));
+        if let Poll::Ready(refused) = self.end.poll(&self.service, cx) {
+            return Poll::Ready(Some(Err(refused.into())));
         }
         if let Err(status) = self.poll_requests(cx) {
             self.requests = None;

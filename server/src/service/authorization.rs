@@ -33,6 +33,10 @@ impl Service {
             RpcRefusal::from(&WireError::InstanceId)
         })?;
         let instance = self.0.instances.get(id)?;
+        if !caller.rights.process {
+            let why = "the scope of the token has no `process`";
+            return Err(RpcRefusal::new(RefusalReason::NotAMember, why));
+        }
         match instance.process_of(&caller.principal) {
             Some(process) => {
                 caller.account.remember_instance(&instance, process);
@@ -48,14 +52,26 @@ impl Service {
     }
 }
 
-/// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13).
-pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
+/// As what a caller may look at an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ViewBasis {
+    Creator,
+    Member,
+    Observer,
+}
+
+/// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13), as far as the scope of
+/// a token does not exclude it.
+pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<ViewBasis, RpcRefusal> {
     let config = instance.config();
-    if caller.observer
-        || config.shared.creator == caller.principal
-        || instance.process_of(&caller.principal).is_some()
-    {
-        return Ok(());
+    if caller.scope().coordinator && config.shared.creator == caller.principal {
+        return Ok(ViewBasis::Creator);
+    }
+    if caller.rights.process && instance.process_of(&caller.principal).is_some() {
+        return Ok(ViewBasis::Member);
+    }
+    if caller.rights.observer {
+        return Ok(ViewBasis::Observer);
     }
     let why = format!(
         "{:?} is neither a process nor the creator of instance {}, nor an observer",

@@ -20,7 +20,7 @@ use stickycas_proto::v1::{
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use super::authorization::authorize_view;
+use super::authorization::{ViewBasis, authorize_view};
 use super::status::{own_to_wire, state_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
@@ -32,7 +32,7 @@ use crate::quota::Quota;
 impl InstanceService for Service {
     async fn create(&self, request: Request<CreateRequest>) -> Result<Response<CreateResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        if !caller.coordinator {
+        if !caller.rights.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
             caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
@@ -105,7 +105,7 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        authorize_view(&caller, &instance)?;
+        let basis = authorize_view(&caller, &instance)?;
         let from = Phase::new(request.from_phase);
         if request.snapshot_first && from.is_some() {
             let why = "snapshot_first goes with from_phase = 0 only";
@@ -114,9 +114,10 @@ impl InstanceService for Service {
         let permit = caller.account.take(Quota::WatchStreams);
         let permit = permit
             .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
+        let end = self.stream_end(&caller, basis == ViewBasis::Observer)?;
         let stream = if request.snapshot_first {
             let snapshot = instance.snapshot().committed().await??;
-            WatchStream::with_snapshot(self, instance, &snapshot, permit)
+            WatchStream::with_snapshot(self, instance, &snapshot, end, permit)
         } else {
             let index = instance.start_of(from).map_err(|truncated| {
                 let why = format!(
@@ -127,7 +128,7 @@ impl InstanceService for Service {
                     RefusalDetails { oldest_phase: Some(truncated.oldest), ..RefusalDetails::default() };
                 RpcRefusal::new(RefusalReason::PhaseNotKept, why).with_details(details)
             })?;
-            WatchStream::from_index(self, instance, index, permit)
+            WatchStream::from_index(self, instance, index, end, permit)
         };
         Ok(Response::new(stream))
     }
@@ -137,7 +138,7 @@ impl InstanceService for Service {
         let id: InstanceId =
             request.get_ref().instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
         let instance = self.0.instances.get(id)?;
-        if instance.config().shared.creator != caller.principal {
+        if instance.config().shared.creator != caller.principal || !caller.scope().coordinator {
             let why = format!("only its creator closes instance {id}");
             let refused = RpcRefusal::new(RefusalReason::NotCreator, why);
             file_offence(&caller, &instance, OffenceKind::ForeignIdentity, &refused);

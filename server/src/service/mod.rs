@@ -8,12 +8,12 @@ mod counts;
 mod grpc_framing;
 mod instances;
 mod status;
+mod stream_end;
 mod stream_refusals;
 mod unary;
 mod watch;
 mod watchdog;
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,9 +21,10 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
 use stickycas_proto::v1::server_service_server::ServerServiceServer;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 use tonic::Extensions;
 
+use crate::auth::CredentialStore;
 use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
@@ -45,6 +46,8 @@ struct Shared {
     drain: CancellationToken,
     principals: Principals,
     watchdog: Watchdog,
+    /// `None`: nothing is proven here.
+    credentials: Option<Arc<CredentialStore>>,
     /// Whether the instances are recovered. Before, nobody knows which there are.
     recovered: AtomicBool,
 }
@@ -55,9 +58,10 @@ impl Service {
         limits: Limits,
         drain: CancellationToken,
         principals: Principals,
+        credentials: Option<Arc<CredentialStore>>,
     ) -> Self {
         let (watchdog, recovered) = (Watchdog::default(), AtomicBool::new(false));
-        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog, recovered }))
+        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog, credentials, recovered }))
     }
 
     /// The instances are recovered: calls are taken from now on.
@@ -93,12 +97,6 @@ impl Service {
         caller(extensions)
     }
 
-    /// Completes when draining begins. Each signal has a token of its own, so that streams share no lock when they
-    /// are polled.
-    fn drain_signal(&self) -> DrainSignal {
-        Box::pin(self.0.drain.child_token().cancelled_owned())
-    }
-
     /// Fails while the server takes nothing.
     fn check_serving(&self) -> Result<(), RpcRefusal> {
         if let Some(failure) = self.0.instances.log_failure() {
@@ -132,9 +130,6 @@ fn caller(extensions: &Extensions) -> Result<Caller, RpcRefusal> {
     debug_assert!(caller.is_some(), "the call layer is around every service");
     caller.ok_or_else(RpcRefusal::internal)
 }
-
-/// See [`Service::drain_signal`].
-type DrainSignal = Pin<Box<WaitForCancellationFutureOwned>>;
 
 fn draining() -> RpcRefusal {
     RpcRefusal::new(RefusalReason::Draining, "the server is shutting down")

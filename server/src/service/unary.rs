@@ -38,7 +38,8 @@ impl StickyCasService for Service {
             caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
         let connection = request.extensions().get::<Connection>().cloned();
-        Ok(Response::new(AttachStream::new(self.clone(), caller, connection, request.into_inner(), permit)))
+        let requests = request.into_inner();
+        Ok(Response::new(AttachStream::new(self.clone(), caller, connection, requests, permit)?))
     }
 }
 

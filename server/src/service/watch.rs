@@ -16,8 +16,9 @@ use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
 use tokio_stream::Stream;
 use tonic::Status;
 
+use super::Service;
 use super::status::status_to_wire;
-use super::{DrainSignal, Service};
+use super::stream_end::StreamEnd;
 use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
 use crate::quota::Permit;
@@ -31,18 +32,23 @@ pub(crate) struct WatchStream {
     snapshot: Vec<v1::Snapshot>,
     /// The index of the next event.
     index: u64,
-    drain: DrainSignal,
+    end: StreamEnd,
     over: bool,
     permit: Permit,
 }
 
 impl WatchStream {
     /// From this event on.
-    pub(super) fn from_index(service: &Service, instance: Arc<Instance>, index: u64, permit: Permit) -> Self {
-        let drain = service.drain_signal();
+    pub(super) fn from_index(
+        service: &Service,
+        instance: Arc<Instance>,
+        index: u64,
+        end: StreamEnd,
+        permit: Permit,
+    ) -> Self {
         let service = service.clone();
         let watcher = instance.next_watcher();
-        Self { service, instance, watcher, snapshot: Vec::new(), index, drain, over: false, permit }
+        Self { service, instance, watcher, snapshot: Vec::new(), index, end, over: false, permit }
     }
 
     /// A snapshot of the instance, and then the events after it.
@@ -50,18 +56,19 @@ impl WatchStream {
         service: &Service,
         instance: Arc<Instance>,
         snapshot: &Snapshot,
+        end: StreamEnd,
         permit: Permit,
     ) -> Self {
         let limits = &service.0.limits;
         let parts = snapshot_to_wire(snapshot, limits);
-        let mut stream = Self::from_index(service, instance, snapshot.next_index, permit);
+        let mut stream = Self::from_index(service, instance, snapshot.next_index, end, permit);
         stream.snapshot = parts;
         stream
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
-        if self.drain.as_mut().poll(cx).is_ready() {
-            return Poll::Ready(Some(Err(self.service.draining().into())));
+        if let Poll::Ready(refused) = self.end.poll(&self.service, cx) {
+            return Poll::Ready(Some(Err(refused.into())));
         }
         if let Some(part) = self.snapshot.pop() {
             return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));

@@ -26,6 +26,20 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
             settings.listen
         ));
     }
+    if settings.token_listen.is_some() && settings.credentials.is_none() {
+        errors.push(format!(
+            "token_listen ({}): tokens are taken by TLS only: give --credentials DIR too",
+            effective.origin("token_listen")
+        ));
+    }
+    if let Some(tokens) = settings.token_listen
+        && tokens.port() != 0
+        && (tokens == settings.listen || Some(tokens) == settings.http)
+    {
+        errors.push(format!(
+            "{tokens} is the address of a listener for tokens and of another: give a free one"
+        ));
+    }
     if let Some(http) = settings.http
         && http == settings.listen
         && http.port() != 0

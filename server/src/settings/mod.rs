@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{AuthMode, Config, CredentialFolder};
+use crate::config::{AuthMode, Config, CredentialFolder, TokenConfig};
 use crate::limits::Limits;
 use crate::logging::LogOptions;
 
@@ -44,10 +44,15 @@ pub(crate) struct Settings {
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) trust_domain: String,
     pub(crate) allow_missing_revocation_list: bool,
+    /// `None`: no tokens are taken.
+    pub(crate) token_listen: Option<SocketAddr>,
+    pub(crate) token_issuer: String,
+    pub(crate) token_audience: String,
     pub(crate) insecure_principals: bool,
     pub(crate) insecure_allow_remote: bool,
     pub(crate) coordinators: Vec<String>,
     pub(crate) observers: Vec<String>,
+    pub(crate) admins: Vec<String>,
     pub(crate) drain: Duration,
     /// `None`: one for each processor.
     pub(crate) workers: Option<u16>,
@@ -67,10 +72,14 @@ impl Default for Settings {
             credentials: None,
             trust_domain: "stickycas".to_owned(),
             allow_missing_revocation_list: false,
+            token_listen: None,
+            token_issuer: "stickycas".to_owned(),
+            token_audience: "stickycas".to_owned(),
             insecure_principals: false,
             insecure_allow_remote: false,
             coordinators: Vec::new(),
             observers: Vec::new(),
+            admins: Vec::new(),
             drain: Duration::from_secs(5),
             workers: None,
             reflection: true,
@@ -102,6 +111,10 @@ impl Settings {
             auth_mode,
             coordinators: self.coordinators.into_iter().collect(),
             observers: self.observers.into_iter().collect(),
+            admins: self.admins.into_iter().collect(),
+            tokens: self
+                .token_listen
+                .map(|_| TokenConfig { issuer: self.token_issuer, audience: self.token_audience }),
             limits: self.limits,
             data,
             drain: self.drain,

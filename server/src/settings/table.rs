@@ -93,8 +93,8 @@ const SETTINGS: &[Setting] = &[
         Kind::FolderOrOff,
         "Folder of the server's certificate (tls.crt) and key (tls.key), and of the CAs of clients (client-ca.crt) with \
          their revocation lists (client-ca.crl): callers are the principals that their certificates name, over TLS 1.3. A file \
-         `denied` in it may list principals that are refused. The files are read again when they change. \
-         `stickycas-server credentials` makes such folders for development.",
+         `denied` in it may list principals that are refused, a file `roles.toml` grant roles. The files are read again \
+         when they change, and at once on SIGHUP. `stickycas-server credentials` makes such folders for development.",
         |settings| {
             let folder = settings.credentials.as_ref();
             folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))
@@ -125,6 +125,28 @@ const SETTINGS: &[Setting] = &[
         "With credentials, trust CAs of clients that have no revocation list.",
         |settings| Value::Switch(settings.allow_missing_revocation_list),
         write!(allow_missing_revocation_list, Switch),
+    ),
+    setting(
+        "token_listen",
+        Kind::AddressOrOff,
+        "With credentials: second address to listen on, for clients that prove their principals by bearer tokens (JWT) in \
+         place of certificates. The folder then has the public keys of tokens, token-keys.json.",
+        |settings| settings.token_listen.map_or(Value::None("off"), Value::Address),
+        write!(token_listen, optional Address),
+    ),
+    setting(
+        "token_issuer",
+        Kind::Text,
+        "The claim iss of tokens that are taken.",
+        |settings| Value::Text(settings.token_issuer.clone()),
+        write!(token_issuer, Text),
+    ),
+    setting(
+        "token_audience",
+        Kind::Text,
+        "What the claim aud of tokens that are taken has in it.",
+        |settings| Value::Text(settings.token_audience.clone()),
+        write!(token_audience, Text),
     ),
     setting(
         "insecure_principals",
@@ -159,6 +181,16 @@ const SETTINGS: &[Setting] = &[
             "Principals that may look at every instance. Repeat the flag for several.",
             |settings| Value::Names(settings.observers.clone()),
             write!(observers, Names),
+        )
+    },
+    Setting {
+        flag: Some("admin"),
+        ..setting(
+            "admins",
+            Kind::Names,
+            "Principals that may see the counts of every principal. Repeat the flag for several.",
+            |settings| Value::Names(settings.admins.clone()),
+            write!(admins, Names),
         )
     },
     setting(

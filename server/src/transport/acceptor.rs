@@ -1,6 +1,7 @@
 //! [`ClientAcceptor`]: handshakes of TLS for another program of ours that listens, the judge of runs. It identifies clients
 //! as the server does: same files, same rules, same code.
 
+use std::net::{Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,9 +9,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 
 use super::connection::UnclaimedConnections;
-use super::handshake::{Admission, handshake};
+use super::handshake::{Admission, Secured, secure};
+use super::serve::Security;
 use crate::auth::{CredentialFolder, CredentialStore, CredentialsError};
-use crate::config::AuthMode;
+use crate::config::{AuthMode, Config};
 use crate::limits::Limits;
 use crate::quota::Principals;
 
@@ -33,10 +35,15 @@ impl ClientAcceptor {
     /// # Errors
     /// If they cannot be used.
     pub fn new(folder: CredentialFolder) -> Result<Self, CredentialsError> {
-        let credentials =
-            CredentialStore::of(&AuthMode::Certificates(folder))?.expect("this mode has credentials");
+        let config = Config { auth_mode: AuthMode::Certificates(folder), ..Config::insecure([]) };
+        let credentials = CredentialStore::of(&config)?.expect("this mode has credentials");
         // The caller bounds its connections; what is counted here is counted for nobody.
-        let connections = UnclaimedConnections::new(usize::MAX, Principals::new(&Limits::default()));
+        let limits = Limits {
+            unclaimed_connections: usize::MAX,
+            unclaimed_connections_per_address: usize::MAX,
+            ..Limits::default()
+        };
+        let connections = UnclaimedConnections::new(&limits, Principals::new(&limits));
         Ok(Self { credentials, connections })
     }
 
@@ -45,10 +52,12 @@ impl ClientAcceptor {
     where
         T: AsyncRead + AsyncWrite + Unpin,
     {
-        let connection = self.connections.register();
-        let (io, admission) = handshake(io, &self.credentials, deadline, &connection).await?;
+        let connection = self.connections.register(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)));
+        let security = Security::ClientCertificates(Arc::clone(&self.credentials));
+        let secured = secure(io, &security, deadline, &connection).await?;
+        let Secured::Proven(io, admission) = secured else { return None };
         let principal = connection.identity()?.principal.as_str().to_owned();
-        Some((io, ProvenClient { principal, admission }))
+        Some((*io, ProvenClient { principal, admission }))
     }
 
     /// Reads the files again when they have changed, for ever.

@@ -26,6 +26,8 @@ pub(crate) struct Connection(Arc<ConnectionState>);
 pub(super) struct ConnectionState {
     /// Its key among the unclaimed ones from its address.
     number: u64,
+    /// Where it comes from.
+    address: SocketAddr,
     source: Source,
     unclaimed: Arc<UnclaimedConnections>,
     /// What the handshake has proven of the client; not set without TLS.
@@ -80,6 +82,7 @@ impl UnclaimedConnections {
         let mut pool = self.pool();
         let connection = Arc::new(ConnectionState {
             number: pool.next_number(),
+            address,
             source,
             unclaimed: self.clone(),
             identity: OnceLock::new(),
@@ -131,6 +134,11 @@ impl Connection {
     /// The handshake has proven this.
     pub(super) fn set_identity(&self, identity: ClientIdentity) {
         let _ = self.0.identity.set(identity);
+    }
+
+    /// Where the connection comes from.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.0.address
     }
 
     /// What the handshake has proven of the client. `None`: there was none that proves anything.
@@ -235,14 +243,16 @@ impl Drop for ConnectionState {
     }
 }
 
+/// An address for connections in tests.
+#[cfg(test)]
+pub(super) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 1);
+
 #[cfg(test)]
 mod tests {
     use tokio::task::JoinHandle;
 
     use super::*;
     use crate::auth::Principal;
-
-    const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 9);
 
     fn unclaimed(limits: &Limits) -> (Arc<UnclaimedConnections>, Principals) {
         let principals = Principals::new(limits);
@@ -251,7 +261,7 @@ mod tests {
 
     /// A connection, and a task in place of the one that would serve it.
     fn register(unclaimed: &Arc<UnclaimedConnections>) -> (Connection, JoinHandle<()>) {
-        let (connection, task) = (unclaimed.register(ADDRESS), tokio::spawn(std::future::pending()));
+        let (connection, task) = (unclaimed.register(LOCAL), tokio::spawn(std::future::pending()));
         connection.set_task(task.abort_handle());
         (connection, task)
     }
@@ -274,7 +284,7 @@ mod tests {
         let (_later, _) = register();
         tokio::task::yield_now().await;
         assert!(!next_task.is_finished() && !claimed_task.is_finished());
-        let counts = principals.counts(&[], 9).all.unwrap();
+        let counts = principals.counts(&[], 9, |_| true).all.unwrap();
         assert_eq!(counts.connections_silent, 2);
     }
 
@@ -283,7 +293,7 @@ mod tests {
         let (unclaimed, principals) =
             unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
         let account = |name| principals.account(&Principal::new(name)).unwrap();
-        let [one, other, third] = [(); 3].map(|()| unclaimed.register(ADDRESS));
+        let [one, other, third] = [(); 3].map(|()| unclaimed.register(LOCAL));
         one.claim(&account("p1")).unwrap();
         one.claim(&account("p2")).unwrap();
         other.claim(&account("p1")).unwrap_err();
@@ -300,7 +310,7 @@ mod tests {
             unclaimed(&Limits { connections_per_principal: 1, ..Limits::default() });
         let account = principals.account(&Principal::new("p1")).unwrap();
         for _ in 0..1_000 {
-            let connection = unclaimed.register(ADDRESS);
+            let connection = unclaimed.register(LOCAL);
             let together = std::sync::Barrier::new(3);
             let claim = || {
                 together.wait();

@@ -170,3 +170,113 @@ impl<T: AsyncWrite + Unpin> AsyncWrite for FairIo<T> {
         Pin::new(&mut self.stream).poll_shutdown(cx)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::super::frame_headers::PREFACE;
+    use super::*;
+    use crate::limits::Limits;
+    use crate::quota::Principals;
+
+    /// Frames of this type, with content of so many bytes each, in a megabyte or a little more, behind the preface.
+    fn flood(code: u8, content: usize) -> Vec<u8> {
+        let length = u32::try_from(content).unwrap().to_be_bytes();
+        let frame = [&length[1..], &[code, 0, 0, 0, 0, 1], &vec![9; content]].concat();
+        [vec![b'P'; PREFACE], frame.repeat((1 << 20) / frame.len() + 1)].concat()
+    }
+
+    /// The server's end of a connection on which these bytes have come.
+    async fn flooded(bytes: &[u8], limits: &Limits) -> (FairIo<DuplexStream>, Principals, DuplexStream) {
+        let (mut client, io) = tokio::io::duplex(bytes.len());
+        client.write_all(bytes).await.unwrap();
+        let principals = Principals::new(limits);
+        let connection = UnclaimedConnections::new(limits, principals.clone()).register(LOCAL);
+        (FairIo::new(io, connection), principals, client)
+    }
+
+    /// Reads until nothing is ready, and then again as hyper does after each request; how much was read in one turn.
+    fn read_for_one_turn(io: &mut FairIo<DuplexStream>, cx: &mut Context<'_>) -> usize {
+        let (mut bytes, mut all, mut pending) = (vec![0; 64 * 1024], 0, 0);
+        while pending < 5 {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *io).poll_read(cx, &mut buffer) {
+                Poll::Ready(read) => {
+                    read.unwrap();
+                    assert!(pending == 0, "the turn has ended");
+                    assert!((1..=READ).contains(&buffer.filled().len()));
+                    all += buffer.filled().len();
+                }
+                Poll::Pending => pending += 1,
+            }
+        }
+        all
+    }
+
+    /// Bytes that are read in the first turns of a task.
+    async fn turns(mut io: FairIo<DuplexStream>, turns: usize) -> Vec<usize> {
+        let mut read = Vec::new();
+        let task = poll_fn(move |cx| {
+            read.push(read_for_one_turn(&mut io, cx));
+            if read.len() == turns { Poll::Ready(std::mem::take(&mut read)) } else { Poll::Pending }
+        });
+        tokio::spawn(task).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_and_stays_ended_until_the_next() {
+        const DATA: u8 = 0;
+        let (io, ..) = flooded(&flood(DATA, 16_000), &Limits::default()).await;
+        for read in turns(io, 4).await {
+            assert!((32 * 1024..=160 * 1024).contains(&read), "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn small_frames_end_a_turn_sooner() {
+        const UNKNOWN: u8 = 0x77;
+        let limits = Limits { anonymous_control_frames_per_second: u32::MAX, ..Limits::default() };
+        let (io, ..) = flooded(&flood(UNKNOWN, 0), &limits).await;
+        for read in turns(io, 4).await {
+            assert!((1..=4_096 * 9).contains(&read), "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_overdrawn_connection_is_not_read_and_is_written() {
+        const PING: u8 = 6;
+        let limits = Limits { anonymous_control_frames_per_second: 100, ..Limits::default() };
+        let (mut io, principals, mut client) = flooded(&flood(PING, 8), &limits).await;
+        let mut bytes = vec![0; READ];
+        let first = io.read(&mut bytes).await.unwrap();
+        assert_eq!(first, READ, "it is charged when it was read");
+        let second = poll_fn(|cx| {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            Poll::Ready(Pin::new(&mut io).poll_read(cx, &mut buffer).is_ready())
+        });
+        assert!(!second.await, "a thousand PINGs are ten seconds");
+        io.write_all(b"answer").await.unwrap();
+        let mut answer = [0; 6];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"answer");
+        assert_eq!(principals.all().get(Counter::ConnectionPaced), 1);
+    }
+
+    #[tokio::test]
+    async fn a_paced_connection_is_read_to_its_end() {
+        const PING: u8 = 6;
+        let limits = Limits { anonymous_control_frames_per_second: 1_000_000, ..Limits::default() };
+        let bytes = flood(PING, 8).repeat(30);
+        let (mut io, principals, client) = flooded(&bytes, &limits).await;
+        drop(client);
+        let mut read = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(120), io.read_to_end(&mut read)).await;
+        ended.expect("it was never read again").unwrap();
+        assert!(read == bytes);
+        assert_eq!(principals.all().get(Counter::ConnectionPaced), 1, "it was paced at all");
+    }
+}

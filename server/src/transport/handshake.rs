@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::{Instant, timeout};
@@ -10,12 +11,14 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
-use crate::auth::{ClientIdentity, CredentialStore, Registration, identify};
+use super::serve::Security;
+use crate::auth::{ClientIdentity, CredentialStore, Credentials, Principal, Registration, audit, identify};
 use crate::quota::Counter;
 
 /// A client that may stay as long as its certificate is valid and allowed.
 pub(super) struct Admission {
     registration: Registration,
+    principal: Principal,
     /// When the certificate ends.
     not_after: Instant,
 }
@@ -26,54 +29,103 @@ impl Admission {
         tokio::select! {
             () = self.registration.ended() => {}
             () = tokio::time::sleep_until(self.not_after) => {
-                tracing::info!("connection ended: its certificate has expired");
+                let reason = "the certificate has expired";
+                audit::ended("connection", self.principal.as_str(), &reason);
             }
         }
     }
 }
 
-/// Shakes hands with a client within `deadline`. `None`: it failed, or the client is not allowed; it has been told by an
-/// alert. The connection knows its principal afterwards.
-pub(super) async fn handshake<T>(
+/// A connection after its handshake, if its listener demands one.
+pub(super) enum Secured<T> {
+    Plain(T),
+    /// By TLS; the client has proven nothing.
+    Tls(Box<TlsStream<T>>),
+    /// By TLS; the connection is one principal.
+    Proven(Box<TlsStream<T>>, Admission),
+}
+
+/// Secures a connection as its listener demands, within `deadline`. `None`: the client failed, or is not allowed; it has
+/// been told by an alert.
+pub(super) async fn secure<T>(
     io: T,
-    credentials: &Arc<CredentialStore>,
+    security: &Security,
     deadline: Duration,
     connection: &Connection,
-) -> Option<(TlsStream<T>, Admission)>
+) -> Option<Secured<T>>
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    let used = credentials.current();
-    let accepting = TlsAcceptor::from(used.tls.clone()).accept(io);
-    let stream = match timeout(deadline, accepting).await {
-        Ok(Ok(stream)) => stream,
+    match security {
+        Security::Plain => Some(Secured::Plain(io)),
+        Security::Tokens(store) => {
+            let tls = store.current().token_tls.clone()?;
+            handshake(io, tls, deadline, connection).await.map(|io| Secured::Tls(Box::new(io)))
+        }
+        Security::ClientCertificates(store) => {
+            let used = store.current();
+            let stream = handshake(io, used.tls.clone(), deadline, connection).await?;
+            let admission = admit(&stream, store, &used, connection)?;
+            Some(Secured::Proven(Box::new(stream), admission))
+        }
+    }
+}
+
+async fn handshake<T>(
+    io: T,
+    tls: Arc<ServerConfig>,
+    deadline: Duration,
+    connection: &Connection,
+) -> Option<TlsStream<T>>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    match timeout(deadline, TlsAcceptor::from(tls).accept(io)).await {
+        Ok(Ok(stream)) => Some(stream),
         Ok(Err(error)) => {
-            connection.count(Counter::HandshakeFailed);
-            tracing::info!(%error, "handshake failed");
-            return None;
+            refuse(connection, &error);
+            None
         }
         Err(_) => {
             connection.count(Counter::ConnectionSilent);
-            return None;
+            None
         }
-    };
+    }
+}
+
+/// Registers the client by the certificate that it has shown. The connection knows its principal afterwards.
+fn admit<T>(
+    stream: &TlsStream<T>,
+    store: &Arc<CredentialStore>,
+    used: &Arc<Credentials>,
+    connection: &Connection,
+) -> Option<Admission> {
     let shown = stream.get_ref().1.peer_certificates()?;
     let certificates: Arc<[CertificateDer<'static>]> =
         shown.iter().map(|it| it.clone().into_owned()).collect();
-    let admitted = identify(&used, &certificates)
-        .and_then(|identity| Ok((identity, credentials.register(certificates, &used)?)));
-    let (identity, registration) = match admitted {
-        Ok(admitted) => admitted,
-        Err(error) => {
-            connection.count(Counter::HandshakeFailed);
-            tracing::info!(%error, "connection refused");
-            return None;
+    let admitted = identify(used, &certificates).and_then(|identity| {
+        let principal = identity.principal.clone();
+        Ok((identity, store.register_connection(principal, certificates, used)?))
+    });
+    match admitted {
+        Ok((identity, registration)) => {
+            let not_after = instant_of(&identity);
+            audit::certificate_admitted(&identity, connection.address());
+            let principal = identity.principal.clone();
+            connection.set_identity(identity);
+            Some(Admission { registration, principal, not_after })
         }
-    };
-    let not_after = instant_of(&identity);
-    tracing::debug!(principal = identity.principal.as_str(), serial = identity.serial, "client identified");
-    connection.set_identity(identity);
-    Some((stream, Admission { registration, not_after }))
+        Err(error) => {
+            refuse(connection, &error);
+            None
+        }
+    }
+}
+
+/// What has failed names nobody, so only the server's own count tells of it.
+fn refuse(connection: &Connection, error: &dyn std::fmt::Display) {
+    connection.count(Counter::HandshakeFailed);
+    audit::handshake_refused(error, connection.address());
 }
 
 /// The end of the certificate, as the clock of timers has it.

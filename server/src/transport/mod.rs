@@ -26,4 +26,4 @@ pub(crate) use grpc_timeout::GrpcTimeoutLayer;
 pub use listener::{Listener, listen};
 pub(crate) use permit_body::permit_body;
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
-pub(crate) use serve::serve;
+pub(crate) use serve::{GrpcListener, Security, serve};

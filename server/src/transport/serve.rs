@@ -5,11 +5,14 @@
 //! why a connection ended, and ignores TCP_NODELAY on connections that it is handed.
 
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
+use rand::seq::SliceRandom as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -17,7 +20,7 @@ use tonic::body::Body;
 use tower::Service;
 
 use super::connection::{Connection, UnclaimedConnections};
-use super::handshake::handshake;
+use super::handshake::{Secured, secure};
 use super::http2::HttpServer;
 use super::listener::Listener;
 use crate::auth::CredentialStore;
@@ -27,13 +30,30 @@ use crate::quota::{Counter, Principals};
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Serves `service` on accepted connections, by TLS if there are `credentials`, until `drain` is cancelled. Then the listener is closed, so that new
-/// clients are turned away and not left to wait, every connection gets a GOAWAY, and the future completes when all of
-/// them have ended. Dropping the future aborts those that are still open.
+/// A listener for clients, and what its connections prove.
+#[derive(Debug)]
+pub(crate) struct GrpcListener<L> {
+    pub(crate) listener: L,
+    pub(crate) security: Security,
+}
+
+/// How the connections of a listener are secured.
+#[derive(Clone, Debug)]
+pub(crate) enum Security {
+    /// Not at all.
+    Plain,
+    /// By TLS; a connection is the principal whose certificate its client has shown.
+    ClientCertificates(Arc<CredentialStore>),
+    /// By TLS; clients show no certificate, and each call has a token.
+    Tokens(Arc<CredentialStore>),
+}
+
+/// Serves `service` on the connections of all these listeners until `drain` is cancelled. Then the listeners are closed, so
+/// that new clients are turned away and not left to wait, every connection gets a GOAWAY, and the future completes when
+/// all of them have ended. Dropping the future aborts those that are still open.
 pub(crate) async fn serve<L, S>(
-    listener: L,
+    listeners: Vec<GrpcListener<L>>,
     service: S,
-    credentials: Option<Arc<CredentialStore>>,
     limits: &Limits,
     principals: &Principals,
     drain: CancellationToken,
@@ -46,13 +66,13 @@ pub(crate) async fn serve<L, S>(
     let unclaimed = UnclaimedConnections::new(limits, principals.clone());
     let mut connections = JoinSet::new();
     loop {
-        let (io, address) = tokio::select! {
+        let (security, io, address) = tokio::select! {
             () = drain.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 log_panic(ended);
                 continue;
             }
-            accepted = accept(&listener) => accepted,
+            accepted = accept_any(&listeners) => accepted,
         };
         if connections.len() >= limits.connections {
             tracing::warn!(%address, limit = limits.connections, "connection closed: the limit is reached");
@@ -60,13 +80,35 @@ pub(crate) async fn serve<L, S>(
             continue;
         }
         let connection = unclaimed.register(address);
-        let task = serve_accepted(server.clone(), io, credentials.clone(), connection.clone(), drain.clone());
+        let task = serve_accepted(server.clone(), io, security.clone(), connection.clone(), drain.clone());
         connection.set_task(connections.spawn(task));
     }
-    drop(listener);
+    drop(listeners);
     while let Some(ended) = connections.join_next().await {
         log_panic(ended);
     }
+}
+
+/// The next connection of any of these listeners. None of them is preferred: where several have one, it is drawn whose is
+/// taken.
+async fn accept_any<L: Listener>(listeners: &[GrpcListener<L>]) -> (&Security, L::Io, SocketAddr) {
+    let mut accepting: Vec<_> = listeners
+        .iter()
+        .map(|each| {
+            Box::pin(async move {
+                let (io, address) = accept(&each.listener).await;
+                (&each.security, io, address)
+            })
+        })
+        .collect();
+    if accepting.len() > 1 {
+        accepting.shuffle(&mut rand::rng());
+    }
+    poll_fn(|cx| {
+        let mut ready = accepting.iter_mut().map(|each| each.as_mut().poll(cx));
+        ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
+    })
+    .await
 }
 
 async fn accept<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
@@ -94,7 +136,7 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
 async fn serve_accepted<T, S>(
     server: Arc<HttpServer<S>>,
     io: T,
-    credentials: Option<Arc<CredentialStore>>,
+    security: Security,
     connection: Connection,
     drain: CancellationToken,
 ) where
@@ -102,19 +144,21 @@ async fn serve_accepted<T, S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
-    let Some(credentials) = credentials else {
-        return server.serve_connection(io, connection, drain).await;
-    };
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = handshake(io, &credentials, server.preface_timeout(), &connection) => secured,
+        secured = secure(io, &security, server.preface_timeout(), &connection) => secured,
     };
-    if let Some((io, admission)) = secured {
-        connection.claim_for_identity();
-        tokio::select! {
-            () = server.serve_connection(io, connection, drain) => {}
-            () = admission.ended() => {}
+    match secured {
+        Some(Secured::Plain(io)) => server.serve_connection(io, connection, drain).await,
+        Some(Secured::Tls(io)) => server.serve_connection(*io, connection, drain).await,
+        Some(Secured::Proven(io, admission)) => {
+            connection.claim_for_identity();
+            tokio::select! {
+                () = server.serve_connection(*io, connection, drain) => {}
+                () = admission.ended() => {}
+            }
         }
+        None => {}
     }
 }
 
@@ -122,12 +166,13 @@ async fn serve_accepted<T, S>(
 mod tests {
     use std::future::{Ready, ready};
     use std::sync::atomic::{AtomicBool, Ordering};
-    use std::task::{Context, Poll};
+    use std::task::Context;
 
     use http::StatusCode;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
+    use crate::transport::connection::LOCAL;
 
     /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while `panics` is
     /// set.
@@ -182,7 +227,8 @@ mod tests {
         let stopped = stop.clone();
         let service = TestService { panics: panics.clone() };
         let serving = tokio::spawn(async move {
-            serve(listener, service, None, &limits, &Principals::new(&limits), stopped).await;
+            let listeners = vec![GrpcListener { listener, security: Security::Plain }];
+            serve(listeners, service, &limits, &Principals::new(&limits), stopped).await;
         });
         let connect = async || TcpStream::connect(address).await.unwrap();
         panics.store(true, Ordering::Relaxed);
@@ -198,8 +244,7 @@ mod tests {
     async fn any_byte_stream_is_served_and_carries_its_connection() {
         let limits = Limits::default();
         let server = HttpServer::new(TestService::default(), &limits);
-        let address = SocketAddr::from(([127, 0, 0, 1], 9));
-        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(address);
+        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(LOCAL);
         let (client, io) = tokio::io::duplex(1024);
         let drain = CancellationToken::new();
         let drained = drain.clone();

@@ -63,7 +63,7 @@ impl Server {
         let bind = || stickycas_server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let (grpc, http) = (bind(), bind());
         let (address, http_address) = (grpc.local_addr().unwrap(), http.local_addr().unwrap());
-        let listeners = Listeners { grpc, http: Some(http) };
+        let listeners = Listeners { http: Some(http), ..Listeners::from(grpc) };
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(run(listeners, config, async {
             let _ = stopped.await;

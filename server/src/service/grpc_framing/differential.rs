@@ -26,6 +26,7 @@ use tonic::body::Body;
 use tonic::{Code, Status, Streaming};
 use tower::Layer as _;
 
+use crate::auth::{Authenticator, Roles};
 use crate::call_layer::CallLayer;
 use crate::commit_log::{CommitLog, MemoryLog};
 use crate::config::Config;
@@ -125,10 +126,14 @@ impl Fixture {
         config.limits.call_bytes = 100_000;
         let limits = config.limits.clone();
         let principals = Principals::new(&limits);
-        let layer = CallLayer::new(&config, principals.clone(), Arc::<MemoryLog>::default());
+        let layer = {
+            let roles = Roles::of_settings(&config);
+            let log = Arc::<MemoryLog>::default();
+            CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), log)
+        };
         let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);
-        let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
+        let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals, None);
         service.set_recovered();
         Self { service, layer, limits }
     }

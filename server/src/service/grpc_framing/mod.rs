@@ -438,7 +438,7 @@ mod tests {
         let principals = Principals::new(&limits);
         let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);
-        let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals);
+        let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals, None);
         service.set_recovered();
         let mut calls = UnaryEndpoint::new(service, &limits);
         for method in ["Append", "Read", "Decide"] {

@@ -1,0 +1,115 @@
+//! A bearer token in a file, which somebody replaces before the token expires.
+
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use stickycas_proto::principal::is_principal_name;
+use tonic::metadata::{Ascii, MetadataValue};
+
+use crate::error::Error;
+
+/// How long a token is used before the file is read again.
+const READ_EVERY: Duration = Duration::from_secs(5);
+
+/// See the module. The token itself is never shown.
+pub(crate) struct TokenFile {
+    path: PathBuf,
+    latest: Mutex<Latest>,
+}
+
+struct Latest {
+    /// `Bearer TOKEN`.
+    authorization: MetadataValue<Ascii>,
+    read: Instant,
+}
+
+impl fmt::Debug for TokenFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TokenFile").field("path", &self.path).finish_non_exhaustive()
+    }
+}
+
+impl TokenFile {
+    /// Reads the token in this file.
+    pub(crate) fn open(path: PathBuf) -> Result<Self, Error> {
+        let authorization = read(&path)?;
+        Ok(Self { path, latest: Mutex::new(Latest { authorization, read: Instant::now() }) })
+    }
+
+    /// The principal that the token names. Whether it proves that is for a server to say.
+    pub(crate) fn principal(&self) -> Result<String, Error> {
+        let authorization = self.authorization();
+        let payload = authorization.as_bytes().split(|byte| *byte == b'.').nth(1);
+        let payload = payload.and_then(|payload| URL_SAFE_NO_PAD.decode(payload).ok());
+        let claims: Option<serde_json::Value> =
+            payload.and_then(|payload| serde_json::from_slice(&payload).ok());
+        let name = claims.as_ref().and_then(|claims| claims.get("sub")?.as_str());
+        let name = name.filter(|name| is_principal_name(name.as_bytes()));
+        name.map(str::to_owned).ok_or_else(|| wrong(&self.path, "it is no JWT whose `sub` names a principal"))
+    }
+
+    /// What goes into the metadata key `authorization`. If the file cannot be read any more, the last token goes on.
+    pub(crate) fn authorization(&self) -> MetadataValue<Ascii> {
+        let mut latest = self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        if latest.read.elapsed() >= READ_EVERY {
+            latest.read = Instant::now();
+            match read(&self.path) {
+                Ok(authorization) => latest.authorization = authorization,
+                Err(error) => tracing::warn!(%error, "the token is not read again"),
+            }
+        }
+        latest.authorization.clone()
+    }
+}
+
+fn read(path: &Path) -> Result<MetadataValue<Ascii>, Error> {
+    let text = fs::read_to_string(path).map_err(|error| wrong(path, &error.to_string()))?;
+    let authorization: Result<MetadataValue<Ascii>, _> = format!("Bearer {}", text.trim()).parse();
+    let mut authorization = authorization.map_err(|_| wrong(path, "it is no token of one line"))?;
+    // So that no log shows it.
+    authorization.set_sensitive(true);
+    Ok(authorization)
+}
+
+fn wrong(path: &Path, why: &str) -> Error {
+    Error::InvalidArgument(format!("{}: {why}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn file(folder: &tempfile::TempDir, text: &str) -> Result<TokenFile, Error> {
+        let path = folder.path().join("token");
+        fs::write(&path, text).unwrap();
+        TokenFile::open(path)
+    }
+
+    #[test]
+    fn a_token_names_its_principal_and_is_never_shown() {
+        let folder = tempfile::tempdir().unwrap();
+        let payload = URL_SAFE_NO_PAD.encode(r#"{"sub":"ann"}"#);
+        let token = file(&folder, &format!("x.{payload}.secret\n")).unwrap();
+        assert_eq!(token.principal().unwrap(), "ann");
+        let authorization = token.authorization();
+        assert_eq!(authorization.as_bytes(), format!("Bearer x.{payload}.secret").as_bytes());
+        assert!(!format!("{token:?} {authorization:?}").contains("secret"));
+    }
+
+    #[test]
+    fn what_is_no_token_is_refused_by_the_name_of_its_file() {
+        let folder = tempfile::tempdir().unwrap();
+        for text in ["", "a.b", "x.e30.y"] {
+            let refused = file(&folder, text).unwrap().principal().unwrap_err().to_string();
+            assert!(refused.contains("/token: it is no JWT whose `sub` names a principal"), "{refused}");
+        }
+        let refused = file(&folder, "a\nb").unwrap_err().to_string();
+        assert!(refused.contains("/token: it is no token of one line"), "{refused}");
+        assert!(TokenFile::open(folder.path().join("absent")).is_err());
+    }
+}

@@ -1,0 +1,185 @@
+//! The connections and streams that stand on credentials which may cease to count.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use rustls::pki_types::CertificateDer;
+use slab::Slab;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tokio_util::sync::CancellationToken;
+
+use super::credentials::Credentials;
+use super::principal::Principal;
+use super::store::identify;
+use super::tokens::{TokenError, VerifiedToken};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(super) struct Registered {
+    entries: Slab<Entry>,
+    /// When streams with tokens end, in seconds since 1970, and their keys.
+    expiries: BTreeSet<(u64, usize)>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    proof: Proof,
+    end: CancellationToken,
+    /// Why it has ended.
+    why: Option<Ended>,
+}
+
+/// What something stands on.
+#[derive(Clone, Debug)]
+pub(super) enum Proof {
+    /// A connection: on the certificates that its client has shown.
+    Connection {
+        principal: Principal,
+        certificates: Arc<[CertificateDer<'static>]>,
+    },
+    Stream(StreamProof),
+}
+
+/// What a stream stands on, beside its connection.
+#[derive(Clone, Debug)]
+pub(crate) struct StreamProof {
+    /// The token of its call.
+    pub(crate) token: Option<Arc<VerifiedToken>>,
+    /// That this principal is an observer.
+    pub(crate) observer: Option<Principal>,
+}
+
+/// Why something that was allowed is allowed no more.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub(crate) enum Ended {
+    #[error("the token of the stream has expired: open another one with a new token")]
+    Expired,
+    #[error("the token of the stream is not valid any more: {0}")]
+    Token(TokenError),
+    #[error("tokens are not taken any more")]
+    NoTokens,
+    #[error("you are no observer any more")]
+    NoObserver,
+    #[error("the certificate is not valid any more: {0}")]
+    Certificate(rustls::Error),
+}
+
+impl Ended {
+    /// What the client of a stream is told.
+    pub(crate) fn refusal(&self) -> RpcRefusal {
+        let reason = match self {
+            Self::NoObserver => RefusalReason::NotObserver,
+            Self::Expired | Self::Token(_) | Self::NoTokens | Self::Certificate(_) => {
+                RefusalReason::NoIdentity
+            }
+        };
+        RpcRefusal::new(reason, self.to_string())
+    }
+}
+
+impl Proof {
+    /// Checks that it still counts.
+    pub(super) fn check(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+        match self {
+            Self::Connection { certificates, .. } => {
+                identify(credentials, certificates).map(drop).map_err(Ended::Certificate)
+            }
+            Self::Stream(proof) => proof.check(credentials, now),
+        }
+    }
+
+    /// What stands on it, in a word.
+    pub(super) fn what(&self) -> &'static str {
+        match self {
+            Self::Connection { .. } => "connection",
+            Self::Stream(_) => "stream",
+        }
+    }
+
+    pub(super) fn principal(&self) -> &str {
+        let principal = match self {
+            Self::Connection { principal, .. } => Some(principal),
+            Self::Stream(StreamProof { token: Some(token), .. }) => Some(&token.principal),
+            Self::Stream(StreamProof { observer, .. }) => observer.as_ref(),
+        };
+        principal.map_or("", Principal::as_str)
+    }
+
+    fn expires(&self) -> Option<u64> {
+        match self {
+            // Its end is awaited by the connection itself.
+            Self::Connection { .. } => None,
+            Self::Stream(proof) => proof.token.as_ref().map(|token| token.expires),
+        }
+    }
+}
+
+impl StreamProof {
+    /// Whether it could not cease to count before its connection ends.
+    pub(super) fn is_empty(&self) -> bool {
+        self.token.is_none() && self.observer.is_none()
+    }
+
+    pub(super) fn check(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+        if let Some(token) = &self.token {
+            if token.expires <= now {
+                return Err(Ended::Expired);
+            }
+            let tokens = credentials.tokens.as_ref().ok_or(Ended::NoTokens)?;
+            tokens.check(token).map_err(Ended::Token)?;
+        }
+        match &self.observer {
+            Some(principal) if !credentials.roles.rights(principal).observer => Err(Ended::NoObserver),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Registered {
+    /// Returns the key of the entry.
+    pub(super) fn insert(&mut self, proof: Proof, end: CancellationToken) -> usize {
+        let expires = proof.expires();
+        let key = self.entries.insert(Entry { proof, end, why: None });
+        self.expiries.extend(expires.map(|expires| (expires, key)));
+        key
+    }
+
+    pub(super) fn remove(&mut self, key: usize) {
+        let entry = self.entries.remove(key);
+        if let Some(expires) = entry.proof.expires() {
+            self.expiries.remove(&(expires, key));
+        }
+    }
+
+    /// All that has not been ended.
+    pub(super) fn all(&self) -> Vec<(usize, Proof, CancellationToken)> {
+        let entries = self.entries.iter().filter(|(_, entry)| entry.why.is_none());
+        entries.map(|(key, entry)| (key, entry.proof.clone(), entry.end.clone())).collect()
+    }
+
+    /// Notes why an entry ends, unless it is gone, or another one has its key.
+    pub(super) fn end(&mut self, key: usize, end: &CancellationToken, why: Ended) {
+        if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.end == *end) {
+            entry.why.get_or_insert(why);
+        }
+    }
+
+    /// Ends what has expired by now: the principals, and what tells the streams.
+    pub(super) fn take_expired(&mut self, now: u64) -> Vec<(Principal, CancellationToken)> {
+        let mut ended = Vec::new();
+        while let Some((_, key)) = self.expiries.first().filter(|(expires, _)| *expires <= now).copied() {
+            self.expiries.pop_first();
+            let entry = &mut self.entries[key];
+            entry.why.get_or_insert(Ended::Expired);
+            if let Proof::Stream(StreamProof { token: Some(token), .. }) = &entry.proof {
+                ended.push((token.principal.clone(), entry.end.clone()));
+            }
+        }
+        ended
+    }
+
+    pub(super) fn why(&self, key: usize) -> Option<Ended> {
+        self.entries.get(key).and_then(|entry| entry.why.clone())
+    }
+}
