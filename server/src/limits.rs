@@ -16,6 +16,8 @@
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
 //! | a message of such a stream that is received or sent | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
 //! | a unary call: its request, its state, a chunk of its response | `call_bytes` and 20 KiB, a value; while its response is longer than a chunk, the list that it reads |
+//! | a connection: what is sent and not taken by a call yet | `connection_window_bytes`, and as much again for small messages |
+//! | a connection without a principal: its handshake | 64 KiB, of `unclaimed_connections` |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
 //!
 //! The worst case of an instance is smaller once it has ended (`Limits::ended_case`). Actual instances take far less.

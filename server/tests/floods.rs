@@ -3,9 +3,6 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stickycas_proto::v1::AttachRequest;
-use stickycas_server::PRINCIPAL_KEY;
-use stickycas_server::limits::Limits;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
@@ -15,10 +12,19 @@ use crate::harness::fixtures::{self, PROPOSAL};
 use crate::harness::frames::{
     DATA, END_HEADERS, FrameClient, HEADERS, PING, call, list, reset, window_update,
 };
-use crate::harness::raw::{RawClient, framed, prefixed};
-use crate::harness::stream::{append, hello, read};
+use crate::harness::raw::{RawClient, prefixed};
 use crate::harness::{Server, with_timeout};
 use crate::limits::frame;
+
+impl Server {
+    /// Frames of this type that clients have sent.
+    async fn frames_received(&self, kind: &str) -> u64 {
+        let name = format!("stickycas_frames_received_total{{type=\"{kind}\"}} ");
+        let metrics = self.get("/metrics").await.1;
+        let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+        count.unwrap_or_else(|| panic!("no {name}")).parse().unwrap()
+    }
+}
 
 fn streams(from: u32, count: usize) -> impl Iterator<Item = u32> {
     (from..).step_by(2).take(count)
@@ -26,57 +32,16 @@ fn streams(from: u32, count: usize) -> impl Iterator<Item = u32> {
 
 #[tokio::test]
 async fn small_messages_in_one_write_keep_the_connection() {
+    const MESSAGES: usize = 10_000;
     let server = Server::start().await;
-    let id = fixtures::instance(&server).await;
     let mut client = FrameClient::claimed(server.address, "p1").await;
-    let message = |frames| frame(DATA, 0, 3, &framed(&AttachRequest { frames }));
-    // The same access again, which is legal. Its phase waits for the others.
-    let again = message(vec![append(0, 1, PROPOSAL)]);
-    let opening = [call(3, "StickyCasService/Attach", "p1"), message(vec![hello(0, &id)])].concat();
-    // As many as fit into the window of a stream; this client waits for no update of it.
-    let messages = Limits::default().stream_window_bytes as usize / again.len();
-    assert!(messages > 2_500, "{messages}");
-    client.send(&[opening, again.repeat(messages)].concat()).await;
+    // Messages without frames: the smallest there are.
+    let message = frame(DATA, 0, 3, &prefixed(&[]));
+    client.send(&[call(3, "StickyCasService/Attach", "p1"), message.repeat(MESSAGES)].concat()).await;
     client.calls(5, "p1").await;
-    let counts = server.counts_until(|all| all.accesses_repeated as usize == messages - 1).await;
+    assert!(server.frames_received("data").await >= MESSAGES as u64);
+    let counts = server.counts().await.all.unwrap();
     assert_eq!((counts.connections_given_up, counts.connections_paced), (0, 0));
-    client.calls(7, "p1").await;
-}
-
-#[tokio::test]
-async fn unread_small_messages_wait_in_the_window() {
-    let server = Server::with(|config| config.limits.unread_frames_to_pause = 8).await;
-    let id = fixtures::instance(&server).await;
-    fixtures::play(&server, &id, PROPOSAL).await;
-    let mut raw = RawClient::connect_with_window(server.address, 0).await;
-    let headers = [(PRINCIPAL_KEY, "p1")];
-    let (_response, mut send) = raw.begin("StickyCasService/Attach", &headers).await;
-    let message = |frames| framed(&AttachRequest { frames });
-    send.send_data(message(vec![hello(0, &id)]), false).unwrap();
-    // Answered again each time, and the answers are not read: the server stops reading the stream.
-    let again = message(vec![read(0, 2)]);
-    let stalled = server.counts_until(|all| all.streams_stalled == 1);
-    let mut stalled = std::pin::pin!(stalled);
-    loop {
-        send.reserve_capacity(again.len());
-        let capacity = std::future::poll_fn(|cx| send.poll_capacity(cx));
-        tokio::select! {
-            biased;
-            capacity = capacity => {
-                capacity.unwrap().unwrap();
-                send.send_data(again.clone(), false).unwrap();
-            }
-            _ = &mut stalled => break,
-        }
-    }
-    // What the window still has room for.
-    while std::future::poll_fn(|cx| std::task::Poll::Ready(send.poll_capacity(cx).is_ready())).await {
-        send.send_data(again.clone(), false).unwrap();
-        send.reserve_capacity(again.len());
-    }
-    let reply = raw.call_as("p1", "InstanceService/List", prefixed(&[])).await;
-    assert_eq!(reply.http, http::StatusCode::OK, "the connection goes on");
-    assert_eq!(server.counts().await.all.unwrap().connections_given_up, 0);
 }
 
 #[tokio::test]
@@ -230,14 +195,10 @@ async fn frames_are_counted_by_type() {
     let mut client = FrameClient::claimed(server.address, "p1").await;
     client.send(&[window_update().repeat(17), frame(0x77, END_HEADERS, 0, &[1; 30])].concat()).await;
     client.calls(3, "p1").await;
-    let metrics = server.get("/metrics").await.1;
-    let of = |kind: &str| {
-        let name = format!("stickycas_frames_received_total{{type=\"{kind}\"}} ");
-        let line = metrics.lines().find_map(|line| line.strip_prefix(&name));
-        line.unwrap_or_else(|| panic!("no {name}")).parse::<u64>().unwrap()
-    };
-    assert!(of("window_update") >= 17 && of("headers") >= 2 && of("data") >= 2 && of("settings") >= 1);
-    assert_eq!(of("unknown"), 1);
+    for (kind, count) in [("window_update", 17), ("headers", 2), ("data", 2), ("settings", 1), ("unknown", 1)]
+    {
+        assert!(server.frames_received(kind).await >= count, "{kind}");
+    }
 }
 
 #[tokio::test]

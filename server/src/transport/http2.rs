@@ -137,3 +137,71 @@ fn log_end(error: &hyper::Error, connection: &Connection) {
         connection.count(Counter::ConnectionGivenUp);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use h2::client::SendRequest;
+    use http::StatusCode;
+
+    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::*;
+    use crate::quota::Principals;
+
+    /// A connection to a server that never takes the content of a request to `/hold`, and answers others.
+    async fn connect(limits: &Limits) -> (SendRequest<Bytes>, Principals) {
+        let service = tower::service_fn(|request: Request<Body>| async move {
+            if request.uri().path() == "/hold" {
+                std::future::pending::<()>().await;
+            }
+            drop(request);
+            Ok::<_, Infallible>(Response::new(Body::empty()))
+        });
+        let server = HttpServer::new(service, limits);
+        let principals = Principals::new(limits);
+        let connection = UnclaimedConnections::new(limits, principals.clone()).register(LOCAL);
+        let (client, io) = tokio::io::duplex(1 << 20);
+        tokio::spawn(async move {
+            server.serve_connection(io, connection, CancellationToken::new()).await;
+        });
+        let (send, connection) = h2::client::handshake(client).await.unwrap();
+        tokio::spawn(connection);
+        (send, principals)
+    }
+
+    fn request(path: &str) -> Request<()> {
+        Request::post(format!("http://server{path}")).body(()).unwrap()
+    }
+
+    /// Whether a connection still answers after the window of a stream was filled by messages of so many bytes.
+    async fn survives(message: usize, limits: &Limits) -> bool {
+        let (mut client, principals) = connect(limits).await;
+        // Answered when the client knows the windows.
+        let (response, _) = client.send_request(request("/"), true).unwrap();
+        assert_eq!(response.await.unwrap().status(), StatusCode::OK);
+        let (_response, mut send) = client.send_request(request("/hold"), false).unwrap();
+        for _ in 0..limits.stream_window_bytes as usize / message {
+            if send.send_data(Bytes::from(vec![1; message]), false).is_err() {
+                break;
+            }
+        }
+        let Ok((response, _)) = client.send_request(request("/"), true) else { return false };
+        let answered = tokio::time::timeout(Duration::from_secs(120), response).await.expect("it hangs");
+        let given_up = principals.all().get(Counter::ConnectionGivenUp);
+        assert_eq!(given_up, u64::from(answered.is_err()));
+        answered.is_ok()
+    }
+
+    #[tokio::test]
+    async fn small_messages_that_wait_never_close_a_connection() {
+        // The smallest message of gRPC has 5 bytes, one access on Attach some 20.
+        for message in [16, 40, 200, 255] {
+            assert!(survives(message, &Limits::default()).await, "{message}");
+        }
+        // With the windows that hyper has by itself.
+        let window = 1024 * 1024;
+        let usual =
+            Limits { connection_window_bytes: window, stream_window_bytes: window, ..Limits::default() };
+        assert!(!survives(40, &usual).await);
+    }
+}
