@@ -14,7 +14,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -28,6 +27,9 @@ use crate::quota::{ConnectionFrames, Counter, FrameType};
 
 /// Bytes of one read: what HTTP/2 offers room for is mostly less.
 const READ: usize = 16 * 1024;
+/// The same on a connection without a principal. What is read is charged afterwards, so a client that connects again and
+/// again has this much for nothing each time.
+const STRANGERS_READ: usize = 1024;
 /// Bytes for one unit of the budget, of which a turn has 128.
 const BYTES_PER_UNIT: usize = 1024;
 /// Control frames for one unit. A request takes a unit of its own: a task is made for it.
@@ -106,8 +108,7 @@ impl<T> FairIo<T> {
     }
 
     fn charge_control(&mut self, tally: &FrameTally) {
-        let account = Arc::clone(self.connection.charged_account());
-        let resets = tally.of(FrameType::RstStream);
+        let (account, resets) = (self.connection.charged_account(), tally.of(FrameType::RstStream));
         let overdrawn = account.charge_control_frames(&mut self.frames, tally.control, resets);
         if overdrawn.any() {
             self.pause = self.next_pause();
@@ -131,10 +132,11 @@ impl<T: AsyncRead + Unpin> AsyncRead for FairIo<T> {
         ready!(this.poll_pace(cx));
         let unit = ready!(coop::poll_proceed(cx));
         let before = buffer.filled().len();
-        if buffer.remaining() <= READ {
+        let most = if this.connection.account().is_some() { READ } else { STRANGERS_READ };
+        if buffer.remaining() <= most {
             ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         } else {
-            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(READ));
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
             ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
             let read = part.filled().len();
             buffer.advance(read);
@@ -208,7 +210,7 @@ mod tests {
                 Poll::Ready(read) => {
                     read.unwrap();
                     assert!(pending == 0, "the turn has ended");
-                    assert!((1..=READ).contains(&buffer.filled().len()));
+                    assert!((1..=STRANGERS_READ).contains(&buffer.filled().len()));
                     all += buffer.filled().len();
                 }
                 Poll::Pending => pending += 1,
@@ -253,12 +255,17 @@ mod tests {
         let (mut io, principals, mut client) = flooded(&flood(PING, 8), &limits).await;
         let mut bytes = vec![0; READ];
         let first = io.read(&mut bytes).await.unwrap();
-        assert_eq!(first, READ, "it is charged when it was read");
+        assert_eq!(first, STRANGERS_READ, "it is charged when it was read");
+        // Its own share, and a hundred of all.
+        let mut all = first;
+        while all < (32 + 100) * 17 {
+            all += io.read(&mut bytes).await.unwrap();
+        }
         let second = poll_fn(|cx| {
             let mut buffer = ReadBuf::new(&mut bytes);
             Poll::Ready(Pin::new(&mut io).poll_read(cx, &mut buffer).is_ready())
         });
-        assert!(!second.await, "a thousand PINGs are ten seconds");
+        assert!(!second.await, "dozens of PINGs above are parts of a second");
         io.write_all(b"answer").await.unwrap();
         let mut answer = [0; 6];
         client.read_exact(&mut answer).await.unwrap();
@@ -269,7 +276,7 @@ mod tests {
     #[tokio::test]
     async fn a_paced_connection_is_read_to_its_end() {
         const PING: u8 = 6;
-        let limits = Limits { anonymous_control_frames_per_second: 30_000, ..Limits::default() };
+        let limits = Limits { anonymous_control_frames_per_second: 40_000, ..Limits::default() };
         let bytes = flood(PING, 8);
         let (mut io, principals, client) = flooded(&bytes, &limits).await;
         drop(client);
