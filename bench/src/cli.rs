@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{engine, latency, scale, soak, start_up, tls, wire};
+use crate::{engine, frames, latency, scale, soak, start_up, tls, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -22,6 +22,8 @@ enum Command {
     Wire(wire::Options),
     /// One instance alone, in round trips of a service that does nothing.
     Latency(latency::Options),
+    /// One instance alone, beside clients that flood the server with HTTP/2 frames.
+    Frames(frames::Options),
     /// Memory for each principal and instance of one server, and what an access costs when many live.
     Scale(scale::Options),
     /// TLS with certificates of both sides, beside the same without.
@@ -32,6 +34,9 @@ enum Command {
     StartUp(start_up::Options),
     /// Disk, memory and the latency of accesses of a durable server under load.
     Soak(soak::Options),
+    /// Floods a server until standard input ends: the attackers of `frames`.
+    #[command(hide = true)]
+    FloodFrames(frames::AttackerOptions),
     /// Serves until standard input ends: the other program of `--layout two-programs`.
     #[command(hide = true)]
     Serve {
@@ -52,6 +57,8 @@ impl Cli {
         match self.command {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
+            Command::Frames(options) => frames::run(&options),
+            Command::FloodFrames(options) => frames::attack(&options).map(|()| ExitCode::SUCCESS),
             Command::Scale(options) => scale::run(&options),
             Command::Tls(options) => tls::run(&options),
             Command::Engine(options) => engine::run(&options),

@@ -4,6 +4,7 @@
 //! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing
 //! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
 //! cargo run --release -p stickycas-bench -- tls        certificates of both sides, beside plain TCP
+//! cargo run --release -p stickycas-bench -- frames     the same beside floods of HTTP/2 frames
 //! target/release/stickycas-bench scale --finished 1000000    memory of each instance; see its header
 //! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
 //! target/release/stickycas-bench start-up    a server on a large log; see its header
@@ -25,6 +26,7 @@ mod disk;
 mod engine;
 mod etcd;
 mod fixture;
+mod frames;
 mod latency;
 mod operators;
 mod principal;

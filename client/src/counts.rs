@@ -82,7 +82,7 @@ pub struct Counts {
     pub connections_refused: u64,
     /// Connections on which nobody was named in time.
     pub connections_silent: u64,
-    /// Connections given up because of too many stream resets.
+    /// Connections read more slowly because of too many stream resets.
     pub connections_reset_flooded: u64,
     /// Connections cut because answers were left unread for too long.
     pub connections_unread: u64,
@@ -104,6 +104,10 @@ pub struct Counts {
     pub handshakes_failed: u64,
     /// Calls whose token proved nothing.
     pub tokens_refused: u64,
+    /// Connections read more slowly because of too many frames of HTTP/2 without a request.
+    pub connections_paced: u64,
+    /// Connections that HTTP/2 closed with `ENHANCE_YOUR_CALM`.
+    pub connections_given_up: u64,
 }
 
 impl Counts {
@@ -115,7 +119,7 @@ impl Counts {
 
     /// Everything but the refusals, under the names of the fields.
     #[must_use]
-    pub const fn others(&self) -> [(&'static str, u64); 13] {
+    pub const fn others(&self) -> [(&'static str, u64); 15] {
         [
             ("connections_refused", self.connections_refused),
             ("connections_silent", self.connections_silent),
@@ -130,6 +134,8 @@ impl Counts {
             ("accesses_repeated", self.accesses_repeated),
             ("handshakes_failed", self.handshakes_failed),
             ("tokens_refused", self.tokens_refused),
+            ("connections_paced", self.connections_paced),
+            ("connections_given_up", self.connections_given_up),
         ]
     }
 }
@@ -156,6 +162,8 @@ impl Counts {
             accesses_repeated: wire.accesses_repeated,
             handshakes_failed: wire.handshakes_failed,
             tokens_refused: wire.tokens_refused,
+            connections_paced: wire.connections_paced,
+            connections_given_up: wire.connections_given_up,
         }
     }
 }

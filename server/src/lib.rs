@@ -30,6 +30,7 @@ mod instances;
 pub mod limits;
 mod logging;
 mod metrics;
+mod open_files;
 mod private_files;
 mod quota;
 mod readiness;
@@ -55,8 +56,8 @@ use tonic::service::Routes;
 use tower::Layer as _;
 
 pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError, TokenIssuer};
-pub use cli::allow_all_files;
 pub use config::{AuthMode, Config, CredentialFolder, TokenConfig};
+pub use open_files::allow_all_files;
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use auth::{Authenticator, CredentialStore, Roles};
@@ -70,7 +71,7 @@ use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint};
 use storage::Storage;
 pub use storage::StorageError;
-pub use transport::{ClientAcceptor, Listener, ProvenClient};
+pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
 use transport::{GrpcListener, GrpcTimeoutLayer, Security};
 
 /// Where a server listens.

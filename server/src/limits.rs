@@ -16,6 +16,8 @@
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
 //! | a message of such a stream that is received or sent | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
 //! | a unary call: its request, its state, a chunk of its response | `call_bytes` and 20 KiB, a value; while its response is longer than a chunk, the list that it reads |
+//! | a connection: what is sent and not taken by a call yet | `connection_window_bytes`, and as much again for small messages |
+//! | a connection without a principal: its handshake | 64 KiB, of `unclaimed_connections` |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
 //!
 //! The worst case of an instance is smaller once it has ended (`Limits::ended_case`). Actual instances take far less.
@@ -41,9 +43,15 @@ macro_rules! for_each_limit {
             connections: usize = 16_384, COUNT;
             /// Open connections of one principal: some for each program that plays its processes.
             connections_per_principal: u32 = 64, COUNT;
-            /// Open connections that belong to no principal yet. The oldest makes room for the next, so a client that opens
-            /// many and makes no call takes no connection from others.
-            unclaimed_connections: usize = 1_024, COUNT;
+            /// Open connections that belong to no principal yet: in their handshake, or without a first call. One of the
+            /// address with most of them makes room for the next, so a client that opens many and makes no call takes no
+            /// connection from others. Half is kept for `known_addresses`. As many as clients may connect at once.
+            unclaimed_connections: usize = 4_096, COUNT;
+            /// Those of one address (of IPv6: one network of 64 bits). The oldest makes room for the next. Many clients may
+            /// have one address, behind a gateway or on one machine.
+            unclaimed_connections_per_address: usize = 2_048, COUNT;
+            /// Addresses that are remembered because principals were identified there, the latest.
+            known_addresses: usize = 4_096, COUNT;
             /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
             /// would stay open for ever.
             preface_timeout: Duration = Duration::from_secs(10), TIMEOUT;
@@ -52,11 +60,34 @@ macro_rules! for_each_limit {
             first_call_timeout: Duration = Duration::from_secs(60), TIMEOUT;
             /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
             streams_per_connection: u32 = 4_096, COUNT;
-            /// Streams per connection that the client has reset before they were accepted: the guard against rapid reset.
-            pending_reset_streams: usize = 20, COUNT_OR_NONE;
-            /// Streams per connection that the server resets because of errors of the client, before it closes the
-            /// connection.
-            local_reset_streams: usize = 1_024, COUNT_OR_NONE;
+            /// Streams per connection that the client has reset before they were accepted: above it HTTP/2 closes the
+            /// connection. One turn of a connection brings fewer, and takes all of them before the next: a client that
+            /// cancels all of its calls at once keeps its connection. Rapid reset is met by `resets_per_second`.
+            pending_reset_streams: usize = 1_024, COUNT_OR_NONE;
+            /// Streams that the server resets because of errors of the client, in the life of a connection, before HTTP/2
+            /// closes it. What arrives late for a call that was refused counts as such an error, so a correct client whose
+            /// calls are refused comes to this in time; it connects again. Each takes some hundred bytes while the client
+            /// does not read.
+            local_reset_streams: usize = 65_536, COUNT_OR_NONE;
+            /// Bytes of requests on one connection that nobody has taken yet. Half of it bounds the small messages among them,
+            /// each of which counts as 256 bytes: above that HTTP/2 closes the connection. With `stream_window_bytes` the
+            /// window of a stream closes before, however small the messages of a correct client are.
+            connection_window_bytes: u32 = 8 * 1024 * 1024, SIZE;
+            /// Those on one stream.
+            stream_window_bytes: u32 = 128 * 1024, SIZE;
+            /// Bytes of the response on one stream that wait for the client or the network; a message that has begun is
+            /// taken as a whole.
+            send_buffer_bytes: u32 = 64 * 1024, SIZE;
+            /// Frames of HTTP/2 that carry no request (WINDOW_UPDATE, PING, SETTINGS, RST_STREAM, unknown and empty ones) that
+            /// one principal may send in a second on all of its connections, and as many at once after a pause. Above it the
+            /// connection is read more slowly and never closed. Correct clients send at most one or two for a call.
+            control_frames_per_second: u32 = 20_000, COUNT;
+            /// The same of all connections together that belong to no principal. Each has a small share of its own beside it, so
+            /// that it can open.
+            anonymous_control_frames_per_second: u32 = 10_000, COUNT;
+            /// Streams that one principal may reset in a second, and as many at once after a pause: all of its calls
+            /// (`calls_per_principal`) twice. Above it the connection is read more slowly.
+            resets_per_second: u32 = 2_048, COUNT;
             /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
             header_bytes: u32 = 16 * 1024, SIZE;
             /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.

@@ -4,7 +4,6 @@
 use bytes::Bytes;
 use stickycas_proto::v1::{GetCountsRequest, ReadRequest, RefusalReason};
 use stickycas_server::PRINCIPAL_KEY;
-use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tonic::Code;
 
@@ -12,7 +11,6 @@ use crate::harness::fixtures::{self, PROPOSAL, parameters};
 use crate::harness::raw::{RawClient, framed, prefixed};
 use crate::harness::stream::{Stream, append, hello, read};
 use crate::harness::{COORDINATOR, OBSERVER, Server, assert_refused, refusals, with_timeout};
-use crate::limits::{PREFACE, frame};
 
 #[tokio::test]
 async fn only_who_has_a_role_sees_the_counts_of_all() {
@@ -137,39 +135,6 @@ async fn connections_above_the_limit_are_counted() {
         }
     })
     .await;
-}
-
-/// HPACK without any compression (RFC 7541, section 6.2.2).
-fn header(name: &str, value: &str) -> Vec<u8> {
-    let text = |text: &str| [&[u8::try_from(text.len()).unwrap()], text.as_bytes()].concat();
-    [vec![0], text(name), text(value)].concat()
-}
-
-#[tokio::test]
-async fn a_reset_flood_is_counted_for_its_principal() {
-    let server = Server::start().await;
-    let id = fixtures::instance(&server).await;
-    let mut flood = with_timeout(TcpStream::connect(server.address)).await.unwrap();
-    // A Get without an instance is refused, and claims the connection for its principal.
-    let headers = [
-        &[0x83, 0x86][..],
-        &header(":path", "/stickycas.v1.InstanceService/Get"),
-        &header("content-type", "application/grpc"),
-        &header(PRINCIPAL_KEY, "p1"),
-    ];
-    let call = [PREFACE, &frame(1, 4, 1, &headers.concat()), &frame(0, 1, 1, &[0; 5])].concat();
-    flood.write_all(&call).await.unwrap();
-    server.counts_until(|all| refusals(all, RefusalReason::Malformed) == 1).await;
-    let mut bytes = Vec::new();
-    for stream in (3..200).step_by(2) {
-        bytes.extend(frame(1, 4, stream, &[0x83, 0x86, 0x84]));
-        bytes.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
-    }
-    // The server may have closed the connection before all is written.
-    let _ = with_timeout(flood.write_all(&bytes)).await;
-    server.counts_until(|all| all.connections_reset_flooded == 1).await;
-    assert_eq!(server.counts_of("p1").await.connections_reset_flooded, 1);
-    fixtures::play(&server, &id, PROPOSAL).await;
 }
 
 #[tokio::test]

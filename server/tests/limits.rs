@@ -134,22 +134,6 @@ async fn the_streams_of_a_connection_are_limited() {
 }
 
 #[tokio::test]
-async fn a_flood_of_resets_ends_its_connection_and_no_other() {
-    let server = Server::start().await;
-    let id = fixtures::instance(&server).await;
-    let mut flood = with_timeout(TcpStream::connect(server.address)).await.unwrap();
-    let mut bytes = PREFACE.to_vec();
-    for stream in (1..10_000).step_by(2) {
-        bytes.extend(frame(1, 4, stream, &[0x83, 0x86, 0x84]));
-        bytes.extend(frame(3, 0, stream, &8_u32.to_be_bytes()));
-    }
-    // The server may have closed the connection before all is written.
-    let _ = with_timeout(flood.write_all(&bytes)).await;
-    assert!(goaway_codes(&mut flood).await.iter().all(|code| *code == ENHANCE_YOUR_CALM));
-    fixtures::play(&server, &id, PROPOSAL).await;
-}
-
-#[tokio::test]
 async fn too_many_server_resets_end_the_connection_and_no_other() {
     let server = Server::with(|config| config.limits.local_reset_streams = 5).await;
     let id = fixtures::instance(&server).await;

@@ -10,6 +10,8 @@ mod counts;
 mod credentials;
 mod disconnects;
 mod draining;
+mod floods;
+mod handshakes;
 mod lifecycle;
 mod limits;
 mod offences;

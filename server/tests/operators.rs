@@ -18,7 +18,7 @@ use crate::harness::{COORDINATOR, Server, with_timeout};
 
 /// What operators get.
 impl Server {
-    async fn get(&self, path: &str) -> (String, String) {
+    pub(crate) async fn get(&self, path: &str) -> (String, String) {
         get(self.http, path).await
     }
 

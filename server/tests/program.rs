@@ -3,9 +3,10 @@
 use std::process::{Output, Stdio};
 
 use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child, Command};
 
+use crate::harness::frames::FrameClient;
 use crate::harness::with_timeout;
 
 pub(crate) fn command(arguments: &[&str]) -> Command {
@@ -44,6 +45,37 @@ async fn the_program_serves_answers_probes_and_ends_on_sigterm() {
     let probe = output(&["health", "--server", &format!("http://{address}"), "--timeout", "1min"]).await;
     assert_eq!(String::from_utf8_lossy(&probe.stdout), "SERVING\n");
     assert_eq!(probe.status.code(), Some(0));
+    signal(&server, "-TERM").await;
+    assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
+}
+
+/// Clients that answer nothing, not even a GOAWAY: each would delay the end until the drain deadline.
+#[tokio::test]
+async fn strangers_that_are_silent_do_not_delay_the_end() {
+    let (mut server, address) = serve(&["--drain", "10min"]).await;
+    let address = address.parse().unwrap();
+    let silent = TcpStream::connect(address).await.unwrap();
+    let opened = FrameClient::connect(address).await;
+    let mut called = FrameClient::connect(address).await;
+    called.calls(1, "p1").await;
+    signal(&server, "-TERM").await;
+    assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
+    drop((silent, opened, called));
+}
+
+#[tokio::test]
+async fn a_log_that_nobody_reads_stops_nothing() {
+    let arguments = ["serve", "--in-memory", "--listen", "127.0.0.1:0", "--insecure-principals"];
+    let mut command = command(&[&arguments[..], &["--log", "trace"]].concat());
+    let mut server = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(server.stdout.take().unwrap()).lines();
+    let line = with_timeout(lines.next_line()).await.unwrap().unwrap();
+    let address = line.strip_prefix("listening on ").unwrap().parse().unwrap();
+    let mut caller = FrameClient::connect(address).await;
+    // A pipe has room for 64 KiB. Each call is logged with some hundred bytes, and refused.
+    for stream in (1..2_000).step_by(2) {
+        caller.calls(stream, "not/a/name").await;
+    }
     signal(&server, "-TERM").await;
     assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
 }

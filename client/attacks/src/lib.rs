@@ -16,7 +16,10 @@ mod attack_context;
 mod byte_stream;
 mod double;
 mod flood;
+mod frame_flood;
+mod frames;
 mod garbage;
+mod handshake_flood;
 mod impersonate;
 mod out_of_turn;
 mod oversize;
@@ -87,6 +90,8 @@ async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {
         WireAttackKind::SlowRead => first(context, slow_read::attack(context)).await,
         WireAttackKind::SlowOpen => beside(context, slow_open::attack(context)).await,
         WireAttackKind::ResetFlood => beside(context, reset_flood::attack(context)).await,
+        WireAttackKind::HandshakeFlood => beside(context, handshake_flood::attack(context)).await,
+        WireAttackKind::FrameFlood => beside(context, frame_flood::attack(context)).await,
     }
 }
 

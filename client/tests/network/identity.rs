@@ -153,3 +153,24 @@ async fn append_both(site: &Site, instance: InstanceId) {
     let (of_ann, of_bob) = tokio::join!(append(&ann, instance), append(&bob, instance));
     of_ann.and(of_bob).unwrap();
 }
+
+/// One connection is one principal from its handshake on, whether it makes calls or not; a client above the limit is told so
+/// by its first call.
+#[tokio::test]
+async fn connections_count_for_their_principal_without_a_call() {
+    /// `connections_per_principal`.
+    const LIMIT: usize = 64;
+    let mut site = Site::new().await;
+    let instance = create(&site.client("coordinator"), ["ann", "bob"]).await;
+    let folder = site.folder_of("ann");
+    let mut held = Vec::new();
+    for _ in 0..LIMIT {
+        let mut tls = site.connect(Some(&folder)).await;
+        speak(&mut tls).await.unwrap();
+        held.push(tls);
+    }
+    let told = site.call_with("x-any", "thing", instance).await;
+    assert!(told.contains("you have 64 connections, as many as you may"), "{told}");
+    drop(held);
+    site.client("bob").get(instance).await.unwrap();
+}

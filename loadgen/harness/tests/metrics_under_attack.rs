@@ -31,7 +31,7 @@ const FAMILIES: [(&str, &str); 3] = [
 type Grows = [&'static [&'static str]; 3];
 
 /// For each attack the series that always grow.
-const GROWS: [(&str, Grows); 10] = [
+const GROWS: [(&str, Grows); 12] = [
     (
         "impersonate",
         [
@@ -48,7 +48,9 @@ const GROWS: [(&str, Grows); 10] = [
     ("garbage", [&["malformed"], &["MALFORMED"], &["message_undecodable"]]),
     ("slow-read", [&[], &[], &["stream_stalled"]]),
     ("slow-open", [&[], &[], &["connection_silent"]]),
-    ("reset-flood", [&[], &[], &["connection_reset_flooded"]]),
+    ("reset-flood", [&[], &[], &["connection_reset_flooded", "connection_paced"]]),
+    ("handshake-flood", [&[], &[], &["connection_silent"]]),
+    ("frame-flood", [&[], &[], &["connection_paced"]]),
 ];
 
 type Series = BTreeMap<String, f64>;

@@ -179,8 +179,18 @@ async fn silent_connections_are_ended_and_hurt_nobody_else() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_flood_of_resets_ends_its_connection_and_hurts_nobody_else() {
+async fn a_flood_of_resets_is_paced_and_hurts_nobody_else() {
     fires("reset-flood").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn handshakes_that_halt_are_ended_and_hurt_nobody_else() {
+    fires("handshake-flood").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_frames_is_paced_and_hurts_nobody_else() {
+    fires("frame-flood").await;
 }
 
 const NAMES: [&str; 3] = ["p1", "p2", "p3"];

@@ -37,6 +37,10 @@ pub enum WireAttackKind {
     SlowOpen,
     /// Opens streams and resets them at once.
     ResetFlood,
+    /// Opens connections and begins a handshake on each.
+    HandshakeFlood,
+    /// Sends frames of HTTP/2 that carry no request.
+    FrameFlood,
 }
 
 /// The definition of a kind of attack.
@@ -66,7 +70,7 @@ enum ShownBy {
 
 impl WireAttackKind {
     /// All of them, in the order of SPEC section 8.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Impersonate,
         Self::OutOfTurn,
         Self::Double,
@@ -77,6 +81,8 @@ impl WireAttackKind {
         Self::SlowRead,
         Self::SlowOpen,
         Self::ResetFlood,
+        Self::HandshakeFlood,
+        Self::FrameFlood,
     ];
 
     const fn spec(self) -> AttackSpec {
@@ -183,6 +189,26 @@ impl WireAttackKind {
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["connections_reset_flooded"]),
             },
+            Self::HandshakeFlood => AttackSpec {
+                name: "handshake-flood",
+                key: "connections",
+                default: 256,
+                max: 10_000,
+                wanted: "a number from 1 to 10000",
+                usage: "handshake-flood(connections=K): opens K connections, begins a handshake on each and stops",
+                offences: &[],
+                shown_by: ShownBy::CountOfServer("connections_silent"),
+            },
+            Self::FrameFlood => AttackSpec {
+                name: "frame-flood",
+                key: "frames",
+                default: 60_000,
+                max: 100_000_000,
+                wanted: "a number from 1 to 100000000",
+                usage: "frame-flood(frames=K): sends K frames of HTTP/2 that carry no request, as fast as it can",
+                offences: &[],
+                shown_by: ShownBy::CountOfProcess(&["connections_paced"]),
+            },
         }
     }
 
@@ -203,8 +229,8 @@ pub struct WireAttack {
 
 impl WireAttack {
     /// The names of all wire attacks.
-    pub const ALL_NAMES: [&'static str; 10] = {
-        let mut names = [""; 10];
+    pub const ALL_NAMES: [&'static str; 12] = {
+        let mut names = [""; 12];
         let mut index = 0;
         while index < names.len() {
             names[index] = WireAttackKind::ALL[index].name();
@@ -261,8 +287,8 @@ impl WireAttack {
     }
 }
 
-const USAGES: [&str; 10] = {
-    let mut usages = [""; 10];
+const USAGES: [&str; 12] = {
+    let mut usages = [""; 12];
     let mut index = 0;
     while index < usages.len() {
         usages[index] = WireAttackKind::ALL[index].spec().usage;
@@ -375,7 +401,7 @@ mod tests {
     #[test]
     fn no_name_is_that_of_a_strategy() {
         let attacks = BTreeSet::from(WireAttack::ALL_NAMES);
-        assert_eq!(attacks.len(), 10);
+        assert_eq!(attacks.len(), 12);
         assert!(attacks.is_disjoint(&BTreeSet::from(Strategy::ALL_NAMES)));
     }
 
@@ -421,6 +447,9 @@ mod tests {
         assert_eq!(attackers_detected("out-of-turn", "", "NOT_YOUR_PHASE"), [2]);
         assert_eq!(attackers_detected("out-of-turn", "NOT_YOUR_PHASE", "RATE_EXCEEDED"), [0; 0]);
         assert_eq!(attackers_detected("slow-open", "connections_silent", ""), [1, 2]);
+        assert_eq!(attackers_detected("handshake-flood", "connections_silent", ""), [1, 2]);
+        assert_eq!(attackers_detected("frame-flood", "", "connections_paced"), [2]);
+        assert_eq!(attackers_detected("frame-flood", "connections_paced", "connections_given_up"), [0; 0]);
         assert_eq!(attackers_detected("slow-open", "connections_refused", "connections_silent"), [0; 0]);
     }
 }

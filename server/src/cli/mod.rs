@@ -25,8 +25,6 @@ use self::health::Health;
 use crate::data::DataCommand;
 use crate::settings::{Data, SettingsArgs, SettingsError};
 
-pub use self::serve::allow_all_files;
-
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
 #[command(name = "stickycas-server", version = stickycas_program::VERSION, after_help = EXIT_CODES)]

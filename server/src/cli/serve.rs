@@ -12,25 +12,25 @@ use tokio_util::task::AbortOnDropHandle;
 use super::exit::LOG_FAILED;
 use super::signals::{HangUps, Signals};
 use crate::auth::CredentialStore;
-use crate::limits::Limits;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
-use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, serve_in};
+use crate::transport::listen;
+use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, open_files, serve_in};
 
 /// Serves until it is told to stop.
 pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
-    let settings = effective.settings;
+    let mut settings = effective.settings;
     // Written out when everything else has ended.
     let _log = logging::init(&settings.log, settings.otlp_endpoint.as_deref())?;
-    warn_of_few_files(&settings.limits);
+    open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
     // Installed before the address is announced.
     let (signals, hang_ups) = (Signals::install()?, HangUps::install()?);
     // Nothing listens if the folder of the log or the credentials cannot be used.
     let storage = Storage::new(&config)?;
     let credentials = CredentialStore::of(&config)?;
-    let listeners = listen(&listen_on, asked_for).await?;
+    let listeners = listeners(&listen_on, asked_for)?;
     let address = listeners.grpc.local_addr().context("the listener has no address")?;
     let operators = listeners.http.as_ref().map(TcpListener::local_addr).transpose()?;
     match &config.auth_mode {
@@ -71,14 +71,12 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
 
 /// Listens for clients, and for operators unless that is off. `asked_for`: the address for operators is not only the
 /// default, so the server must not go on without it.
-async fn listen(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> {
-    let bind = async |address: SocketAddr| {
-        TcpListener::bind(address).await.with_context(|| format!("cannot listen on {address}"))
-    };
-    let grpc = bind(settings.listen).await?;
+fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> {
+    let bind = |address: SocketAddr| listen(address).with_context(|| format!("cannot listen on {address}"));
+    let grpc = bind(settings.listen)?;
     let http = match settings.http {
         None => None,
-        Some(address) => match bind(address).await {
+        Some(address) => match bind(address) {
             Ok(listener) => Some(listener),
             Err(error) if asked_for => return Err(error),
             Err(error) => {
@@ -89,7 +87,7 @@ async fn listen(settings: &Settings, asked_for: bool) -> anyhow::Result<Listener
     };
     let tokens = match settings.token_listen {
         None => None,
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind(address)?),
     };
     Ok(Listeners { grpc, tokens, http })
 }
@@ -103,27 +101,6 @@ async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStor
             None => tracing::info!("SIGHUP: there are no credentials to be read again"),
         }
     }
-}
-
-fn warn_of_few_files(limits: &Limits) {
-    let files = allow_all_files();
-    if files < FILES_BESIDE_CONNECTIONS + limits.connections as u64 {
-        tracing::warn!(files, "fewer files may be open than connections: raise the hard limit (ulimit -Hn)");
-    }
-}
-
-/// Open files of a server that are no connections.
-const FILES_BESIDE_CONNECTIONS: u64 = 64;
-
-/// Raises the soft limit on open files to the hard limit, which is often far higher; returns the limit. Every
-/// connection is a file.
-#[must_use]
-pub fn allow_all_files() -> u64 {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    let limit = getrlimit(Resource::Nofile);
-    // If the limit cannot be raised, the present one is returned.
-    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
-    getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
 /// Prints the addresses on standard output, for programs that start the server on port 0.

@@ -3,13 +3,14 @@
 //! A line takes three steps. [`rate`] lets through so many lines of a kind in a second and counts the others. The
 //! formatter of `tracing-subscriber` makes the line. [`queue`] takes it, without control characters that a client may
 //! have put into it, and a thread of its own writes it: if nobody reads standard error, lines are dropped and counted,
-//! and the threads that serve never wait.
+//! and the threads that serve never wait. [`panics`] are logged in the same way.
 //!
 //! The log belongs to the process and not to one server, and so do its [`counts`].
 
 mod counts;
 #[cfg(feature = "otlp")]
 mod otlp;
+mod panics;
 mod queue;
 mod rate;
 
@@ -77,5 +78,6 @@ pub(crate) fn init(options: &LogOptions, otlp_endpoint: Option<&str>) -> anyhow:
     #[cfg(not(feature = "otlp"))]
     let (traces, _) = ((), otlp_endpoint);
     registry.try_init().map_err(|error| anyhow::anyhow!("logging cannot be set up: {error}"))?;
+    panics::log_panics();
     Ok(Guard { _log: guard, _traces: traces })
 }

@@ -20,7 +20,7 @@ use crate::auth::CredentialStore;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
-use crate::quota::{Counter, Method, Principals, Quota};
+use crate::quota::{Counter, FrameType, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
 
@@ -227,6 +227,12 @@ impl Sources {
             "state",
             [("claimed", (open - unclaimed) as u64), ("unclaimed", unclaimed as u64)],
         )?;
+        out.counters(
+            "stickycas_frames_received",
+            "Frames of HTTP/2 that clients have sent, by type",
+            "type",
+            FrameType::ALL.map(|frame| (frame.name(), usage.frames[frame as usize].load(Ordering::Relaxed))),
+        )?;
         let accepted = usage.accepted.load(Ordering::Relaxed);
         out.counter("stickycas_connections_accepted", "Connections that were accepted", accepted)?;
         let permits = |quota| self.principals.permits(quota) as u64;
@@ -254,9 +260,14 @@ impl Sources {
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();
-        let rows: [(&'static str, usize, usize); 10] = [
+        let clients = self.principals.usage();
+        let of_one_address = clients.unclaimed_of_one_address.load(Ordering::Relaxed);
+        let known_addresses = clients.known_addresses.load(Ordering::Relaxed);
+        let rows: [(&'static str, usize, usize); 12] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
+            ("unclaimed_connections_per_address", of_one_address, limits.unclaimed_connections_per_address),
+            ("known_addresses", known_addresses, limits.known_addresses),
             ("principals", self.principals.accounts(), limits.principals),
             ("live_instances", load.live(), limits.live_instances),
             ("instances", usage.held, limits.instances),

@@ -12,6 +12,7 @@ use tonic::Status;
 
 use super::context::{AccountContext, Allowance};
 use super::counts::{Counter, Counts};
+use super::frames::{ConnectionFrames, FrameBuckets, Overdrawn};
 use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
 use super::rate::{Bucket, CALL_COST};
@@ -28,6 +29,7 @@ pub(crate) struct Account {
     context: Arc<AccountContext>,
     allowance: Allowance,
     requests: Bucket,
+    frames: FrameBuckets,
     /// By kind, the offences that may still be filed.
     offences: [Bucket; OffenceKind::ALL.len()],
     /// By quota, the permits that are out.
@@ -60,6 +62,7 @@ impl Account {
             context,
             allowance,
             requests: Bucket::default(),
+            frames: FrameBuckets::default(),
             offences: Default::default(),
             permits: Default::default(),
             counts: Counts::default(),
@@ -83,7 +86,8 @@ impl Account {
 
     /// Whether a new account would allow the principal no more than this one.
     pub(super) fn is_idle(&self) -> bool {
-        self.requests.is_full(self.context.now())
+        let now = self.context.now();
+        self.requests.is_full(now) && self.frames.are_full(now)
     }
 
     /// Counts a refusal.
@@ -157,6 +161,22 @@ impl Account {
         let why = format!("you may send {limit} frames in a second, a unary call counting as {CALL_COST}");
         let wait = self.requests.wait(self.context.now(), cost, self.allowance.request_rate);
         RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(MIN_RETRY_AFTER))
+    }
+
+    /// Charges control frames of HTTP/2 that came on a connection, so many of them resets: to the connection's own share
+    /// first. Says what is overdrawn by them.
+    pub(crate) fn charge_control_frames(
+        &self,
+        connection: &mut ConnectionFrames,
+        control: u32,
+        resets: u32,
+    ) -> Overdrawn {
+        self.frames.charge(connection, control, resets, &self.allowance, self.context.now())
+    }
+
+    /// How long no control frames may be read; `None`: they may.
+    pub(crate) fn frames_overdrawn(&self) -> Option<Duration> {
+        self.frames.overdrawn(&self.allowance, self.context.now())
     }
 
     /// Remembers that the principal is active at this instance, as this process.

@@ -5,6 +5,7 @@ use std::time::{Instant, SystemTime};
 
 use super::counts::Counts;
 use super::ended_calls::EndedCalls;
+use super::frames::FRAME_TYPES;
 use super::limited::{QUOTAS, Quota};
 use super::method::Method;
 use super::rate::Rate;
@@ -36,8 +37,14 @@ pub(crate) struct Usage {
     pub(crate) connections: AtomicUsize,
     /// Connections that were accepted since the server started.
     pub(crate) accepted: AtomicU64,
+    /// The most connections without a principal that one address has.
+    pub(crate) unclaimed_of_one_address: AtomicUsize,
+    /// Addresses that are remembered because principals were identified there.
+    pub(crate) known_addresses: AtomicUsize,
     /// By quota, the permits that are out.
     pub(super) permits: [AtomicUsize; QUOTAS],
+    /// Frames of HTTP/2 that clients have sent, by type.
+    pub(crate) frames: [AtomicU64; FRAME_TYPES],
     /// Calls by method.
     pub(crate) calls: [AtomicU64; Method::ALL.len()],
     /// How they have ended; of streams, how they began.
@@ -49,17 +56,23 @@ pub(crate) struct Usage {
 pub(super) struct Allowance {
     pub(super) requests_per_second: u32,
     pub(super) request_rate: Rate,
+    /// Of frames of HTTP/2 that carry no request.
+    pub(super) control_frame_rate: Rate,
+    /// Of resets among them.
+    pub(super) reset_rate: Rate,
     /// By quota.
     pub(super) permits: [u32; QUOTAS],
 }
 
 impl Allowance {
-    fn new(requests_per_second: u32, permits: [u32; QUOTAS]) -> Self {
-        Self { requests_per_second, request_rate: Rate::per_second(requests_per_second), permits }
-    }
-
     fn of_principal(limits: &Limits) -> Self {
-        Self::new(limits.requests_per_second, Quota::ALL.map(|quota| quota.limit(limits)))
+        Self {
+            requests_per_second: limits.requests_per_second,
+            request_rate: Rate::per_second(limits.requests_per_second),
+            control_frame_rate: Rate::per_second(limits.control_frames_per_second),
+            reset_rate: Rate::per_second(limits.resets_per_second),
+            permits: Quota::ALL.map(|quota| quota.limit(limits)),
+        }
     }
 
     fn of_anonymous(limits: &Limits) -> Self {
@@ -68,7 +81,13 @@ impl Allowance {
             // They are bounded before they belong to an account, and streams of ours need an identity.
             Quota::Connections | Quota::AttachStreams | Quota::WatchStreams => 0,
         });
-        Self::new(limits.anonymous_requests_per_second, permits)
+        Self {
+            requests_per_second: limits.anonymous_requests_per_second,
+            request_rate: Rate::per_second(limits.anonymous_requests_per_second),
+            control_frame_rate: Rate::per_second(limits.anonymous_control_frames_per_second),
+            reset_rate: Rate::per_second(limits.resets_per_second),
+            permits,
+        }
     }
 }
 

@@ -20,6 +20,8 @@ pub(crate) enum Counter {
     AccessRepeated,
     HandshakeFailed,
     TokenRefused,
+    ConnectionPaced,
+    ConnectionGivenUp,
 }
 
 impl Counter {
@@ -37,6 +39,8 @@ impl Counter {
         Self::AccessRepeated,
         Self::HandshakeFailed,
         Self::TokenRefused,
+        Self::ConnectionPaced,
+        Self::ConnectionGivenUp,
     ];
 
     /// The name, as metrics have it.
@@ -55,12 +59,14 @@ impl Counter {
             Self::AccessRepeated => "access_repeated",
             Self::HandshakeFailed => "handshake_failed",
             Self::TokenRefused => "token_refused",
+            Self::ConnectionPaced => "connection_paced",
+            Self::ConnectionGivenUp => "connection_given_up",
         }
     }
 }
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
-const COUNTERS: usize = Counter::TokenRefused as usize + 1;
+const COUNTERS: usize = Counter::ConnectionGivenUp as usize + 1;
 const REASONS: usize = RefusalReason::LogFailed as usize + 1;
 
 /// See the module.
@@ -126,6 +132,8 @@ impl From<&Counts> for v1::Counts {
             accesses_repeated: counts.get(Counter::AccessRepeated),
             handshakes_failed: counts.get(Counter::HandshakeFailed),
             tokens_refused: counts.get(Counter::TokenRefused),
+            connections_paced: counts.get(Counter::ConnectionPaced),
+            connections_given_up: counts.get(Counter::ConnectionGivenUp),
         }
     }
 }

@@ -7,6 +7,7 @@ mod account;
 mod context;
 mod counts;
 mod ended_calls;
+mod frames;
 mod limited;
 mod method;
 mod offences;
@@ -15,6 +16,7 @@ mod rate;
 
 pub(crate) use account::{Account, Permit};
 pub(crate) use counts::Counter;
+pub(crate) use frames::{ConnectionFrames, FRAME_TYPES, FrameType};
 pub(crate) use limited::Quota;
 pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;

@@ -26,6 +26,12 @@ impl Rate {
         let interval = SECOND / u64::from(requests.clamp(1, 1_000_000_000));
         Self { interval, capacity: interval * u64::from(requests.max(1)) }
     }
+
+    /// The same, with a bucket of another size.
+    pub(super) const fn new(interval: Duration, capacity: u32) -> Self {
+        let interval = interval.as_nanos() as u64;
+        Self { interval, capacity: interval * capacity as u64 }
+    }
 }
 
 /// The bucket of one principal, full at first.
@@ -61,6 +67,20 @@ impl Bucket {
         Duration::from_nanos(ready.saturating_sub(now))
     }
 
+    /// Takes all of them from the bucket, which may be overdrawn by that: what has come already cannot be refused.
+    pub(super) fn charge(&self, now: u64, requests: u64, rate: Rate) {
+        let price = rate.interval * requests;
+        let _ = self
+            .full_at
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| Some(now.max(full_at) + price));
+    }
+
+    /// How long until the bucket is not overdrawn any more; `None`: it is not.
+    pub(super) fn overdrawn(&self, now: u64, rate: Rate) -> Option<Duration> {
+        let level = self.full_at.load(Ordering::Relaxed).saturating_sub(rate.capacity);
+        level.checked_sub(now).filter(|wait| *wait > 0).map(Duration::from_nanos)
+    }
+
     /// Whether the bucket is full.
     pub(super) fn is_full(&self, now: u64) -> bool {
         self.full_at.load(Ordering::Relaxed) <= now
@@ -84,6 +104,19 @@ mod tests {
         assert!(!bucket.is_full(SECOND));
         assert!(bucket.is_full(SECOND + SECOND / 10));
         assert_eq!(bucket.take(9 * SECOND, 25, 1, rate), 10, "idle time is not saved up");
+    }
+
+    #[test]
+    fn an_overdrawn_bucket_refills_as_fast_as_a_full_one_empties() {
+        let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
+        bucket.charge(0, 10, rate);
+        assert_eq!(bucket.overdrawn(0, rate), None, "empty");
+        bucket.charge(0, 30, rate);
+        assert_eq!(bucket.overdrawn(0, rate), Some(Duration::from_secs(3)));
+        assert_eq!(bucket.overdrawn(3 * SECOND - 1, rate), Some(Duration::from_nanos(1)));
+        assert_eq!(bucket.overdrawn(3 * SECOND, rate), None);
+        bucket.charge(9 * SECOND, 11, rate);
+        assert_eq!(bucket.overdrawn(9 * SECOND, rate), Some(Duration::from_millis(100)));
     }
 
     #[test]

@@ -58,9 +58,11 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
 }
 
 /// Limits that must not be above others.
-const NOT_ABOVE: [(&str, &str); 3] = [
+const NOT_ABOVE: [(&str, &str); 5] = [
     ("limits.unread_frames_to_pause", "limits.unread_frames"),
     ("limits.unclaimed_connections", "limits.connections"),
+    ("limits.unclaimed_connections_per_address", "limits.unclaimed_connections"),
+    ("limits.stream_window_bytes", "limits.connection_window_bytes"),
     ("limits.call_bytes", "limits.message_bytes"),
 ];
 

@@ -39,7 +39,12 @@ impl ClientAcceptor {
         let config = Config { auth_mode: AuthMode::Certificates(folder), ..Config::insecure([]) };
         let credentials = CredentialStore::of(&config)?.expect("this mode has credentials");
         // The caller bounds its connections; what is counted here is counted for nobody.
-        let connections = UnclaimedConnections::new(usize::MAX, Principals::new(&Limits::default()));
+        let limits = Limits {
+            unclaimed_connections: usize::MAX,
+            unclaimed_connections_per_address: usize::MAX,
+            ..Limits::default()
+        };
+        let connections = UnclaimedConnections::new(&limits, Principals::new(&limits));
         Ok(Self { credentials, connections })
     }
 

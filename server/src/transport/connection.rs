@@ -1,31 +1,34 @@
 //! The handle of one connection: the connection and the calls on it share it.
 //!
 //! Principals are identified call by call, so a connection belongs to no principal until a call on it is admitted;
-//! from then on it belongs to the principal of that call. Unclaimed connections are few, the oldest makes room for
-//! the next, and each has a deadline: a client that opens connections and makes no call takes no place from those
-//! that do (SPEC section 8, `slow-open`).
+//! from then on it belongs to the principal of that call; a connection with a certificate belongs to its principal from
+//! its handshake on. Unclaimed connections are few ([`super::unclaimed`]), and each has a deadline: a client that opens
+//! connections and makes no call takes no place from those that do (SPEC section 8, `slow-open`).
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::AbortHandle;
 
+use super::unclaimed::{Pool, PoolLimits, Source};
 use crate::auth::ClientIdentity;
-use crate::quota::{Account, Counter, Permit, Principals, Quota};
+use crate::limits::Limits;
+use crate::quota::{Account, Counter, FRAME_TYPES, Permit, Principals, Quota};
 
 /// One connection. Clones share it.
 #[derive(Clone, Debug)]
 pub(crate) struct Connection(Arc<ConnectionState>);
 
+/// What all handles of a connection share.
 #[derive(Debug)]
-struct ConnectionState {
-    /// Its key among the unclaimed ones.
+pub(super) struct ConnectionState {
+    /// Its key among the unclaimed ones from its address.
     number: u64,
     /// Where it comes from.
     address: SocketAddr,
+    source: Source,
     unclaimed: Arc<UnclaimedConnections>,
     /// What the handshake has proven of the client; not set without TLS.
     identity: OnceLock<ClientIdentity>,
@@ -34,6 +37,18 @@ struct ConnectionState {
     claiming: Mutex<()>,
     /// The task that serves the connection.
     task: OnceLock<AbortHandle>,
+    /// Requests whose response has not been handed to HTTP/2 as a whole.
+    calls: AtomicUsize,
+}
+
+/// A request on a connection, until its response has been handed to HTTP/2 as a whole.
+#[derive(Debug)]
+pub(super) struct OpenCall(Connection);
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.0.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// The principal that the connection belongs to.
@@ -43,52 +58,50 @@ struct Claim {
     _permit: Permit,
 }
 
-/// The open connections that belong to no principal yet.
+/// The open connections that belong to no principal yet, see [`super::unclaimed`].
 #[derive(Debug)]
 pub(crate) struct UnclaimedConnections {
-    by_age: Mutex<ByAge>,
-    limit: usize,
+    pool: Mutex<Pool>,
     principals: Principals,
 }
 
-#[derive(Debug, Default)]
-struct ByAge {
-    connections: BTreeMap<u64, Weak<ConnectionState>>,
-    next: u64,
-}
-
 impl UnclaimedConnections {
-    /// At most `limit` connections at a time.
-    pub(crate) fn new(limit: usize, principals: Principals) -> Arc<Self> {
-        Arc::new(Self { by_age: Mutex::default(), limit, principals })
+    /// At most as many as the limits say.
+    pub(crate) fn new(limits: &Limits, principals: Principals) -> Arc<Self> {
+        let limits = PoolLimits {
+            connections: limits.unclaimed_connections,
+            per_address: limits.unclaimed_connections_per_address,
+            known_addresses: limits.known_addresses,
+        };
+        Arc::new(Self { pool: Mutex::new(Pool::new(limits)), principals })
     }
 
-    /// The handle of a new connection from this address. If there are more than the limit, the oldest is aborted.
+    /// The handle of a new connection from this address. If there are more than the limits, one makes room: it is aborted.
     pub(crate) fn register(self: &Arc<Self>, address: SocketAddr) -> Connection {
-        let mut by_age = self.by_age();
-        let number = by_age.next;
-        by_age.next += 1;
+        let source = Source::of(address);
+        let mut pool = self.pool();
         let connection = Arc::new(ConnectionState {
-            number,
+            number: pool.next_number(),
             address,
+            source,
             unclaimed: self.clone(),
             identity: OnceLock::new(),
             claim: OnceLock::new(),
             claiming: Mutex::default(),
             task: OnceLock::new(),
+            calls: AtomicUsize::new(0),
         });
-        by_age.connections.insert(number, Arc::downgrade(&connection));
+        let loser = pool.add(source, connection.number, Arc::downgrade(&connection));
+        self.publish(&pool);
+        // Before a connection may be dropped, which takes the lock.
+        drop(pool);
         let usage = self.principals.usage();
         usage.connections.fetch_add(1, Ordering::Relaxed);
         usage.accepted.fetch_add(1, Ordering::Relaxed);
-        let oldest =
-            if by_age.connections.len() > self.limit { by_age.connections.pop_first() } else { None };
-        // Before a connection may be dropped, which takes the lock.
-        drop(by_age);
-        if let Some((_, oldest)) = oldest {
+        if let Some(loser) = loser {
             self.count(Counter::ConnectionSilent);
-            if let Some(oldest) = oldest.upgrade() {
-                Connection(oldest).abort();
+            if let Some(loser) = loser.upgrade() {
+                Connection(loser).abort();
             }
         }
         Connection(connection)
@@ -99,8 +112,16 @@ impl UnclaimedConnections {
         self.principals.all().count(counter);
     }
 
-    fn by_age(&self) -> MutexGuard<'_, ByAge> {
-        self.by_age.lock().unwrap_or_else(PoisonError::into_inner)
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// For metrics.
+    fn publish(&self, pool: &Pool) {
+        let (most, known) = pool.usage();
+        let usage = self.principals.usage();
+        usage.unclaimed_of_one_address.store(most, Ordering::Relaxed);
+        usage.known_addresses.store(known, Ordering::Relaxed);
     }
 }
 
@@ -141,13 +162,48 @@ impl Connection {
         let permit = account.take(Quota::Connections)?;
         let _ = self.0.claim.set(Claim { account: account.clone(), _permit: permit });
         drop(claiming);
-        self.0.deregister();
+        self.0.claimed();
         Ok(())
+    }
+
+    /// Makes the connection that of the principal that its handshake has proven. Without a place for it the connection
+    /// stays unclaimed, and its first call is told why.
+    pub(super) fn claim_for_identity(&self) {
+        let Some(identity) = self.identity() else { return };
+        let account = self.0.unclaimed.principals.account(&identity.principal);
+        let claimed = account.and_then(|account| self.claim(&account));
+        if let Err(refused) = claimed {
+            tracing::debug!(principal = identity.principal.as_str(), why = refused.message, "not claimed");
+        }
     }
 
     /// The account of the principal that the connection belongs to. `None`: it is unclaimed.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.0.claim.get().map(|claim| &claim.account)
+    }
+
+    /// The account to which its frames are charged: that of its principal, or that of all clients without identity.
+    pub(super) fn charged_account(&self) -> &Arc<Account> {
+        self.account().unwrap_or_else(|| self.0.unclaimed.principals.anonymous())
+    }
+
+    /// Counts frames by type.
+    pub(super) fn count_frames(&self, by_type: &[u32; FRAME_TYPES]) {
+        let counters = &self.0.unclaimed.principals.usage().frames;
+        for (counter, frames) in counters.iter().zip(by_type).filter(|(_, frames)| **frames > 0) {
+            counter.fetch_add((*frames).into(), Ordering::Relaxed);
+        }
+    }
+
+    /// Counts a request as open.
+    pub(super) fn open_call(&self) -> OpenCall {
+        self.0.calls.fetch_add(1, Ordering::Relaxed);
+        OpenCall(self.clone())
+    }
+
+    /// Whether a request is open.
+    pub(super) fn has_calls(&self) -> bool {
+        self.0.calls.load(Ordering::Relaxed) > 0
     }
 
     /// Closes the connection at once.
@@ -167,15 +223,23 @@ impl Connection {
 }
 
 impl ConnectionState {
-    fn deregister(&self) {
-        self.unclaimed.by_age().connections.remove(&self.number);
+    /// It belongs to a principal from now on.
+    fn claimed(&self) {
+        let mut pool = self.unclaimed.pool();
+        pool.remove(self.source, self.number);
+        pool.identified(self.source);
+        self.unclaimed.publish(&pool);
     }
 }
 
 impl Drop for ConnectionState {
     fn drop(&mut self) {
         self.unclaimed.principals.usage().connections.fetch_sub(1, Ordering::Relaxed);
-        self.deregister();
+        if self.claim.get().is_none() {
+            let mut pool = self.unclaimed.pool();
+            pool.remove(self.source, self.number);
+            self.unclaimed.publish(&pool);
+        }
     }
 }
 
@@ -189,11 +253,10 @@ mod tests {
 
     use super::*;
     use crate::auth::Principal;
-    use crate::limits::Limits;
 
     fn unclaimed(limits: &Limits) -> (Arc<UnclaimedConnections>, Principals) {
         let principals = Principals::new(limits);
-        (UnclaimedConnections::new(limits.unclaimed_connections, principals.clone()), principals)
+        (UnclaimedConnections::new(limits, principals.clone()), principals)
     }
 
     /// A connection, and a task in place of the one that would serve it.
@@ -205,7 +268,8 @@ mod tests {
 
     #[tokio::test]
     async fn the_oldest_unclaimed_connection_makes_room() {
-        let (unclaimed, principals) = unclaimed(&Limits { unclaimed_connections: 2, ..Limits::default() });
+        let (unclaimed, principals) =
+            unclaimed(&Limits { unclaimed_connections_per_address: 2, ..Limits::default() });
         let register = || register(&unclaimed);
         let [(first, first_task), (_old, old_task), (gone, gone_task)] = [register(), register(), register()];
         assert!(first_task.await.unwrap_err().is_cancelled(), "the oldest of three");

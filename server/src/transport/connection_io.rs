@@ -1,4 +1,5 @@
-//! The byte stream of one connection: the deadlines of a [silent client](super::silent_client), and fewer writes.
+//! The byte stream of one connection: its [turns and its pace](super::fair_io), the deadlines of a
+//! [silent client](super::silent_client), and fewer writes.
 //!
 //! HTTP/2 writes as soon as one answer is ready. A write costs as much as the making of an answer, so a write is put off
 //! here until the answers that are ready next can go with it.
@@ -11,11 +12,12 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::connection::Connection;
+use super::fair_io::FairIo;
 use super::silent_client::SilentClientDeadline;
 
 /// A TCP or TLS stream. See the module.
 pub(super) struct ConnectionIo<T> {
-    stream: T,
+    stream: FairIo<T>,
     connection: Connection,
     /// `None` once the connection belongs to a principal.
     deadline: Option<SilentClientDeadline>,
@@ -30,6 +32,7 @@ impl<T> ConnectionIo<T> {
         preface_timeout: Duration,
         first_call_timeout: Duration,
     ) -> Self {
+        let stream = FairIo::new(stream, connection.clone());
         let deadline = Some(SilentClientDeadline::new(preface_timeout, first_call_timeout));
         Self { stream, connection, deadline, write_deferred: false }
     }
@@ -108,15 +111,14 @@ mod tests {
     use crate::counting_waker::CountingWaker;
     use crate::limits::Limits;
     use crate::quota::Principals;
-    use crate::transport::connection::LOCAL;
 
     /// The server's end of a connection, its handle, and the client's end.
     async fn connect() -> (ConnectionIo<TcpStream>, Connection, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        let (stream, _) = listener.accept().await.unwrap();
+        let (stream, address) = listener.accept().await.unwrap();
         let limits = Limits::default();
-        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register(LOCAL);
+        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(address);
         let (preface, first_call) = (limits.preface_timeout, limits.first_call_timeout);
         (ConnectionIo::new(stream, connection.clone(), preface, first_call), connection, client)
     }

@@ -8,13 +8,13 @@ use h2::Reason;
 /// Whether the connection ended because its client did too much of something: h2 then sends a GOAWAY with
 /// ENHANCE_YOUR_CALM (RFC 9113, section 7) and fails with it. h2 does so for streams that the client resets before
 /// they are accepted, for streams that it has the server reset, for CONTINUATION frames and for empty DATA frames
-/// without end.
+/// without end. [`super::fair_io`] paces all of them, so clients seldom come to this, and a correct one can: that is no
+/// offence.
 ///
 /// The error does not show this, and the connection is not counted, if the client has sent a GOAWAY with an error
 /// before (h2 then reports the client's error) or has closed the socket before our GOAWAY was written (the error is
 /// then one of I/O).
-pub(super) fn is_flood(error: &(dyn Error + Send + Sync + 'static)) -> bool {
-    let error: &(dyn Error + 'static) = error;
+pub(super) fn is_flood(error: &(dyn Error + 'static)) -> bool {
     successors(Some(error), |error| Error::source(*error))
         .filter_map(|error| error.downcast_ref::<h2::Error>())
         .any(|error| {

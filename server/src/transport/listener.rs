@@ -4,7 +4,24 @@ use std::io;
 use std::net::SocketAddr;
 
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+/// Connections that the kernel has accepted and the server has not yet. tokio asks for 128: of clients that connect at the
+/// same moment, those above it wait a second before they try again. The kernel has a bound of its own
+/// (`net.core.somaxconn`, 4,096 on Linux).
+const BACKLOG: u32 = 4_096;
+
+/// Listens on this address, with room for thousands of clients that connect at once. Called inside a runtime.
+///
+/// # Errors
+/// If the address is in use or not of this machine.
+pub fn listen(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // A server that is started again does not wait for connections of the one before to be forgotten.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
+}
 
 /// Accepts connections: of TCP, or of a simulated network.
 pub trait Listener: Send + Sync {

@@ -5,6 +5,8 @@ mod acceptor;
 mod call_span;
 mod connection;
 mod connection_io;
+mod fair_io;
+mod frame_headers;
 mod goaway;
 mod grpc_timeout;
 mod handshake;
@@ -14,13 +16,14 @@ mod permit_body;
 mod request_body;
 mod serve;
 mod silent_client;
+mod unclaimed;
 
 pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
-pub use listener::Listener;
+pub use listener::{Listener, listen};
 pub(crate) use permit_body::permit_body;
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
 pub(crate) use serve::{GrpcListener, Security, serve};

@@ -12,7 +12,6 @@ use std::task::Poll;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use rand::seq::SliceRandom as _;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
@@ -64,8 +63,7 @@ pub(crate) async fn serve<L, S>(
     S::Future: Send,
 {
     let server = Arc::new(HttpServer::new(service, limits));
-    let unclaimed = UnclaimedConnections::new(limits.unclaimed_connections, principals.clone());
-    let graceful = GracefulShutdown::new();
+    let unclaimed = UnclaimedConnections::new(limits, principals.clone());
     let mut connections = JoinSet::new();
     loop {
         let (security, io, address) = tokio::select! {
@@ -82,15 +80,10 @@ pub(crate) async fn serve<L, S>(
             continue;
         }
         let connection = unclaimed.register(address);
-        // Taken before the task runs: a connection that is in its handshake when the server stops is waited for as
-        // well.
-        let watcher = graceful.watcher();
-        let task =
-            serve_accepted(server.clone(), io, security.clone(), connection.clone(), watcher, drain.clone());
+        let task = serve_accepted(server.clone(), io, security.clone(), connection.clone(), drain.clone());
         connection.set_task(connections.spawn(task));
     }
     drop(listeners);
-    graceful.shutdown().await;
     while let Some(ended) = connections.join_next().await {
         log_panic(ended);
     }
@@ -145,7 +138,6 @@ async fn serve_accepted<T, S>(
     io: T,
     security: Security,
     connection: Connection,
-    watcher: Watcher,
     drain: CancellationToken,
 ) where
     T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -154,15 +146,18 @@ async fn serve_accepted<T, S>(
 {
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = secure(io, &security, server.preface_timeout, &connection) => secured,
+        secured = secure(io, &security, server.preface_timeout(), &connection) => secured,
     };
     match secured {
-        Some(Secured::Plain(io)) => server.serve_connection(io, connection, watcher).await,
-        Some(Secured::Tls(io)) => server.serve_connection(*io, connection, watcher).await,
-        Some(Secured::Proven(io, admission)) => tokio::select! {
-            () = server.serve_connection(*io, connection, watcher) => {}
-            () = admission.ended() => {}
-        },
+        Some(Secured::Plain(io)) => server.serve_connection(io, connection, drain).await,
+        Some(Secured::Tls(io)) => server.serve_connection(*io, connection, drain).await,
+        Some(Secured::Proven(io, admission)) => {
+            connection.claim_for_identity();
+            tokio::select! {
+                () = server.serve_connection(*io, connection, drain) => {}
+                () = admission.ended() => {}
+            }
+        }
         None => {}
     }
 }
@@ -249,13 +244,13 @@ mod tests {
     async fn any_byte_stream_is_served_and_carries_its_connection() {
         let limits = Limits::default();
         let server = HttpServer::new(TestService::default(), &limits);
-        let connection = UnclaimedConnections::new(9, Principals::new(&limits)).register(LOCAL);
+        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(LOCAL);
         let (client, io) = tokio::io::duplex(1024);
-        let graceful = GracefulShutdown::new();
-        let watcher = graceful.watcher();
-        let serving = tokio::spawn(async move { server.serve_connection(io, connection, watcher).await });
+        let drain = CancellationToken::new();
+        let drained = drain.clone();
+        let serving = tokio::spawn(async move { server.serve_connection(io, connection, drained).await });
         assert_eq!(get(client).await.unwrap(), StatusCode::OK);
-        graceful.shutdown().await;
+        drain.cancel();
         serving.await.unwrap();
     }
 }

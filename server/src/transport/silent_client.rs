@@ -1,5 +1,5 @@
 //! The deadlines of a client that connects and sends nothing: for the HTTP/2 preface, and then for the first call that is
-//! admitted for a principal.
+//! admitted for a principal, unless a call without one is open.
 
 use std::io;
 use std::pin::Pin;
@@ -9,10 +9,8 @@ use std::time::Duration;
 use tokio::time::Sleep;
 
 use super::connection::Connection;
+use super::frame_headers::PREFACE;
 use crate::quota::Counter;
-
-/// Bytes with which every client opens an HTTP/2 connection (RFC 9113, section 3.4).
-const PREFACE: usize = 24;
 
 /// The deadlines of a connection that belongs to no principal yet.
 pub(super) struct SilentClientDeadline {
@@ -43,11 +41,16 @@ impl SilentClientDeadline {
         match read {
             Poll::Ready(bytes) => self.count_read(*bytes),
             Poll::Pending if connection.account().is_some() => return Ok(true),
-            Poll::Pending if self.deadline.as_mut().poll(cx).is_ready() => {
-                connection.count(Counter::ConnectionSilent);
-                return Err(io::ErrorKind::TimedOut.into());
+            Poll::Pending => {
+                while self.deadline.as_mut().poll(cx).is_ready() {
+                    // A call that needs no principal, such as a Watch of the health service, may take its time.
+                    if !connection.has_calls() {
+                        connection.count(Counter::ConnectionSilent);
+                        return Err(io::ErrorKind::TimedOut.into());
+                    }
+                    self.deadline = Box::pin(tokio::time::sleep(self.first_call_timeout));
+                }
             }
-            Poll::Pending => {}
         }
         Ok(false)
     }

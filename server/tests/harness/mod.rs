@@ -1,6 +1,7 @@
 //! A server for one test, generated clients for it, and correct processes that play an instance to its end.
 
 pub(crate) mod fixtures;
+pub(crate) mod frames;
 pub(crate) mod raw;
 pub(crate) mod stream;
 
@@ -14,7 +15,6 @@ use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{Counts, GetCountsRequest, GetCountsResponse, RefusalReason};
 use stickycas_server::{Config, Listeners, PRINCIPAL_KEY, ServeError, Stopped, run};
-use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -60,8 +60,8 @@ impl Server {
         config.observers.insert(OBSERVER.to_owned());
         config.drain = Duration::from_millis(200);
         change(&mut config);
-        let bind = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (grpc, http) = (bind().await, bind().await);
+        let bind = || stickycas_server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let (grpc, http) = (bind(), bind());
         let (address, http_address) = (grpc.local_addr().unwrap(), http.local_addr().unwrap());
         let listeners = Listeners { http: Some(http), ..Listeners::from(grpc) };
         let (stop, stopped) = oneshot::channel::<()>();

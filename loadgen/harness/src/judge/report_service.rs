@@ -23,7 +23,6 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::judge_service_server::{JudgeService, JudgeServiceServer};
-use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -92,7 +91,7 @@ impl ReportService {
         credentials: Option<CredentialFolder>,
     ) -> anyhow::Result<Self> {
         let acceptor = credentials.map(ClientAcceptor::new).transpose()?.map(Arc::new);
-        let listener = TcpListener::bind(listen).await;
+        let listener = stickycas_server::listen(listen);
         let listener =
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;

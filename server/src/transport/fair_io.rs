@@ -1,0 +1,289 @@
+//! What one connection may take of the server's time: turns that end, and a rate of control frames.
+//!
+//! **Turns.** HTTP/2 goes on reading as long as bytes are there, and hyper tries again after each request that it takes; a
+//! task of tokio ends its turn only when its cooperative budget is used up, of which a read takes one unit however much it
+//! brings. So a client that floods would keep a thread for milliseconds, and hundreds of them everybody else for
+//! seconds. Here a read is charged by what it brings, and reads nothing while the budget is used up: the turn has then
+//! ended and stays ended, until the task is polled again behind the tasks of others.
+//!
+//! **Pace.** Frames that carry no request cost the server time, and nothing else bounds them: WINDOW_UPDATE, PING, SETTINGS,
+//! RST_STREAM, CONTINUATION, frames of unknown types and empty ones. They are charged to the account of the connection's
+//! principal, which all of its connections share, and of connections without one to the account of all clients without
+//! identity. While that is overdrawn, the connection is not read. It is never closed for it; what the server writes, and
+//! all other connections, go on.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::task::coop;
+use tokio::time::Sleep;
+
+use super::connection::Connection;
+use super::frame_headers::{FrameHeaders, FrameTally};
+use crate::quota::{ConnectionFrames, Counter, FrameType};
+
+/// Bytes of one read: what HTTP/2 offers room for is mostly less.
+const READ: usize = 16 * 1024;
+/// The same on a connection without a principal. What is read is charged afterwards, so a client that connects again and
+/// again has this much for nothing each time.
+const STRANGERS_READ: usize = 1024;
+/// Bytes for one unit of the budget, of which a turn has 128.
+const BYTES_PER_UNIT: usize = 1024;
+/// Control frames for one unit. A request takes a unit of its own: a task is made for it.
+const FRAMES_PER_UNIT: u32 = 16;
+/// How much longer than the account is overdrawn the first pause is: timers are no finer than a millisecond.
+const EXTRA_PAUSE: Duration = Duration::from_millis(5);
+/// How often that may double while others of the same account are served first.
+const DOUBLINGS: u32 = 6;
+
+/// A TCP or TLS stream. See the module.
+pub(super) struct FairIo<T> {
+    stream: T,
+    connection: Connection,
+    headers: FrameHeaders,
+    frames: ConnectionFrames,
+    /// Until when the connection is not read.
+    pause: Option<Pin<Box<Sleep>>>,
+    /// How many pauses in a row were not long enough, because others of the same account were served.
+    in_vain: u32,
+    paced: bool,
+    reset_flooded: bool,
+}
+
+impl<T> FairIo<T> {
+    pub(super) fn new(stream: T, connection: Connection) -> Self {
+        let frames = ConnectionFrames::default();
+        let headers = FrameHeaders::new();
+        Self {
+            stream,
+            connection,
+            headers,
+            frames,
+            pause: None,
+            in_vain: 0,
+            paced: false,
+            reset_flooded: false,
+        }
+    }
+
+    /// Ready when the connection may be read.
+    fn poll_pace(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(cx));
+            self.pause = self.next_pause();
+        }
+        self.in_vain = 0;
+        Poll::Ready(())
+    }
+
+    /// A pause, if the account is overdrawn.
+    fn next_pause(&mut self) -> Option<Pin<Box<Sleep>>> {
+        let wait = self.connection.charged_account().frames_overdrawn()?;
+        // All connections of the account wait for the same moment, and one of them may overdraw it again.
+        let extra = EXTRA_PAUSE * 2_u32.pow(self.in_vain.min(DOUBLINGS));
+        self.in_vain += 1;
+        Some(Box::pin(tokio::time::sleep(wait + extra)))
+    }
+
+    /// Charges what a read has brought.
+    fn charge(&mut self, bytes: &[u8], cx: &mut Context<'_>) {
+        let tally = self.headers.count(bytes);
+        self.connection.count_frames(&tally.by_type);
+        if tally.control > 0 {
+            self.charge_control(&tally);
+        }
+        let requests = tally.of(FrameType::Headers);
+        // One unit was charged before the read.
+        let units = bytes.len() / BYTES_PER_UNIT + (requests + tally.control / FRAMES_PER_UNIT) as usize;
+        for _ in 0..units {
+            match coop::poll_proceed(cx) {
+                Poll::Ready(unit) => unit.made_progress(),
+                // The turn is over, and the task is woken.
+                Poll::Pending => break,
+            }
+        }
+    }
+
+    fn charge_control(&mut self, tally: &FrameTally) {
+        let (account, resets) = (self.connection.charged_account(), tally.of(FrameType::RstStream));
+        let overdrawn = account.charge_control_frames(&mut self.frames, tally.control, resets);
+        if overdrawn.any() {
+            self.pause = self.next_pause();
+        }
+        if overdrawn.any() && !std::mem::replace(&mut self.paced, true) {
+            self.connection.count(Counter::ConnectionPaced);
+        }
+        if overdrawn.resets && !std::mem::replace(&mut self.reset_flooded, true) {
+            self.connection.count(Counter::ConnectionResetFlooded);
+        }
+    }
+}
+
+impl<T: AsyncRead + Unpin> AsyncRead for FairIo<T> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let this = &mut *self;
+        ready!(this.poll_pace(cx));
+        let unit = ready!(coop::poll_proceed(cx));
+        let before = buffer.filled().len();
+        let most = if this.connection.account().is_some() { READ } else { STRANGERS_READ };
+        if buffer.remaining() <= most {
+            ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
+        } else {
+            let mut part = ReadBuf::new(buffer.initialize_unfilled_to(most));
+            ready!(Pin::new(&mut this.stream).poll_read(cx, &mut part))?;
+            let read = part.filled().len();
+            buffer.advance(read);
+        }
+        unit.made_progress();
+        this.charge(&buffer.filled()[before..], cx);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: AsyncWrite + Unpin> AsyncWrite for FairIo<T> {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffers: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(cx, buffers)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
+
+    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::super::frame_headers::PREFACE;
+    use super::*;
+    use crate::limits::Limits;
+    use crate::quota::Principals;
+
+    /// Frames of this type, with content of so many bytes each, in a megabyte or a little more, behind the preface.
+    fn flood(code: u8, content: usize) -> Vec<u8> {
+        let length = u32::try_from(content).unwrap().to_be_bytes();
+        let frame = [&length[1..], &[code, 0, 0, 0, 0, 1], &vec![9; content]].concat();
+        [vec![b'P'; PREFACE], frame.repeat((1 << 20) / frame.len() + 1)].concat()
+    }
+
+    /// The server's end of a connection on which these bytes have come.
+    async fn flooded(bytes: &[u8], limits: &Limits) -> (FairIo<DuplexStream>, Principals, DuplexStream) {
+        let (mut client, io) = tokio::io::duplex(bytes.len());
+        client.write_all(bytes).await.unwrap();
+        let principals = Principals::new(limits);
+        let connection = UnclaimedConnections::new(limits, principals.clone()).register(LOCAL);
+        (FairIo::new(io, connection), principals, client)
+    }
+
+    /// Reads until nothing is ready, and then again as hyper does after each request; how much was read in one turn.
+    fn read_for_one_turn(io: &mut FairIo<DuplexStream>, cx: &mut Context<'_>) -> usize {
+        let (mut bytes, mut all, mut pending) = (vec![0; 64 * 1024], 0, 0);
+        while pending < 5 {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *io).poll_read(cx, &mut buffer) {
+                Poll::Ready(read) => {
+                    read.unwrap();
+                    assert!(pending == 0, "the turn has ended");
+                    assert!((1..=STRANGERS_READ).contains(&buffer.filled().len()));
+                    all += buffer.filled().len();
+                }
+                Poll::Pending => pending += 1,
+            }
+        }
+        all
+    }
+
+    /// Bytes that are read in the first turns of a task.
+    async fn turns(mut io: FairIo<DuplexStream>, turns: usize) -> Vec<usize> {
+        let mut read = Vec::new();
+        let task = poll_fn(move |cx| {
+            read.push(read_for_one_turn(&mut io, cx));
+            if read.len() == turns { Poll::Ready(std::mem::take(&mut read)) } else { Poll::Pending }
+        });
+        tokio::spawn(task).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_turn_ends_and_stays_ended_until_the_next() {
+        const DATA: u8 = 0;
+        let (io, ..) = flooded(&flood(DATA, 16_000), &Limits::default()).await;
+        for read in turns(io, 4).await {
+            assert!((32 * 1024..=160 * 1024).contains(&read), "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn small_frames_end_a_turn_sooner() {
+        const UNKNOWN: u8 = 0x77;
+        let limits = Limits { anonymous_control_frames_per_second: u32::MAX, ..Limits::default() };
+        let (io, ..) = flooded(&flood(UNKNOWN, 0), &limits).await;
+        for read in turns(io, 4).await {
+            assert!((1..=4_096 * 9).contains(&read), "{read}");
+        }
+    }
+
+    #[tokio::test]
+    async fn an_overdrawn_connection_is_not_read_and_is_written() {
+        const PING: u8 = 6;
+        let limits = Limits { anonymous_control_frames_per_second: 100, ..Limits::default() };
+        let (mut io, principals, mut client) = flooded(&flood(PING, 8), &limits).await;
+        let mut bytes = vec![0; READ];
+        let first = io.read(&mut bytes).await.unwrap();
+        assert_eq!(first, STRANGERS_READ, "it is charged when it was read");
+        // Its own share, and a hundred of all.
+        let mut all = first;
+        while all < (32 + 100) * 17 {
+            all += io.read(&mut bytes).await.unwrap();
+        }
+        let second = poll_fn(|cx| {
+            let mut buffer = ReadBuf::new(&mut bytes);
+            Poll::Ready(Pin::new(&mut io).poll_read(cx, &mut buffer).is_ready())
+        });
+        assert!(!second.await, "dozens of PINGs above are parts of a second");
+        io.write_all(b"answer").await.unwrap();
+        let mut answer = [0; 6];
+        client.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"answer");
+        assert_eq!(principals.all().get(Counter::ConnectionPaced), 1);
+    }
+
+    #[tokio::test]
+    async fn a_paced_connection_is_read_to_its_end() {
+        const PING: u8 = 6;
+        let limits = Limits { anonymous_control_frames_per_second: 40_000, ..Limits::default() };
+        let bytes = flood(PING, 8);
+        let (mut io, principals, client) = flooded(&bytes, &limits).await;
+        drop(client);
+        let mut read = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(120), io.read_to_end(&mut read)).await;
+        ended.expect("it was never read again").unwrap();
+        assert!(read == bytes);
+        assert_eq!(principals.all().get(Counter::ConnectionPaced), 1, "it was paced at all");
+    }
+}
