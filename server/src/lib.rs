@@ -27,6 +27,7 @@ mod http;
 mod instances;
 pub mod limits;
 mod logging;
+mod machine_memory;
 mod metrics;
 mod private_files;
 mod quota;
@@ -54,7 +55,7 @@ use tower::Layer as _;
 
 pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError};
 pub use cli::allow_all_files;
-pub use config::{AuthMode, Config, CredentialFolder};
+pub use config::{Admission, AuthMode, Config, CredentialFolder};
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use auth::CredentialStore;
@@ -63,9 +64,9 @@ pub use commit_log::DataDirError;
 use instances::Instances;
 pub use instances::RecoveryError;
 use metrics::Sources;
-use quota::Principals;
+use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};
-use service::{Service, UnaryEndpoint};
+use service::{Service, UnaryEndpoint, UnknownService};
 use storage::Storage;
 pub use storage::StorageError;
 use transport::GrpcTimeoutLayer;
@@ -162,14 +163,19 @@ async fn serve_in<L: Listener>(
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
     let log = storage.log();
-    let instances = Instances::new(limits.clone(), &log);
+    let known = KnownPrincipals::default();
+    known.set_roles(
+        config.coordinators.iter().map(String::as_str),
+        config.observers.iter().map(String::as_str),
+    );
+    let instances = Instances::with(limits.clone(), &log, known.clone());
     let timers = instances.clone();
     let timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
     let load = instances.load().clone();
     let _load = AbortOnDropHandle::new(tokio::spawn(async move { load.run().await }));
 
-    let principals = Principals::new(limits);
+    let principals = Principals::with(limits, config.admission, known);
     let service = Service::new(instances.clone(), limits.clone(), drain.clone(), principals.clone());
     if !recovers {
         service.set_recovered();
@@ -198,11 +204,19 @@ async fn serve_in<L: Listener>(
         .add_service(call_layer.layer(UnaryEndpoint::new(service.clone(), limits)))
         .add_service(call_layer.layer(service.instances()))
         .add_service(call_layer.layer(service.server()))
-        .add_service(health_service);
+        .add_service(call_layer.open_to_all(Method::Health).layer(health_service));
     if config.reflection {
-        routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+        let layer = call_layer.open_to_all(Method::Reflection);
+        routes
+            .add_service(layer.layer(reflection().build_v1()?))
+            .add_service(layer.layer(reflection().build_v1alpha()?));
     }
-    let calls = GrpcTimeoutLayer::new(log).layer(routes.routes().prepare());
+    let mut routes = routes.routes();
+    let router = routes.axum_router_mut();
+    *router = std::mem::take(router)
+        .fallback_service(call_layer.open_to_all(Method::Unknown).layer(UnknownService));
+    let _unread = AbortOnDropHandle::new(tokio::spawn(call_layer.clone().run_unread()));
+    let calls = GrpcTimeoutLayer::new(log).layer(routes.prepare());
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 

@@ -280,6 +280,7 @@ impl Instance {
     fn deliver(&self, live: &mut Live, Effects { at, events, opening, .. }: &mut Effects) {
         // A close withdraws every access, and is the last event of its step. The machine may be further by now.
         let closed = matches!(events.last(), Some(Event::Closed));
+        let mut spent = 0_usize;
         for event in events.iter() {
             match event {
                 Event::Answered { process, number, phase, answer } => {
@@ -306,9 +307,13 @@ impl Instance {
                     live.ended.get_or_insert(*at);
                     live.live_guard = None;
                 }
+                Event::PatienceSpent { .. } => spent += 1,
                 _ => {}
             }
             trace_event(self.config.id, event);
+        }
+        if spent > 0 {
+            tracing::info!(instance = %self.config.id, processes = spent, "patience spent");
         }
     }
 

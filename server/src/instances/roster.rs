@@ -44,6 +44,11 @@ impl Roster {
     }
 
     /// The names, by process.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).map(|index| self.name(index))
+    }
+
+    /// The same in a list.
     pub(crate) fn to_vec(&self) -> Vec<String> {
         (0..self.ends.len()).map(|index| self.name(index).to_owned()).collect()
     }

@@ -19,7 +19,7 @@ use super::steps::{StepCounter, StepCounters};
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
-use crate::quota::{Counter, Method, Principals, Quota};
+use crate::quota::{Bound, Buffer, Counter, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
 
@@ -251,7 +251,9 @@ impl Sources {
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();
-        let rows: [(&'static str, usize, usize); 10] = [
+        let permits = |quota| self.principals.permits(quota);
+        let [requests, answers] = Buffer::ALL.map(|buffer| self.principals.buffered(buffer));
+        let rows: [(&'static str, usize, usize); 15] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("principals", self.principals.accounts(), limits.principals),
@@ -261,6 +263,11 @@ impl Sources {
             ("instance_bytes", usage.reserved_bytes, limits.instance_bytes),
             ("event_bytes", usage.event_bytes, limits.event_bytes),
             ("log_bytes", usage.log_bytes, limits.log_bytes),
+            ("calls", permits(Quota::Calls), limits.calls),
+            ("attach_streams", permits(Quota::AttachStreams), limits.attach_streams),
+            ("watch_streams", permits(Quota::WatchStreams), limits.watch_streams),
+            ("incomplete_request_bytes", requests.0, requests.1),
+            ("unread_answer_bytes", answers.0, answers.1),
             ("uncommitted_bytes", usage.uncommitted_bytes, limits.uncommitted_bytes),
         ];
         out.gauges(
@@ -274,6 +281,18 @@ impl Sources {
             "The bound of each limit of the server",
             "limit",
             rows.map(|(name, _, bound)| (name, bound as u64)),
+        )?;
+        let admission = self.principals.admission();
+        let outcomes = Bound::ALL.into_iter().flat_map(|bound| {
+            let rows =
+                [("refused", admission.refused(bound)), ("would_refuse", admission.would_refuse(bound))];
+            rows.map(|(outcome, count)| ([bound.name(), outcome], count))
+        });
+        out.counters_of_two(
+            "stickycas_bound_exceeded",
+            "Requests above a rate or a share, by bound: refused, or, with admission = observe, what would be",
+            ["bound", "outcome"],
+            outcomes,
         )
     }
 

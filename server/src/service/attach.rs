@@ -30,7 +30,7 @@ use super::{DrainSignal, Service};
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Counter, Permit};
-use crate::transport::{Connection, DecodeFailure};
+use crate::transport::{Connection, DecodeFailure, oversized};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -101,6 +101,13 @@ impl AttachStream {
                 Poll::Ready(Some(Ok(request))) => self.handle_request(request)?,
                 Poll::Ready(Some(Err(status))) => return Err(self.request_failed(&status)),
                 Poll::Ready(None) => {
+                    let body = &self.caller.request;
+                    if let Some(refused) = body.overload() {
+                        return Err(refused.into());
+                    }
+                    if body.is_too_long() {
+                        return Err(self.request_failed(&oversized("a message is too large")));
+                    }
                     self.requests = None;
                     self.unfinished = self.channels.numbers().collect();
                 }

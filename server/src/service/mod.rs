@@ -7,9 +7,11 @@ mod channels;
 mod counts;
 mod grpc_framing;
 mod instances;
+mod page_token;
 mod status;
 mod stream_refusals;
 mod unary;
+mod unknown;
 mod watch;
 mod watchdog;
 
@@ -30,7 +32,9 @@ use crate::limits::Limits;
 use crate::quota::Principals;
 
 pub(crate) use grpc_framing::UnaryEndpoint;
+pub(crate) use unknown::UnknownService;
 
+use page_token::PageTokens;
 use watchdog::Watchdog;
 
 /// The data that all services share.
@@ -45,6 +49,7 @@ struct Shared {
     drain: CancellationToken,
     principals: Principals,
     watchdog: Watchdog,
+    page_tokens: PageTokens,
     /// Whether the instances are recovered. Before, nobody knows which there are.
     recovered: AtomicBool,
 }
@@ -57,7 +62,8 @@ impl Service {
         principals: Principals,
     ) -> Self {
         let (watchdog, recovered) = (Watchdog::default(), AtomicBool::new(false));
-        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog, recovered }))
+        let page_tokens = PageTokens::new();
+        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog, page_tokens, recovered }))
     }
 
     /// The instances are recovered: calls are taken from now on.

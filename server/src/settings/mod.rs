@@ -21,7 +21,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{AuthMode, Config, CredentialFolder};
+use crate::config::{Admission, AuthMode, Config, CredentialFolder};
 use crate::limits::Limits;
 use crate::logging::LogOptions;
 
@@ -55,6 +55,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogOptions,
     /// `None`: traces go nowhere.
     pub(crate) otlp_endpoint: Option<String>,
+    pub(crate) admission: Admission,
     pub(crate) limits: Limits,
 }
 
@@ -76,6 +77,7 @@ impl Default for Settings {
             reflection: true,
             log: LogOptions { filter: "info".to_owned(), json: false, lines_per_second: 100 },
             otlp_endpoint: None,
+            admission: Admission::default(),
             limits: Limits::default(),
         }
     }
@@ -103,6 +105,7 @@ impl Settings {
             coordinators: self.coordinators.into_iter().collect(),
             observers: self.observers.into_iter().collect(),
             limits: self.limits,
+            admission: self.admission,
             data,
             drain: self.drain,
             reflection: self.reflection,

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::AbortHandle;
 
+use super::unread::Unread;
 use crate::auth::ClientIdentity;
 use crate::quota::{Account, Counter, Permit, Principals, Quota};
 
@@ -31,6 +32,18 @@ struct ConnectionState {
     claiming: Mutex<()>,
     /// The task that serves the connection.
     task: OnceLock<AbortHandle>,
+    /// Its answers that have not left; not set before there was one.
+    unread: OnceLock<Arc<Unread>>,
+}
+
+/// A connection, unless it has ended.
+#[derive(Debug)]
+pub(super) struct WeakConnection(Weak<ConnectionState>);
+
+impl WeakConnection {
+    pub(super) fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection)
+    }
 }
 
 /// The principal that the connection belongs to.
@@ -72,6 +85,7 @@ impl UnclaimedConnections {
             claim: OnceLock::new(),
             claiming: Mutex::default(),
             task: OnceLock::new(),
+            unread: OnceLock::new(),
         });
         by_age.connections.insert(number, Arc::downgrade(&connection));
         let usage = self.principals.usage();
@@ -139,6 +153,11 @@ impl Connection {
     /// The account of the principal that the connection belongs to. `None`: it is unclaimed.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
         self.0.claim.get().map(|claim| &claim.account)
+    }
+
+    /// Its answers that have not left, made by `new` for the first one.
+    pub(super) fn unread(&self, new: impl FnOnce(WeakConnection) -> Arc<Unread>) -> Arc<Unread> {
+        self.0.unread.get_or_init(|| new(WeakConnection(Arc::downgrade(&self.0)))).clone()
     }
 
     /// Closes the connection at once.

@@ -9,16 +9,20 @@ mod grpc_timeout;
 mod handshake;
 mod http2;
 mod listener;
+mod message_framing;
 mod permit_body;
 mod request_body;
 mod serve;
 mod silent_client;
+mod unread;
 
 #[cfg(feature = "otlp")]
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
 pub use listener::Listener;
-pub(crate) use permit_body::permit_body;
-pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
+pub(crate) use message_framing::PREFIX;
+pub(crate) use permit_body::{ResponseHold, held_body};
+pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, RequestLimits, oversized, undecodable};
 pub(crate) use serve::serve;
+pub(crate) use unread::UnreadAnswers;
