@@ -10,22 +10,25 @@
 //!
 //! | what | at most |
 //! | --- | --- |
-//! | instances, with all that their parameters let them take (`Limits::worst_case`) | `instance_bytes` |
+//! | live instances, with all that their parameters let them take (`Limits::worst_case`), and ended ones as they are | `instance_bytes` |
 //! | their event logs | `event_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
 //! | the entry of an instance: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
-//! | a message of such a stream that is received or sent | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
-//! | a unary call: its request, its state, a chunk of its response | `call_bytes` and 20 KiB, a value; while its response is longer than a chunk, the list that it reads |
+//! | messages that have not come in whole | `incomplete_request_bytes`, twice while a buffer grows |
+//! | messages that are handled | `message_bytes` for each thread |
+//! | long answers that have not left (from 16 KiB on) | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |
+//! | short answers that have not left, and the state of calls and streams | 20 KiB for each of `calls`, `attach_streams` and `watch_streams`; a unary read keeps the list that it reads |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
 //!
-//! The worst case of an instance is smaller once it has ended (`Limits::ended_case`). Actual instances take far less.
+//! Actual instances take far less than their worst case.
 //! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`
 //! come to some 1.5 GB. A finished instance is archived in some 500 bytes, its history included, so that a million of
 //! them within their retention take less than 1 GiB; `instances` and `instances_per_creator` allow that many. The
 //! flags of a server with less memory or longer retention set other limits.
 //!
-//! One principal can take its streams (64 of 13 MiB, or of 76 MiB while it is sent the longest possible read), its
-//! calls (1,024 of 212 KiB) and the waiting accesses of its processes, all of it within its own quotas.
+//! One principal can take its streams, its calls (a Get of an instance with 60,000 processes is 3.6 MiB) and the waiting
+//! accesses of its processes, within its own quotas and within its part of the shares of all: see `quota/share.rs`.
+//! `docs/limits.md` is the table of all bounds with what shows each.
 
 use std::time::Duration;
 

@@ -5,8 +5,10 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, StatusCode};
-use stickycas_proto::v1::{AppendRequest, GetRequest, Parameters, RefusalReason, get_request};
-use stickycas_server::PRINCIPAL_KEY;
+use stickycas_proto::v1::{
+    AppendRequest, AttachRequest, GetRequest, ListRequest, Order, Parameters, RefusalReason, get_request,
+};
+use stickycas_server::{Admission, PRINCIPAL_KEY};
 use tokio::task::JoinSet;
 use tonic::{Code, Status};
 use tonic_reflection::pb::v1::ServerReflectionRequest;
@@ -14,8 +16,8 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use crate::harness::fixtures::{self, PROPOSAL};
 use crate::harness::raw::{RawClient, framed, prefixed, reply};
-use crate::harness::stream::{Stream, append as stream_append};
-use crate::harness::{Server, assert_status, refusals, with_timeout};
+use crate::harness::stream::{Stream, append as stream_append, hello as stream_hello, read as stream_read};
+use crate::harness::{Server, assert_refused, assert_status, refusals, with_timeout};
 
 const HEALTH: &str = "grpc.health.v1.Health/Check";
 const REFLECTION: &str = "grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
@@ -305,4 +307,196 @@ async fn unread_answers_of_all_share_a_bound() {
     assert!(!held.is_empty(), "there was room for one at first");
     assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_BYTES");
     server.client("p2").await.own(&id).await;
+}
+
+/// What the metrics count of a bound.
+async fn exceeded(server: &Server, bound: &str, outcome: &str) -> u64 {
+    let (_, page) = crate::operators::get(server.http, "/metrics").await;
+    let row = format!("stickycas_bound_exceeded_total{{bound=\"{bound}\",outcome=\"{outcome}\"}} ");
+    page.lines().find_map(|line| line.strip_prefix(&row)).unwrap().parse().unwrap()
+}
+
+#[tokio::test]
+async fn rates_and_shares_have_three_modes() {
+    for mode in Admission::ALL {
+        let server = Server::with(|config| {
+            config.admission = mode;
+            (config.limits.requests_per_second, config.limits.attach_streams_per_principal) = (200, 1);
+        })
+        .await;
+        let id = fixtures::instance(&server).await;
+        let mut p1 = server.client("p1").await;
+        let _first = Stream::open(&mut p1, &id).await;
+        let second = Stream::try_new(&mut p1).await;
+        let mut refused = 0;
+        for _ in 0..200 {
+            refused += u64::from(p1.get(&id).await.is_err());
+        }
+        let enforces = mode == Admission::Enforce;
+        assert_eq!((second.is_err(), refused > 0), (enforces, enforces), "{mode:?}: {refused}");
+        for bound in ["attach_streams", "requests_per_second"] {
+            let counts =
+                [exceeded(&server, bound, "refused").await, exceeded(&server, bound, "would_refuse").await];
+            let expected = [enforces, mode == Admission::Observe];
+            assert_eq!(counts.map(|count| count > 0), expected, "{mode:?} {bound}: {counts:?}");
+        }
+    }
+}
+
+/// Names cost nothing where nothing proves them. So those that nobody knows take half of the accounts at most.
+#[tokio::test]
+async fn invented_names_do_not_lock_out_those_who_are_known() {
+    let server = Server::with(|config| config.limits.principals = 12).await;
+    let id = fixtures::instance(&server).await;
+    let mut raw = RawClient::connect(server.address).await;
+    let mut held = Vec::new();
+    let refused = with_timeout(async {
+        for stranger in 0.. {
+            let name = format!("stranger-{stranger}");
+            let (response, body) = raw.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, &name)]).await;
+            let response = response.await.unwrap();
+            if let Some(status) = Status::from_header_map(response.headers()) {
+                return status;
+            }
+            held.push((response, body));
+        }
+        unreachable!("there is a limit")
+    })
+    .await;
+    assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_CONNECTIONS");
+    assert_eq!(held.len(), 6, "half of them");
+    // Coordinators, observers and the processes of instances have the others, whenever they come.
+    server.counts().await;
+    fixtures::play(&server, &id, PROPOSAL).await;
+    let other = fixtures::instance(&server).await;
+    server.client("p3").await.own(&other).await;
+}
+
+#[tokio::test]
+async fn page_tokens_tell_a_stranger_nothing() {
+    let server = Server::start().await;
+    let mut ids = Vec::new();
+    for _ in 0..5 {
+        ids.push(fixtures::instance(&server).await);
+    }
+    let mut stranger = server.client("stranger").await;
+    let (mut token, mut tokens) = (String::new(), Vec::new());
+    loop {
+        let request = ListRequest { page_size: 1, page_token: token.clone() };
+        let page = with_timeout(stranger.instances.list(request)).await.unwrap().into_inner();
+        assert!(page.instances.is_empty(), "{page:?}");
+        token = page.next_page_token;
+        if token.is_empty() {
+            break;
+        }
+        assert!(ids.iter().all(|id| !token.contains(id.as_str()) && !token.contains(&id.replace('-', ""))));
+        tokens.push(token.clone());
+    }
+    assert_eq!(tokens.len(), 5);
+    let stolen = ListRequest { page_size: 1, page_token: tokens[0].clone() };
+    let mut other = server.client("other").await;
+    assert_refused(with_timeout(other.instances.list(stolen)).await, Code::InvalidArgument, "MALFORMED");
+}
+
+/// Of the work that grows with an instance every frame pays.
+#[tokio::test]
+async fn work_that_grows_with_an_instance_is_charged() {
+    let server = Server::with(|config| config.limits.requests_per_second = 2_000).await;
+    let many = Parameters {
+        processes: 12_800,
+        order: Order::Shuffled.into(),
+        pipeline: 32,
+        ..fixtures::parameters()
+    };
+    let id = fixtures::instance_with(&server, many).await;
+    // A Get costs 10 and 12,800 / 16 frames: two are within the rate, and a third one after some 400 ms.
+    let mut p1 = server.client("p1").await;
+    let refused = with_timeout(async {
+        let mut done = 0;
+        loop {
+            match p1.get(&id).await {
+                Ok(_) => done += 1,
+                Err(status) => break (done, status),
+            }
+        }
+    })
+    .await;
+    assert_status(&refused.1, Code::ResourceExhausted, "RATE_EXCEEDED");
+    // So does an access, which may bring a new order of all warps.
+    let mut p2 = server.client("p2").await;
+    let mut stream = Stream::open(&mut p2, &id).await;
+    stream.send((1..=20).map(|number| stream_read(0, number)));
+    stream.refusal(Code::ResourceExhausted, "RATE_EXCEEDED").await;
+}
+
+#[tokio::test]
+async fn calls_and_streams_of_all_share_a_bound() {
+    let server = Server::with(|config| {
+        (config.limits.calls, config.limits.attach_streams, config.limits.watch_streams) = (24, 12, 12);
+    })
+    .await;
+    let id = fixtures::instance(&server).await;
+    let mut raw = RawClient::connect(server.address).await;
+    // Under names that nobody knows, as often as there is room.
+    let mut held = Vec::new();
+    let refused = with_timeout(async {
+        for stranger in 0.. {
+            let name = format!("stranger-{stranger}");
+            let (response, body) = raw.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, &name)]).await;
+            let response = response.await.unwrap();
+            if let Some(status) = Status::from_header_map(response.headers()) {
+                return status;
+            }
+            held.push((response, body));
+        }
+        unreachable!("there is a limit")
+    })
+    .await;
+    assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_STREAMS");
+    assert_eq!((held.len(), server.limit_used("attach_streams").await), (6, 6), "half of them");
+    // One principal, on as many connections as it may have, leaves room as well.
+    let mut greedy = Vec::new();
+    for _ in 0..12 {
+        let (response, body) = raw.begin("StickyCasService/Append", &[(PRINCIPAL_KEY, "greedy")]).await;
+        greedy.push((response, body));
+    }
+    server.counts_until(|counts| refusals(counts, RefusalReason::TooManyStreams) >= 7).await;
+    let used = server.limit_used("calls").await;
+    assert!((6..=8).contains(&used), "{used}: as many as were still free, and the observer's");
+    // A process of an instance has a reserve of calls and of streams.
+    Stream::open(&mut server.client("p1").await, &id).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn a_get_of_the_longest_roster_fits_a_default_client() {
+    let server = Server::with(|config| config.limits.message_bytes = 16 * 1024 * 1024).await;
+    let many = Parameters { processes: 40_000, ..fixtures::parameters() };
+    let roster: Vec<String> = (1..=40_000).map(|number| format!("{:0>128}", format!("p{number}"))).collect();
+    let create = stickycas_proto::v1::CreateRequest { name: String::new(), roster, parameters: Some(many) };
+    let mut coordinator = server.client(crate::harness::COORDINATOR).await;
+    let created = coordinator.create(create).await.unwrap().into_inner().instance.unwrap();
+    // The client takes 4 MiB, and the names alone have 5 MB.
+    let got = coordinator.facts(&created.instance_id).await;
+    assert!(got.roster_left_out > 0, "{}", got.roster.len());
+    assert_eq!(got.roster.len() + got.roster_left_out as usize, 40_000);
+    assert_eq!(got.roster[..], created.roster[..]);
+}
+
+/// Nothing waits behind it, so the stream itself has nothing left to send.
+#[tokio::test]
+async fn one_long_answer_left_unread_on_attach_ends_its_connection() {
+    let server = Server::with(|config| config.limits.unread_for = Duration::from_millis(200)).await;
+    let large = Parameters { max_value_bytes: 65_536, ..fixtures::alone() };
+    let id = fixtures::instance_with(&server, large).await;
+    // Room for the welcome and the answer to the append, and for a part of the answer to the read.
+    let mut raw = RawClient::connect_with_window(server.address, 30_000).await;
+    let (response, mut body) = raw.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, "p1")]).await;
+    let value = "v".repeat(65_536);
+    let frames = vec![stream_hello(0, &id), stream_append(0, 1, &value), stream_read(0, 2)];
+    body.send_data(framed(&AttachRequest { frames }), false).unwrap();
+    let _unread = with_timeout(response).await.unwrap();
+    let _ = with_timeout(raw.connection).await.unwrap();
+    assert_eq!(server.counts_of("p1").await.connections_unread, 1);
+    assert_eq!(server.client("p1").await.own(&id).await.next_access_number, 3, "what was accepted stands");
 }

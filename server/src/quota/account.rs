@@ -213,7 +213,7 @@ impl Account {
     }
 
     /// Charges what a call costs beyond that, since the work grows with the instance: as many frames as would take the
-    /// server as long.
+    /// server as long, or half of what the rate allows in a second, if that is less.
     ///
     /// # Errors
     /// If it is above the rate.
@@ -221,7 +221,8 @@ impl Account {
         if frames == 0 {
             return Ok(());
         }
-        self.charge(u64::try_from(frames).unwrap_or(u64::MAX).min(u64::from(u32::MAX)))
+        let most = u64::from(self.allowance.requests_per_second / 2).max(1);
+        self.charge(u64::try_from(frames).unwrap_or(u64::MAX).min(most))
     }
 
     fn charge(&self, cost: u64) -> Result<(), RpcRefusal> {

@@ -236,9 +236,8 @@ mod tests {
             let takers: Vec<Taker> = (0..greedy).map(|_| Taker::default()).collect();
             let mut progress = true;
             while progress {
-                progress = takers
-                    .iter()
-                    .fold(false, |any, taker| share.take(taker, 1, 0, Threshold::Dynamic).is_some() || any);
+                let took = takers.iter().filter(|taker| share.take(taker, 1, 0, Threshold::Dynamic).is_some());
+                progress = took.count() > 0;
             }
             let free = total - share.used();
             prop_assert!(free >= total / (greedy + 1), "{free} of {total} beside {greedy}");

@@ -261,6 +261,7 @@ impl AttachStream {
         now: Instant,
     ) -> Result<(), RpcRefusal> {
         let (channel, instance) = self.channel(channel)?;
+        charge_round(&self.caller, &instance)?;
         let params = instance.params();
         let access = match access_from_frame(number, op, channel.process, channel.session, params) {
             Ok(access) => access,
@@ -376,6 +377,14 @@ impl AttachStream {
             Polled::Empty if finished => Poll::Ready(None),
             Polled::Empty => Poll::Pending,
         }
+    }
+}
+
+/// Charges what an access of this instance may cost beyond the usual.
+pub(super) fn charge_round(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
+    match instance.round_work() {
+        0 => Ok(()),
+        work => caller.account.charge_work(work),
     }
 }
 

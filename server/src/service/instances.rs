@@ -221,15 +221,21 @@ fn check_roster(roster: &[String], processes: u32) -> Result<(), RpcRefusal> {
     Ok(())
 }
 
+/// Bytes of a roster that is shown, each name with what frames it: the message stays below the 4 MiB that clients take
+/// unless told otherwise.
+const SHOWN_ROSTER_BYTES: usize = 2 * 1024 * 1024;
+
 fn instance_to_wire(instance: &Instance) -> v1::Instance {
     let config = instance.config();
     let lifetimes = &config.shared.lifetimes;
+    let (roster, roster_left_out) = config.shared.roster.beginning(SHOWN_ROSTER_BYTES);
     v1::Instance {
         instance_id: config.id.to_string(),
         name: config.name.as_ref().map_or(String::new(), ToString::to_string),
         creator: config.shared.creator.as_str().to_owned(),
         parameters: Some((&config.params()).into()),
-        roster: config.shared.roster.to_vec(),
+        roster,
+        roster_left_out,
         retention: Some(duration_to_wire(lifetimes.retention)),
         idle_lifetime: Some(duration_to_wire(lifetimes.idle)),
         rejoin: Some(duration_to_wire(lifetimes.rejoin)),

@@ -11,6 +11,8 @@ mod check;
 mod file;
 mod kind;
 mod limits;
+#[cfg(test)]
+mod limits_page;
 mod setting;
 mod show;
 mod table;

@@ -31,7 +31,7 @@ pub(crate) fn show(effective: &Effective, all: bool) -> String {
 }
 
 /// Of a setting whose default depends on the machine: how it is found.
-fn machine_default(key: &str) -> Option<&'static str> {
+pub(super) fn machine_default(key: &str) -> Option<&'static str> {
     (key == "limits.instance_bytes").then_some("3/4 of the memory")
 }
 

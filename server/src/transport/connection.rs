@@ -6,7 +6,7 @@
 //! that do (SPEC section 8, `slow-open`).
 
 use std::collections::BTreeMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use stickycas_proto::status::RpcRefusal;
@@ -34,6 +34,8 @@ struct ConnectionState {
     task: OnceLock<AbortHandle>,
     /// Its answers that have not left; not set before there was one.
     unread: OnceLock<Arc<Unread>>,
+    /// Whether it was aborted because its client does not read.
+    given_up: AtomicBool,
 }
 
 /// A connection, unless it has ended.
@@ -86,6 +88,7 @@ impl UnclaimedConnections {
             claiming: Mutex::default(),
             task: OnceLock::new(),
             unread: OnceLock::new(),
+            given_up: AtomicBool::new(false),
         });
         by_age.connections.insert(number, Arc::downgrade(&connection));
         let usage = self.principals.usage();
@@ -158,6 +161,13 @@ impl Connection {
     /// Its answers that have not left, made by `new` for the first one.
     pub(super) fn unread(&self, new: impl FnOnce(WeakConnection) -> Arc<Unread>) -> Arc<Unread> {
         self.0.unread.get_or_init(|| new(WeakConnection(Arc::downgrade(&self.0)))).clone()
+    }
+
+    /// Closes the connection at once, because its client leaves answers unread. False: it was closed for that before.
+    pub(crate) fn give_up(&self) -> bool {
+        let is_first = !self.0.given_up.swap(true, Ordering::Relaxed);
+        self.abort();
+        is_first
     }
 
     /// Closes the connection at once.

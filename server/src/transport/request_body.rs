@@ -347,3 +347,122 @@ impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::task::Waker;
+
+    use bytes::BufMut as _;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::quota::Principals;
+
+    /// A body of these chunks that goes on for ever, or ends.
+    struct Chunks {
+        chunks: VecDeque<Bytes>,
+        ends: bool,
+    }
+
+    impl Body for Chunks {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            match self.chunks.pop_front() {
+                Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+                None if self.ends => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.ends && self.chunks.is_empty()
+        }
+    }
+
+    fn body(
+        limits: &Limits,
+        chunks: impl IntoIterator<Item = Bytes>,
+        ends: bool,
+    ) -> (LimitedBody<Chunks>, Principals) {
+        let principals = Principals::new(limits);
+        let request = RequestLimits {
+            bytes: usize::MAX,
+            message_bytes: limits.message_bytes,
+            timeout: limits.request_timeout,
+            may_pause: true,
+        };
+        let chunks = Chunks { chunks: chunks.into_iter().collect(), ends };
+        let account = principals.anonymous().clone();
+        (LimitedBody::new(chunks, Arc::default(), request, account, None), principals)
+    }
+
+    fn poll(body: &mut LimitedBody<Chunks>) -> Poll<Option<Bytes>> {
+        let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        polled.map(|frame| frame.map(|frame| frame.unwrap().into_data().unwrap()))
+    }
+
+    /// The decoder of tonic would reserve what a prefix announces.
+    #[tokio::test]
+    async fn the_beginning_of_a_message_is_kept_from_the_decoder() {
+        let limits = Limits::default();
+        let prefix = Bytes::from_static(&[0, 0, 0x3f, 0xff, 0xff]);
+        let (mut body, principals) = body(&limits, [prefix, Bytes::from_static(&[1; 100])], false);
+        assert_eq!(poll(&mut body), Poll::Pending);
+        assert_eq!(principals.buffered(Buffer::Requests).0, 105, "it is charged with what has come");
+        drop(body);
+        assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+    }
+
+    #[tokio::test]
+    async fn more_than_may_be_buffered_is_refused() {
+        let limits = Limits { incomplete_request_bytes: 100, ..Limits::default() };
+        let (mut body, principals) =
+            body(&limits, [Bytes::from_static(&[0, 0, 0, 1, 0]), Bytes::from_static(&[1; 60])], false);
+        assert_eq!(poll(&mut body), Poll::Ready(None));
+        assert_eq!(body.state.overload().unwrap().reason, RefusalReason::TooManyBytes);
+        assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+    }
+
+    proptest! {
+        /// However messages are cut, the decoder gets all of them and nothing else, each in one piece.
+        #[test]
+        fn messages_are_handed_on_whole(
+            lengths in prop::collection::vec(0_usize..60, 1..12),
+            cuts in prop::collection::vec(1_usize..40, 1..100),
+            rest in 0_usize..5,
+        ) {
+            let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+            for (number, length) in (1..).zip(&lengths) {
+                bytes.put_u8(0);
+                bytes.put_u32(u32::try_from(*length).unwrap());
+                bytes.put_bytes(number, *length);
+                ends.push(bytes.len());
+            }
+            bytes.put_bytes(0, rest);
+            let (mut chunks, mut at) = (Vec::new(), 0);
+            for cut in cuts.iter().cycle() {
+                if at == bytes.len() {
+                    break;
+                }
+                let to = (at + cut).min(bytes.len());
+                chunks.push(Bytes::copy_from_slice(&bytes[at..to]));
+                at = to;
+            }
+            let (mut body, principals) = body(&Limits::default(), chunks, true);
+            let mut got = Vec::new();
+            while let Poll::Ready(Some(part)) = poll(&mut body) {
+                got.extend_from_slice(&part);
+                prop_assert!(ends.contains(&got.len()) || got.len() == bytes.len());
+            }
+            prop_assert_eq!(got, bytes);
+            prop_assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+        }
+    }
+}

@@ -82,11 +82,11 @@ impl UnreadAnswers {
         for unread in connections {
             if unread.pieces[slot].load(Relaxed) > 0
                 && let Some(connection) = unread.connection.upgrade()
+                && connection.give_up()
             {
                 let principal = connection.account().map(|account| account.name().to_owned());
                 tracing::warn!(?principal, "connection aborted: its client does not read an answer");
                 connection.count(Counter::ConnectionUnread);
-                connection.abort();
             }
         }
     }
