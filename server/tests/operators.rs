@@ -148,12 +148,13 @@ async fn hostile_clients_and_many_principals_add_no_series() {
     let server = Server::start().await;
     let before: BTreeSet<String> = server.series().await.into_keys().collect();
     for number in 0..50 {
-        let mut client = server.client(&format!("p{number}\"}} 1")).await;
+        let mut client = server.client(&format!("p{number}")).await;
         client.instances.list(Request::new(ListRequest::default())).await.unwrap();
         let mut raw = RawClient::connect(server.address).await;
         let name = format!("hostile-{number}");
         raw.call_as(&name, &format!("StickyCasService/Method{number}"), prefixed(&[])).await;
         raw.call_as(&name, "StickyCasService/Append", prefixed(&[0xff; 9])).await;
+        raw.call_as("p\"} 1", "StickyCasService/Append", prefixed(&[])).await;
     }
     let after = server.series().await;
     assert_eq!(after.keys().cloned().collect::<BTreeSet<_>>(), before);

@@ -255,14 +255,14 @@ async fn unread_streams_hold_no_permits_of_calls() {
 
 #[tokio::test]
 async fn call_bytes_are_limited_except_in_creates_of_coordinators() {
-    let server = Server::with(|config| config.limits.call_bytes = 400).await;
+    let server = Server::with(|config| config.limits.call_bytes = 300).await;
     let id = fixtures::instance(&server).await;
     let mut raw = RawClient::connect(server.address).await;
     let large = framed(&fixtures::append(&id, 1, &"x".repeat(400)));
     let reply = raw.call_as("p1", "StickyCasService/Append", large).await;
     assert_status(&reply.status.unwrap(), Code::InvalidArgument, "MALFORMED");
     assert_eq!(server.counts_of("p1").await.messages_oversized, 1);
-    let roster = ["a", "b", "c"].map(|name| name.repeat(200)).to_vec();
+    let roster = ["a", "b", "c"].map(|name| name.repeat(120)).to_vec();
     let create = CreateRequest { roster, ..create_request(parameters()) };
     let mut p1 = server.client("p1").await;
     assert_refused(p1.create(create.clone()).await, Code::InvalidArgument, "MALFORMED");
