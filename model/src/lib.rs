@@ -44,6 +44,7 @@ pub mod machine;
 pub mod params;
 pub mod player;
 pub mod predicates;
+pub mod printable;
 pub mod process;
 pub mod random;
 pub mod scheduler;

@@ -3,8 +3,11 @@
 //! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a
 //! call above a limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The
 //! permit is held until the response has left the server. A refusal leaves when everything is committed that was logged
-//! before it: the offence that it was filed as, and whatever it tells of an instance. Health and reflection are served without this layer: any
-//! client may call them.
+//! before it: the offence that it was filed as, and whatever it tells of an instance.
+//!
+//! Any client may call health and reflection, and paths that do not exist. Such a call passes here all the same: it is
+//! charged to its principal, or, if it shows no identity, to the one account of all who show none, as is each call that
+//! is refused for want of one. What is no gRPC is refused before anything runs.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,8 +15,10 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response, StatusCode};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -27,7 +32,10 @@ use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, aud
 use crate::commit_log::{CommitLog, REFUSAL_BYTES};
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, Permit, Principals, Quota};
-use crate::transport::{BodyState, Connection, DecodeFailure, LimitedBody, permit_body};
+use crate::transport::{
+    BodyState, Connection, DecodeFailure, LimitedBody, PREFIX, RequestLimits, ResponseHold, UnreadAnswers,
+    held_body,
+};
 
 /// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
 #[derive(Clone, Debug)]
@@ -51,14 +59,28 @@ impl Caller {
 
 /// Admits the calls of a service. See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct CallLayer(Arc<CallPolicy>);
+pub(crate) struct CallLayer {
+    policy: Arc<CallPolicy>,
+    /// `None`: a service of ours, whose methods are counted one by one and whose callers have an identity.
+    open_to_all: Option<Method>,
+}
 
 #[derive(Debug)]
 struct CallPolicy {
     authenticator: Authenticator,
     principals: Principals,
-    call_bytes: usize,
+    limits: Limits,
     log: Arc<dyn CommitLog>,
+    unread: UnreadAnswers,
+}
+
+/// A call that goes on to its service.
+struct Admitted {
+    account: Arc<Account>,
+    permit: Permit,
+    request: Arc<BodyState>,
+    /// `None`: the service is open to all.
+    caller: Option<Caller>,
 }
 
 impl CallLayer {
@@ -68,21 +90,46 @@ impl CallLayer {
         principals: Principals,
         log: Arc<dyn CommitLog>,
     ) -> Self {
-        Self(Arc::new(CallPolicy { authenticator, principals, call_bytes: limits.call_bytes, log }))
+        let (limits, unread) = (limits.clone(), UnreadAnswers::default());
+        let policy = Arc::new(CallPolicy { authenticator, principals, limits, log, unread });
+        Self { policy, open_to_all: None }
+    }
+
+    /// The layer around a service that any client may call. Its calls are counted as this method.
+    pub(crate) fn open_to_all(&self, method: Method) -> Self {
+        Self { policy: self.policy.clone(), open_to_all: Some(method) }
+    }
+
+    /// Closes, for ever, the connections of clients that do not read their answers.
+    pub(crate) async fn run_unread(self) {
+        self.policy.unread.run(self.policy.limits.unread_for).await;
     }
 }
 
 impl CallPolicy {
-    /// The caller of the request with these parts, and the permit of the call.
-    fn admit(&self, request: &Parts) -> Result<(Caller, Permit), RpcRefusal> {
+    /// Admits the request with these parts.
+    fn admit(&self, request: &Parts, is_open: bool) -> Result<Admitted, RpcRefusal> {
         let connection = request.extensions.get::<Connection>();
-        let (Identity { principal, rights, token }, account) = self.account(request, connection)?;
+        let (identity, account) = if is_open {
+            // Whatever credentials it has are not looked at.
+            (None, self.charged(connection).clone())
+        } else {
+            let (identity, account) = self.account(request, connection)?;
+            (Some(identity), account)
+        };
         let permit = charge(&account, connection).inspect_err(|refused| {
             account.count_refusal(refused.reason);
             account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
         })?;
-        let caller = Caller { principal, rights, token, account, request: Arc::default() };
-        Ok((caller, permit))
+        let state = Arc::<BodyState>::default();
+        let caller = identity.map(|Identity { principal, rights, token }| Caller {
+            principal,
+            rights,
+            token,
+            account: account.clone(),
+            request: state.clone(),
+        });
+        Ok(Admitted { account, permit, request: state, caller })
     }
 
     /// Who makes the request, and the account of that principal, which mostly is that of the connection. What fails has
@@ -92,12 +139,12 @@ impl CallPolicy {
         request: &Parts,
         connection: Option<&Connection>,
     ) -> Result<(Identity, Arc<Account>), RpcRefusal> {
-        let of_connection = connection.and_then(Connection::account);
-        let anonymous = self.principals.anonymous();
-        let identified =
-            self.authenticator.identify(request, || of_connection.unwrap_or(anonymous).charge_call());
-        let identity = identified.inspect_err(|refused| self.count_unidentified(request, refused))?;
-        let account = match of_connection {
+        let charge = || self.charged(connection).charge_call();
+        let identity = self
+            .authenticator
+            .identify(request, charge)
+            .map_err(|refused| self.unidentified(request, connection, refused))?;
+        let account = match connection.and_then(Connection::account) {
             Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
             _ => self
                 .principals
@@ -107,32 +154,82 @@ impl CallPolicy {
         Ok((identity, account))
     }
 
-    fn count_unidentified(&self, request: &Parts, refused: &RpcRefusal) {
+    /// Counts and charges a request that proves nobody. Returns what it is told.
+    fn unidentified(
+        &self,
+        request: &Parts,
+        connection: Option<&Connection>,
+        refused: RpcRefusal,
+    ) -> RpcRefusal {
         let anonymous = self.principals.anonymous();
+        let takes_token = self.authenticator.takes_token(request);
+        // A token was charged before it was verified.
+        let charged = if takes_token { Ok(()) } else { self.charged(connection).charge_call() };
+        let refused = charged.err().unwrap_or(refused);
         anonymous.count_refusal(refused.reason);
-        if self.authenticator.takes_token(request) {
+        if takes_token {
             anonymous.count(Counter::TokenRefused);
         }
         if let Some(address) = self.authenticator.audited(request) {
             audit::call_refused(&refused.message, address);
         }
+        refused
     }
 
-    /// Bytes that the request of this method may have. Only a caller who may make a call that is large by nature may
-    /// send so much.
-    fn max_request_bytes(&self, path: &str, caller: &Caller) -> usize {
-        match method(path) {
-            // Any number of messages, each of which tonic bounds.
-            "Attach" => usize::MAX,
-            "Create" if caller.rights.coordinator => usize::MAX,
-            _ => self.call_bytes,
+    /// Charges a request that is no gRPC: to the principal of its connection, or to those without identity. It is refused
+    /// in any case.
+    fn charge_foreign(&self, request: &Parts) {
+        let _ = self.charged(request.extensions.get::<Connection>()).charge_call();
+    }
+
+    /// The account of the principal of a connection, or that of all clients without identity.
+    fn charged<'a>(&'a self, connection: Option<&'a Connection>) -> &'a Arc<Account> {
+        connection.and_then(Connection::account).unwrap_or(self.principals.anonymous())
+    }
+
+    /// What the request of this method may take. Only a caller who may make a call that is large by nature may send so
+    /// much.
+    fn request_limits(&self, method: Method, caller: Option<&Caller>) -> RequestLimits {
+        let Limits { call_bytes, message_bytes, request_timeout: timeout, .. } = self.limits;
+        let may_pause = method == Method::Attach;
+        let is_large =
+            may_pause || (method == Method::Create && caller.is_some_and(|it| it.rights.coordinator));
+        if is_large {
+            // Of Attach any number of messages.
+            return RequestLimits { bytes: usize::MAX, message_bytes, timeout, may_pause };
         }
+        let message_bytes = call_bytes.saturating_sub(PREFIX).min(message_bytes);
+        RequestLimits { bytes: call_bytes, message_bytes, timeout, may_pause }
     }
 }
 
-/// Whether the method responds with a stream. Streams have a quota of their own.
-fn is_stream(path: &str) -> bool {
-    matches!(method(path), "Attach" | "Watch")
+/// Whether the method responds with a stream that has a quota of its own.
+fn is_stream(method: Method) -> bool {
+    matches!(method, Method::Attach | Method::Watch)
+}
+
+/// The response to a request that is no gRPC; `None` if it is.
+fn refuse_other_than_grpc(request: &Parts) -> Option<Response<Body>> {
+    let refuse = |code| {
+        let mut response = Response::new(Body::empty());
+        *response.status_mut() = code;
+        response
+    };
+    if request.method != http::Method::POST {
+        let mut refused = refuse(StatusCode::METHOD_NOT_ALLOWED);
+        refused.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
+        return Some(refused);
+    }
+    let content_type = request.headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
+    (!is_grpc(content_type)).then(|| refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+}
+
+/// Whether a content type is that of gRPC with messages of Protocol Buffers, with parameters or without.
+fn is_grpc(content_type: &[u8]) -> bool {
+    const GRPC: &[u8] = b"application/grpc";
+    let essence = content_type.split(|byte| *byte == b';').next().unwrap_or_default().trim_ascii_end();
+    let Some((head, format)) = essence.split_at_checked(GRPC.len()) else { return false };
+    head.eq_ignore_ascii_case(GRPC) && (format.is_empty() || format.eq_ignore_ascii_case(b"+proto"))
 }
 
 /// The method of a path `/service/method`.
@@ -144,7 +241,9 @@ fn method(path: &str) -> &str {
 /// Charges a call, refused or not, and claims the connection for its principal.
 fn charge(account: &Arc<Account>, connection: Option<&Connection>) -> Result<Permit, RpcRefusal> {
     account.charge_call()?;
-    if let Some(connection) = connection {
+    if let Some(connection) = connection
+        && account.principal().is_some()
+    {
         connection.claim(account)?;
     }
     account.take(Quota::Calls)
@@ -154,7 +253,7 @@ impl<S> Layer<S> for CallLayer {
     type Service = CallService<S>;
 
     fn layer(&self, inner: S) -> CallService<S> {
-        CallService { inner, policy: self.0.clone() }
+        CallService { inner, policy: self.policy.clone(), open_to_all: self.open_to_all }
     }
 }
 
@@ -163,12 +262,21 @@ impl<S> Layer<S> for CallLayer {
 pub(crate) struct CallService<S> {
     inner: S,
     policy: Arc<CallPolicy>,
+    open_to_all: Option<Method>,
+}
+
+impl<S> CallService<S> {
+    /// The log, for which what is told of instances must wait. Services that are open to all tell nothing of them.
+    fn log(&self) -> Option<Arc<dyn CommitLog>> {
+        self.open_to_all.is_none().then(|| self.policy.log.clone())
+    }
 }
 
 impl<S, B> Service<Request<B>> for CallService<S>
 where
     S: Service<Request<LimitedBody<B>>, Response = Response<Body>>,
     S::Future: Unpin,
+    B: http_body::Body<Data = Bytes> + Unpin,
 {
     type Response = Response<Body>;
     type Error = S::Error;
@@ -180,19 +288,31 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let (mut parts, body) = request.into_parts();
-        let method = Method::from_name(method(parts.uri.path()));
-        self.policy.principals.usage().calls[method as usize].fetch_add(1, Ordering::Relaxed);
-        match self.policy.admit(&parts) {
-            Ok((caller, permit)) => {
-                let path = parts.uri.path();
-                let limit = self.policy.max_request_bytes(path, &caller);
-                let body = LimitedBody::new(body, caller.request.clone(), limit, self.policy.log.clone());
-                let (account, request) = (caller.account.clone(), caller.request.clone());
-                let (is_stream, log) = (is_stream(path), self.policy.log.clone());
-                let principals = self.policy.principals.clone();
+        let method = self.open_to_all.unwrap_or_else(|| Method::from_name(method(parts.uri.path())));
+        let policy = &self.policy;
+        policy.principals.usage().calls[method as usize].fetch_add(1, Ordering::Relaxed);
+        if let Some(refused) = refuse_other_than_grpc(&parts) {
+            policy.charge_foreign(&parts);
+            return CallFuture::Foreign(Some(refused));
+        }
+        match policy.admit(&parts, self.open_to_all.is_some()) {
+            Ok(Admitted { account, permit, request, caller }) => {
+                let limits = policy.request_limits(method, caller.as_ref());
+                let log = self.log();
+                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), log.clone());
+                let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
-                let call = Some(Call { ending, account, request, permit, is_stream, log });
-                parts.extensions.insert(caller);
+                let connection = parts.extensions.get::<Connection>();
+                let unread = connection.map(|connection| policy.unread.of(connection));
+                let call = Some(Call {
+                    ending,
+                    request,
+                    hold: ResponseHold { account, permit: Some(permit), unread },
+                    log,
+                });
+                if let Some(caller) = caller {
+                    parts.extensions.insert(caller);
+                }
                 let inner = self.inner.call(Request::from_parts(parts, body));
                 CallFuture::Running { inner, call }
             }
@@ -200,7 +320,7 @@ where
                 let ending = Ending { method, principals: self.policy.principals.clone(), begun: None };
                 CallFuture::Refused(Refusal::new(
                     ending,
-                    &self.policy.log,
+                    self.log(),
                     (refused.reason.code(), refused.to_status().into_http()),
                     None,
                 ))
@@ -219,16 +339,17 @@ pub(crate) enum CallFuture<F> {
     Running { inner: F, call: Option<Call> },
     /// Its refusal waits until it may be told.
     Refused(Box<Refusal>),
+    /// It was no gRPC.
+    Foreign(Option<Response<Body>>),
 }
 
 /// An admitted call.
 pub(crate) struct Call {
     ending: Ending,
-    account: Arc<Account>,
     request: Arc<BodyState>,
-    permit: Permit,
-    is_stream: bool,
-    log: Arc<dyn CommitLog>,
+    hold: ResponseHold,
+    /// `None`: what it is told does not depend on the log.
+    log: Option<Arc<dyn CommitLog>>,
 }
 
 /// Counts a call when it ends.
@@ -252,7 +373,7 @@ impl Ending {
 /// The refusal of a call, until everything is committed that was logged before it.
 pub(crate) struct Refusal {
     ending: Ending,
-    log: Arc<dyn CommitLog>,
+    log: Option<Arc<dyn CommitLog>>,
     committed: Option<oneshot::Receiver<()>>,
     /// With its code; `None` once it was told.
     response: Option<(Code, Response<Body>)>,
@@ -277,6 +398,9 @@ where
         match &mut *self {
             Self::Running { .. } => unreachable!("its response has come"),
             Self::Refused(refusal) => Pin::new(refusal).poll(cx).map(Ok),
+            Self::Foreign(refused) => {
+                Poll::Ready(Ok(refused.take().expect("a future is not polled after its end")))
+            }
         }
     }
 }
@@ -284,12 +408,12 @@ where
 impl Refusal {
     fn new(
         ending: Ending,
-        log: &Arc<dyn CommitLog>,
+        log: Option<Arc<dyn CommitLog>>,
         response: (Code, Response<Body>),
         permit: Option<Permit>,
     ) -> Box<Self> {
-        let committed = log.barrier(REFUSAL_BYTES);
-        Box::new(Self { ending, log: log.clone(), committed, response: Some(response), _permit: permit })
+        let committed = log.as_ref().and_then(|log| log.barrier(REFUSAL_BYTES));
+        Box::new(Self { ending, log, committed, response: Some(response), _permit: permit })
     }
 }
 
@@ -302,7 +426,7 @@ impl Future for Refusal {
         }
         let response = self.response.take().expect("a future is not polled after its end");
         // After a failure nothing else is told.
-        let failure = self.log.failure();
+        let failure = self.log.as_ref().and_then(|log| log.failure());
         let failed = failure.map(|failure| (failure.reason.code(), failure.to_status().into_http()));
         let (code, response) = failed.unwrap_or(response);
         self.ending.count(code);
@@ -332,7 +456,7 @@ impl<F> Drop for CallFuture<F> {
 impl Call {
     /// The client is gone, or its deadline has passed.
     fn abandoned(&self) {
-        self.account.count(Counter::CallAbandoned);
+        self.hold.account.count(Counter::CallAbandoned);
         self.ending.count(Code::Cancelled);
     }
 
@@ -341,29 +465,34 @@ impl Call {
     ///
     /// # Errors
     /// If it was refused.
-    fn finish(self, response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
+    fn finish(mut self, response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
         let Some(status) = Status::from_header_map(response.headers()) else {
             self.ending.count(Code::Ok);
-            return Ok(if self.is_stream {
-                response
-            } else {
-                response.map(|body| permit_body(body, self.permit))
-            });
+            if is_stream(self.ending.method) {
+                self.hold.permit = None;
+            }
+            return Ok(response.map(|body| held_body(body, self.hold)));
         };
         if self.request.is_broken() {
             self.abandoned();
             return Ok(response);
         }
-        let refused = match DecodeFailure::of(&status, &self.request) {
-            Some(failure) => {
-                let refused = DecodeFailure::refusal(&status, &self.request);
-                self.account.count(failure.counter());
-                self.account.count_refusal(refused.reason);
-                self.account.file_offence(failure.offence(), &refused.message);
+        let account = &self.hold.account;
+        let refused = match (self.request.overload(), DecodeFailure::of(&status, &self.request)) {
+            // No offence: the path to the client may be slow.
+            (Some(refused), _) => {
+                account.count_refusal(refused.reason);
                 (refused.reason.code(), refused.to_status().into_http())
             }
-            None => {
-                self.account.count_status(&status);
+            (None, Some(failure)) => {
+                let refused = DecodeFailure::refusal(&status, &self.request);
+                account.count(failure.counter());
+                account.count_refusal(refused.reason);
+                account.file_offence(failure.offence(), &refused.message);
+                (refused.reason.code(), refused.to_status().into_http())
+            }
+            (None, None) => {
+                account.count_status(&status);
                 // It tells nothing of what was logged, and that the server serves again may be waiting for the disk.
                 let reason = RpcRefusal::from_status(&status).map(|refused| refused.reason);
                 if reason == Some(RefusalReason::Recovering) {
@@ -373,7 +502,7 @@ impl Call {
                 (status.code(), response)
             }
         };
-        Err(Refusal::new(self.ending, &self.log, refused, Some(self.permit)))
+        Err(Refusal::new(self.ending, self.log, refused, self.hold.permit))
     }
 }
 
@@ -383,6 +512,7 @@ mod tests {
 
     #[test]
     fn a_stream_is_recognised_by_its_whole_path() {
+        let is_stream = |path| is_stream(Method::from_name(method(path)));
         assert!(is_stream("/stickycas.v1.StickyCasService/Attach"));
         assert!(is_stream("/stickycas.v1.InstanceService/Watch"));
         for other in [
@@ -393,6 +523,18 @@ mod tests {
             "",
         ] {
             assert!(!is_stream(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn only_protocol_buffers_over_grpc_are_grpc() {
+        for good in ["application/grpc", "application/grpc+proto", "Application/GRPC ; a=b"] {
+            assert!(is_grpc(good.as_bytes()), "{good}");
+        }
+        for bad in
+            ["", "application/grp", "application/grpc-web", "application/grpc+json", "application/grpcx"]
+        {
+            assert!(!is_grpc(bad.as_bytes()), "{bad}");
         }
     }
 }

@@ -115,8 +115,9 @@ impl Server {
         tasks.spawn(async move { timers.run_timers().await });
         let principals = Principals::new(&limits);
         let drain = CancellationToken::new();
-        let service = Service::new(instances.clone(), limits.clone(), drain, principals.clone());
-        let layer = CallLayer::new(&config, principals.clone(), log.clone());
+        let service = Service::new(instances.clone(), limits.clone(), drain, principals.clone(), None);
+        let roles = Roles::of_settings(&config);
+        let layer = CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), log.clone());
         let mut routes = Routes::builder();
         routes
             .add_service(layer.layer(UnaryEndpoint::new(service.clone(), &limits)))
@@ -127,7 +128,15 @@ impl Server {
         service.set_recovered();
         let readiness = Readiness::new(State::Serving);
         let commit_log = storage.metrics();
-        let sources = Arc::new(Sources { instances, principals, service, readiness, limits, commit_log });
+        let sources = Arc::new(Sources {
+            instances,
+            principals,
+            service,
+            readiness,
+            credentials: None,
+            limits,
+            commit_log,
+        });
         Self { calls: BoxCloneSyncService::new(calls), sources, _tasks: tasks, _storage: storage }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 pub use crate::auth::CredentialFolder;
 use crate::limits::Limits;
+pub use crate::quota::Admission;
 
 /// How the server identifies callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,6 +47,8 @@ pub struct Config {
     pub reload_every: Duration,
     /// The bounds on what clients can fill.
     pub limits: Limits,
+    /// Whether rates and shares are enforced.
+    pub admission: Admission,
     /// How long a stopping server waits for its connections to end.
     pub drain: Duration,
     /// The folder of the log. `None`: everything is kept in memory, and lost when the server stops.
@@ -67,6 +70,7 @@ impl Config {
             tokens: None,
             reload_every: RELOAD_EVERY,
             limits: Limits::default(),
+            admission: Admission::default(),
             drain: Duration::from_secs(5),
             data: None,
             reflection: true,

@@ -29,6 +29,7 @@ mod http;
 mod instances;
 pub mod limits;
 mod logging;
+mod machine_memory;
 mod metrics;
 mod open_files;
 mod private_files;
@@ -56,7 +57,7 @@ use tonic::service::Routes;
 use tower::Layer as _;
 
 pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError, TokenIssuer};
-pub use config::{AuthMode, Config, CredentialFolder, TokenConfig};
+pub use config::{Admission, AuthMode, Config, CredentialFolder, TokenConfig};
 pub use open_files::allow_all_files;
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
@@ -66,9 +67,9 @@ pub use commit_log::DataDirError;
 use instances::Instances;
 pub use instances::RecoveryError;
 use metrics::Sources;
-use quota::Principals;
+use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};
-use service::{Service, UnaryEndpoint};
+use service::{Service, UnaryEndpoint, UnknownService};
 use storage::Storage;
 pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
@@ -168,14 +169,22 @@ async fn serve_in<L: Listener>(
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
     let log = storage.log();
-    let instances = Instances::new(limits.clone(), &log);
+    let known = KnownPrincipals::default();
+    let roles = Roles::of_settings(&config);
+    known.set_roles(roles.coordinators(), roles.observers());
+    let _roles = credentials.clone().map(|store| {
+        let known = known.clone();
+        let set = move |roles: &Roles| known.set_roles(roles.coordinators(), roles.observers());
+        AbortOnDropHandle::new(tokio::spawn(store.with_roles(set)))
+    });
+    let instances = Instances::with(limits.clone(), &log, known.clone());
     let timers = instances.clone();
     let timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
     let load = instances.load().clone();
     let _load = AbortOnDropHandle::new(tokio::spawn(async move { load.run().await }));
 
-    let principals = Principals::new(limits);
+    let principals = Principals::with(limits, config.admission, known);
     let service = Service::new(
         instances.clone(),
         limits.clone(),
@@ -189,12 +198,9 @@ async fn serve_in<L: Listener>(
     let watchdog = service.clone();
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
-    let call_layer = {
-        let roles = || Roles::of_settings(&config);
-        let authenticator =
-            credentials.clone().map_or_else(|| Authenticator::Insecure(roles()), Authenticator::Proven);
-        CallLayer::new(authenticator, limits, principals.clone(), log.clone())
-    };
+    let authenticator =
+        credentials.clone().map_or_else(|| Authenticator::Insecure(roles), Authenticator::Proven);
+    let call_layer = CallLayer::new(authenticator, limits, principals.clone(), log.clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let report = readiness.clone();
     let reporter = health.clone();
@@ -216,11 +222,19 @@ async fn serve_in<L: Listener>(
         .add_service(call_layer.layer(UnaryEndpoint::new(service.clone(), limits)))
         .add_service(call_layer.layer(service.instances()))
         .add_service(call_layer.layer(service.server()))
-        .add_service(health_service);
+        .add_service(call_layer.open_to_all(Method::Health).layer(health_service));
     if config.reflection {
-        routes.add_service(reflection().build_v1()?).add_service(reflection().build_v1alpha()?);
+        let layer = call_layer.open_to_all(Method::Reflection);
+        routes
+            .add_service(layer.layer(reflection().build_v1()?))
+            .add_service(layer.layer(reflection().build_v1alpha()?));
     }
-    let calls = GrpcTimeoutLayer::new(log).layer(routes.routes().prepare());
+    let mut routes = routes.routes();
+    let router = routes.axum_router_mut();
+    *router = std::mem::take(router)
+        .fallback_service(call_layer.open_to_all(Method::Unknown).layer(UnknownService));
+    let _unread = AbortOnDropHandle::new(tokio::spawn(call_layer.clone().run_unread()));
+    let calls = GrpcTimeoutLayer::new(log).layer(routes.prepare());
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 

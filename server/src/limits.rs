@@ -10,30 +10,35 @@
 //!
 //! | what | at most |
 //! | --- | --- |
-//! | instances, with all that their parameters let them take (`Limits::worst_case`) | `instance_bytes` |
+//! | live instances, with all that their parameters let them take (`Limits::worst_case`), and ended ones as they are | `instance_bytes` |
 //! | their event logs | `event_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
 //! | the entry of an instance: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
-//! | a message of such a stream that is received or sent | `message_bytes` + `bytes_per_answer`, or one read of `read_bytes` |
-//! | a unary call: its request, its state, a chunk of its response | `call_bytes` and 20 KiB, a value; while its response is longer than a chunk, the list that it reads |
+//! | messages that have not come in whole | `incomplete_request_bytes`, twice while a buffer grows |
+//! | messages that are handled | `message_bytes` for each thread |
+//! | long answers that have not left (from 16 KiB on) | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |
+//! | short answers that have not left, and the state of calls and streams | 20 KiB for each of `calls`, `attach_streams` and `watch_streams`; a unary read keeps the list that it reads |
 //! | a connection: what is sent and not taken by a call yet | `connection_window_bytes`, and as much again for small messages |
 //! | a connection without a principal: its handshake | 64 KiB, of `unclaimed_connections` |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
 //!
-//! The worst case of an instance is smaller once it has ended (`Limits::ended_case`). Actual instances take far less.
+//! Actual instances take far less than their worst case.
 //! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`
 //! come to some 1.5 GB. A finished instance is archived in some 500 bytes, its history included, so that a million of
 //! them within their retention take less than 1 GiB; `instances` and `instances_per_creator` allow that many. The
 //! flags of a server with less memory or longer retention set other limits.
 //!
-//! One principal can take its streams (64 of 13 MiB, or of 76 MiB while it is sent the longest possible read), its
-//! calls (1,024 of 212 KiB) and the waiting accesses of its processes, all of it within its own quotas.
+//! One principal can take its streams, its calls (a Get of an instance with 60,000 processes is 3.6 MiB) and the waiting
+//! accesses of its processes, within its own quotas and within its part of the shares of all: see `quota/share.rs`.
+//! `docs/limits.md` is the table of all bounds with what shows each.
 
 use std::time::Duration;
 
 use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
 use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
+
+use crate::machine_memory;
 
 /// Calls this macro with the list of all limits: each with its reason, its type, its default, and the kind of its setting.
 macro_rules! for_each_limit {
@@ -95,6 +100,14 @@ macro_rules! for_each_limit {
             /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
             /// `message_bytes`.
             call_bytes: usize = 128 * 1024, SIZE;
+            /// How long a message may take to come, and the request of a unary call to its end. Half-sent requests
+            /// would be held for ever.
+            request_timeout: Duration = Duration::from_secs(20), TIMEOUT;
+            /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known principals.
+            incomplete_request_bytes: usize = 256 * 1024 * 1024, SIZE;
+            /// Bytes of long answers that their clients have not read, of all clients. Half of it is kept for known
+            /// principals.
+            unread_answer_bytes: usize = 1024 * 1024 * 1024, SIZE;
             /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
             /// is one frame, and is written as one.
             read_bytes: usize = 64 * 1024 * 1024, SIZE;
@@ -122,10 +135,14 @@ macro_rules! for_each_limit {
             /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
             /// and streams that have not begun.
             calls_per_principal: u32 = 1_024, COUNT;
-            /// Those of all clients without identity together.
+            /// Those of all principals. Half of it is kept for known principals; of the rest none takes more than is free.
+            calls: usize = 262_144, COUNT;
+            /// Calls of all clients without identity together, health and reflection included.
             anonymous_calls: u32 = 256, COUNT;
             /// Attach streams of one principal.
             attach_streams_per_principal: u32 = 64, COUNT;
+            /// Those of all principals, shared like calls.
+            attach_streams: usize = 131_072, COUNT;
             /// Instances that one Attach stream may hold open.
             channels_per_stream: usize = 4_096, COUNT;
             /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
@@ -133,11 +150,13 @@ macro_rules! for_each_limit {
             /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not
             /// pile up. Frames above the limit answer accesses that were accepted before.
             unread_frames_to_pause: usize = 1_024, COUNT;
-            /// About how long answers may be left unread on an Attach stream before its connection is closed: as long as a
-            /// connection may be silent.
+            /// About how long an answer may be left unread before its connection is closed: as long as a connection may be
+            /// silent.
             unread_for: Duration = Duration::from_secs(60), TIMEOUT;
             /// Watch streams of one principal.
             watch_streams_per_principal: u32 = 64, COUNT;
+            /// Those of all principals, shared like calls.
+            watch_streams: usize = 65_536, COUNT;
             /// Events in one message on Watch.
             events_per_message: usize = 256, COUNT;
             /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
@@ -173,9 +192,11 @@ macro_rules! for_each_limit {
             instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
             /// Processes of all instances together: this bounds the memory of many large instances.
             processes: usize = 16_000_000, COUNT;
-            /// Bytes of all instances together in the worst case. Far more than they take in fact, since correct processes
-            /// leave most of their pipelines empty.
-            instance_bytes: usize = 128 * 1024 * 1024 * 1024, MEMORY;
+            /// Bytes of all instances together: live ones in the worst case, which is far more than they take in fact, since
+            /// correct processes leave most of their pipelines empty; ended ones with what they take. The default is three
+            /// quarters of the memory that the server may use: of its cgroup, or of the machine. Instances that a log
+            /// restores are never dropped because of it.
+            instance_bytes: usize = machine_memory::share(), MEMORY;
             /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
             /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
             instances_when_busy: usize = 512, COUNT_OR_NONE;
@@ -249,16 +270,14 @@ impl Limits {
     }
 
     /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is
-    /// full of the largest values, as many calls as allowed wait for each access, and every process has committed
-    /// every offence.
+    /// full of the largest values, and every process has committed every offence. Calls that wait for an access are
+    /// bounded by `calls`.
     pub(crate) fn worst_case(&self, params: &Params) -> usize {
         /// An access that waits, without its answer.
         const ACCESS: usize = 192;
-        /// The two ends of the channel for the answer of one caller.
-        const CALLER: usize = 192;
         let spec = params.spec();
         let value = spec.max_value_bytes as usize;
-        let access = ACCESS + value + self.callers_per_access * CALLER;
+        let access = ACCESS + value;
         self.ended_case(params) + params.processes() as usize * spec.pipeline as usize * access
     }
 }

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use stickycas_proto::v1::{CreateResponse, Parameters, server_frame::Frame};
+use stickycas_proto::v1::{AppendWindow, CreateResponse, Parameters, server_frame::Frame};
 use stickycas_server::PRINCIPAL_KEY;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -327,7 +327,7 @@ async fn instances_and_processes_of_the_server_are_limited() {
 }
 
 #[tokio::test]
-async fn an_instance_refused_for_its_size_takes_no_capacity() {
+async fn an_instance_that_can_never_fit_takes_no_capacity() {
     // Whatever the worst case of the instance is, one of these servers has the memory for one and not for two.
     let mut bytes = 1_024;
     loop {
@@ -335,11 +335,88 @@ async fn an_instance_refused_for_its_size_takes_no_capacity() {
         match server.client(COORDINATOR).await.create(create_request(parameters())).await {
             Ok(_) => return,
             Err(status) => {
-                assert_status(&status, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
-                assert!(status.message().contains("come to take 0 bytes"), "{bytes}: {}", status.message());
+                // It could never be created: waiting would be in vain.
+                assert_status(&status, Code::InvalidArgument, "BAD_PARAMETERS");
+                assert!(status.message().contains("instance_bytes"), "{bytes}: {}", status.message());
             }
         }
         bytes += bytes / 5;
+    }
+}
+
+#[tokio::test]
+async fn a_bound_that_can_never_be_met_is_named() {
+    let server = Server::with(|config| config.limits.processes = 2).await;
+    let status = server.client(COORDINATOR).await.create(create_request(parameters())).await.unwrap_err();
+    assert_status(&status, Code::InvalidArgument, "BAD_PARAMETERS");
+    assert!(status.message().contains("processes"), "{}", status.message());
+    let folder = tempfile::tempdir().unwrap();
+    let server = Server::with(|config| {
+        config.limits.log_bytes_per_creator = 1_024;
+        config.data = Some(folder.path().join("log"));
+    })
+    .await;
+    let status = server.client(COORDINATOR).await.create(create_request(parameters())).await.unwrap_err();
+    assert_status(&status, Code::InvalidArgument, "BAD_PARAMETERS");
+    assert!(status.message().contains("log_bytes_per_creator"), "{}", status.message());
+}
+
+/// Under `open` a list holds n entries, and a read may return all of them, whatever the number of warps is.
+#[tokio::test]
+async fn a_read_that_would_be_too_long_is_refused_at_create() {
+    let server = Server::with(|config| config.limits.read_bytes = 1_000).await;
+    let mut coordinator = server.client(COORDINATOR).await;
+    let window = |append_window: AppendWindow| Parameters {
+        processes: 20,
+        warp_size: 20,
+        read_size: 20,
+        max_value_bytes: 64,
+        append_window: append_window.into(),
+        ..parameters()
+    };
+    // One warp appends once.
+    coordinator.create(create_request(window(AppendWindow::FirstAccess))).await.unwrap();
+    let status = coordinator.create(create_request(window(AppendWindow::Open))).await.unwrap_err();
+    assert_status(&status, Code::InvalidArgument, "BAD_PARAMETERS");
+    assert!(status.message().contains("1280 bytes") && status.message().contains("20 values"), "{status:?}");
+}
+
+#[tokio::test]
+async fn one_coordinator_cannot_take_what_others_need() {
+    for limit in ["live_instances", "instances", "processes", "instance_bytes", "log_bytes"] {
+        let folder = tempfile::tempdir().unwrap();
+        let server = Server::with(|config| {
+            config.coordinators.extend(["rival".to_owned(), "third".to_owned()]);
+            match limit {
+                "live_instances" => config.limits.live_instances = 12,
+                "instances" => config.limits.instances = 12,
+                "processes" => config.limits.processes = 36,
+                "instance_bytes" => config.limits.instance_bytes = 1_000_000,
+                _ => {
+                    config.limits.log_bytes = 4_000_000;
+                    config.data = Some(folder.path().join("log"));
+                }
+            }
+        })
+        .await;
+        let mut coordinator = server.client(COORDINATOR).await;
+        let (greedy, refused) = with_timeout(async {
+            let mut created = 0;
+            loop {
+                match coordinator.create(create_request(parameters())).await {
+                    Ok(_) => created += 1,
+                    Err(status) => break (created, status),
+                }
+            }
+        })
+        .await;
+        assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_INSTANCES");
+        assert!(refused.message().contains("3 coordinators"), "{limit}: {}", refused.message());
+        assert!(greedy >= 2, "{limit}: {greedy}");
+        for other in ["rival", "third"] {
+            let created = server.client(other).await.create(create_request(parameters())).await;
+            assert!(created.is_ok(), "{limit}, {other} beside {greedy}: {created:?}");
+        }
     }
 }
 

@@ -6,6 +6,7 @@
 mod harness;
 
 mod attach;
+mod border;
 mod counts;
 mod credentials;
 mod disconnects;

@@ -321,11 +321,7 @@ async fn an_instance_above_the_memory_limit_is_not_created() {
     let server = Server::with(|config| config.limits.instance_bytes = 1_000_000).await;
     let mut coordinator = server.client(COORDINATOR).await;
     let large = Parameters { max_value_bytes: 65_536, pipeline: 16, ..parameters() };
-    assert_refused(
-        coordinator.create(create_request(large)).await,
-        Code::ResourceExhausted,
-        "TOO_MANY_INSTANCES",
-    );
+    assert_refused(coordinator.create(create_request(large)).await, Code::InvalidArgument, "BAD_PARAMETERS");
     let id = fixtures::instance(&server).await;
     fixtures::play(&server, &id, PROPOSAL).await;
 }

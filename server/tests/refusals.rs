@@ -170,6 +170,17 @@ async fn invalid_parameters_and_rosters_are_refused() {
         let outcome = coordinator.create(CreateRequest { roster, ..create_request(parameters()) }).await;
         assert_refused(outcome, Code::InvalidArgument, "BAD_PARAMETERS");
     }
+    // A principal of such a name could never call: it stands in no header, certificate or token.
+    for name in ["p\n3", "p\u{1b}[31m", "p\u{202e}3", "p\u{200b}", "p 3", "é", ".", ".."] {
+        let roster = ["p1", "p2", name].map(str::to_owned).to_vec();
+        let outcome = coordinator.create(CreateRequest { roster, ..create_request(parameters()) }).await;
+        let why = outcome.as_ref().unwrap_err().message().to_owned();
+        assert!(
+            why.contains("process 3") && !why.contains(['\n', '\u{1b}', '\u{202e}', '\u{200b}']),
+            "{why:?}"
+        );
+        assert_refused(outcome, Code::InvalidArgument, "BAD_PARAMETERS");
+    }
     fixtures::play(&server, &id, PROPOSAL).await;
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 
 use serde::Serialize;
+use stickycas_model::printable::printable;
 
 /// The output of one command.
 pub(super) struct Output<'a> {
@@ -30,7 +31,9 @@ impl<'a> Output<'a> {
             serde_json::to_writer(&mut *self.out, record)?;
             self.out.write_all(b"\n")?;
         } else {
+            // Servers are not believed either: they pass on what others say.
             let text = text();
+            let text = printable(&text);
             self.out.write_all(text.as_bytes())?;
             if !text.ends_with('\n') {
                 self.out.write_all(b"\n")?;
@@ -38,5 +41,18 @@ impl<'a> Output<'a> {
         }
         // Somebody may be reading along.
         self.out.flush()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_for_people_holds_nothing_that_a_terminal_obeys() {
+        let mut out = Vec::new();
+        let text = || "by \u{1b}[31m\u{202e}evil\u{200b}\nsecond line".to_owned();
+        Output::new(&mut out, false).result(&(), text).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "by \\u{1b}[31m\\u{202e}evil\\u{200b}\nsecond line\n");
     }
 }

@@ -10,6 +10,7 @@ use stickycas_model::judge::{
     Verdict,
 };
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params};
+use stickycas_model::printable::printable;
 use stickycas_model::types::{Value, WarpId};
 
 use crate::record::{ExecutionMode, Record};
@@ -50,13 +51,13 @@ impl Page<'_> {
 
     fn heading(&self, out: &mut String) -> Result {
         let (scenario, verdict) = (&self.record.scenario, self.verdict);
-        write!(out, "{}, {}", scenario.name, self.record.how)?;
+        write!(out, "{}, {}", printable(&scenario.name), self.record.how)?;
         match self.record.how {
             ExecutionMode::Dumped => writeln!(out)?,
             _ => writeln!(out, ", seed {}", scenario.seed)?,
         }
         if !scenario.about.is_empty() {
-            writeln!(out, "{}", scenario.about)?;
+            writeln!(out, "{}", printable(&scenario.about))?;
         }
         writeln!(out, "\nverdict: {}. {}", verdict.verdict, meaning(verdict.verdict))?;
         self.each(out, &verdict.reasons, |out, reason| writeln!(out, "  - {reason}"))

@@ -12,6 +12,7 @@ use stickycas_harness::exit::Exit;
 use stickycas_harness::report::folder::DEFAULT_PARENT;
 use stickycas_harness::report::json;
 use stickycas_harness::run::Identities;
+use stickycas_model::printable::printable;
 use stickycas_proto::names::InstanceName;
 use tokio::sync::watch;
 
@@ -103,7 +104,7 @@ async fn carry_out(
     let mut stop = stop();
     let target = target(args).await?;
     for (file, plan) in plans {
-        tell(&format!("{}: {}", plan.name, plan.about));
+        tell(&printable(&format!("{}: {}", plan.name, plan.about)));
         let asked = async {
             // Without a sender no request will come.
             if stop.wait_for(|asked| *asked).await.is_err() {

@@ -3,7 +3,7 @@
 use crate::access::{Access, Op, Refusal};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::scheduler::PhaseOrder;
-use crate::types::{AccessNumber, ProcessId, Time};
+use crate::types::{AccessNumber, Phase, ProcessId, Time};
 
 use super::events::push_event;
 use super::input::Admission;
@@ -153,7 +153,17 @@ impl<S: PhaseOrder> Machine<S> {
             return Ok(());
         }
         let next = self.schedule.next_phase_of(warp, opens);
+        if free && at_once && self.state == State::Gathering && self.all_pass_before(next) {
+            return Ok(());
+        }
         Err(Refusal::NotYourPhase { current: Some(opens), next })
+    }
+
+    /// Whether all phases before this one pass in the step with which the last process joins: each as soon as the one
+    /// before it, because every awaited member of its warp has an access waiting.
+    fn all_pass_before(&mut self, phase: Phase) -> bool {
+        let mut before = (self.phase.get()..phase.get()).filter_map(Phase::new);
+        self.pace == 0 && before.all(|phase| self.warps[self.schedule.warp_of(phase).index()].missing == 0)
     }
 
     /// An access is accepted: it stays until its phase, even if its caller goes away (F8a).

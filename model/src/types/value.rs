@@ -8,6 +8,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::printable::is_printable;
+
 /// Up to this many bytes are stored in the value itself, so that most values are copied without an allocation or a
 /// shared count.
 const FEW: usize = 15;
@@ -187,7 +189,7 @@ impl Value {
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match std::str::from_utf8(self.as_bytes()) {
-            Ok(text) if !text.starts_with("0x") && !text.contains(char::is_control) => f.pad(text),
+            Ok(text) if !text.starts_with("0x") && is_printable(text) => f.pad(text),
             _ => {
                 f.write_str("0x")?;
                 self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
@@ -231,6 +233,19 @@ fn from_hex(digits: &str) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn text_that_does_not_show_as_what_it_is_is_hexadecimal() {
+        for text in ["a\u{202e}b", "a\u{200b}b", "\u{1b}[31m", "a\u{2066}b"] {
+            let value = Value::new(text.as_bytes()).unwrap();
+            let shown = value.to_string();
+            assert!(shown.starts_with("0x"), "{shown}");
+            assert_eq!(Value::parse(&shown).unwrap(), value);
+        }
+        for text in ["naïve \"word\"", "これは"] {
+            assert_eq!(Value::new(text.as_bytes()).unwrap().to_string(), text);
+        }
+    }
 
     #[test]
     fn an_empty_value_is_no_value() {

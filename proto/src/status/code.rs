@@ -97,7 +97,9 @@ impl RefusalReason {
             }
             Self::TooManySessions => did_not_happen(Code::ResourceExhausted, Retry::No),
             // It ends a stream with unanswered accesses: they wait on, or were executed.
-            Self::ReaderTooSlow => unknown(Code::ResourceExhausted, Retry::After(SOON)),
+            Self::ReaderTooSlow | Self::RequestTooSlow | Self::TooManyBytes => {
+                unknown(Code::ResourceExhausted, Retry::After(SOON))
+            }
             // UNAVAILABLE tells generic clients that a retry is safe. A call whose access waits when draining begins, or
             // when the log fails, ends with it too, and the access waits on, was executed, or is lost.
             Self::Draining | Self::LogFailed => unknown(Code::Unavailable, Retry::After(LATER)),
@@ -193,8 +195,12 @@ mod tests {
                 RefusalReason::WatcherTooSlow,
             ],
         ),
-        // Ends a stream on which accesses were accepted before.
-        (Code::ResourceExhausted, true, &[RefusalReason::ReaderTooSlow]),
+        // Ends a stream on which accesses were accepted before, or takes the place of an answer.
+        (
+            Code::ResourceExhausted,
+            true,
+            &[RefusalReason::ReaderTooSlow, RefusalReason::RequestTooSlow, RefusalReason::TooManyBytes],
+        ),
         // Ends a call whose access was accepted before.
         (Code::Unavailable, true, &[RefusalReason::Draining, RefusalReason::LogFailed]),
         (Code::Unavailable, false, &[RefusalReason::Recovering]),
@@ -218,7 +224,7 @@ mod tests {
         listed.sort_unstable();
         let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
         assert_eq!(listed, all);
-        assert_eq!(all.len(), 32);
+        assert_eq!(all.len(), 34);
     }
 
     #[test]

@@ -105,6 +105,16 @@ impl Roles {
         Ok(roles)
     }
 
+    /// The names of those that may create instances.
+    pub(crate) fn coordinators(&self) -> impl Iterator<Item = &str> {
+        self.coordinators.iter().map(Principal::as_str)
+    }
+
+    /// The names of those that may look.
+    pub(crate) fn observers(&self) -> impl Iterator<Item = &str> {
+        self.observers.iter().chain(&self.admins).map(Principal::as_str)
+    }
+
     /// What this principal may do.
     pub(crate) fn rights(&self, principal: &Principal) -> Rights {
         Rights {

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use arc_swap::{ArcSwap, Guard};
 use rustls::pki_types::{CertificateDer, UnixTime};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
@@ -32,14 +32,14 @@ pub(crate) struct CredentialStore {
     current: ArcSwap<Credentials>,
     registered: Mutex<Registered>,
     reload_now: Notify,
+    /// The number of the generation in force, from 1.
+    generation: watch::Sender<u64>,
     status: ReloadStatus,
 }
 
 /// What became of the readings of the files.
 #[derive(Debug, Default)]
 struct ReloadStatus {
-    /// How many generations were in force before the present one.
-    generation: AtomicU64,
     failed: AtomicU64,
     is_failing: AtomicBool,
 }
@@ -92,6 +92,7 @@ impl CredentialStore {
             current,
             registered: Mutex::default(),
             reload_now: Notify::new(),
+            generation: watch::Sender::new(1),
             status: ReloadStatus::default(),
         })))
     }
@@ -104,6 +105,18 @@ impl CredentialStore {
     /// The credentials in force, for a moment.
     pub(crate) fn now(&self) -> Guard<Arc<Credentials>> {
         self.current.load()
+    }
+
+    /// Calls this with the roles in force, and again whenever others are, for ever.
+    pub(crate) async fn with_roles(self: Arc<Self>, mut set: impl FnMut(&Roles)) {
+        let mut generation = self.generation.subscribe();
+        loop {
+            generation.mark_unchanged();
+            set(&self.now().roles);
+            if generation.changed().await.is_err() {
+                return;
+            }
+        }
     }
 
     /// Registers a connection that was let in with these credentials.
@@ -157,8 +170,8 @@ impl CredentialStore {
         let Some(next) = self.source.read_changed(&self.current())? else { return Ok(false) };
         let next = Arc::new(next);
         self.current.store(next.clone());
-        let generation = self.status.generation.fetch_add(1, Ordering::Relaxed) + 2;
-        audit::generation(generation);
+        self.generation.send_modify(|generation| *generation += 1);
+        audit::generation(*self.generation.borrow());
         // Verifying takes a while: what comes meanwhile is verified with the new ones anyway.
         let open = self.registered().all();
         let now = seconds_since_1970();
@@ -230,7 +243,7 @@ impl CredentialStore {
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
         let certificate_expiry = current.not_after.as_secs() as f64 - now as f64;
         CredentialsState {
-            generation: self.status.generation.load(Ordering::Relaxed) + 1,
+            generation: *self.generation.borrow(),
             failed_reloads: self.status.failed.load(Ordering::Relaxed),
             is_failing: self.status.is_failing.load(Ordering::Relaxed),
             certificate_expiry,

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
@@ -22,6 +22,7 @@ use stickycas_proto::v1::RefusalReason;
 use super::roster::Roster;
 use crate::auth::Principal;
 use crate::limits::Limits;
+use crate::quota::KnownPrincipals;
 
 /// What was fixed when an instance was created.
 #[derive(Clone, Debug)]
@@ -137,9 +138,37 @@ pub(crate) struct SharedConfig {
     pub(crate) lifetimes: Lifetimes,
     /// The parameters as every welcome tells them.
     pub(super) encoded: EncodedParameters,
+    known: KnownRoster,
+}
+
+/// Where the roster was made known, if it was. No part of what configurations are compared by.
+#[derive(Debug, Default)]
+struct KnownRoster(OnceLock<KnownPrincipals>);
+
+impl PartialEq for KnownRoster {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for KnownRoster {}
+
+impl Drop for SharedConfig {
+    fn drop(&mut self) {
+        if let Some(known) = self.known.0.get() {
+            known.remove_roster(self.roster.names());
+        }
+    }
 }
 
 impl SharedConfig {
+    /// The processes are known principals as long as an instance has this configuration.
+    pub(super) fn make_known(&self, known: &KnownPrincipals) {
+        if self.known.0.set(known.clone()).is_ok() {
+            known.add_roster(self.roster.names());
+        }
+    }
+
     /// Whether a Create that asks for `wanted` asks for this. The lifetimes are no part of a request.
     fn is_asked_for(&self, wanted: &Self) -> bool {
         self.creator == wanted.creator && self.params == wanted.params && self.roster == wanted.roster
@@ -178,7 +207,7 @@ impl SharedConfig {
         let encoded = EncodedParameters::new(&(&params).into());
         let roster = Roster::new(roster);
         let digest = DIGEST_KEYS.hash_one((&creator, &params, &roster, &lifetimes));
-        Self { digest, creator, params, roster, lifetimes, encoded }
+        Self { digest, creator, params, roster, lifetimes, encoded, known: KnownRoster::default() }
     }
 }
 
@@ -277,7 +306,8 @@ mod tests {
         let mut interner = Interner::default();
         let first = Arc::new(config(&["a", "b", "c"]));
         interner.add(&first);
-        let other = SharedConfig { digest: first.digest, ..config(&["a", "c", "b"]) };
+        let mut other = config(&["a", "c", "b"]);
+        other.digest = first.digest;
         assert_eq!(interner.find_equal(&other).as_deref(), Some(&*first));
         assert_ne!(*first, other);
         let other = Arc::new(other);

@@ -19,8 +19,6 @@ pub(crate) struct Context {
     pub(super) steps: StepCounters,
     /// The memory that all event logs may take together.
     pub(super) event_budget: Arc<Budget>,
-    /// Bytes that live instances may come to take beyond what they may take once they have ended.
-    reserved: AtomicUsize,
     /// Instances that are held and were closed.
     closed: AtomicUsize,
     watchers: AtomicU64,
@@ -41,22 +39,10 @@ impl Context {
             log,
             steps: StepCounters::default(),
             event_budget,
-            reserved: AtomicUsize::new(0),
             closed: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),
             last_number: AtomicU64::new(0),
         })
-    }
-
-    /// Bytes reserved now.
-    pub(super) fn reserved(&self) -> usize {
-        self.reserved.load(Ordering::Relaxed)
-    }
-
-    /// Reserves so many bytes.
-    pub(super) fn reserve(self: &Arc<Self>, bytes: usize) -> Reservation {
-        self.reserved.fetch_add(bytes, Ordering::Relaxed);
-        Reservation { context: self.clone(), bytes }
     }
 
     /// Instances that are held and were closed.
@@ -89,18 +75,5 @@ impl Context {
     /// The id of a new watcher.
     pub(super) fn next_watcher(&self) -> WatcherId {
         WatcherId(self.watchers.fetch_add(1, Ordering::Relaxed))
-    }
-}
-
-/// Bytes that an instance may come to take while it is live; given back when dropped.
-#[derive(Debug)]
-pub(super) struct Reservation {
-    context: Arc<Context>,
-    bytes: usize,
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.context.reserved.fetch_sub(self.bytes, Ordering::Relaxed);
     }
 }

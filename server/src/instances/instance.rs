@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use stickycas_model::access::Refusal;
 use stickycas_model::history::Event;
-use stickycas_model::params::Params;
+use stickycas_model::params::{Order, Params};
 use stickycas_model::types::{AccessNumber, ProcessId, Time};
 use stickycas_proto::convert::log::counts_to_log;
 use stickycas_proto::log::v1::Record;
@@ -280,6 +280,7 @@ impl Instance {
     fn deliver(&self, live: &mut Live, Effects { at, events, opening, .. }: &mut Effects) {
         // A close withdraws every access, and is the last event of its step. The machine may be further by now.
         let closed = matches!(events.last(), Some(Event::Closed));
+        let mut spent = 0_usize;
         for event in events.iter() {
             match event {
                 Event::Answered { process, number, phase, answer } => {
@@ -306,9 +307,13 @@ impl Instance {
                     live.ended.get_or_insert(*at);
                     live.live_guard = None;
                 }
+                Event::PatienceSpent { .. } => spent += 1,
                 _ => {}
             }
             trace_event(self.config.id, event);
+        }
+        if spent > 0 {
+            tracing::info!(instance = %self.config.id, processes = spent, "patience spent");
         }
     }
 
@@ -338,6 +343,16 @@ impl Instance {
     /// The parameters, without the seed.
     pub(crate) fn params(&self) -> &Params {
         &self.config.shared.params
+    }
+
+    /// What an access may cost beyond the usual, in frames of Attach: with shuffled warps each round has an order of its
+    /// own, and the access of a process that is alone brings the next round. 65,536 warps take some 0.7 ms.
+    pub(crate) fn round_work(&self) -> usize {
+        const WARPS_PER_FRAME: usize = 64;
+        match self.params().spec().order {
+            Order::Shuffled => self.params().warps() as usize / WARPS_PER_FRAME,
+            Order::Ascending | Order::Descending => 0,
+        }
     }
 
     /// The process of this instance that the principal is; `None` if it is none of them.

@@ -7,12 +7,12 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::ServerFrame;
 
 use super::archive::{Archived, restored_for};
+use super::byte_share::InstanceShares;
 use super::config::{InstanceConfig, Lifetimes};
 use super::context::Context;
 use super::effects::{CommitReceiver, Effects, Uncommitted};
 use super::live::Live;
 use super::load_monitor::LiveGuard;
-use super::log_share::LogShare;
 use super::sessions::SessionSink;
 use super::timers::TimerHandle;
 
@@ -25,8 +25,8 @@ pub(super) struct Inner {
     pub(super) epoch: i64,
     /// Why the instance is gone for everybody who still has a reference to it; `None` if it is not.
     pub(super) gone: Option<Box<Gone>>,
-    /// What the instance may take of the log's disk, if there is one.
-    pub(super) log_share: Option<LogShare>,
+    /// What the instance may take of memory and of the log's disk, once it is registered.
+    pub(super) shares: Option<InstanceShares>,
     pub(super) lifecycle: Lifecycle,
 }
 
@@ -51,7 +51,7 @@ impl Inner {
     /// Of a new instance, whose time begins at this moment.
     pub(super) fn new(live: Live, epoch: i64) -> Self {
         let lifecycle = Lifecycle::Live(Box::new(live));
-        Self { timer: TimerHandle::default(), epoch, gone: None, log_share: None, lifecycle }
+        Self { timer: TimerHandle::default(), epoch, gone: None, shares: None, lifecycle }
     }
 
     /// The time of the instance at this moment, as timers keep moments (F3).
@@ -123,16 +123,19 @@ impl Inner {
         }
     }
 
-    /// What the instance may take of the log's disk.
-    pub(super) fn set_log_share(&mut self, share: Option<LogShare>, config: &InstanceConfig) {
-        self.log_share = share;
-        self.shrink_log_share(config);
+    /// What the instance may take.
+    pub(super) fn set_shares(&mut self, shares: InstanceShares, config: &InstanceConfig) {
+        self.shares = Some(shares);
+        self.shrink_shares(config);
     }
 
-    /// An archived instance takes less of the log's disk than it might have.
-    fn shrink_log_share(&mut self, config: &InstanceConfig) {
-        if let (Some(share), Lifecycle::Archived(archived)) = (&mut self.log_share, &self.lifecycle) {
-            share.shrink(archived.log_case(config));
+    /// An archived instance takes less than it might have.
+    fn shrink_shares(&mut self, config: &InstanceConfig) {
+        if let (Some(shares), Lifecycle::Archived(archived)) = (&mut self.shares, &self.lifecycle) {
+            shares.memory.shrink(archived.bytes(config));
+            if let Some(log) = &mut shares.log {
+                log.shrink(archived.log_case(config));
+            }
         }
     }
 
@@ -205,7 +208,7 @@ impl Inner {
         match &self.lifecycle {
             Lifecycle::Live(live) => {
                 let is_idle = || now >= live.touched.after(restored_for(params));
-                live.ended.is_some() && (live.reserved.is_some() || is_idle())
+                live.ended.is_some() && (!live.was_archived || is_idle())
             }
             Lifecycle::Archived(_) => false,
         }
@@ -219,7 +222,7 @@ impl Inner {
         let Lifecycle::Live(live) = &mut self.lifecycle else { return };
         let Some(ended) = live.ended else { return };
         self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
-        self.shrink_log_share(config);
+        self.shrink_shares(config);
     }
 
     /// When the instance expires as things stand (F10).

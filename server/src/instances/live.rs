@@ -16,7 +16,7 @@ use stickycas_proto::log::v1::{self as log, record};
 
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
-use super::context::{Context, Reservation, WatcherId};
+use super::context::{Context, WatcherId};
 use super::effects::Effects;
 use super::load_monitor::LiveGuard;
 use super::sessions::Sessions;
@@ -52,8 +52,8 @@ pub(super) struct Live {
     pub(super) live_guard: Option<LiveGuard>,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
-    /// What it may take until it has ended for the first time.
-    pub(super) reserved: Option<Reservation>,
+    /// Whether it was archived before: then it is archived again when no call has come for a while.
+    pub(super) was_archived: bool,
     /// The buffer of the next step's events.
     pub(super) spare_events: Vec<Event>,
 }
@@ -71,11 +71,9 @@ impl Live {
 
     /// An instance with this machine and without events.
     pub(super) fn with_machine(machine: Machine, config: &InstanceConfig, context: &Arc<Context>) -> Self {
-        let (params, limits) = (&config.shared.params, &context.limits);
-        let reserved = context.reserve(limits.worst_case(params) - limits.ended_case(params));
-        let events = EventLog::new(event_limit(config, limits), context.event_budget.clone());
+        let events = EventLog::new(event_limit(config, &context.limits), context.event_budget.clone());
         let ended = Self::unarchived(machine, events, Sessions::default(), context, Time::ZERO);
-        Self { ended: None, reserved: Some(reserved), ..ended }
+        Self { ended: None, was_archived: false, ..ended }
     }
 
     /// An instance that ended at this time, from what was archived of it.
@@ -100,7 +98,7 @@ impl Live {
             latest: ended,
             live_guard: None,
             ended: Some(ended),
-            reserved: None,
+            was_archived: true,
             spare_events: Vec::new(),
         }
     }

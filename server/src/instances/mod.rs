@@ -1,6 +1,8 @@
 //! All instances that the server holds, live and ended: creating and finding them, waking and removing them.
 
 mod archive;
+mod byte_share;
+mod capacity;
 mod checkpoints;
 mod completed_access;
 mod config;
@@ -10,7 +12,6 @@ mod instance;
 mod lifecycle;
 mod live;
 mod load_monitor;
-mod log_share;
 mod operations;
 mod outbox;
 mod recovery;
@@ -38,6 +39,7 @@ use crate::auth::Principal;
 use crate::commit_log::{CommitLog, REFUSAL_BYTES, Settled};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
+use crate::quota::KnownPrincipals;
 
 pub(crate) use completed_access::CompletedAccess;
 pub(crate) use config::SharedConfig;
@@ -53,11 +55,12 @@ pub(crate) use sessions::SessionSink;
 pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
+use byte_share::InstanceShares;
+use capacity::{Capacity, never_fits};
 use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
-use log_share::LogShare;
-use registry::{Capacity, Registry};
+use registry::Registry;
 
 /// What a Create asks for; the parameters are checked, the roster fits them.
 #[derive(Debug)]
@@ -97,14 +100,20 @@ pub(crate) struct Instances {
     registry: RwLock<Registry>,
     context: Arc<Context>,
     load: Arc<LoadMonitor>,
+    known: KnownPrincipals,
 }
 
 impl Instances {
     /// No instances yet; their steps will be committed to `log`.
     pub(crate) fn new(limits: Limits, log: &Arc<dyn CommitLog>) -> Arc<Self> {
+        Self::with(limits, log, KnownPrincipals::default())
+    }
+
+    /// As [`Self::new`]; the processes of instances are among the known principals.
+    pub(crate) fn with(limits: Limits, log: &Arc<dyn CommitLog>, known: KnownPrincipals) -> Arc<Self> {
         let load = Arc::new(LoadMonitor::new(&limits));
         let context = Context::new(limits, log.clone());
-        let instances = Arc::new(Self { registry: RwLock::default(), context, load });
+        let instances = Arc::new(Self { registry: RwLock::default(), context, load, known });
         let settles = Arc::downgrade(&instances);
         log.on_settled(Box::new(move |id, settled| {
             if let Some(instances) = settles.upgrade() {
@@ -137,14 +146,13 @@ impl Instances {
     /// What all instances together use now.
     pub(crate) fn usage(&self) -> InstanceUsage {
         let registry = self.registry();
-        let (held, processes, ended_case) = registry.usage();
         InstanceUsage {
             created: registry.inserted,
             removed: registry.removed,
-            held,
+            held: registry.held(),
             closed: self.context.closed(),
-            processes,
-            reserved_bytes: ended_case + self.context.reserved(),
+            processes: registry.processes(),
+            reserved_bytes: registry.memory_bytes(),
             event_bytes: self.context.event_budget.held(),
             log_bytes: registry.log_bytes(),
             uncommitted_bytes: self.context.log.uncommitted_bytes(),
@@ -183,7 +191,7 @@ impl Instances {
     }
 
     fn remove(&self, id: InstanceId) {
-        let removed = self.registry_mut().remove(id, self.limits());
+        let removed = self.registry_mut().remove(id);
         if removed.as_ref().is_some_and(|instance| instance.is_closed()) {
             self.context.forget_closed();
         }
@@ -244,6 +252,9 @@ impl Instances {
         let CreateSpec { name, params, seed_given, roster } = spec;
         let lifetimes = Lifetimes::of(self.limits());
         let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster, lifetimes));
+        if let Some(why) = never_fits(&shared, self.limits(), self.context.log.keeps_inputs()) {
+            return Uncommitted::new(Err(RpcRefusal::new(RefusalReason::BadParameters, why)), None);
+        }
         let id = InstanceId::new(rand::random());
         let mut config = InstanceConfig::new(id, 0, name, params.spec().seed, shared);
         loop {
@@ -266,7 +277,7 @@ impl Instances {
                 }
                 None => None,
             };
-            if let Err(refused) = self.check_capacity(&self.registry(), &config.shared, 0) {
+            if let Err(refused) = self.check_capacity(&self.registry(), &config.shared) {
                 return Uncommitted::new(Err(refused), None);
             }
             // The log is read back in the order of numbers: who takes a name has a higher number than who gave it up.
@@ -276,9 +287,9 @@ impl Instances {
             // Nobody else finds the instance before its creation is in the log: its lock is held until then.
             let mut inner = instance.lock();
             match self.insert(&instance, closed) {
-                Ok(Inserted::Registered(guard, log_share)) => {
+                Ok(Inserted::Registered(guard, shares)) => {
                     inner.set_live_guard(guard);
-                    inner.log_share = log_share;
+                    inner.shares = Some(shares);
                     let created = instance.start(&mut inner);
                     drop(inner);
                     if created.peek().is_err() {
@@ -296,7 +307,10 @@ impl Instances {
     /// not under the lock of the registry.
     fn intern(&self, config: SharedConfig) -> Arc<SharedConfig> {
         let found = self.registry().configs.find_equal(&config);
-        found.filter(|found| **found == config).unwrap_or_else(|| Arc::new(config))
+        found.filter(|found| **found == config).unwrap_or_else(|| {
+            config.make_known(&self.known);
+            Arc::new(config)
+        })
     }
 
     /// What different instances of this creator share, rosters among it; at most so many.
@@ -308,19 +322,16 @@ impl Instances {
     fn insert(&self, instance: &Arc<Instance>, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
         let shared = &instance.config().shared;
         self.check_checkpoint(shared)?;
-        let reserved = self.limits().worst_case(&shared.params) - self.limits().ended_case(&shared.params);
         let mut registry = self.registry_mut();
         let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
         if named.map(|named| named.config().id) != closed {
             return Ok(Inserted::NameTaken);
         }
-        self.check_capacity(&registry, shared, reserved)?;
-        let (guard, log_share) = registry.insert(instance, self.capacity(reserved));
-        Ok(Inserted::Registered(guard, log_share))
+        self.check_capacity(&registry, shared)?;
+        let (guard, shares) = registry.insert(instance, self.capacity());
+        Ok(Inserted::Registered(guard, shares))
     }
 
-    /// Whether there is capacity for a new instance with this configuration, for which so many bytes are reserved
-    /// already.
     /// A checkpoint is one value of the log, which bounds their length.
     fn check_checkpoint(&self, config: &SharedConfig) -> Result<(), RpcRefusal> {
         let checkpoint = self.limits().log_case(&config.params, config.roster.bytes()) / 2;
@@ -334,22 +345,17 @@ impl Instances {
         Err(RpcRefusal::new(RefusalReason::BadParameters, why))
     }
 
-    fn check_capacity(
-        &self,
-        registry: &Registry,
-        config: &SharedConfig,
-        reserved: usize,
-    ) -> Result<(), RpcRefusal> {
-        registry.shortage(config, self.capacity(reserved)).map_or(Ok(()), |shortage| {
+    /// Whether there is capacity for a new instance with this configuration.
+    fn check_capacity(&self, registry: &Registry, config: &SharedConfig) -> Result<(), RpcRefusal> {
+        registry.shortage(config, self.capacity()).map_or(Ok(()), |shortage| {
             let retry_after = self.limits().retry_after;
             Err(RpcRefusal::new(RefusalReason::TooManyInstances, shortage).with_retry_after(retry_after))
         })
     }
 
-    fn capacity(&self, reserved: usize) -> Capacity<'_> {
-        let reserved = self.context.reserved().saturating_sub(reserved);
-        let has_log = self.context.log.keeps_inputs();
-        Capacity { limits: self.limits(), load: &self.load, reserved, has_log }
+    fn capacity(&self) -> Capacity<'_> {
+        let (has_log, coordinators) = (self.context.log.keeps_inputs(), self.known.coordinators());
+        Capacity { limits: self.limits(), load: &self.load, has_log, coordinators }
     }
 
     fn registry(&self) -> RwLockReadGuard<'_, Registry> {
@@ -366,8 +372,8 @@ const LARGEST_CHECKPOINT: usize = 5 << 29;
 
 /// What becomes of a new instance.
 enum Inserted {
-    /// It counts as live while the guard lives, and has this share of the log.
-    Registered(LiveGuard, Option<LogShare>),
+    /// It counts as live while the guard lives, and has reserved these shares.
+    Registered(LiveGuard, InstanceShares),
     /// Another instance has taken its name in the meantime.
     NameTaken,
 }

@@ -314,9 +314,9 @@ impl Instances {
     /// Registers an instance that was found in the log, whatever the limits are by now.
     fn adopt(&self, instance: &Arc<Instance>) {
         self.context.skip_number(instance.config.number);
-        let (guard, log_share) = self.registry_mut().insert(instance, self.capacity(0));
+        let (guard, shares) = self.registry_mut().insert(instance, self.capacity());
         let inner = &mut *instance.lock();
-        inner.set_log_share(log_share, &instance.config);
+        inner.set_shares(shares, &instance.config);
         if !inner.has_ended() {
             inner.set_live_guard(guard);
         }

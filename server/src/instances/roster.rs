@@ -44,6 +44,25 @@ impl Roster {
     }
 
     /// The names, by process.
+    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+        (0..self.ends.len()).map(|index| self.name(index))
+    }
+
+    /// As many names from the first on as fit into so many bytes on the wire, and how many do not.
+    pub(crate) fn beginning(&self, bytes: usize) -> (Vec<String>, u32) {
+        /// The key and the length of a name.
+        const FRAMING: usize = 3;
+        let mut sum = 0;
+        let fitting = self.names().take_while(|name| {
+            sum += name.len() + FRAMING;
+            sum <= bytes
+        });
+        let names: Vec<String> = fitting.map(ToOwned::to_owned).collect();
+        let left_out = u32::try_from(self.ends.len() - names.len()).unwrap_or(u32::MAX);
+        (names, left_out)
+    }
+
+    /// The same in a list.
     pub(crate) fn to_vec(&self) -> Vec<String> {
         (0..self.ends.len()).map(|index| self.name(index).to_owned()).collect()
     }
@@ -61,6 +80,8 @@ mod tests {
         for (index, name) in names.iter().enumerate() {
             assert_eq!(roster.process_of(name), ProcessId::from_index(index));
         }
+        assert_eq!(roster.beginning(11), (vec!["zoe".to_owned(), "al".to_owned()], 1));
+        assert_eq!(roster.beginning(usize::MAX), (names.to_vec(), 0));
         for stranger in ["", "a", "zoea", "zoeal"] {
             assert_eq!(roster.process_of(stranger), None);
         }

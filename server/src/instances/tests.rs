@@ -122,7 +122,7 @@ fn only_a_closed_instance_gives_up_its_name() {
     let (second, new) = create(&instances, create_spec("name", 3, "another")).unwrap();
     assert!(new && Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
     // The name stays with the newer instance when the older one is removed.
-    instances.registry_mut().remove(first.config().id, instances.limits());
+    instances.registry_mut().remove(first.config().id);
     assert!(Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
 }
 

@@ -10,7 +10,8 @@ pub(super) fn trace_event(id: InstanceId, event: &Event) {
             instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"
         ),
         Event::GatheringEnded { joined } => tracing::debug!(instance = %id, joined, "gathering ended"),
-        Event::PatienceSpent { process } => tracing::info!(instance = %id, %process, "patience spent"),
+        // One join may spend the patience of all others: one line of the step tells of all.
+        Event::PatienceSpent { process } => tracing::trace!(instance = %id, %process, "patience spent"),
         Event::Stepped { phase, warp, length } => {
             tracing::trace!(instance = %id, %phase, %warp, length, "phase executed");
         }

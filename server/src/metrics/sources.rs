@@ -20,7 +20,7 @@ use crate::auth::CredentialStore;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
-use crate::quota::{Counter, FrameType, Method, Principals, Quota};
+use crate::quota::{Bound, Buffer, Counter, FrameType, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
 
@@ -263,7 +263,9 @@ impl Sources {
         let clients = self.principals.usage();
         let of_one_address = clients.unclaimed_of_one_address.load(Ordering::Relaxed);
         let known_addresses = clients.known_addresses.load(Ordering::Relaxed);
-        let rows: [(&'static str, usize, usize); 12] = [
+        let permits = |quota| self.principals.permits(quota);
+        let [requests, answers] = Buffer::ALL.map(|buffer| self.principals.buffered(buffer));
+        let rows: [(&'static str, usize, usize); 17] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("unclaimed_connections_per_address", of_one_address, limits.unclaimed_connections_per_address),
@@ -275,6 +277,11 @@ impl Sources {
             ("instance_bytes", usage.reserved_bytes, limits.instance_bytes),
             ("event_bytes", usage.event_bytes, limits.event_bytes),
             ("log_bytes", usage.log_bytes, limits.log_bytes),
+            ("calls", permits(Quota::Calls), limits.calls),
+            ("attach_streams", permits(Quota::AttachStreams), limits.attach_streams),
+            ("watch_streams", permits(Quota::WatchStreams), limits.watch_streams),
+            ("incomplete_request_bytes", requests.0, requests.1),
+            ("unread_answer_bytes", answers.0, answers.1),
             ("uncommitted_bytes", usage.uncommitted_bytes, limits.uncommitted_bytes),
         ];
         out.gauges(
@@ -288,6 +295,18 @@ impl Sources {
             "The bound of each limit of the server",
             "limit",
             rows.map(|(name, _, bound)| (name, bound as u64)),
+        )?;
+        let admission = self.principals.admission();
+        let outcomes = Bound::ALL.into_iter().flat_map(|bound| {
+            let rows =
+                [("refused", admission.refused(bound)), ("would_refuse", admission.would_refuse(bound))];
+            rows.map(|(outcome, count)| ([bound.name(), outcome], count))
+        });
+        out.counters_of_two(
+            "stickycas_bound_exceeded",
+            "Requests above a rate or a share, by bound: refused, or, with admission = observe, what would be",
+            ["bound", "outcome"],
+            outcomes,
         )
     }
 

@@ -1,7 +1,7 @@
 //! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use stickycas_model::history::OffenceKind;
@@ -10,12 +10,15 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 
+use super::admission::Bound;
+use super::buffers::{BUFFERS, Buffer};
 use super::context::{AccountContext, Allowance};
 use super::counts::{Counter, Counts};
 use super::frames::{ConnectionFrames, FrameBuckets, Overdrawn};
 use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
 use super::rate::{Bucket, CALL_COST};
+use super::share::{Share, Taken, Taker};
 use crate::auth::Principal;
 
 /// The shortest wait that RetryInfo advises after a rate was exceeded.
@@ -34,6 +37,11 @@ pub(crate) struct Account {
     offences: [Bucket; OffenceKind::ALL.len()],
     /// By quota, the permits that are out.
     permits: [AtomicU32; QUOTAS],
+    /// By quota, and by buffer: what it has of the share of all principals.
+    permit_shares: [Taker; QUOTAS],
+    buffer_shares: [Taker; BUFFERS],
+    /// Whether the principal was known when that was looked up last.
+    known: AtomicBool,
     counts: Counts,
     recent: RecentInstances,
 }
@@ -43,12 +51,16 @@ pub(crate) struct Account {
 pub(crate) struct Permit {
     account: Arc<Account>,
     quota: Quota,
+    taken: Taken,
 }
 
 impl Account {
     pub(super) fn of_principal(principal: Principal, context: Arc<AccountContext>) -> Self {
         let allowance = context.principal;
-        Self::new(Some(principal), allowance, context)
+        let known = context.known.contains(principal.as_str());
+        let account = Self::new(Some(principal), allowance, context);
+        account.known.store(known, Ordering::Relaxed);
+        account
     }
 
     pub(super) fn of_anonymous(context: Arc<AccountContext>) -> Self {
@@ -65,6 +77,9 @@ impl Account {
             frames: FrameBuckets::default(),
             offences: Default::default(),
             permits: Default::default(),
+            permit_shares: Default::default(),
+            buffer_shares: Default::default(),
+            known: AtomicBool::new(false),
             counts: Counts::default(),
             recent: RecentInstances::default(),
         }
@@ -119,28 +134,77 @@ impl Account {
     /// # Errors
     /// If as many permits are out as there may be.
     pub(crate) fn take(self: &Arc<Self>, quota: Quota) -> Result<Permit, RpcRefusal> {
-        let limits = &self.context.limits;
         let limit = self.allowance.permits[quota as usize];
         let permits = &self.permits[quota as usize];
-        let taken = permits
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |taken| (taken < limit).then_some(taken + 1));
-        match taken {
-            Ok(_) => {
-                self.context.usage.permits[quota as usize].fetch_add(1, Ordering::Relaxed);
-                Ok(Permit { account: self.clone(), quota })
-            }
-            Err(_) => {
-                let (reason, what) = quota.refusal();
-                let why = format!("you have {limit} {what}, as many as you may");
-                Err(RpcRefusal::new(reason, why).with_retry_after(limits.retry_after))
-            }
+        if permits.fetch_add(1, Ordering::Relaxed) >= limit
+            && self.context.admission.refuses(quota.bound(), self.name())
+        {
+            permits.fetch_sub(1, Ordering::Relaxed);
+            return Err(self.exhausted(quota, |what| format!("you have {limit} {what}, as many as you may")));
         }
+        let share = &self.context.permits[quota as usize];
+        let Some(taken) = self.take_share(share, &self.permit_shares[quota as usize], 1) else {
+            permits.fetch_sub(1, Ordering::Relaxed);
+            self.context.admission.count_refused(quota.bound());
+            return Err(self.exhausted(quota, |what| {
+                format!(
+                    "the server has {} {what} of at most {}, and you may take no more of what is left",
+                    share.used(),
+                    share.total()
+                )
+            }));
+        };
+        Ok(Permit { account: self.clone(), quota, taken })
+    }
+
+    fn exhausted(&self, quota: Quota, why: impl FnOnce(&str) -> String) -> RpcRefusal {
+        let (reason, what) = quota.refusal();
+        RpcRefusal::new(reason, why(what)).with_retry_after(self.context.limits.retry_after)
+    }
+
+    /// Takes so much of a share of all principals, of which this account has what `taker` says.
+    fn take_share(&self, share: &Share, taker: &Taker, amount: usize) -> Option<Taken> {
+        let known = &self.context.known;
+        let reserve = || share.reserve(known.len());
+        let threshold = self.context.threshold();
+        if self.known.load(Ordering::Relaxed) {
+            return share.take(taker, amount, reserve(), threshold);
+        }
+        share.take(taker, amount, 0, threshold).or_else(|| {
+            // It may have become known since its account was opened.
+            let is_known =
+                self.principal.as_ref().is_some_and(|principal| known.contains(principal.as_str()));
+            self.known.store(is_known, Ordering::Relaxed);
+            is_known.then(|| share.take(taker, amount, reserve(), threshold)).flatten()
+        })
+    }
+
+    /// Whether the principal has a role, or is a process of an instance that the server holds.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    /// Holds so many bytes more for the client. `None`: there is no room for them.
+    pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize) -> Option<Taken> {
+        let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
+        let taken = self.take_share(share, taker, bytes);
+        if taken.is_none() {
+            self.context.admission.count_refused(buffer.bound());
+        }
+        taken
+    }
+
+    pub(super) fn give_back_bytes(&self, buffer: Buffer, taken: Taken) {
+        self.context.buffers[buffer as usize].give_back(&self.buffer_shares[buffer as usize], taken);
     }
 
     /// Charges frames of Attach that came at this instant; how many of them are within the rate.
     pub(crate) fn charge_frames(&self, frames: usize, at: Instant) -> usize {
-        let frames = u64::try_from(frames).unwrap_or(u64::MAX);
-        let granted = self.requests.take(self.context.nanos_at(at), frames, 1, self.allowance.request_rate);
+        let wanted = u64::try_from(frames).unwrap_or(u64::MAX);
+        let granted = self.requests.take(self.context.nanos_at(at), wanted, 1, self.allowance.request_rate);
+        if granted < wanted && !self.context.admission.refuses(Bound::RequestRate, self.name()) {
+            return frames;
+        }
         usize::try_from(granted).unwrap_or(usize::MAX)
     }
 
@@ -149,8 +213,27 @@ impl Account {
     /// # Errors
     /// If it is above the rate.
     pub(crate) fn charge_call(&self) -> Result<(), RpcRefusal> {
-        match self.requests.take(self.context.now(), 1, CALL_COST, self.allowance.request_rate) {
-            0 => Err(self.rate_exceeded(CALL_COST)),
+        self.charge(CALL_COST)
+    }
+
+    /// Charges what a call costs beyond that, since the work grows with the instance: as many frames as would take the
+    /// server as long, or half of what the rate allows in a second, if that is less.
+    ///
+    /// # Errors
+    /// If it is above the rate.
+    pub(crate) fn charge_work(&self, frames: usize) -> Result<(), RpcRefusal> {
+        if frames == 0 {
+            return Ok(());
+        }
+        let most = u64::from(self.allowance.requests_per_second / 2).max(1);
+        self.charge(u64::try_from(frames).unwrap_or(u64::MAX).min(most))
+    }
+
+    fn charge(&self, cost: u64) -> Result<(), RpcRefusal> {
+        match self.requests.take(self.context.now(), 1, cost, self.allowance.request_rate) {
+            0 if self.context.admission.refuses(Bound::RequestRate, self.name()) => {
+                Err(self.rate_exceeded(cost))
+            }
             _ => Ok(()),
         }
     }
@@ -209,6 +292,6 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let (account, quota) = (&self.account, self.quota as usize);
         account.permits[quota].fetch_sub(1, Ordering::Relaxed);
-        account.context.usage.permits[quota].fetch_sub(1, Ordering::Relaxed);
+        account.context.permits[quota].give_back(&account.permit_shares[quota], self.taken);
     }
 }

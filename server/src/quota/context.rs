@@ -3,12 +3,16 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Instant, SystemTime};
 
+use super::admission::{Admission, AdmissionCounts};
+use super::buffers::{BUFFERS, Buffer};
 use super::counts::Counts;
 use super::ended_calls::EndedCalls;
 use super::frames::FRAME_TYPES;
+use super::known::KnownPrincipals;
 use super::limited::{QUOTAS, Quota};
 use super::method::Method;
 use super::rate::Rate;
+use super::share::{Share, Threshold};
 use crate::limits::Limits;
 
 /// See the module.
@@ -23,6 +27,12 @@ pub(super) struct AccountContext {
     /// The counts of all clients, identified or not.
     pub(super) all: Counts,
     pub(super) usage: Usage,
+    pub(super) admission: AdmissionCounts,
+    pub(super) known: KnownPrincipals,
+    /// By quota, the permits of all principals.
+    pub(super) permits: [Share; QUOTAS],
+    /// By buffer, the bytes that are held for all principals.
+    pub(super) buffers: [Share; BUFFERS],
     epoch: Instant,
     pub(super) start_time: SystemTime,
 }
@@ -41,8 +51,6 @@ pub(crate) struct Usage {
     pub(crate) unclaimed_of_one_address: AtomicUsize,
     /// Addresses that are remembered because principals were identified there.
     pub(crate) known_addresses: AtomicUsize,
-    /// By quota, the permits that are out.
-    pub(super) permits: [AtomicUsize; QUOTAS],
     /// Frames of HTTP/2 that clients have sent, by type.
     pub(crate) frames: [AtomicU64; FRAME_TYPES],
     /// Calls by method.
@@ -92,8 +100,12 @@ impl Allowance {
 }
 
 impl AccountContext {
-    pub(super) fn new(limits: &Limits) -> Self {
+    pub(super) fn new(limits: &Limits, admission: Admission, known: KnownPrincipals) -> Self {
         Self {
+            admission: AdmissionCounts::new(admission),
+            known,
+            permits: Quota::ALL.map(|quota| Share::halved(quota.total(limits))),
+            buffers: Buffer::ALL.map(|buffer| Share::halved(buffer.total(limits))),
             limits: limits.clone(),
             principal: Allowance::of_principal(limits),
             anonymous: Allowance::of_anonymous(limits),
@@ -102,6 +114,14 @@ impl AccountContext {
             usage: Usage::default(),
             epoch: Instant::now(),
             start_time: SystemTime::now(),
+        }
+    }
+
+    /// Whether one principal may have all that is free of a share.
+    pub(super) fn threshold(&self) -> Threshold {
+        match self.admission.mode() {
+            Admission::Enforce => Threshold::Dynamic,
+            Admission::Off | Admission::Observe => Threshold::Off,
         }
     }
 

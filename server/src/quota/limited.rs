@@ -2,6 +2,7 @@
 
 use stickycas_proto::v1::RefusalReason;
 
+use super::admission::Bound;
 use crate::limits::Limits;
 
 /// The resources of which each principal has a limited number.
@@ -35,6 +36,25 @@ impl Quota {
             Self::Calls => limits.calls_per_principal,
             Self::AttachStreams => limits.attach_streams_per_principal,
             Self::WatchStreams => limits.watch_streams_per_principal,
+        }
+    }
+
+    /// Those of all principals together.
+    pub(super) fn total(self, limits: &Limits) -> usize {
+        match self {
+            Self::Connections => limits.connections,
+            Self::Calls => limits.calls,
+            Self::AttachStreams => limits.attach_streams,
+            Self::WatchStreams => limits.watch_streams,
+        }
+    }
+
+    pub(super) const fn bound(self) -> Bound {
+        match self {
+            Self::Connections => Bound::Connections,
+            Self::Calls => Bound::Calls,
+            Self::AttachStreams => Bound::AttachStreams,
+            Self::WatchStreams => Bound::WatchStreams,
         }
     }
 

@@ -1,6 +1,7 @@
-//! The methods whose calls are counted apart. Names of methods that do not exist are one kind.
+//! The methods whose calls are counted apart. Those of health and of reflection are one kind each, and so are names of
+//! methods that do not exist.
 
-/// A method of our services.
+/// A method of our services, or another service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Append,
@@ -13,11 +14,13 @@ pub(crate) enum Method {
     Watch,
     Close,
     GetCounts,
+    Health,
+    Reflection,
     Unknown,
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Append,
         Self::Read,
         Self::Decide,
@@ -28,6 +31,8 @@ impl Method {
         Self::Watch,
         Self::Close,
         Self::GetCounts,
+        Self::Health,
+        Self::Reflection,
         Self::Unknown,
     ];
 
@@ -39,7 +44,7 @@ impl Method {
     /// Whether it is a method of ours with one response.
     pub(crate) const fn is_unary(self) -> bool {
         match self {
-            Self::Attach | Self::Watch | Self::Unknown => false,
+            Self::Attach | Self::Watch | Self::Health | Self::Reflection | Self::Unknown => false,
             Self::Append
             | Self::Read
             | Self::Decide
@@ -64,6 +69,8 @@ impl Method {
             Self::Watch => "Watch",
             Self::Close => "Close",
             Self::GetCounts => "GetCounts",
+            Self::Health => "health",
+            Self::Reflection => "reflection",
             Self::Unknown => "unknown",
         }
     }
@@ -97,6 +104,6 @@ mod tests {
             assert_ne!(Method::from_name(method.name()), Method::Unknown, "{}", method.name());
             count += 1;
         }
-        assert_eq!(count, Method::ALL.len() - 1);
+        assert_eq!(count, Method::ALL.len() - 3);
     }
 }

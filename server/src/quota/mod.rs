@@ -4,20 +4,29 @@
 //! counted in its [`Account`]; a call or a connection holds the account and never looks it up again.
 
 mod account;
+mod admission;
+mod buffers;
 mod context;
 mod counts;
 mod ended_calls;
 mod frames;
+mod known;
 mod limited;
 mod method;
 mod offences;
 mod principals;
 mod rate;
+mod share;
 
 pub(crate) use account::{Account, Permit};
+pub use admission::Admission;
+pub(crate) use admission::Bound;
+pub(crate) use buffers::{Buffer, BufferedBytes};
 pub(crate) use counts::Counter;
 pub(crate) use frames::{ConnectionFrames, FRAME_TYPES, FrameType};
+pub(crate) use known::KnownPrincipals;
 pub(crate) use limited::Quota;
 pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;
 pub(crate) use principals::Principals;
+pub(crate) use share::may_take;

@@ -1,7 +1,6 @@
 //! The accounts of all principals.
 
 use std::collections::HashMap;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -9,8 +8,11 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
 use super::account::Account;
+use super::admission::{Admission, AdmissionCounts, Bound};
+use super::buffers::Buffer;
 use super::context::{AccountContext, Usage};
 use super::counts::Counts;
+use super::known::KnownPrincipals;
 use super::limited::Quota;
 use crate::auth::Principal;
 use crate::limits::Limits;
@@ -32,15 +34,23 @@ struct PrincipalsInner {
 #[derive(Debug, Default)]
 struct AccountTable {
     accounts: HashMap<Principal, Arc<Account>>,
+    /// Those of principals that were not known when their account was opened.
+    unknown: usize,
     /// How many accounts were closed to make room for others.
     forgotten: u32,
     last_search: Option<Instant>,
 }
 
 impl Principals {
-    /// Without an account.
+    /// Without an account; nobody is known, and every bound is enforced.
+    #[cfg(test)]
     pub(crate) fn new(limits: &Limits) -> Self {
-        let context = Arc::new(AccountContext::new(limits));
+        Self::with(limits, Admission::default(), KnownPrincipals::default())
+    }
+
+    /// Without an account.
+    pub(crate) fn with(limits: &Limits, admission: Admission, known: KnownPrincipals) -> Self {
+        let context = Arc::new(AccountContext::new(limits, admission, known));
         let anonymous = Arc::new(Account::of_anonymous(context.clone()));
         Self(Arc::new(PrincipalsInner { context, anonymous, table: Mutex::default() }))
     }
@@ -64,15 +74,24 @@ impl Principals {
         if let Some(account) = table.accounts.get(principal) {
             return Ok(account.clone());
         }
+        let account = Arc::new(Account::of_principal(principal.clone(), self.0.context.clone()));
+        // Names that nobody has heard of take half of the places at most: the others are for those who are known.
         let limit = self.0.context.limits.principals;
-        if table.accounts.len() >= limit {
+        let is_full = |table: &AccountTable| {
+            table.accounts.len() >= limit || (!account.is_known() && table.unknown >= limit.div_ceil(2))
+        };
+        if is_full(&table) {
             table.forget_idle();
         }
-        if table.accounts.len() >= limit {
-            let why = format!("the server serves {limit} principals, as many as it may");
+        if is_full(&table) {
+            self.0.context.admission.count_refused(Bound::Principals);
+            let why = format!(
+                "the server serves {} principals of {limit}, as many of your kind as it may",
+                table.accounts.len()
+            );
             return Err(RpcRefusal::new(RefusalReason::TooManyConnections, why));
         }
-        let account = Arc::new(Account::of_principal(principal.clone(), self.0.context.clone()));
+        table.unknown += usize::from(!account.is_known());
         table.accounts.insert(principal.clone(), account.clone());
         Ok(account)
     }
@@ -84,7 +103,18 @@ impl Principals {
 
     /// Permits of this quota that are out, of all principals.
     pub(crate) fn permits(&self, quota: Quota) -> usize {
-        self.0.context.usage.permits[quota as usize].load(Ordering::Relaxed)
+        self.0.context.permits[quota as usize].used()
+    }
+
+    /// Bytes that are held for all principals, and how many may be.
+    pub(crate) fn buffered(&self, buffer: Buffer) -> (usize, usize) {
+        let share = &self.0.context.buffers[buffer as usize];
+        (share.used(), share.total())
+    }
+
+    /// How often each bound has refused a client, or would have.
+    pub(crate) fn admission(&self) -> &AdmissionCounts {
+        &self.0.context.admission
     }
 
     /// By quota, the permits of the principal that has the most of it.
@@ -153,6 +183,8 @@ impl AccountTable {
         self.last_search = Some(Instant::now());
         let before = self.accounts.len();
         self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle());
+        // Some have become known since, and some are not any more.
+        self.unknown = self.accounts.values().filter(|account| !account.is_known()).count();
         let closed = u32::try_from(before - self.accounts.len()).unwrap_or(u32::MAX);
         self.forgotten = self.forgotten.saturating_add(closed);
     }
@@ -181,7 +213,7 @@ mod tests {
 
     #[test]
     fn idle_accounts_make_room_and_used_ones_stay() {
-        let principals = Principals::new(&Limits { principals: 2, ..Limits::default() });
+        let principals = Principals::new(&Limits { principals: 4, ..Limits::default() });
         let used = account(&principals, "used").unwrap();
         account(&principals, "idle").unwrap().count(Counter::MessageOversized);
         let next = account(&principals, "next").unwrap();

@@ -31,7 +31,7 @@ use super::watchdog::Registration;
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Counter, Permit};
-use crate::transport::{Connection, DecodeFailure};
+use crate::transport::{Connection, DecodeFailure, oversized};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -102,6 +102,13 @@ impl AttachStream {
                 Poll::Ready(Some(Ok(request))) => self.handle_request(request)?,
                 Poll::Ready(Some(Err(status))) => return Err(self.request_failed(&status)),
                 Poll::Ready(None) => {
+                    let body = &self.caller.request;
+                    if let Some(refused) = body.overload() {
+                        return Err(refused.into());
+                    }
+                    if body.is_too_long() {
+                        return Err(self.request_failed(&oversized("a message is too large")));
+                    }
                     self.requests = None;
                     self.unfinished = self.channels.numbers().collect();
                 }
@@ -255,6 +262,7 @@ impl AttachStream {
         now: Instant,
     ) -> Result<(), RpcRefusal> {
         let (channel, instance) = self.channel(channel)?;
+        charge_round(&self.caller, &instance)?;
         let params = instance.params();
         let access = match access_from_frame(number, op, channel.process, channel.session, params) {
             Ok(access) => access,
@@ -370,6 +378,14 @@ impl AttachStream {
             Polled::Empty if finished => Poll::Ready(None),
             Polled::Empty => Poll::Pending,
         }
+    }
+}
+
+/// Charges what an access of this instance may cost beyond the usual.
+pub(super) fn charge_round(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
+    match instance.round_work() {
+        0 => Ok(()),
+        work => caller.account.charge_work(work),
     }
 }
 

@@ -28,6 +28,15 @@ use crate::instances::{CreateSpec, Instance, draw_seed};
 use crate::limits::Limits;
 use crate::quota::Quota;
 
+// What a call costs beyond the usual, in frames of Attach: about as many as the server handles in the same time.
+
+/// Names of a roster that are checked, sorted and entered.
+const NAMES_PER_FRAME: usize = 4;
+/// Processes whose state and name, or whose entry, are shown.
+const MEMBERS_PER_FRAME: usize = 16;
+/// Instances that are looked at for a page of List.
+const LISTED_PER_FRAME: usize = 4;
+
 #[tonic::async_trait]
 impl InstanceService for Service {
     async fn create(&self, request: Request<CreateRequest>) -> Result<Response<CreateResponse>, Status> {
@@ -41,7 +50,9 @@ impl InstanceService for Service {
             }
             return Err(RpcRefusal::new(RefusalReason::NotCoordinator, why).into());
         }
-        let spec = create_spec(request.into_inner(), &self.0.limits)?;
+        let request = request.into_inner();
+        caller.account.charge_work(request.roster.len() / NAMES_PER_FRAME)?;
+        let spec = create_spec(request, &self.0.limits)?;
         let (instance, created) =
             self.0.instances.create(&caller.principal, spec).await.committed().await??;
         let config = instance.config();
@@ -57,6 +68,7 @@ impl InstanceService for Service {
         let which = InstanceRef::try_from(request.get_ref()).map_err(|error| RpcRefusal::from(&error))?;
         let instance = self.0.instances.find(&which)?;
         authorize_view(&caller, &instance)?;
+        caller.account.charge_work(instance.params().processes() as usize / MEMBERS_PER_FRAME)?;
         let process = instance.process_of(&caller.principal);
         let (status, own) = instance.status(process).committed().await??;
         Ok(Response::new(GetResponse {
@@ -76,13 +88,14 @@ impl InstanceService for Service {
         };
         let after = match request.page_token.as_str() {
             "" => None,
-            token => Some(token.parse::<InstanceId>().map_err(|_| {
-                RpcRefusal::new(RefusalReason::Malformed, "page_token is none that this server gave")
-            })?),
+            token => Some(self.0.page_tokens.open(token, &caller.principal)?),
         };
+        caller.account.charge_work(size / LISTED_PER_FRAME)?;
         let page = self.0.instances.after(after, size);
         let next_page_token = match page.last() {
-            Some(last) if page.len() == size => last.config().id.to_string(),
+            Some(last) if page.len() == size => {
+                self.0.page_tokens.seal(last.config().id, &caller.principal)?
+            }
             _ => String::new(),
         };
         // All views are taken now, and shown when they are committed.
@@ -119,6 +132,7 @@ impl InstanceService for Service {
             .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
         let end = self.stream_end(&caller, basis == ViewBasis::Observer)?;
         let stream = if request.snapshot_first {
+            caller.account.charge_work(instance.params().processes() as usize / MEMBERS_PER_FRAME)?;
             let snapshot = instance.snapshot().committed().await??;
             WatchStream::with_snapshot(self, instance, &snapshot, end, permit)
         } else {
@@ -182,11 +196,13 @@ fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, Rp
 
 /// An answer to a read must be short enough to be sent.
 fn check_reads(params: &Params, limit: usize) -> Result<(), RpcRefusal> {
-    let values = params.read_size().min(params.warps()) as usize;
+    let entries = params.list_limit();
+    let values = params.read_size().min(entries) as usize;
     let longest = values.saturating_mul(params.spec().max_value_bytes as usize);
     if longest > limit {
         let why = format!(
-            "a read could return {longest} bytes (read_size * max_value_bytes), and {limit} are the most: give less of either"
+            "a read could return {longest} bytes: {values} values (read_size, or all {entries} that the list may hold) of \
+             max_value_bytes; {limit} are the most (read_bytes): give less of either"
         );
         return Err(RpcRefusal::new(RefusalReason::BadParameters, why));
     }
@@ -213,15 +229,21 @@ fn check_roster(roster: &[String], processes: u32) -> Result<(), RpcRefusal> {
     Ok(())
 }
 
+/// Bytes of a roster that is shown, each name with what frames it: the message stays below the 4 MiB that clients take
+/// unless told otherwise.
+const SHOWN_ROSTER_BYTES: usize = 2 * 1024 * 1024;
+
 fn instance_to_wire(instance: &Instance) -> v1::Instance {
     let config = instance.config();
     let lifetimes = &config.shared.lifetimes;
+    let (roster, roster_left_out) = config.shared.roster.beginning(SHOWN_ROSTER_BYTES);
     v1::Instance {
         instance_id: config.id.to_string(),
         name: config.name.as_ref().map_or(String::new(), ToString::to_string),
         creator: config.shared.creator.as_str().to_owned(),
         parameters: Some((&config.params()).into()),
-        roster: config.shared.roster.to_vec(),
+        roster,
+        roster_left_out,
         retention: Some(duration_to_wire(lifetimes.retention)),
         idle_lifetime: Some(duration_to_wire(lifetimes.idle)),
         rejoin: Some(duration_to_wire(lifetimes.rejoin)),

@@ -7,10 +7,12 @@ mod channels;
 mod counts;
 mod grpc_framing;
 mod instances;
+mod page_token;
 mod status;
 mod stream_end;
 mod stream_refusals;
 mod unary;
+mod unknown;
 mod watch;
 mod watchdog;
 
@@ -31,7 +33,9 @@ use crate::limits::Limits;
 use crate::quota::Principals;
 
 pub(crate) use grpc_framing::UnaryEndpoint;
+pub(crate) use unknown::UnknownService;
 
+use page_token::PageTokens;
 use watchdog::Watchdog;
 
 /// The data that all services share.
@@ -48,6 +52,7 @@ struct Shared {
     watchdog: Watchdog,
     /// `None`: nothing is proven here.
     credentials: Option<Arc<CredentialStore>>,
+    page_tokens: PageTokens,
     /// Whether the instances are recovered. Before, nobody knows which there are.
     recovered: AtomicBool,
 }
@@ -61,7 +66,17 @@ impl Service {
         credentials: Option<Arc<CredentialStore>>,
     ) -> Self {
         let (watchdog, recovered) = (Watchdog::default(), AtomicBool::new(false));
-        Self(Arc::new(Shared { instances, limits, drain, principals, watchdog, credentials, recovered }))
+        let page_tokens = PageTokens::new();
+        Self(Arc::new(Shared {
+            instances,
+            limits,
+            drain,
+            principals,
+            watchdog,
+            credentials,
+            page_tokens,
+            recovered,
+        }))
     }
 
     /// The instances are recovered: calls are taken from now on.

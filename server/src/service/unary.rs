@@ -17,7 +17,7 @@ use tokio_util::either::Either;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Service;
-use super::attach::AttachStream;
+use super::attach::{AttachStream, charge_round};
 use super::authorization::refused_content;
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
@@ -104,6 +104,7 @@ impl Service {
         decode: impl FnOnce(ProcessId, &Params) -> Result<Access, WireError>,
     ) -> Result<UnaryAnswer, RpcRefusal> {
         let (instance, process) = self.member(caller, id.parse().ok())?;
+        charge_round(caller, &instance)?;
         let access = match decode(process, instance.params()) {
             Ok(access) => access,
             Err(error) => {

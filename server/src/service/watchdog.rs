@@ -79,10 +79,11 @@ impl Entry {
         if outbox.len() == 0 || batches != self.batches {
             (self.batches, self.since) = (batches, Instant::now());
         } else if self.since.elapsed() >= unread_for {
-            let principal = self.account.name();
-            tracing::warn!(?principal, "connection aborted: its client does not read");
-            self.account.count(Counter::ConnectionUnread);
-            self.connection.abort();
+            if self.connection.give_up() {
+                let principal = self.account.name();
+                tracing::warn!(?principal, "connection aborted: its client does not read");
+                self.account.count(Counter::ConnectionUnread);
+            }
             self.since = Instant::now();
         }
     }

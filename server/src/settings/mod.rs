@@ -11,6 +11,8 @@ mod check;
 mod file;
 mod kind;
 mod limits;
+#[cfg(test)]
+mod limits_page;
 mod setting;
 mod show;
 mod table;
@@ -21,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{AuthMode, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
+use crate::config::{Admission, AuthMode, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
 use crate::limits::Limits;
 use crate::logging::LogOptions;
 
@@ -60,6 +62,7 @@ pub(crate) struct Settings {
     pub(crate) log: LogOptions,
     /// `None`: traces go nowhere.
     pub(crate) otlp_endpoint: Option<String>,
+    pub(crate) admission: Admission,
     pub(crate) limits: Limits,
 }
 
@@ -85,6 +88,7 @@ impl Default for Settings {
             reflection: true,
             log: LogOptions { filter: "info".to_owned(), json: false, lines_per_second: 100 },
             otlp_endpoint: None,
+            admission: Admission::default(),
             limits: Limits::default(),
         }
     }
@@ -117,6 +121,7 @@ impl Settings {
                 .map(|_| TokenConfig { issuer: self.token_issuer, audience: self.token_audience }),
             reload_every: RELOAD_EVERY,
             limits: self.limits,
+            admission: self.admission,
             data,
             drain: self.drain,
             reflection: self.reflection,

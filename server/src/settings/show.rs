@@ -23,9 +23,16 @@ pub(crate) fn show(effective: &Effective, all: bool) -> String {
             present = table;
         }
         let value = (setting.read)(&effective.settings).toml();
-        let _ = writeln!(text, "{name} = {value} # {origin}");
+        let found = machine_default(setting.key).filter(|_| *origin == Origin::Default);
+        let found = found.map(|found| format!(": {found}")).unwrap_or_default();
+        let _ = writeln!(text, "{name} = {value} # {origin}{found}");
     }
     text
+}
+
+/// Of a setting whose default depends on the machine: how it is found.
+pub(super) fn machine_default(key: &str) -> Option<&'static str> {
+    (key == "limits.instance_bytes").then_some("3/4 of the memory")
 }
 
 const HEAD: &str = "\
@@ -82,7 +89,9 @@ pub(crate) fn reference() -> String {
             let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
             let off = setting.off_flag.map(|(flag, _)| format!(", `--{flag}`")).unwrap_or_default();
             let (flag, variable, text) = (setting.flag(), setting.variable(), setting.text());
-            let (default, expects) = ((setting.read)(&defaults).toml(), setting.kind.expects());
+            let default = (setting.read)(&defaults).toml();
+            let (default, expects) =
+                (machine_default(setting.key).unwrap_or(&default), setting.kind.expects());
             let _ = writeln!(
                 page,
                 "| `{name}` | `--{flag}`{off} | `{variable}` | `{default}` | {text} Takes {expects}. |"

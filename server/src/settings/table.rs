@@ -5,6 +5,7 @@ use super::limits::LIMIT_SETTINGS;
 use super::setting::Setting;
 use super::{Data, Settings};
 use crate::auth::is_trust_domain;
+use crate::config::Admission;
 
 /// Every setting, in the order of helps and pages.
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
@@ -193,6 +194,20 @@ const SETTINGS: &[Setting] = &[
             write!(admins, Names),
         )
     },
+    setting(
+        "admission",
+        Kind::Text,
+        "What becomes of requests above the rate or a share of their principal: off, they are served; observe, they are \
+         served, counted and logged as what would be refused; enforce, they are refused. Bounds of the whole server, which \
+         protect its memory, hold in every mode.",
+        |settings| Value::Text(settings.admission.name().to_owned()),
+        |settings, value| {
+            let Value::Text(name) = value else { return Ok(()) };
+            settings.admission =
+                Admission::from_name(&name).ok_or_else(|| "give off, observe or enforce".to_owned())?;
+            Ok(())
+        },
+    ),
     setting(
         "drain",
         kind::DURATION,

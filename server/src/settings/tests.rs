@@ -238,6 +238,25 @@ fn the_page_of_all_settings_is_the_one_in_the_documentation() {
 }
 
 #[test]
+fn roles_are_given_to_names_that_a_principal_can_have() {
+    for name in ["", "a,,b", "a b", "a\u{7}", ".", "\u{e9}"] {
+        for flag in ["--coordinator", "--observer"] {
+            let wrong = load(&["--insecure-principals", flag, name], &[], "").unwrap_err();
+            assert!(wrong.len() == 1 && wrong[0].starts_with(flag), "{name:?}: {wrong:?}");
+        }
+    }
+}
+
+#[test]
+fn admission_has_three_modes() {
+    for mode in ["off", "observe", "enforce"] {
+        assert_eq!(good(&["--admission", mode], &[], "").settings.admission.name(), mode);
+    }
+    let expected = ["--admission \"sometimes\": give off, observe or enforce"];
+    assert_wrong(&["--admission", "sometimes"], &[], "", &expected);
+}
+
+#[test]
 fn the_file_for_systemd_is_good() {
     let file = include_str!("../../../deploy/systemd/server.toml");
     let effective = load(&[], &[], file).unwrap();

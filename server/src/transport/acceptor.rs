@@ -15,7 +15,7 @@ use super::serve::Security;
 use crate::auth::{CredentialFolder, CredentialStore, CredentialsError, identify};
 use crate::config::{AuthMode, Config};
 use crate::limits::Limits;
-use crate::quota::Principals;
+use crate::quota::{KnownPrincipals, Principals};
 
 /// See the module.
 #[derive(Debug)]
@@ -44,7 +44,10 @@ impl ClientAcceptor {
             unclaimed_connections_per_address: usize::MAX,
             ..Limits::default()
         };
-        let connections = UnclaimedConnections::new(&limits, Principals::new(&limits));
+        let connections = UnclaimedConnections::new(
+            &limits,
+            Principals::with(&limits, config.admission, KnownPrincipals::default()),
+        );
         Ok(Self { credentials, connections })
     }
 

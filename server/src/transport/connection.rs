@@ -6,13 +6,14 @@
 //! connections and makes no call takes no place from those that do (SPEC section 8, `slow-open`).
 
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::AbortHandle;
 
 use super::unclaimed::{Pool, PoolLimits, Source};
+use super::unread::Unread;
 use crate::auth::ClientIdentity;
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, FRAME_TYPES, Permit, Principals, Quota};
@@ -39,6 +40,10 @@ pub(super) struct ConnectionState {
     task: OnceLock<AbortHandle>,
     /// Requests whose response has not been handed to HTTP/2 as a whole.
     calls: AtomicUsize,
+    /// Its answers that have not left; not set before there was one.
+    unread: OnceLock<Arc<Unread>>,
+    /// Whether it was aborted because its client does not read.
+    given_up: AtomicBool,
 }
 
 /// A request on a connection, until its response has been handed to HTTP/2 as a whole.
@@ -48,6 +53,16 @@ pub(super) struct OpenCall(Connection);
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.0.0.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A connection, unless it has ended.
+#[derive(Debug)]
+pub(super) struct WeakConnection(Weak<ConnectionState>);
+
+impl WeakConnection {
+    pub(super) fn upgrade(&self) -> Option<Connection> {
+        self.0.upgrade().map(Connection)
     }
 }
 
@@ -90,6 +105,8 @@ impl UnclaimedConnections {
             claiming: Mutex::default(),
             task: OnceLock::new(),
             calls: AtomicUsize::new(0),
+            unread: OnceLock::new(),
+            given_up: AtomicBool::new(false),
         });
         let loser = pool.add(source, connection.number, Arc::downgrade(&connection));
         self.publish(&pool);
@@ -204,6 +221,18 @@ impl Connection {
     /// Whether a request is open.
     pub(super) fn has_calls(&self) -> bool {
         self.0.calls.load(Ordering::Relaxed) > 0
+    }
+
+    /// Its answers that have not left, made by `new` for the first one.
+    pub(super) fn unread(&self, new: impl FnOnce(WeakConnection) -> Arc<Unread>) -> Arc<Unread> {
+        self.0.unread.get_or_init(|| new(WeakConnection(Arc::downgrade(&self.0)))).clone()
+    }
+
+    /// Closes the connection at once, because its client leaves answers unread. False: it was closed for that before.
+    pub(crate) fn give_up(&self) -> bool {
+        let is_first = !self.0.given_up.swap(true, Ordering::Relaxed);
+        self.abort();
+        is_first
     }
 
     /// Closes the connection at once.

@@ -12,11 +12,13 @@ mod grpc_timeout;
 mod handshake;
 mod http2;
 mod listener;
+mod message_framing;
 mod permit_body;
 mod request_body;
 mod serve;
 mod silent_client;
 mod unclaimed;
+mod unread;
 
 pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
@@ -24,6 +26,8 @@ pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
 pub use listener::{Listener, listen};
-pub(crate) use permit_body::permit_body;
-pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, oversized, undecodable};
+pub(crate) use message_framing::PREFIX;
+pub(crate) use permit_body::{ResponseHold, held_body};
+pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, RequestLimits, oversized, undecodable};
 pub(crate) use serve::{GrpcListener, Security, serve};
+pub(crate) use unread::UnreadAnswers;

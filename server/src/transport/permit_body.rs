@@ -1,21 +1,68 @@
-//! A call's permit is held until its response has left the server.
+//! The body of a response, until it has left the server.
 //!
 //! With its headers a call looks answered, but its data waits for the client: in the body while the client opens no
 //! window, then in the transport until the socket takes it. A client that reads nothing could so have any number of
-//! responses wait here. So every chunk of the body shares the permit.
+//! responses wait here. So every chunk of the body shares the permit of the call, a long chunk is charged to the share
+//! of all answers that have not been read ([`Buffer::Answers`]), and each piece counts as unread until it has left
+//! ([`Unread`]).
+//!
+//! Attach and Watch have permits of their own, and what they hand over is mostly short: only their long chunks are held.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
-use http_body_util::BodyExt as _;
+use http::HeaderMap;
+use http_body::Frame;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tonic::Status;
 use tonic::body::Body;
 
-use crate::quota::Permit;
+use super::unread::{Unread, UnreadPiece};
+use crate::quota::{Account, Buffer, BufferedBytes, Permit};
 
-/// Bytes of a response, and the permit of its call.
+/// From how many bytes on a chunk is long.
+pub(crate) const LONG: usize = 16 * 1024;
+/// The pieces in which a long chunk is handed over: a client that reads slowly takes one after the other.
+const PIECE: usize = 64 * 1024;
+
+/// What is held while a response has not left.
+#[derive(Debug)]
+pub(crate) struct ResponseHold {
+    pub(crate) account: Arc<Account>,
+    /// The permit of the call. `None`: its stream has one of its own.
+    pub(crate) permit: Option<Permit>,
+    /// Of its connection.
+    pub(crate) unread: Option<Arc<Unread>>,
+}
+
+/// This body; it holds what is to be held, and so does each of its pieces.
+pub(crate) fn held_body(body: Body, hold: ResponseHold) -> Body {
+    let ResponseHold { account, permit, unread } = hold;
+    let permit = permit.map(Arc::new);
+    Body::new(HeldBody { body, account, permit, unread, rest: Bytes::new(), charge: None, over: false })
+}
+
+struct HeldBody {
+    body: Body,
+    account: Arc<Account>,
+    permit: Option<Arc<Permit>>,
+    unread: Option<Arc<Unread>>,
+    /// What of the present chunk has not been handed over, and its charge.
+    rest: Bytes,
+    charge: Option<Arc<BufferedBytes>>,
+    /// Whether it was ended before its end.
+    over: bool,
+}
+
+/// A piece, and what it holds.
 struct HeldBytes {
     bytes: Bytes,
-    _permit: Arc<Permit>,
+    _permit: Option<Arc<Permit>>,
+    _charge: Option<Arc<BufferedBytes>>,
+    _unread: Option<UnreadPiece>,
 }
 
 impl AsRef<[u8]> for HeldBytes {
@@ -24,10 +71,71 @@ impl AsRef<[u8]> for HeldBytes {
     }
 }
 
-/// This body; it holds the permit, and so does each of its chunks.
-pub(crate) fn permit_body(body: Body, permit: Permit) -> Body {
-    let permit = Arc::new(permit);
-    Body::new(body.map_frame(move |frame| {
-        frame.map_data(|bytes| Bytes::from_owner(HeldBytes { bytes, _permit: permit.clone() }))
-    }))
+impl HeldBody {
+    /// The next chunk, or its first piece.
+    fn hold(&mut self, chunk: Bytes) -> Frame<Bytes> {
+        if chunk.len() < LONG && self.permit.is_none() {
+            return Frame::data(chunk);
+        }
+        if chunk.len() >= LONG {
+            let mut charge = BufferedBytes::new(self.account.clone(), Buffer::Answers);
+            if !charge.grow(chunk.len()) {
+                return self.end_early();
+            }
+            self.charge = Some(Arc::new(charge));
+        }
+        self.rest = chunk;
+        self.next_piece()
+    }
+
+    fn next_piece(&mut self) -> Frame<Bytes> {
+        let bytes = self.rest.split_to(PIECE.min(self.rest.len()));
+        let charge = if self.rest.is_empty() { self.charge.take() } else { self.charge.clone() };
+        let unread = self.unread.as_ref().map(Unread::piece);
+        let held = HeldBytes { bytes, _permit: self.permit.clone(), _charge: charge, _unread: unread };
+        Frame::data(Bytes::from_owner(held))
+    }
+
+    /// There is no room for the answer: the trailers that say so.
+    fn end_early(&mut self) -> Frame<Bytes> {
+        self.over = true;
+        self.body = Body::empty();
+        let why = "the server holds as much of answers that their clients have not read as it may: read what was sent, and \
+                   ask again";
+        let refused = RpcRefusal::new(RefusalReason::TooManyBytes, why);
+        self.account.count_refusal(refused.reason);
+        let mut trailers = HeaderMap::new();
+        // Fails for no status of ours: its parts are text and base64.
+        let _ = refused.to_status().add_header(&mut trailers);
+        Frame::trailers(trailers)
+    }
+}
+
+impl http_body::Body for HeldBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        if self.over {
+            return Poll::Ready(None);
+        }
+        if !self.rest.is_empty() {
+            return Poll::Ready(Some(Ok(self.next_piece())));
+        }
+        let frame = match ready!(Pin::new(&mut self.body).poll_frame(cx)) {
+            Some(Ok(frame)) => frame,
+            end => return Poll::Ready(end),
+        };
+        Poll::Ready(Some(Ok(match frame.into_data() {
+            Ok(chunk) => self.hold(chunk),
+            Err(trailers) => trailers,
+        })))
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.over || (self.rest.is_empty() && self.body.is_end_stream())
+    }
 }

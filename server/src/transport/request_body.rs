@@ -11,22 +11,30 @@
 //! tonic has one size limit for all methods of a service, and the largest message decides it. The limit of one call
 //! is kept here, so that many calls at once hold little. `http_body_util::Limited` would report it as an error among
 //! others and box every error; here the body ends, and the state tells why.
+//!
+//! A decoder gets whole messages only. What has come of one is kept here: it is charged to the share of all requests
+//! that are not complete ([`Buffer::Requests`]), and there is a time for it to become complete. (tonic would reserve
+//! the memory that the first five bytes announce, and wait for ever.) A message that comes in one piece, as nearly all
+//! do, passes without any of this.
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
-use bytes::Buf;
+use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
 use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
+use tokio::time::Sleep;
 use tonic::{Code, Status};
 
+use super::message_framing::{Announced, MessageFraming, Scanned};
 use crate::commit_log::CommitLog;
-use crate::quota::Counter;
+use crate::quota::{Account, Buffer, BufferedBytes, Counter};
 
 /// The status of a message whose bytes do not decode; the call layer makes a refusal of it.
 pub(crate) fn undecodable(why: impl Into<String>) -> Status {
@@ -83,38 +91,121 @@ impl DecodeFailure {
 
 /// How the body of a request ended, if not because the client had sent all of it.
 #[derive(Debug, Default)]
-pub(crate) struct BodyState {
-    broken: AtomicBool,
-    too_long: AtomicBool,
+pub(crate) struct BodyState(AtomicU8);
+
+/// See [`BodyState`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+enum End {
+    /// The client reset the stream, or its connection broke.
+    Broken = 1,
+    /// It was longer than its limit.
+    TooLong,
+    /// It was not complete in time.
+    TooSlow,
+    /// There was no room for a message that had not come in whole.
+    NoRoom,
 }
 
 impl BodyState {
     /// Whether the client reset the stream, or its connection broke.
     pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+        self.is(End::Broken)
     }
 
     /// Whether the body was longer than its limit, and the rest of it was not read.
     pub(crate) fn is_too_long(&self) -> bool {
-        self.too_long.load(Ordering::Relaxed)
+        self.is(End::TooLong)
+    }
+
+    /// The refusal of a request that was too slow, or for which there was no room. `None`: it was neither.
+    pub(crate) fn overload(&self) -> Option<RpcRefusal> {
+        if self.is(End::TooSlow) {
+            let why = "the request was not complete in time: send a message without pauses, and end a unary call with it";
+            return Some(RpcRefusal::new(RefusalReason::RequestTooSlow, why));
+        }
+        self.is(End::NoRoom).then(|| {
+            let why = "the server has no room for more of requests that are not complete: send a message without pauses";
+            RpcRefusal::new(RefusalReason::TooManyBytes, why)
+        })
+    }
+
+    fn is(&self, end: End) -> bool {
+        self.0.load(Ordering::Relaxed) == end as u8
+    }
+
+    fn set(&self, end: End) {
+        self.0.store(end as u8, Ordering::Relaxed);
+    }
+
+    /// Whether nothing more of the body is read.
+    fn is_cut(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > End::Broken as u8
     }
 }
 
-/// The body of a request. It ends at its limit, and its state says how it ended. It is not read while as much waits for
+/// What the request of one call may take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RequestLimits {
+    /// Bytes of the whole body.
+    pub(crate) bytes: usize,
+    /// Bytes of a message: a longer one is refused by its prefix.
+    pub(crate) message_bytes: usize,
+    /// How long a message may take from its first byte to its last, and what is no stream to its end.
+    pub(crate) timeout: Duration,
+    /// Whether the client may pause between messages for as long as it wants.
+    pub(crate) may_pause: bool,
+}
+
+/// The body of a request. It ends at its limits, and its state says how it ended. It is not read while as much waits for
 /// its commit as may.
 pub(crate) struct LimitedBody<B> {
     body: B,
     state: Arc<BodyState>,
+    limits: RequestLimits,
     remaining: usize,
-    log: Arc<dyn CommitLog>,
+    /// `None`: what is asked changes nothing, and does not wait for the log.
+    log: Option<Arc<dyn CommitLog>>,
     /// Completes when the log has room again; `None`: it had room when it was asked last.
     room: Option<Pin<Box<OwnedNotified>>>,
+    account: Arc<Account>,
+    framing: MessageFraming,
+    /// What has come of a message that is not complete.
+    partial: Option<Box<Partial>>,
+    /// When what is awaited must have come.
+    deadline: Option<Pin<Box<Sleep>>>,
+    /// Whether the decoder gets the bytes as they come, because they say that they are compressed: it refuses them.
+    refused: bool,
+}
+
+/// The beginning of a message.
+struct Partial {
+    bytes: BytesMut,
+    charge: BufferedBytes,
 }
 
 impl<B> LimitedBody<B> {
-    /// At most `limit` bytes of this body.
-    pub(crate) fn new(body: B, state: Arc<BodyState>, limit: usize, log: Arc<dyn CommitLog>) -> Self {
-        Self { body, state, remaining: limit, log, room: None }
+    /// This body within these limits, charged to this account.
+    pub(crate) fn new(
+        body: B,
+        state: Arc<BodyState>,
+        limits: RequestLimits,
+        account: Arc<Account>,
+        log: Option<Arc<dyn CommitLog>>,
+    ) -> Self {
+        Self {
+            body,
+            state,
+            limits,
+            remaining: limits.bytes,
+            log,
+            room: None,
+            account,
+            framing: MessageFraming::default(),
+            partial: None,
+            deadline: None,
+            refused: false,
+        }
     }
 
     /// Ready while the log has room.
@@ -123,48 +214,255 @@ impl<B> LimitedBody<B> {
             if let Some(room) = &mut self.room {
                 ready!(room.as_mut().poll(cx));
             }
-            self.room = self.log.room().map(Box::pin);
+            self.room = self.log.as_ref().and_then(|log| log.room()).map(Box::pin);
             if self.room.is_none() {
                 return Poll::Ready(());
             }
         }
     }
+
+    /// Nothing has come. Ready if it should have by now.
+    fn poll_deadline(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.limits.may_pause && self.partial.is_none() {
+            return Poll::Pending;
+        }
+        let timeout = self.limits.timeout;
+        let deadline = self.deadline.get_or_insert_with(|| Box::pin(tokio::time::sleep(timeout)));
+        ready!(deadline.as_mut().poll(cx));
+        self.state.set(End::TooSlow);
+        Poll::Ready(())
+    }
+
+    /// The messages that are complete with this chunk, if any. The rest of it is kept.
+    ///
+    /// # Errors
+    /// Why no more of the body is read.
+    fn take_chunk(&mut self, mut chunk: Bytes) -> Result<Option<Bytes>, End> {
+        self.remaining = self.remaining.checked_sub(chunk.len()).ok_or(End::TooLong)?;
+        if self.refused {
+            return Ok(Some(chunk));
+        }
+        let complete = match self.framing.scan(&chunk, self.limits.message_bytes) {
+            Scanned::Complete(complete) => complete,
+            Scanned::Refused(Announced::TooLong) => return Err(End::TooLong),
+            Scanned::Refused(Announced::Compressed) => {
+                self.refused = true;
+                chunk.len()
+            }
+        };
+        if complete == 0 {
+            return self.keep(&chunk).map(|()| None);
+        }
+        let rest = chunk.split_off(complete);
+        let messages = match self.partial.take() {
+            None => chunk,
+            Some(mut partial) => {
+                partial.bytes.extend_from_slice(&chunk);
+                partial.bytes.freeze()
+            }
+        };
+        self.deadline = None;
+        if !rest.is_empty() {
+            self.keep(&rest)?;
+        }
+        Ok(Some(messages))
+    }
+
+    /// Keeps more of the message that is not complete.
+    fn keep(&mut self, bytes: &[u8]) -> Result<(), End> {
+        let partial = self.partial.get_or_insert_with(|| {
+            let charge = BufferedBytes::new(self.account.clone(), Buffer::Requests);
+            Box::new(Partial { bytes: BytesMut::new(), charge })
+        });
+        if !partial.charge.grow(bytes.len()) {
+            return Err(End::NoRoom);
+        }
+        partial.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    /// The client has sent all. What is left is no message, as the decoder will find.
+    fn rest(&mut self) -> Option<Bytes> {
+        self.partial.take().map(|partial| partial.bytes.freeze())
+    }
 }
 
-impl<B: Body + Unpin> Body for LimitedBody<B> {
-    type Data = B::Data;
+impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
+    type Data = Bytes;
     type Error = B::Error;
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<B::Data>, B::Error>>> {
-        if self.state.is_too_long() {
+    ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
+        let this = &mut *self;
+        if this.state.is_cut() {
             return Poll::Ready(None);
         }
-        ready!(self.poll_room(cx));
-        let frame = ready!(Pin::new(&mut self.body).poll_frame(cx));
-        match &frame {
-            Some(Ok(frame)) => {
-                let length = frame.data_ref().map_or(0, Buf::remaining);
-                let Some(remaining) = self.remaining.checked_sub(length) else {
-                    self.state.too_long.store(true, Ordering::Relaxed);
+        ready!(this.poll_room(cx));
+        loop {
+            let Poll::Ready(frame) = Pin::new(&mut this.body).poll_frame(cx) else {
+                return this.poll_deadline(cx).map(|()| None);
+            };
+            let frame = match frame {
+                Some(Ok(frame)) => frame,
+                // hyper reports a stream that was reset with NO_ERROR as one that has ended.
+                None if this.body.is_end_stream() => {
+                    return Poll::Ready(this.rest().map(|rest| Ok(Frame::data(rest))));
+                }
+                None => {
+                    this.state.set(End::Broken);
                     return Poll::Ready(None);
-                };
-                self.remaining = remaining;
+                }
+                Some(Err(error)) => {
+                    this.state.set(End::Broken);
+                    return Poll::Ready(Some(Err(error)));
+                }
+            };
+            let chunk = match frame.into_data() {
+                Ok(chunk) => chunk,
+                // Trailers. A message that has begun will not be complete any more.
+                Err(trailers) => {
+                    let rest = this.rest().map(Frame::data);
+                    return Poll::Ready(Some(Ok(rest.unwrap_or(trailers))));
+                }
+            };
+            match this.take_chunk(chunk) {
+                Ok(Some(messages)) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
+                Ok(None) => {}
+                Err(end) => {
+                    this.partial = None;
+                    this.state.set(end);
+                    return Poll::Ready(None);
+                }
             }
-            // hyper reports a stream that was reset with NO_ERROR as one that has ended.
-            None if self.body.is_end_stream() => {}
-            Some(Err(_)) | None => self.state.broken.store(true, Ordering::Relaxed),
         }
-        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.partial.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+    use std::task::Waker;
+
+    use bytes::BufMut as _;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::limits::Limits;
+    use crate::quota::Principals;
+
+    /// A body of these chunks that goes on for ever, or ends.
+    struct Chunks {
+        chunks: VecDeque<Bytes>,
+        ends: bool,
+    }
+
+    impl Body for Chunks {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            mut self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            match self.chunks.pop_front() {
+                Some(chunk) => Poll::Ready(Some(Ok(Frame::data(chunk)))),
+                None if self.ends => Poll::Ready(None),
+                None => Poll::Pending,
+            }
+        }
+
+        fn is_end_stream(&self) -> bool {
+            self.ends && self.chunks.is_empty()
+        }
+    }
+
+    fn body(
+        limits: &Limits,
+        chunks: impl IntoIterator<Item = Bytes>,
+        ends: bool,
+    ) -> (LimitedBody<Chunks>, Principals) {
+        let principals = Principals::new(limits);
+        let request = RequestLimits {
+            bytes: usize::MAX,
+            message_bytes: limits.message_bytes,
+            timeout: limits.request_timeout,
+            may_pause: true,
+        };
+        let chunks = Chunks { chunks: chunks.into_iter().collect(), ends };
+        let account = principals.anonymous().clone();
+        (LimitedBody::new(chunks, Arc::default(), request, account, None), principals)
+    }
+
+    fn poll(body: &mut LimitedBody<Chunks>) -> Poll<Option<Bytes>> {
+        let polled = Pin::new(body).poll_frame(&mut Context::from_waker(Waker::noop()));
+        polled.map(|frame| frame.map(|frame| frame.unwrap().into_data().unwrap()))
+    }
+
+    /// The decoder of tonic would reserve what a prefix announces.
+    #[tokio::test]
+    async fn the_beginning_of_a_message_is_kept_from_the_decoder() {
+        let limits = Limits::default();
+        let prefix = Bytes::from_static(&[0, 0, 0x3f, 0xff, 0xff]);
+        let (mut body, principals) = body(&limits, [prefix, Bytes::from_static(&[1; 100])], false);
+        assert_eq!(poll(&mut body), Poll::Pending);
+        assert_eq!(principals.buffered(Buffer::Requests).0, 105, "it is charged with what has come");
+        drop(body);
+        assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+    }
+
+    #[tokio::test]
+    async fn more_than_may_be_buffered_is_refused() {
+        let limits = Limits { incomplete_request_bytes: 100, ..Limits::default() };
+        let (mut body, principals) =
+            body(&limits, [Bytes::from_static(&[0, 0, 0, 1, 0]), Bytes::from_static(&[1; 60])], false);
+        assert_eq!(poll(&mut body), Poll::Ready(None));
+        assert_eq!(body.state.overload().unwrap().reason, RefusalReason::TooManyBytes);
+        assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+    }
+
+    proptest! {
+        /// However messages are cut, the decoder gets all of them and nothing else, each in one piece.
+        #[test]
+        fn messages_are_handed_on_whole(
+            lengths in prop::collection::vec(0_usize..60, 1..12),
+            cuts in prop::collection::vec(1_usize..40, 1..100),
+            rest in 0_usize..5,
+        ) {
+            let (mut bytes, mut ends) = (Vec::new(), vec![0]);
+            for (number, length) in (1..).zip(&lengths) {
+                bytes.put_u8(0);
+                bytes.put_u32(u32::try_from(*length).unwrap());
+                bytes.put_bytes(number, *length);
+                ends.push(bytes.len());
+            }
+            bytes.put_bytes(0, rest);
+            let (mut chunks, mut at) = (Vec::new(), 0);
+            for cut in cuts.iter().cycle() {
+                if at == bytes.len() {
+                    break;
+                }
+                let to = (at + cut).min(bytes.len());
+                chunks.push(Bytes::copy_from_slice(&bytes[at..to]));
+                at = to;
+            }
+            let (mut body, principals) = body(&Limits::default(), chunks, true);
+            let mut got = Vec::new();
+            while let Poll::Ready(Some(part)) = poll(&mut body) {
+                got.extend_from_slice(&part);
+                prop_assert!(ends.contains(&got.len()) || got.len() == bytes.len());
+            }
+            prop_assert_eq!(got, bytes);
+            prop_assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+        }
     }
 }

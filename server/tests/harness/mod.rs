@@ -124,6 +124,13 @@ impl Server {
         self.client(OBSERVER).await.counts().await
     }
 
+    /// What the metrics tell of the use of a limit.
+    pub(crate) async fn limit_used(&self, limit: &str) -> usize {
+        let (_, body) = crate::operators::get(self.http, "/metrics").await;
+        let name = format!("stickycas_limit_used{{limit=\"{limit}\"}} ");
+        body.lines().find_map(|line| line.strip_prefix(&name)).unwrap().parse().unwrap()
+    }
+
     /// The counts of one principal; zeros if it has none.
     pub(crate) async fn counts_of(&self, principal: &str) -> Counts {
         let all = self.counts().await.principals.into_iter();
@@ -214,7 +221,7 @@ impl ErrorMetadata {
 }
 
 /// The reasons whose refusals say when to try again (SPEC section 11).
-const WITH_RETRY_INFO: [&str; 9] = [
+const WITH_RETRY_INFO: [&str; 11] = [
     "RECOVERING",
     "RATE_EXCEEDED",
     "TOO_MANY_CONNECTIONS",
@@ -223,6 +230,8 @@ const WITH_RETRY_INFO: [&str; 9] = [
     "TOO_MANY_STREAMS",
     "WATCHER_TOO_SLOW",
     "READER_TOO_SLOW",
+    "REQUEST_TOO_SLOW",
+    "TOO_MANY_BYTES",
     "DRAINING",
 ];
 

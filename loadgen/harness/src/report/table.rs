@@ -9,6 +9,7 @@ use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
+use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
 
 use super::words;
@@ -50,9 +51,9 @@ fn write(record: &Record, rows: usize, emphasis: Style) -> String {
 
 fn heading(text: &mut String, record: &Record) -> std::fmt::Result {
     let (scenario, params) = (&record.scenario, &record.scenario.params);
-    writeln!(text, "{}: {}", scenario.name, record.how)?;
+    writeln!(text, "{}: {}", printable(&scenario.name), record.how)?;
     if !scenario.about.is_empty() {
-        writeln!(text, "{}", scenario.about)?;
+        writeln!(text, "{}", printable(&scenario.about))?;
     }
     let (n, p, r) = (params.processes(), params.warp_size(), params.read_size());
     writeln!(text, "n = {n}, p = {p}, r = {r}, W = {}, c = {}", params.warps(), params.reads())

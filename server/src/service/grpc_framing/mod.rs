@@ -322,7 +322,7 @@ mod tests {
     use crate::commit_log::{CommitLog, MemoryLog};
     use crate::instances::Instances;
     use crate::quota::Principals;
-    use crate::transport::LimitedBody;
+    use crate::transport::{LimitedBody, RequestLimits};
 
     /// A body of these chunks.
     struct Chunks(VecDeque<Bytes>);
@@ -436,6 +436,9 @@ mod tests {
     async fn a_waiting_call_keeps_little_memory() {
         let limits = Limits::default();
         let principals = Principals::new(&limits);
+        let account = principals.anonymous().clone();
+        let timeout = limits.request_timeout;
+        let request_limits = RequestLimits { bytes: 1, message_bytes: 1, timeout, may_pause: false };
         let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);
         let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals, None);
@@ -445,7 +448,7 @@ mod tests {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request = Request::builder()
                 .uri(uri)
-                .body(LimitedBody::new(Body::empty(), Arc::default(), 1, Arc::<MemoryLog>::default()))
+                .body(LimitedBody::new(Body::empty(), Arc::default(), request_limits, account.clone(), None))
                 .unwrap();
             let call = tower::Service::call(&mut calls, request);
             assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));

@@ -1,6 +1,7 @@
 //! The results of a campaign for the terminal: a line for each sweep.
 
 use stickycas_harness::report::table::{align_right, grid};
+use stickycas_model::printable::printable;
 
 use crate::campaign::cell::{Cell, Results, Sweep};
 
@@ -29,7 +30,9 @@ pub fn table(results: &Results) -> String {
     format!(
         "{}: {}\n{table}\nleft out: {impossible} points that cannot be, {repeated} that are there already; \
          {seconds:.1} s on {} processors\n",
-        results.name, results.about, results.made.cpus
+        printable(&results.name),
+        printable(&results.about),
+        results.made.cpus
     )
 }
 

@@ -1,0 +1,76 @@
+//! How many bytes instances may come to take: of memory, and of the log's disk (SPEC B1).
+//!
+//! At its creation an instance reserves what it may take while it lives, for the server and for its creator. So when
+//! they run short only Create is refused, and the instances that live come to their end. An instance that has ended
+//! counts with what it takes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Bytes that are reserved: of the server, or of one creator.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ByteReserve(Arc<AtomicUsize>);
+
+impl ByteReserve {
+    pub(super) fn bytes(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What one instance has reserved; given back when dropped.
+#[derive(Debug)]
+pub(super) struct ByteShare {
+    reserves: [ByteReserve; 2],
+    bytes: usize,
+}
+
+impl ByteShare {
+    /// Reserves so many bytes of both.
+    pub(super) fn new(reserves: [&ByteReserve; 2], bytes: usize) -> Self {
+        for ByteReserve(reserve) in reserves {
+            reserve.fetch_add(bytes, Ordering::Relaxed);
+        }
+        Self { reserves: reserves.map(ByteReserve::clone), bytes }
+    }
+
+    /// The instance has ended and takes so many bytes.
+    pub(super) fn shrink(&mut self, bytes: usize) {
+        let less = self.bytes.saturating_sub(bytes);
+        for ByteReserve(reserve) in &self.reserves {
+            reserve.fetch_sub(less, Ordering::Relaxed);
+        }
+        self.bytes -= less;
+    }
+}
+
+impl Drop for ByteShare {
+    fn drop(&mut self) {
+        self.shrink(0);
+    }
+}
+
+/// What one instance has reserved in all.
+#[derive(Debug)]
+pub(super) struct InstanceShares {
+    pub(super) memory: ByteShare,
+    /// `None`: there is no log on disk.
+    pub(super) log: Option<ByteShare>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_reserved_until_it_is_not_needed() {
+        let (server, one, other) = (ByteReserve::default(), ByteReserve::default(), ByteReserve::default());
+        let mut first = ByteShare::new([&server, &one], 100);
+        let second = ByteShare::new([&server, &other], 50);
+        assert_eq!((server.bytes(), one.bytes(), other.bytes()), (150, 100, 50));
+        first.shrink(30);
+        first.shrink(40);
+        assert_eq!((server.bytes(), one.bytes()), (80, 30), "a share never grows");
+        drop((first, second));
+        assert_eq!((server.bytes(), one.bytes(), other.bytes()), (0, 0, 0));
+    }
+}

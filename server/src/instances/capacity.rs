@@ -1,0 +1,173 @@
+//! Whether there is capacity for another instance, and why not.
+//!
+//! Every bound of the server is divided among its coordinators ([`may_take`]): each has a reserve, and of the rest none
+//! takes more than is free. One coordinator alone may take all.
+
+use std::fmt::Display;
+
+use super::config::SharedConfig;
+use super::load_monitor::LoadMonitor;
+use super::registry::{CreatorUsage, Registry};
+use crate::limits::Limits;
+use crate::quota::may_take;
+
+/// What decides whether there is capacity, beside the registry itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) load: &'a LoadMonitor,
+    /// Whether there is a log on disk.
+    pub(super) has_log: bool,
+    /// How many principals may create instances.
+    pub(super) coordinators: usize,
+}
+
+/// Why an instance with this configuration could not be created on an empty server either; `None` if it could.
+pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) -> Option<String> {
+    let processes = config.params.processes() as usize;
+    if processes > limits.processes {
+        return Some(format!(
+            "n = {processes} processes: the server takes {} in all its instances (processes)",
+            limits.processes
+        ));
+    }
+    let bytes = limits.worst_case(&config.params);
+    if bytes > limits.instance_bytes {
+        return Some(format!(
+            "such an instance may come to take {bytes} bytes of memory, and the server has {} for all (instance_bytes): \
+             give fewer processes, a smaller pipeline or smaller values",
+            limits.instance_bytes
+        ));
+    }
+    let (bytes, most) = (log_case(config, limits), limits.log_bytes.min(limits.log_bytes_per_creator));
+    (has_log && bytes > most).then(|| {
+        format!(
+            "such an instance may come to take {bytes} bytes of the log, and a creator has {most} (log_bytes, \
+             log_bytes_per_creator): give fewer processes, a smaller pipeline or smaller values"
+        )
+    })
+}
+
+impl Registry {
+    /// Why there is no capacity for an instance with this configuration; `None` if there is.
+    pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+        self.count_shortage(config, capacity)
+            .or_else(|| self.memory_shortage(config, capacity))
+            .or_else(|| self.log_shortage(config, capacity))
+            .or_else(|| self.share_shortage(config, capacity))
+    }
+
+    /// The server has room, and the creator may not take it.
+    fn share_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+        let Capacity { limits, has_log, coordinators, .. } = capacity;
+        let memory = limits.worst_case(&config.params);
+        let log = if has_log { log_case(config, limits) } else { 0 };
+        let processes = config.params.processes() as usize;
+        type Used = fn(&CreatorUsage) -> usize;
+        let bounds: [(&str, usize, usize, Used); 5] = [
+            ("instances that have not ended", limits.live_instances, 1, CreatorUsage::live),
+            ("instances, ended ones included", limits.instances, 1, |it| it.held),
+            ("processes in your instances", limits.processes, processes, |it| it.processes),
+            ("bytes that your instances may come to take", limits.instance_bytes, memory, |it| {
+                it.memory.bytes()
+            }),
+            ("bytes of the log that your instances may come to take", limits.log_bytes, log, |it| {
+                it.log.bytes()
+            }),
+        ];
+        bounds.into_iter().find_map(|(what, total, amount, used)| {
+            let own = self.creator(&config.creator).map_or(0, used);
+            let all = self.creators().map(used);
+            (!may_take(total, coordinators, own, amount, all)).then(|| {
+                format!(
+                    "you have {own} {what}, and may take no more of what is left of {total}, since there are {coordinators} \
+                     coordinators: let some instances come to their end"
+                )
+            })
+        })
+    }
+
+    fn log_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+        let Capacity { limits, has_log, .. } = capacity;
+        if !has_log {
+            return None;
+        }
+        let needed = log_case(config, limits);
+        let (all, limit) = (self.log_bytes(), limits.log_bytes);
+        let own = self.creator(&config.creator).map_or(0, |created| created.log.bytes());
+        let own_limit = limits.log_bytes_per_creator;
+        Some(if all + needed > limit {
+            format!(
+                "the instances that the server holds may come to take {all} bytes of its log, and with this one more than \
+                 the {limit} that they may: wait until some have ended"
+            )
+        } else if own + needed > own_limit {
+            format!(
+                "your instances may come to take {own} bytes of the server's log, and with this one more than the \
+                 {own_limit} that they may: let some come to their end"
+            )
+        } else {
+            return None;
+        })
+    }
+
+    fn count_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+        let Capacity { limits, load, .. } = capacity;
+        let (held, live) = (self.held(), load.live());
+        let created = self.creator(&config.creator);
+        let own_held = created.map_or(0, |created| created.held);
+        let own_live = created.map_or(0, CreatorUsage::live);
+        let retention: &dyn Display = &humantime::format_duration(limits.retention);
+        Some(if live >= limits.live_instances {
+            format!(
+                "the server has {live} instances that have not ended, as many as it may: wait until some have"
+            )
+        } else if own_live >= limits.live_instances_per_creator {
+            format!(
+                "you have {own_live} instances that have not ended, as many as you may: let some come to their end, or \
+                 close some"
+            )
+        } else if held >= limits.instances {
+            format!(
+                "the server holds {held} instances, ended ones included, as many as it may: each is let go of \
+                 {retention} after its end"
+            )
+        } else if own_held >= limits.instances_per_creator {
+            format!(
+                "the server holds {own_held} instances of yours, ended ones included, as many as it may: each is let \
+                 go of {retention} after its end"
+            )
+        } else if load.refuses(own_live) {
+            format!(
+                "the server has all the work that it can do, and you have {own_live} instances that have not ended: \
+                 let some come to their end"
+            )
+        } else {
+            return None;
+        })
+    }
+
+    fn memory_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+        let Capacity { limits, .. } = capacity;
+        let (processes, bytes) = (self.processes(), self.memory_bytes());
+        Some(if processes + config.params.processes() as usize > limits.processes {
+            format!(
+                "the instances that the server holds have {processes} processes, and may have {}",
+                limits.processes
+            )
+        } else if bytes + limits.worst_case(&config.params) > limits.instance_bytes {
+            format!(
+                "the instances that the server holds may come to take {bytes} bytes, and with this one more than \
+                 the {} that they may: a smaller pipeline or smaller values need less",
+                limits.instance_bytes
+            )
+        } else {
+            return None;
+        })
+    }
+}
+
+/// Bytes of the log that an instance with this configuration may come to take.
+pub(super) fn log_case(config: &SharedConfig, limits: &Limits) -> usize {
+    limits.log_case(&config.params, config.roster.bytes())
+}

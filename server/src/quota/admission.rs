@@ -1,0 +1,125 @@
+//! Whether rates and shares are enforced, and how often each bound refused a client or would have.
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// What becomes of a request above a rate or a share of its principal. Bounds of the whole server hold in every mode:
+/// its memory and its file descriptors depend on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// It is served.
+    Off,
+    /// It is served, counted and logged.
+    Observe,
+    /// It is refused.
+    #[default]
+    Enforce,
+}
+
+impl Admission {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Observe, Self::Enforce];
+
+    /// The name, as in settings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+
+    /// The mode of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
+
+/// What may be exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    RequestRate,
+    Connections,
+    Calls,
+    AttachStreams,
+    WatchStreams,
+    Principals,
+    IncompleteRequestBytes,
+    UnreadAnswerBytes,
+}
+
+impl Bound {
+    pub(crate) const ALL: [Self; BOUNDS] = [
+        Self::RequestRate,
+        Self::Connections,
+        Self::Calls,
+        Self::AttachStreams,
+        Self::WatchStreams,
+        Self::Principals,
+        Self::IncompleteRequestBytes,
+        Self::UnreadAnswerBytes,
+    ];
+
+    /// The name, as metrics have it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::RequestRate => "requests_per_second",
+            Self::Connections => "connections",
+            Self::Calls => "calls",
+            Self::AttachStreams => "attach_streams",
+            Self::WatchStreams => "watch_streams",
+            Self::Principals => "principals",
+            Self::IncompleteRequestBytes => "incomplete_request_bytes",
+            Self::UnreadAnswerBytes => "unread_answer_bytes",
+        }
+    }
+}
+
+const BOUNDS: usize = Bound::UnreadAnswerBytes as usize + 1;
+
+/// How often each bound was exceeded, and what became of it.
+#[derive(Debug)]
+pub(crate) struct AdmissionCounts {
+    mode: Admission,
+    refused: [AtomicU64; BOUNDS],
+    would_refuse: [AtomicU64; BOUNDS],
+}
+
+impl AdmissionCounts {
+    pub(super) fn new(mode: Admission) -> Self {
+        Self { mode, refused: Default::default(), would_refuse: Default::default() }
+    }
+
+    pub(super) fn mode(&self) -> Admission {
+        self.mode
+    }
+
+    /// A rate or a share of a principal is exceeded. Whether the request is to be refused.
+    pub(super) fn refuses(&self, bound: Bound, principal: &str) -> bool {
+        match self.mode {
+            Admission::Off => {}
+            Admission::Observe => {
+                self.would_refuse[bound as usize].fetch_add(1, Relaxed);
+                tracing::warn!(bound = bound.name(), ?principal, "would be refused: admission = observe");
+            }
+            Admission::Enforce => self.count_refused(bound),
+        }
+        self.mode == Admission::Enforce
+    }
+
+    /// A request is refused because of a bound of the whole server.
+    pub(super) fn count_refused(&self, bound: Bound) {
+        self.refused[bound as usize].fetch_add(1, Relaxed);
+    }
+
+    /// How many requests were refused because of a bound.
+    pub(crate) fn refused(&self, bound: Bound) -> u64 {
+        self.refused[bound as usize].load(Relaxed)
+    }
+
+    /// How many would have been.
+    pub(crate) fn would_refuse(&self, bound: Bound) -> u64 {
+        self.would_refuse[bound as usize].load(Relaxed)
+    }
+}

@@ -1,0 +1,106 @@
+//! The page tokens of List: where the next page begins, for the server alone to read.
+//!
+//! A page begins behind an instance that the caller may not know of. So a token is that id, encrypted for this caller
+//! (AES-128-GCM with a key that lives as long as the server, and a random nonce): it tells nothing, and another caller
+//! cannot use it. After a restart of the server a token is refused, and the caller begins again.
+
+use std::fmt;
+use std::fmt::Write as _;
+
+use aws_lc_rs::aead::{AES_128_GCM, Aad, RandomizedNonceKey};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use crate::auth::Principal;
+
+/// Seals and opens page tokens.
+pub(super) struct PageTokens(RandomizedNonceKey);
+
+impl fmt::Debug for PageTokens {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("PageTokens")
+    }
+}
+
+/// Bytes of a nonce, of an id and of the authentication tag.
+const NONCE: usize = 12;
+const ID: usize = 16;
+const TAG: usize = 16;
+
+impl PageTokens {
+    /// With a key of its own.
+    pub(super) fn new() -> Self {
+        let key: [u8; 16] = rand::random();
+        Self(RandomizedNonceKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128"))
+    }
+
+    /// The token of the page behind this instance.
+    ///
+    /// # Errors
+    /// INTERNAL, if there are no random numbers.
+    pub(super) fn seal(&self, id: InstanceId, caller: &Principal) -> Result<String, RpcRefusal> {
+        let mut bytes = id.get().to_be_bytes().to_vec();
+        let sealed = self.0.seal_in_place_append_tag(Aad::from(caller.as_str()), &mut bytes);
+        let nonce = sealed.map_err(|_| RpcRefusal::internal())?;
+        let mut token = String::with_capacity(2 * (NONCE + ID + TAG));
+        for byte in nonce.as_ref().iter().chain(&bytes) {
+            let _ = write!(token, "{byte:02x}");
+        }
+        Ok(token)
+    }
+
+    /// The instance behind which the page of this token begins.
+    ///
+    /// # Errors
+    /// MALFORMED, if this server has not given the token to this caller since its start.
+    pub(super) fn open(&self, token: &str, caller: &Principal) -> Result<InstanceId, RpcRefusal> {
+        let open = || {
+            let mut bytes = from_hex(token)?;
+            let sealed = bytes.split_off(NONCE);
+            let nonce = aws_lc_rs::aead::Nonce::try_assume_unique_for_key(&bytes).ok()?;
+            let mut sealed = sealed;
+            let id = self.0.open_in_place(nonce, Aad::from(caller.as_str()), &mut sealed).ok()?;
+            Some(InstanceId::new(u128::from_be_bytes(<[u8; ID]>::try_from(&*id).ok()?)))
+        };
+        open().ok_or_else(|| {
+            let why =
+                "page_token is none that this server gave you since it started: begin again without one";
+            RpcRefusal::new(RefusalReason::Malformed, why)
+        })
+    }
+}
+
+/// The bytes of a token, which has exactly so many.
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    if text.len() != 2 * (NONCE + ID + TAG) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let pairs = (0..text.len()).step_by(2);
+    pairs.map(|at| u8::from_str_radix(&text[at..at + 2], 16).ok()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_token_opens_for_its_caller_on_its_server_and_tells_nothing() {
+        let (tokens, caller) = (PageTokens::new(), Principal::new("p1"));
+        let id = InstanceId::new(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+        let token = tokens.seal(id, &caller).unwrap();
+        assert_eq!(tokens.open(&token, &caller).unwrap(), id);
+        assert_ne!(tokens.seal(id, &caller).unwrap(), token, "not even that it is the same page");
+        let forged = format!("{}{}", &token[..token.len() - 1], if token.ends_with('0') { '1' } else { '0' });
+        for (tokens, caller, token) in [
+            (&tokens, Principal::new("p2"), token.as_str()),
+            (&PageTokens::new(), caller.clone(), &token),
+            (&tokens, caller.clone(), &forged),
+            (&tokens, caller.clone(), &token[2..]),
+            (&tokens, caller.clone(), "01234567-89ab-cdef-0123-456789abcdef"),
+            (&tokens, caller.clone(), &"\u{e9}".repeat(44)),
+        ] {
+            assert_eq!(tokens.open(token, &caller).unwrap_err().reason, RefusalReason::Malformed);
+        }
+    }
+}

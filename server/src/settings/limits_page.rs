@@ -1,0 +1,338 @@
+//! The page of all bounds, `docs/limits.md`: of each its default, its flag, its reason, the metric that shows its use, and
+//! the test that fills it. A limit without a row fails a test, and so does a row whose metric or test does not exist.
+
+use std::fmt::Write as _;
+
+use super::Settings;
+use super::limits::LIMIT_SETTINGS;
+use super::show::machine_default;
+
+/// Of each limit: its name, the metric, and the test that fills it or needs it.
+const EVIDENCE: &[(&str, &str, &str)] = &[
+    (
+        "connections",
+        r#"stickycas_limit_used{limit="connections"}"#,
+        "a_connection_above_the_limit_is_closed_and_no_other",
+    ),
+    (
+        "connections_per_principal",
+        r#"stickycas_quota_used_max{quota="connections"}"#,
+        "connections_are_limited_per_principal",
+    ),
+    (
+        "unclaimed_connections",
+        r#"stickycas_limit_used{limit="unclaimed_connections"}"#,
+        "the_oldest_unclaimed_connection_makes_room",
+    ),
+    (
+        "preface_timeout",
+        r#"stickycas_client_faults{kind="connection_silent"}"#,
+        "a_connection_without_preface_is_closed_and_no_other",
+    ),
+    (
+        "first_call_timeout",
+        r#"stickycas_client_faults{kind="connection_silent"}"#,
+        "a_connection_without_a_first_call_in_time_is_closed",
+    ),
+    ("streams_per_connection", "stickycas_calls_open", "the_streams_of_a_connection_are_limited"),
+    (
+        "pending_reset_streams",
+        r#"stickycas_client_faults{kind="connection_reset_flooded"}"#,
+        "a_flood_of_resets_ends_its_connection_and_no_other",
+    ),
+    (
+        "local_reset_streams",
+        r#"stickycas_client_faults{kind="connection_reset_flooded"}"#,
+        "too_many_server_resets_end_the_connection_and_no_other",
+    ),
+    ("header_bytes", "stickycas_connections", "too_large_headers_are_refused_and_the_connection_goes_on"),
+    (
+        "message_bytes",
+        r#"stickycas_client_faults{kind="message_oversized"}"#,
+        "undecodable_and_oversized_messages_are_counted",
+    ),
+    (
+        "call_bytes",
+        r#"stickycas_client_faults{kind="message_oversized"}"#,
+        "call_bytes_are_limited_except_in_creates_of_coordinators",
+    ),
+    (
+        "request_timeout",
+        r#"stickycas_refusals{reason="REQUEST_TOO_SLOW"}"#,
+        "a_request_that_is_not_complete_in_time_is_refused",
+    ),
+    (
+        "incomplete_request_bytes",
+        r#"stickycas_limit_used{limit="incomplete_request_bytes"}"#,
+        "half_sent_requests_share_a_bound_and_known_principals_have_a_reserve",
+    ),
+    (
+        "unread_answer_bytes",
+        r#"stickycas_limit_used{limit="unread_answer_bytes"}"#,
+        "unread_answers_of_all_share_a_bound",
+    ),
+    (
+        "read_bytes",
+        r#"stickycas_refusals{reason="BAD_PARAMETERS"}"#,
+        "a_read_that_would_be_too_long_is_refused_at_create",
+    ),
+    (
+        "frames_per_message",
+        r#"stickycas_refusals{reason="MALFORMED"}"#,
+        "a_message_with_too_many_frames_ends_the_stream_unexecuted",
+    ),
+    ("frames_per_answer", "stickycas_unread_frames", "the_frames_of_a_server_message_are_limited"),
+    ("bytes_per_answer", "stickycas_unread_frames", "large_answers_are_split_below_the_client_message_limit"),
+    (
+        "principals",
+        r#"stickycas_limit_used{limit="principals"}"#,
+        "invented_names_do_not_lock_out_those_who_are_known",
+    ),
+    (
+        "requests_per_second",
+        r#"stickycas_bound_exceeded{bound="requests_per_second"}"#,
+        "calls_above_the_rate_are_refused_per_principal",
+    ),
+    (
+        "anonymous_requests_per_second",
+        r#"stickycas_bound_exceeded{bound="requests_per_second"}"#,
+        "calls_without_identity_have_one_small_rate",
+    ),
+    ("offences_per_second", "stickycas_offences", "repeated_refusals_are_counted_and_filed_at_a_rate"),
+    (
+        "calls_per_principal",
+        r#"stickycas_quota_used_max{quota="calls"}"#,
+        "unanswered_calls_are_limited_per_principal",
+    ),
+    ("calls", r#"stickycas_limit_used{limit="calls"}"#, "calls_and_streams_of_all_share_a_bound"),
+    (
+        "anonymous_calls",
+        r#"stickycas_bound_exceeded{bound="calls"}"#,
+        "streams_without_identity_share_one_small_portion",
+    ),
+    (
+        "attach_streams_per_principal",
+        r#"stickycas_quota_used_max{quota="attach_streams"}"#,
+        "attach_streams_are_limited_per_principal",
+    ),
+    (
+        "attach_streams",
+        r#"stickycas_limit_used{limit="attach_streams"}"#,
+        "calls_and_streams_of_all_share_a_bound",
+    ),
+    (
+        "channels_per_stream",
+        r#"stickycas_refusals{reason="TOO_MANY_STREAMS"}"#,
+        "the_channels_of_a_stream_are_limited",
+    ),
+    (
+        "unread_frames",
+        "stickycas_unread_frames_max",
+        "too_many_unread_frames_end_the_stream_and_accesses_stand",
+    ),
+    (
+        "unread_frames_to_pause",
+        r#"stickycas_client_faults{kind="stream_stalled"}"#,
+        "repeated_reads_are_taken_only_as_fast_as_answers_are_read",
+    ),
+    (
+        "unread_for",
+        r#"stickycas_client_faults{kind="connection_unread"}"#,
+        "unread_answers_end_their_connection_in_time_and_no_other",
+    ),
+    (
+        "watch_streams_per_principal",
+        r#"stickycas_quota_used_max{quota="watch_streams"}"#,
+        "a_disconnected_watch_gives_its_permit_back",
+    ),
+    (
+        "watch_streams",
+        r#"stickycas_limit_used{limit="watch_streams"}"#,
+        "calls_and_streams_of_all_share_a_bound",
+    ),
+    ("events_per_message", "stickycas_calls_open", "a_snapshot_comes_in_parts_and_the_events_after_it"),
+    ("events", r#"stickycas_limit_used{limit="event_bytes"}"#, "a_slow_watcher_is_told_where_to_resume"),
+    (
+        "events_per_process",
+        r#"stickycas_limit_used{limit="event_bytes"}"#,
+        "a_slow_watcher_is_told_where_to_resume",
+    ),
+    (
+        "event_bytes",
+        r#"stickycas_limit_used{limit="event_bytes"}"#,
+        "records_above_the_budget_drop_their_oldest_events",
+    ),
+    (
+        "callers_per_access",
+        r#"stickycas_limit_used{limit="calls"}"#,
+        "callers_of_one_access_are_limited_and_answered_alike",
+    ),
+    (
+        "uncommitted_bytes",
+        r#"stickycas_limit_used{limit="uncommitted_bytes"}"#,
+        "refusals_of_an_instance_that_wait_are_bounded",
+    ),
+    (
+        "log_tail_bytes",
+        r#"stickycas_limit_used{limit="log_bytes"}"#,
+        "checkpoints_and_the_log_behind_them_are_the_instances",
+    ),
+    (
+        "log_bytes",
+        r#"stickycas_limit_used{limit="log_bytes"}"#,
+        "one_coordinator_cannot_take_what_others_need",
+    ),
+    (
+        "log_bytes_per_creator",
+        r#"stickycas_limit_used{limit="log_bytes"}"#,
+        "a_bound_that_can_never_be_met_is_named",
+    ),
+    (
+        "live_instances",
+        r#"stickycas_limit_used{limit="live_instances"}"#,
+        "instances_and_processes_of_the_server_are_limited",
+    ),
+    (
+        "live_instances_per_creator",
+        r#"stickycas_refusals{reason="TOO_MANY_INSTANCES"}"#,
+        "live_instances_are_limited_per_creator_until_they_end",
+    ),
+    (
+        "instances",
+        r#"stickycas_limit_used{limit="instances"}"#,
+        "instances_and_processes_of_the_server_are_limited",
+    ),
+    (
+        "instances_per_creator",
+        r#"stickycas_refusals{reason="TOO_MANY_INSTANCES"}"#,
+        "held_instances_are_limited_per_creator_even_when_ended",
+    ),
+    (
+        "processes",
+        r#"stickycas_limit_used{limit="processes"}"#,
+        "instances_and_processes_of_the_server_are_limited",
+    ),
+    (
+        "instance_bytes",
+        r#"stickycas_limit_used{limit="instance_bytes"}"#,
+        "one_coordinator_cannot_take_what_others_need",
+    ),
+    (
+        "instances_when_busy",
+        "stickycas_busy_ratio",
+        "a_saturated_server_refuses_new_instances_above_the_quota",
+    ),
+    ("page", "stickycas_calls", "instances_are_listed_in_pages"),
+    ("status_rows", "stickycas_calls", "the_rows_of_a_status_are_limited_and_the_rest_counted"),
+    ("retention", "stickycas_instances", "a_finished_instance_is_dropped_after_its_retention"),
+    ("idle_lifetime", "stickycas_instances", "waiting_accesses_of_an_expired_instance_are_refused"),
+    ("rejoin", "stickycas_instances", "an_instance_goes_on_where_it_was"),
+    ("retry_after", "stickycas_refusals", "connections_are_limited_per_principal"),
+];
+
+const HEAD: &str = "\
+# Bounds
+
+Everything that a client can fill has a bound. This page is made from the list in the code
+(`server/src/limits.rs`) and from the table beside it of what shows each; tests compare.
+
+- A client above a bound is refused at once, with RetryInfo where waiting helps, and no other client is affected.
+- What all clients share is bounded as a whole too. Half of it is kept for known principals: those with a role, and the
+  processes of instances that the server holds. Each of them has a reserve. Of the rest nobody takes more than is still
+  free, so that any number of greedy clients leave room for one more.
+- What coordinators share (live instances, instances, processes, bytes of memory and of the log) is divided likewise: with
+  C coordinators each has a reserve of 1/(2C), and a coordinator alone may have all.
+- Clients without identity, health, reflection and paths that do not exist included, share one small portion, however
+  many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
+- Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
+  snapshot of a Watch shows 1/16, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
+  order 1/64; at most half of what the rate allows in a second.
+- `admission` says what becomes of a request above a rate or a share of its principal: `off`, it is served; `observe`,
+  it is served, counted and logged; `enforce`, it is refused. Bounds of the whole server and of coordinators hold in every
+  mode, since its memory, its disk and its file descriptors depend on them. `stickycas_bound_exceeded` counts both outcomes.
+
+";
+
+/// The page `docs/limits.md`.
+fn limits_page() -> String {
+    let mut page = HEAD.to_owned();
+    page.push_str(
+        "| bound | default | reason | flag | shown by | test |\n| --- | --- | --- | --- | --- | --- |\n",
+    );
+    let defaults = Settings::default();
+    for setting in LIMIT_SETTINGS {
+        let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
+        let default = (setting.read)(&defaults).toml();
+        let default = machine_default(setting.key).unwrap_or(&default);
+        let (metric, test) = evidence(name).unwrap_or(("none", "none"));
+        let _ = writeln!(
+            page,
+            "| `{name}` | `{default}` | {} | `--{}` | `{metric}` | `{test}` |",
+            setting.text(),
+            setting.flag()
+        );
+    }
+    page
+}
+
+fn evidence(name: &str) -> Option<(&'static str, &'static str)> {
+    EVIDENCE.iter().find(|row| row.0 == name).map(|(_, metric, test)| (*metric, *test))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    /// The texts of all source files below a folder.
+    fn sources(folder: &Path) -> String {
+        let (mut text, mut folders) = (String::new(), vec![folder.to_owned()]);
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|it| it == "rs") {
+                    text += &fs::read_to_string(path).unwrap();
+                }
+            }
+        }
+        text
+    }
+
+    fn crate_folder() -> PathBuf {
+        PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    }
+
+    #[test]
+    fn every_limit_has_a_metric_and_a_test_that_exist() {
+        let tests = sources(&crate_folder().join("tests")) + &sources(&crate_folder().join("src"));
+        let metrics = sources(&crate_folder().join("src/metrics"));
+        for setting in LIMIT_SETTINGS {
+            let name = setting.key.trim_start_matches("limits.");
+            let (metric, test) = evidence(name).unwrap_or_else(|| panic!("{name} has no row in EVIDENCE"));
+            assert!(tests.contains(&format!("fn {test}()")), "{name}: there is no test {test}");
+            let (series, label) = metric.split_once('{').unwrap_or((metric, ""));
+            assert!(metrics.contains(&format!("\"{series}\"")), "{name}: there is no metric {series}");
+            if series == "stickycas_limit_used" {
+                let value = label.split('"').nth(1).unwrap();
+                assert!(metrics.contains(&format!("(\"{value}\",")), "{name}: no limit {value} is shown");
+            }
+        }
+        assert_eq!(EVIDENCE.len(), LIMIT_SETTINGS.len(), "rows of limits that do not exist, or twice");
+    }
+
+    #[test]
+    fn the_page_of_bounds_is_the_one_in_the_documentation() {
+        let path = crate_folder().join("../docs/limits.md");
+        if std::env::var_os("STICKYCAS_BLESS").is_some() {
+            fs::write(&path, limits_page()).unwrap();
+        }
+        assert!(
+            fs::read_to_string(path).unwrap() == limits_page(),
+            "docs/limits.md: bless it with STICKYCAS_BLESS=1"
+        );
+    }
+}
