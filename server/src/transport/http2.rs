@@ -140,13 +140,15 @@ fn log_end(error: &hyper::Error, connection: &Connection) {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use bytes::Bytes;
     use h2::client::SendRequest;
     use http::StatusCode;
 
     use super::super::connection::{LOCAL, UnclaimedConnections};
     use super::*;
-    use crate::quota::Principals;
+    use crate::quota::{FrameType, Principals};
 
     /// A connection to a server that never takes the content of a request to `/hold`, and answers others.
     async fn connect(limits: &Limits) -> (SendRequest<Bytes>, Principals) {
@@ -180,16 +182,35 @@ mod tests {
         let (response, _) = client.send_request(request("/"), true).unwrap();
         assert_eq!(response.await.unwrap().status(), StatusCode::OK);
         let (_response, mut send) = client.send_request(request("/hold"), false).unwrap();
-        for _ in 0..limits.stream_window_bytes as usize / message {
-            if send.send_data(Bytes::from(vec![1; message]), false).is_err() {
-                break;
-            }
+        let messages = u64::from(limits.stream_window_bytes) / message as u64;
+        for _ in 0..messages {
+            send.send_data(Bytes::from(vec![1; message]), false).unwrap();
         }
-        let Ok((response, _)) = client.send_request(request("/"), true) else { return false };
-        let answered = tokio::time::timeout(Duration::from_secs(120), response).await.expect("it hangs");
-        let given_up = principals.all().get(Counter::ConnectionGivenUp);
-        assert_eq!(given_up, u64::from(answered.is_err()));
-        answered.is_ok()
+        let ended = async {
+            while received(&principals) < messages {
+                let Ok((response, _)) = client.send_request(request("/"), true) else { return false };
+                if response.await.is_err() {
+                    return false;
+                }
+            }
+            match client.send_request(request("/"), true) {
+                Ok((response, _)) => response.await.is_ok(),
+                Err(_) => false,
+            }
+        };
+        let survived = tokio::time::timeout(Duration::from_secs(120), ended).await.expect("it hangs");
+        let given_up = || principals.all().get(Counter::ConnectionGivenUp);
+        // Counted when the connection has ended, which its client may learn before.
+        while !survived && given_up() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(given_up(), u64::from(!survived));
+        survived
+    }
+
+    /// DATA frames that the server has read.
+    fn received(principals: &Principals) -> u64 {
+        principals.usage().frames[FrameType::Data as usize].load(Ordering::Relaxed)
     }
 
     #[tokio::test]
