@@ -111,8 +111,7 @@ impl CallPolicy {
     fn admit(&self, request: &Parts, is_open: bool) -> Result<Admitted, RpcRefusal> {
         let connection = request.extensions.get::<Connection>();
         let (identity, account) = if is_open {
-            // Whatever credentials it has are not looked at.
-            (None, self.charged(connection).clone())
+            (None, self.account_of_open(request, connection))
         } else {
             let (identity, account) = self.account(request, connection)?;
             (Some(identity), account)
@@ -152,6 +151,18 @@ impl CallPolicy {
                 .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?,
         };
         Ok((identity, account))
+    }
+
+    /// The account of a request to a service that is open to all: that of the principal whose connection it is or who makes
+    /// it; else that of all clients without identity.
+    fn account_of_open(&self, request: &Parts, connection: Option<&Connection>) -> Arc<Account> {
+        let of_request = || {
+            let charge = || self.principals.anonymous().charge_call();
+            let identity = self.authenticator.identify(request, charge).ok()?;
+            self.principals.account(&identity.principal).ok()
+        };
+        let of_connection = connection.and_then(Connection::account).cloned();
+        of_connection.or_else(of_request).unwrap_or_else(|| self.principals.anonymous().clone())
     }
 
     /// Counts and charges a request that proves nobody. Returns what it is told.

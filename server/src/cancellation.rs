@@ -147,7 +147,7 @@ impl Server {
     /// Every gauge of what clients can fill, and its value.
     fn gauges(&self) -> BTreeMap<String, String> {
         /// Of the process, of the clock, or of events, of which a call that was dropped may have caused fewer.
-        const OTHERS: [&str; 7] = [
+        const OTHERS: [&str; 8] = [
             "stickycas_start_time",
             "stickycas_busy",
             "stickycas_runtime_queue",
@@ -155,6 +155,7 @@ impl Server {
             "process_",
             "stickycas_limit_used{limit=\"event_bytes\"}",
             "stickycas_limit_used{limit=\"log_bytes\"}",
+            "stickycas_limit_used{limit=\"instance_bytes\"}",
         ];
         let text = self.sources.text().unwrap();
         let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.strip_suffix(" gauge"));

@@ -172,8 +172,9 @@ async fn a_request_that_is_not_complete_in_time_is_refused() {
             assert_status(&status, Code::ResourceExhausted, "REQUEST_TOO_SLOW");
         }
     }
+    let mut nobody = RawClient::connect(server.address).await;
     for path in [HEALTH, REFLECTION] {
-        let (response, mut body) = begin(&mut raw, path).await;
+        let (response, mut body) = begin(&mut nobody, path).await;
         body.send_data(beginning(100), false).unwrap();
         reply(response).await;
     }

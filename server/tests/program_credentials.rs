@@ -23,7 +23,7 @@ async fn credentials_are_kept_while_they_are_whole_and_made_anew_otherwise() {
     let out = path("made");
     let (why, code) = credentials(&out, &["--check"]).await;
     assert_eq!(code, Some(1), "{why}");
-    assert!(why.contains("made/server/tls.crt: No such file"), "{why}");
+    assert!(why.contains("made/server/tls.crt: there is no such file"), "{why}");
     // Volumes are there before anything is in them.
     std::fs::create_dir_all(path("made/clients/process-1")).unwrap();
     assert_eq!(credentials(&out, &["--keep"]).await.1, Some(0));

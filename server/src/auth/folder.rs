@@ -105,7 +105,7 @@ impl Files {
 
     /// The bytes of a file that must exist.
     pub(super) fn get(&self, name: &str) -> Result<&[u8], CredentialsError> {
-        let absent = || CredentialsError::Io { path: self.path(name), error: io::ErrorKind::NotFound.into() };
+        let absent = || self.wrong(name, &"there is no such file");
         self.optional(name).ok_or_else(absent)
     }
 

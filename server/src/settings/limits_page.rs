@@ -25,6 +25,16 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "the_oldest_unclaimed_connection_makes_room",
     ),
     (
+        "unclaimed_connections_per_address",
+        r#"stickycas_limit_used{limit="unclaimed_connections_per_address"}"#,
+        "addresses_are_limited_each_and_forgotten_in_turn",
+    ),
+    (
+        "known_addresses",
+        r#"stickycas_limit_used{limit="known_addresses"}"#,
+        "addresses_are_limited_each_and_forgotten_in_turn",
+    ),
+    (
         "preface_timeout",
         r#"stickycas_client_faults{kind="connection_silent"}"#,
         "a_connection_without_preface_is_closed_and_no_other",
@@ -38,12 +48,35 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
     (
         "pending_reset_streams",
         r#"stickycas_client_faults{kind="connection_reset_flooded"}"#,
-        "a_flood_of_resets_ends_its_connection_and_no_other",
+        "a_client_may_cancel_all_of_its_calls_at_once",
     ),
     (
         "local_reset_streams",
+        r#"stickycas_client_faults{kind="connection_given_up"}"#,
+        "late_content_of_refused_calls_keeps_the_connection",
+    ),
+    ("connection_window_bytes", "stickycas_connections", "small_messages_that_wait_never_close_a_connection"),
+    ("stream_window_bytes", "stickycas_connections", "small_messages_that_wait_never_close_a_connection"),
+    ("send_buffer_bytes", "stickycas_connections", "unread_responses_hold_the_permits_of_their_calls"),
+    (
+        "control_frames_per_second",
+        r#"stickycas_client_faults{kind="connection_paced"}"#,
+        "control_frames_are_paced_on_all_connections_of_a_principal",
+    ),
+    (
+        "anonymous_control_frames_per_second",
+        r#"stickycas_client_faults{kind="connection_paced"}"#,
+        "clients_without_identity_share_one_rate_of_control_frames",
+    ),
+    (
+        "resets_per_second",
         r#"stickycas_client_faults{kind="connection_reset_flooded"}"#,
-        "too_many_server_resets_end_the_connection_and_no_other",
+        "a_reset_flood_is_paced_and_counted_for_its_principal",
+    ),
+    (
+        "cached_tokens",
+        "stickycas_credentials_cached_tokens",
+        "tokens_that_are_used_stay_and_others_make_room",
     ),
     ("header_bytes", "stickycas_connections", "too_large_headers_are_refused_and_the_connection_goes_on"),
     (
