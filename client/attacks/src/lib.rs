@@ -64,7 +64,8 @@ pub async fn play(
     let context = AttackContext::new(client, instance, attack.count(), seed).with_judge(judge);
     let played = tokio::select! {
         biased;
-        played = carry_out(&context, attack.kind()) => Some(played),
+        // It holds the state of every attack, far more than that of a process.
+        played = Box::pin(carry_out(&context, attack.kind())) => Some(played),
         () = stop => None,
     };
     let stopped = || Played { report: None, accesses: 0, reconnections: 0, error: None };

@@ -151,7 +151,7 @@ async fn perform(
 ) -> Result<Exit, Failure> {
     let client = common.client(&common.server)?;
     match command {
-        CallCommand::Propose(propose) => propose.run(common, client, output).await,
+        CallCommand::Propose(propose) => Box::pin(propose.run(common, client, output)).await,
         CallCommand::Create(create) => create.run(&client, output).await,
         CallCommand::Close(close) => close.run(&client, output).await,
         CallCommand::Append(append) => append.run(&client, output).await,

@@ -120,16 +120,23 @@ async fn exit_codes_say_what_kind_of_failure_it_was() {
 }
 
 #[tokio::test]
-async fn counts_are_shown_to_a_coordinator_and_to_no_process() {
+async fn counts_are_shown_to_those_whom_they_concern() {
     let server = server().await;
-    let (exit, out) = run(&server, "p1", "counts").await;
-    assert_eq!(exit, Exit::Refused, "{out}");
-    let counts = json(&server, "coordinator", "counts p1 nobody").await;
-    assert_eq!(counts["principals"], serde_json::json!({ "p1": counts["all"] }));
-    assert_eq!(counts["all"]["refusals"], serde_json::json!({ "NOT_OBSERVER": 1 }));
+    let created = json(&server, "coordinator", "create --roster p1 --roster p2").await;
+    let id = created["instance"]["id"].as_str().unwrap();
+    for stranger in ["p1", "p3"] {
+        let (exit, out) = run(&server, stranger, &format!("close {id}")).await;
+        assert_eq!(exit, Exit::Refused, "{out}");
+    }
+    let own = json(&server, "p1", "counts").await;
+    let refused = &own["principals"]["p1"]["refusals"];
+    assert_eq!(*refused, serde_json::json!({ "NOT_CREATOR": 1 }));
+    assert_eq!(own["principals"].as_object().unwrap().len(), 1, "its own alone");
+    let counts = json(&server, "coordinator", "counts p1 p3 nobody").await;
+    assert_eq!(counts["principals"], own["principals"], "those of its roster");
     let (exit, text) = run(&server, "coordinator", "counts").await;
     assert_eq!(exit, Exit::Done);
-    assert!(text.ends_with("all: refused NOT_OBSERVER 1\nprincipal p1: refused NOT_OBSERVER 1\n"), "{text}");
+    assert!(text.ends_with("\nprincipal p1: refused NOT_CREATOR 1\n"), "{text}");
 }
 
 #[tokio::test]

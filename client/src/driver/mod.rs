@@ -162,6 +162,8 @@ struct Drive<'a> {
     backoff: Backoff,
     longest_hello: Duration,
     sessions: u64,
+    /// When the session that stands, or stood last, was welcomed.
+    welcomed_at: Option<Instant>,
     accesses: u64,
     /// The largest access number sent so far.
     sent_up_to: u64,
@@ -185,6 +187,7 @@ impl<'a> Drive<'a> {
             backoff: Backoff::new(policy),
             longest_hello: HELLO_TIMEOUT.min(policy.give_up_after),
             sessions: 0,
+            welcomed_at: None,
             accesses: 0,
             sent_up_to: 0,
         }
@@ -196,14 +199,17 @@ impl<'a> Drive<'a> {
     /// What no further session would help.
     async fn run(&mut self) -> Result<(), Error> {
         loop {
-            let begun = Instant::now();
+            self.welcomed_at = None;
             let error = match self.session().await {
                 Ok(()) => return Ok(()),
                 // It has nothing more to say or to hear.
                 Err(_) if self.player.as_ref().is_some_and(Player::has_ended) => return Ok(()),
                 Err(error) => error,
             };
-            self.backoff.lasted(begun.elapsed());
+            // Trying to connect is no progress, however long it takes.
+            if let Some(welcomed) = self.welcomed_at {
+                self.backoff.lasted(welcomed.elapsed());
+            }
             let delay = self.backoff.failed(error.clone())?;
             if let Some(player) = &mut self.player {
                 player.disconnected();
@@ -243,6 +249,21 @@ mod tests {
 
     use super::*;
     use crate::connection::ClientConfig;
+
+    #[tokio::test]
+    async fn a_server_that_never_answers_is_given_up_in_time() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let connection = Connection::lazy(ClientConfig::new(&address, "p1").unwrap());
+        let spec = ProcessSpec::byzantine(Strategy::Silent(Silent), None, 0);
+        let give_up_after = Duration::from_millis(50);
+        // Each try takes longer than the longest delay.
+        let policy =
+            RetryPolicy { longest: Duration::from_millis(1), give_up_after, ..RetryPolicy::default() };
+        let played = play(&connection, InstanceId::new(1), spec, policy, std::future::pending());
+        let played = tokio::time::timeout(Duration::from_secs(60), played).await.expect("it gives up");
+        assert!(matches!(played.error, Some(Error::GaveUp { .. })), "{:?}", played.error);
+    }
 
     #[tokio::test]
     async fn a_play_may_move_between_threads() {

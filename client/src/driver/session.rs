@@ -138,6 +138,7 @@ impl Drive<'_> {
         let (next, waiting, append, decided) = (own.next, own.waiting, own.append, own.decided);
         player.welcome(&Welcome { session, next, waiting, append, decided });
         self.sessions += 1;
+        self.welcomed_at = Some(Instant::now());
         tracing::debug!(%process, %session, %next, "session open");
         Ok(Session {
             params,

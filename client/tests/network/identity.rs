@@ -169,7 +169,9 @@ async fn connections_count_for_their_principal_without_a_call() {
         speak(&mut tls).await.unwrap();
         held.push(tls);
     }
-    let told = site.call_with("x-any", "thing", instance).await;
+    let status = get(&site.channel(&folder), instance, &[]).await.unwrap_err();
+    let (reason, told) = refused(&status);
+    assert_eq!(reason, RefusalReason::TooManyConnections);
     assert!(told.contains("you have 64 connections, as many as you may"), "{told}");
     drop(held);
     site.client("bob").get(instance).await.unwrap();
