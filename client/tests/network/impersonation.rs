@@ -171,7 +171,8 @@ async fn a_revoked_client_with_a_ticket_is_not_let_in() {
         assert_eq!(kind(&giver_address).await.0, resumed);
         match kind(&site.address).await {
             (kind, said) if said == "CertificateRevoked" => break assert_eq!(kind, full),
-            (_, said) => assert_eq!(said, "let in", "until the list is in force"),
+            // Until the list is in force; a connection that was let in just before is cut.
+            (_, said) => assert!(said == "let in" || said.contains("close_notify"), "{said}"),
         }
         refusals += 1;
     }
