@@ -19,7 +19,6 @@ use bytes::Bytes;
 use http::header::{ALLOW, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Request, Response, StatusCode};
-use stickycas_model::history::OffenceKind;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::oneshot;
@@ -31,7 +30,7 @@ use tower::{Layer, Service};
 use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
 use crate::commit_log::{CommitLog, REFUSAL_BYTES};
 use crate::limits::Limits;
-use crate::quota::{Account, Counter, Method, Permit, Principals, Quota};
+use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
     BodyState, Connection, DecodeFailure, LimitedBody, PREFIX, RequestLimits, ResponseHold, UnreadAnswers,
     held_body,
@@ -116,9 +115,11 @@ impl CallPolicy {
             let (identity, account) = self.account(request, connection)?;
             (Some(identity), account)
         };
-        let permit = charge(&account, connection).inspect_err(|refused| {
-            account.count_refusal(refused.reason);
-            account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
+        let permit = charge(&account, connection).inspect_err(|none| {
+            account.count_refusal(none.refused.reason);
+            if let Some(offence) = none.offence() {
+                account.file_offence(offence, &none.refused.message);
+            }
         })?;
         let state = Arc::<BodyState>::default();
         let caller = identity.map(|Identity { principal, rights, token }| Caller {
@@ -145,10 +146,12 @@ impl CallPolicy {
             .map_err(|refused| self.unidentified(request, connection, refused))?;
         let account = match connection.and_then(Connection::account) {
             Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
-            _ => self
-                .principals
-                .account(&identity.principal)
-                .inspect_err(|refused| self.principals.all().count_refusal(refused.reason))?,
+            _ => self.principals.account(&identity.principal).map_err(|refused| {
+                // It has no account that could be charged.
+                let refused = self.charged(connection).charge_call().err().unwrap_or(refused);
+                self.principals.all().count_refusal(refused.reason);
+                refused
+            })?,
         };
         Ok((identity, account))
     }
@@ -178,7 +181,7 @@ impl CallPolicy {
         let charged = if takes_token { Ok(()) } else { self.charged(connection).charge_call() };
         let refused = charged.err().unwrap_or(refused);
         anonymous.count_refusal(refused.reason);
-        if takes_token {
+        if takes_token && refused.reason == RefusalReason::NoIdentity {
             anonymous.count(Counter::TokenRefused);
         }
         if let Some(address) = self.authenticator.audited(request) {
@@ -207,7 +210,8 @@ impl CallPolicy {
             may_pause || (method == Method::Create && caller.is_some_and(|it| it.rights.coordinator));
         if is_large {
             // Of Attach any number of messages.
-            return RequestLimits { bytes: usize::MAX, message_bytes, timeout, may_pause };
+            let bytes = if may_pause { usize::MAX } else { message_bytes.saturating_add(PREFIX) };
+            return RequestLimits { bytes, message_bytes, timeout, may_pause };
         }
         let message_bytes = call_bytes.saturating_sub(PREFIX).min(message_bytes);
         RequestLimits { bytes: call_bytes, message_bytes, timeout, may_pause }
@@ -250,8 +254,8 @@ fn method(path: &str) -> &str {
 }
 
 /// Charges a call, refused or not, and claims the connection for its principal.
-fn charge(account: &Arc<Account>, connection: Option<&Connection>) -> Result<Permit, RpcRefusal> {
-    account.charge_call()?;
+fn charge(account: &Arc<Account>, connection: Option<&Connection>) -> Result<Permit, NoPermit> {
+    account.charge_call().map_err(NoPermit::own)?;
     if let Some(connection) = connection
         && account.principal().is_some()
     {

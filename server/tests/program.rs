@@ -82,7 +82,7 @@ async fn a_log_that_nobody_reads_stops_nothing() {
 
 #[tokio::test]
 async fn an_aborted_connection_shows_in_the_exit_code() {
-    let (mut server, address) = serve(&["--drain", "1ms"]).await;
+    let (mut server, address) = serve(&["--drain", "1ns"]).await;
     let mut raw = crate::harness::raw::RawClient::connect(address.parse().unwrap()).await;
     let (_response, _send) = raw.begin("StickyCasService/Append", &[("stickycas-principal", "p1")]).await;
     raw.call_as("p1", "InstanceService/List", crate::harness::raw::prefixed(&[])).await;

@@ -181,12 +181,27 @@ fn check_revocation_lists(
     for list in lists {
         let (_, list) = CertificateRevocationList::from_der(list)
             .map_err(|error| files.wrong(REVOCATION_LISTS, &error))?;
-        issuers.push(list.issuer().as_raw().to_vec());
+        let issuer = list.issuer().as_raw().to_vec();
+        // Of several only one would count.
+        if issuers.contains(&issuer) {
+            let what =
+                format!("there are two revocation lists of CA {}: give the newest alone", list.issuer());
+            return Err(files.wrong(REVOCATION_LISTS, &what));
+        }
+        issuers.push(issuer);
         let due = list.next_update().map(|due| unix_time(due.timestamp()));
         next = next.into_iter().chain(due).min();
     }
+    let mut subjects = Vec::new();
     for ca in cas {
         let (_, ca) = X509Certificate::from_der(ca).map_err(|error| files.wrong(CLIENT_CAS, &error))?;
+        let subject = ca.subject().as_raw().to_vec();
+        // A revocation list names its CA and not the key.
+        if subjects.contains(&subject) {
+            let what = format!("two CAs are named {}: give each a name of its own", ca.subject());
+            return Err(files.wrong(CLIENT_CAS, &what));
+        }
+        subjects.push(subject);
         if !allow_missing && !issuers.iter().any(|issuer| issuer == ca.subject().as_raw()) {
             let what = format!(
                 "there is no revocation list of CA {} in it: add one, or serve with --allow-missing-revocation-list",

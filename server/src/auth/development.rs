@@ -201,7 +201,8 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
 
 fn ca(name: &str, not_after: OffsetDateTime) -> Result<CertifiedIssuer<'static, KeyPair>, DevelopmentError> {
     let mut params = CertificateParams::default();
-    params.distinguished_name = named(&format!("StickyCAS development {name}"));
+    // A name of its own: revocation lists tell CAs apart by it.
+    params.distinguished_name = named(&format!("StickyCAS development {name} {:08x}", rand::random::<u32>()));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     (params.not_before, params.not_after) = (OffsetDateTime::now_utc() - CLOCKS_DIFFER, not_after);

@@ -27,6 +27,11 @@ impl Roster {
         Self { names: names.concat().into(), ends, sorted }
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
     fn name(&self, index: usize) -> &str {
         let start = index.checked_sub(1).map_or(0, |before| self.ends[before]);
         &self.names[start as usize..self.ends[index] as usize]
@@ -44,7 +49,7 @@ impl Roster {
     }
 
     /// The names, by process.
-    pub(super) fn names(&self) -> impl Iterator<Item = &str> {
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         (0..self.ends.len()).map(|index| self.name(index))
     }
 

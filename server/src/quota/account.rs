@@ -54,6 +54,38 @@ pub(crate) struct Permit {
     taken: Taken,
 }
 
+/// Why there is no permit, or a rate is exceeded.
+#[derive(Debug)]
+pub(crate) struct NoPermit {
+    pub(crate) refused: RpcRefusal,
+    /// Whether the principal has as many as it may, which is an offence. Else others have what it would need.
+    is_own: bool,
+}
+
+impl NoPermit {
+    /// The principal has as many as it may.
+    pub(crate) fn own(refused: RpcRefusal) -> Self {
+        Self { refused, is_own: true }
+    }
+
+    /// The offence that it is, if it is one (B2).
+    pub(crate) fn offence(&self) -> Option<OffenceKind> {
+        self.is_own.then_some(OffenceKind::QuotaExceeded)
+    }
+}
+
+impl From<NoPermit> for RpcRefusal {
+    fn from(none: NoPermit) -> Self {
+        none.refused
+    }
+}
+
+impl From<NoPermit> for Status {
+    fn from(none: NoPermit) -> Self {
+        none.refused.into()
+    }
+}
+
 impl Account {
     pub(super) fn of_principal(principal: Principal, context: Arc<AccountContext>) -> Self {
         let allowance = context.principal;
@@ -132,27 +164,30 @@ impl Account {
     /// A permit of this quota.
     ///
     /// # Errors
-    /// If as many permits are out as there may be.
-    pub(crate) fn take(self: &Arc<Self>, quota: Quota) -> Result<Permit, RpcRefusal> {
+    /// If as many permits are out as there may be, of the principal or of all.
+    pub(crate) fn take(self: &Arc<Self>, quota: Quota) -> Result<Permit, NoPermit> {
         let limit = self.allowance.permits[quota as usize];
         let permits = &self.permits[quota as usize];
         if permits.fetch_add(1, Ordering::Relaxed) >= limit
             && self.context.admission.refuses(quota.bound(), self.name())
         {
             permits.fetch_sub(1, Ordering::Relaxed);
-            return Err(self.exhausted(quota, |what| format!("you have {limit} {what}, as many as you may")));
+            let refused =
+                self.exhausted(quota, |what| format!("you have {limit} {what}, as many as you may"));
+            return Err(NoPermit::own(refused));
         }
         let share = &self.context.permits[quota as usize];
         let Some(taken) = self.take_share(share, &self.permit_shares[quota as usize], 1) else {
             permits.fetch_sub(1, Ordering::Relaxed);
             self.context.admission.count_refused(quota.bound());
-            return Err(self.exhausted(quota, |what| {
+            let refused = self.exhausted(quota, |what| {
                 format!(
                     "the server has {} {what} of at most {}, and you may take no more of what is left",
                     share.used(),
                     share.total()
                 )
-            }));
+            });
+            return Err(NoPermit { refused, is_own: false });
         };
         Ok(Permit { account: self.clone(), quota, taken })
     }

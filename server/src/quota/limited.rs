@@ -42,7 +42,8 @@ impl Quota {
     /// Those of all principals together.
     pub(super) fn total(self, limits: &Limits) -> usize {
         match self {
-            Self::Connections => limits.connections,
+            // The others belong to nobody yet.
+            Self::Connections => limits.connections.saturating_sub(limits.unclaimed_connections).max(1),
             Self::Calls => limits.calls,
             Self::AttachStreams => limits.attach_streams,
             Self::WatchStreams => limits.watch_streams,

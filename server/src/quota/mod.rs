@@ -18,7 +18,7 @@ mod principals;
 mod rate;
 mod share;
 
-pub(crate) use account::{Account, Permit};
+pub(crate) use account::{Account, NoPermit, Permit};
 pub use admission::Admission;
 pub(crate) use admission::Bound;
 pub(crate) use buffers::{Buffer, BufferedBytes};

@@ -133,22 +133,21 @@ impl Principals {
         self.0.context.start_time
     }
 
-    /// The counts of the principals with these names, or of all if there are no names, as far as they are `shown`; at most
-    /// `rows` of them.
-    pub(crate) fn counts(
+    /// The counts of the principals with these names; `None`: of all. At most `rows` of them.
+    pub(crate) fn counts<'a>(
         &self,
-        names: &[String],
+        names: Option<impl IntoIterator<Item = &'a str>>,
         rows: usize,
-        shown: impl Fn(&Principal) -> bool,
     ) -> v1::GetCountsResponse {
         let table = self.table();
-        let (mut accounts, forgotten): (Vec<_>, u32) = if names.is_empty() {
-            (table.accounts.values().cloned().collect(), table.forgotten)
-        } else {
-            (names.iter().filter_map(|name| table.accounts.get(name.as_str())).cloned().collect(), 0)
+        let (mut accounts, forgotten): (Vec<_>, u32) = match names {
+            None => (table.accounts.values().cloned().collect(), table.forgotten),
+            Some(names) => {
+                (names.into_iter().filter_map(|name| table.accounts.get(name)).cloned().collect(), 0)
+            }
         };
         drop(table);
-        accounts.retain(|account| !account.counts().is_empty() && account.principal().is_some_and(&shown));
+        accounts.retain(|account| !account.counts().is_empty());
         accounts.sort_unstable_by(|one, other| one.name().cmp(other.name()));
         accounts.dedup_by(|one, other| Arc::ptr_eq(one, other));
         let left_out = u32::try_from(accounts.len().saturating_sub(rows)).unwrap_or(u32::MAX);
@@ -195,6 +194,8 @@ mod tests {
     use super::super::counts::Counter;
     use super::*;
 
+    const EVERYONE: Option<[&str; 0]> = None;
+
     fn account(principals: &Principals, name: &str) -> Result<Arc<Account>, RpcRefusal> {
         principals.account(&Principal::new(name))
     }
@@ -206,7 +207,7 @@ mod tests {
         first.count(Counter::AccessRepeated);
         assert!(Arc::ptr_eq(&first, &account(&principals, "p1").unwrap()));
         assert!(!Arc::ptr_eq(&first, &account(&principals, "p2").unwrap()));
-        let counts = principals.counts(&[], 10, |_| true);
+        let counts = principals.counts(EVERYONE, 10);
         assert_eq!(counts.principals.len(), 1, "p2 has done nothing");
         assert_eq!(counts.all.unwrap().accesses_repeated, 1);
     }
@@ -219,7 +220,7 @@ mod tests {
         let next = account(&principals, "next").unwrap();
         assert!(Arc::ptr_eq(&used, &account(&principals, "used").unwrap()));
         assert_eq!(account(&principals, "last").unwrap_err().reason, RefusalReason::TooManyConnections);
-        let counts = principals.counts(&[], 10, |_| true);
+        let counts = principals.counts(EVERYONE, 10);
         assert_eq!((counts.principals.len(), counts.principals_left_out), (0, 1));
         assert_eq!(counts.all.unwrap().messages_oversized, 1, "the counts of all stay");
         drop(next);
@@ -231,10 +232,10 @@ mod tests {
         for name in ["a", "b", "c"] {
             account(&principals, name).unwrap().count_refusal(RefusalReason::NotYourPhase);
         }
-        let counts = principals.counts(&[], 2, |_| true);
+        let counts = principals.counts(EVERYONE, 2);
         let names: Vec<_> = counts.principals.iter().map(|row| row.principal.as_str()).collect();
         assert_eq!((names, counts.principals_left_out), (vec!["a", "b"], 1));
-        let counts = principals.counts(&["c".to_owned(), "nobody".to_owned()], 2, |_| true);
+        let counts = principals.counts(Some(["c", "nobody"]), 2);
         assert_eq!((counts.principals.len(), counts.principals_left_out), (1, 0));
     }
 }

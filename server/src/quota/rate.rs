@@ -67,12 +67,13 @@ impl Bucket {
         Duration::from_nanos(ready.saturating_sub(now))
     }
 
-    /// Takes all of them from the bucket, which may be overdrawn by that: what has come already cannot be refused.
+    /// Takes all of them from the bucket, which may be overdrawn by that, by what it holds at most: what has come already
+    /// cannot be refused, and those who come later do not pay for all of it.
     pub(super) fn charge(&self, now: u64, requests: u64, rate: Rate) {
         let price = rate.interval * requests;
-        let _ = self
-            .full_at
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| Some(now.max(full_at) + price));
+        let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+            Some((now.max(full_at) + price).min(now + 2 * rate.capacity).max(full_at))
+        });
     }
 
     /// How long until the bucket is not overdrawn any more; `None`: it is not.
@@ -111,10 +112,12 @@ mod tests {
         let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
         bucket.charge(0, 10, rate);
         assert_eq!(bucket.overdrawn(0, rate), None, "empty");
-        bucket.charge(0, 30, rate);
-        assert_eq!(bucket.overdrawn(0, rate), Some(Duration::from_secs(3)));
-        assert_eq!(bucket.overdrawn(3 * SECOND - 1, rate), Some(Duration::from_nanos(1)));
-        assert_eq!(bucket.overdrawn(3 * SECOND, rate), None);
+        bucket.charge(0, 5, rate);
+        assert_eq!(bucket.overdrawn(0, rate), Some(Duration::from_millis(500)));
+        assert_eq!(bucket.overdrawn(SECOND / 2 - 1, rate), Some(Duration::from_nanos(1)));
+        assert_eq!(bucket.overdrawn(SECOND / 2, rate), None);
+        bucket.charge(SECOND / 2, 1_000, rate);
+        assert_eq!(bucket.overdrawn(SECOND / 2, rate), Some(Duration::from_secs(1)), "nobody pays for more");
         bucket.charge(9 * SECOND, 11, rate);
         assert_eq!(bucket.overdrawn(9 * SECOND, rate), Some(Duration::from_millis(100)));
     }

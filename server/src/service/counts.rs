@@ -1,5 +1,6 @@
 //! `ServerService`: the counts since the server started, as far as the caller may see them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stickycas_proto::v1::server_service_server::ServerService;
@@ -7,13 +8,16 @@ use stickycas_proto::v1::{GetCountsRequest, GetCountsResponse};
 use tonic::{Request, Response, Status};
 
 use super::Service;
-use crate::auth::Principal;
 use crate::call_layer::Caller;
 use crate::instances::SharedConfig;
 use crate::server_info;
 
-/// How many different rosters of a coordinator are looked at for the principals whose counts it may see.
+/// How many different rosters of a coordinator are looked at for the principals whose counts it may see, and how many names
+/// in them.
 const ROSTERS: usize = 1_024;
+const NAMES: usize = 131_072;
+/// Names that are looked up in the time of a frame.
+const NAMES_PER_FRAME: usize = 8;
 
 #[tonic::async_trait]
 impl ServerService for Service {
@@ -22,16 +26,28 @@ impl ServerService for Service {
         request: Request<GetCountsRequest>,
     ) -> Result<Response<GetCountsResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        let rows = self.0.limits.page;
-        let rosters = self.rosters_of(&caller);
-        let sees = |principal: &Principal| may_see(&caller, &rosters, principal);
-        let mut counts = self.0.principals.counts(&request.get_ref().principals, rows, sees);
-        if caller.rights.coordinator || sees_every_principal(&caller) {
+        let (wanted, rows) = (&request.get_ref().principals, self.0.limits.page);
+        let sees_all = sees_every_principal(&caller);
+        let wanted = (!wanted.is_empty()).then(|| wanted.iter().map(String::as_str).collect::<BTreeSet<_>>());
+        let mut counts = if sees_all {
+            let names = wanted.as_ref().map_or_else(|| self.0.principals.accounts(), BTreeSet::len);
+            caller.account.charge_work(names / NAMES_PER_FRAME)?;
+            self.0.principals.counts(wanted, rows)
+        } else {
+            let rosters = self.rosters_of(&caller);
+            let members: usize = rosters.iter().map(|config| config.roster.len()).sum();
+            caller.account.charge_work(members / NAMES_PER_FRAME)?;
+            let members = rosters.iter().flat_map(|config| config.roster.names());
+            let visible = members.chain([caller.principal.as_str()]);
+            let visible = visible.filter(|name| wanted.as_ref().is_none_or(|wanted| wanted.contains(name)));
+            self.0.principals.counts(Some(visible.collect::<BTreeSet<_>>()), rows)
+        };
+        if caller.rights.coordinator || sees_all {
             counts.server = Some(server_info::server_info(self.0.instances.load()));
         } else {
             counts.all = None;
         }
-        if !sees_every_principal(&caller) {
+        if !sees_all {
             // How many others there are is not for the caller to know.
             counts.principals_left_out = 0;
         }
@@ -40,22 +56,22 @@ impl ServerService for Service {
 }
 
 impl Service {
+    /// The rosters of a coordinator who sees no others, as many as are looked at.
     fn rosters_of(&self, caller: &Caller) -> Vec<Arc<SharedConfig>> {
-        if !caller.rights.coordinator || sees_every_principal(caller) {
+        if !caller.rights.coordinator {
             return Vec::new();
         }
-        self.0.instances.configs_of_creator(&caller.principal, ROSTERS)
+        let mut rosters = self.0.instances.configs_of_creator(&caller.principal, ROSTERS);
+        let mut names = 0;
+        rosters.retain(|config| {
+            names += config.roster.len();
+            names <= NAMES
+        });
+        rosters
     }
 }
 
 /// Who may look at every instance may see what every principal did.
 fn sees_every_principal(caller: &Caller) -> bool {
     caller.rights.observer || caller.rights.admin
-}
-
-/// A principal sees its own counts, a coordinator those of the processes of its instances.
-fn may_see(caller: &Caller, rosters: &[Arc<SharedConfig>], principal: &Principal) -> bool {
-    sees_every_principal(caller)
-        || *principal == caller.principal
-        || rosters.iter().any(|config| config.roster.process_of(principal.as_str()).is_some())
 }

@@ -128,8 +128,11 @@ impl InstanceService for Service {
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
         let permit = caller.account.take(Quota::WatchStreams);
-        let permit = permit
-            .inspect_err(|refused| file_offence(&caller, &instance, OffenceKind::QuotaExceeded, refused))?;
+        let permit = permit.inspect_err(|none| {
+            if let Some(offence) = none.offence() {
+                file_offence(&caller, &instance, offence, &none.refused);
+            }
+        })?;
         let end = self.stream_end(&caller, basis == ViewBasis::Observer)?;
         let stream = if request.snapshot_first {
             caller.account.charge_work(instance.params().processes() as usize / MEMBERS_PER_FRAME)?;

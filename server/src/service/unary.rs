@@ -4,7 +4,6 @@ use std::future::ready;
 use std::pin::Pin;
 
 use stickycas_model::access::{Access, Answer};
-use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::attach::{self, StickyCasService};
@@ -34,8 +33,10 @@ impl StickyCasService for Service {
     ) -> Result<Response<AttachStream>, Status> {
         let caller = self.caller(request.extensions())?;
         let permit = caller.account.take(Quota::AttachStreams);
-        let permit = permit.inspect_err(|refused| {
-            caller.account.file_offence(OffenceKind::QuotaExceeded, &refused.message);
+        let permit = permit.inspect_err(|none| {
+            if let Some(offence) = none.offence() {
+                caller.account.file_offence(offence, &none.refused.message);
+            }
         })?;
         let connection = request.extensions().get::<Connection>().cloned();
         let requests = request.into_inner();

@@ -9,14 +9,13 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use stickycas_proto::status::RpcRefusal;
 use tokio::task::AbortHandle;
 
 use super::unclaimed::{Pool, PoolLimits, Source};
 use super::unread::Unread;
 use crate::auth::ClientIdentity;
 use crate::limits::Limits;
-use crate::quota::{Account, Counter, FRAME_TYPES, Permit, Principals, Quota};
+use crate::quota::{Account, Counter, FRAME_TYPES, NoPermit, Permit, Principals, Quota};
 
 /// One connection. Clones share it.
 #[derive(Clone, Debug)]
@@ -38,6 +37,8 @@ pub(super) struct ConnectionState {
     claiming: Mutex<()>,
     /// The task that serves the connection.
     task: OnceLock<AbortHandle>,
+    /// Whether it is to be closed.
+    aborted: AtomicBool,
     /// Requests whose response has not been handed to HTTP/2 as a whole.
     calls: AtomicUsize,
     /// Its answers that have not left; not set before there was one.
@@ -104,6 +105,7 @@ impl UnclaimedConnections {
             claim: OnceLock::new(),
             claiming: Mutex::default(),
             task: OnceLock::new(),
+            aborted: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
             unread: OnceLock::new(),
             given_up: AtomicBool::new(false),
@@ -146,6 +148,10 @@ impl Connection {
     /// The task that serves the connection: what [`Self::abort`] aborts.
     pub(super) fn set_task(&self, task: AbortHandle) {
         let _ = self.0.task.set(task);
+        // One that had to make room before its task began.
+        if self.0.aborted.load(Ordering::SeqCst) {
+            self.abort();
+        }
     }
 
     /// The handshake has proven this.
@@ -167,7 +173,7 @@ impl Connection {
     ///
     /// # Errors
     /// If the principal has as many connections as it may. The connection then stays unclaimed.
-    pub(crate) fn claim(&self, account: &Arc<Account>) -> Result<(), RpcRefusal> {
+    pub(crate) fn claim(&self, account: &Arc<Account>) -> Result<(), NoPermit> {
         if self.0.claim.get().is_some() {
             return Ok(());
         }
@@ -188,7 +194,7 @@ impl Connection {
     pub(super) fn claim_for_identity(&self) {
         let Some(identity) = self.identity() else { return };
         let account = self.0.unclaimed.principals.account(&identity.principal);
-        let claimed = account.and_then(|account| self.claim(&account));
+        let claimed = account.and_then(|account| Ok(self.claim(&account)?));
         if let Err(refused) = claimed {
             tracing::debug!(principal = identity.principal.as_str(), why = refused.message, "not claimed");
         }
@@ -237,6 +243,7 @@ impl Connection {
 
     /// Closes the connection at once.
     pub(crate) fn abort(&self) {
+        self.0.aborted.store(true, Ordering::SeqCst);
         if let Some(task) = self.0.task.get() {
             task.abort();
         }
@@ -295,6 +302,34 @@ mod tests {
         (connection, task)
     }
 
+    /// However many addresses they come from: the one that has just come is the youngest.
+    #[tokio::test]
+    async fn whoever_has_to_make_room_is_closed_also_before_its_task_begins() {
+        let limits = Limits { unclaimed_connections: 8, ..Limits::default() };
+        let (unclaimed, _) = unclaimed(&limits);
+        let mut tasks = Vec::new();
+        let mut held = Vec::new();
+        for last in 0..=200 {
+            let connection = unclaimed.register(SocketAddr::from(([198, 51, 100, last], 1)));
+            let task = tokio::spawn(std::future::pending::<()>());
+            connection.set_task(task.abort_handle());
+            tasks.push(task);
+            held.push(connection);
+        }
+        // Half is for addresses that are known.
+        let kept = tasks.split_off(tasks.len() - 4);
+        for task in tasks {
+            assert!(task.await.unwrap_err().is_cancelled());
+        }
+        assert!(kept.iter().all(|task| !task.is_finished()), "the youngest stay");
+        // One that is told before its task begins.
+        let early = unclaimed.register(SocketAddr::from(([203, 0, 113, 1], 1)));
+        early.abort();
+        let task = tokio::spawn(std::future::pending::<()>());
+        early.set_task(task.abort_handle());
+        assert!(task.await.unwrap_err().is_cancelled());
+    }
+
     #[tokio::test]
     async fn the_oldest_unclaimed_connection_makes_room() {
         let (unclaimed, principals) =
@@ -313,7 +348,7 @@ mod tests {
         let (_later, _) = register();
         tokio::task::yield_now().await;
         assert!(!next_task.is_finished() && !claimed_task.is_finished());
-        let counts = principals.counts(&[], 9, |_| true).all.unwrap();
+        let counts = principals.counts(None::<[&str; 0]>, 9).all.unwrap();
         assert_eq!(counts.connections_silent, 2);
     }
 

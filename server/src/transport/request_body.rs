@@ -261,7 +261,9 @@ impl<B> LimitedBody<B> {
                 partial.bytes.freeze()
             }
         };
-        self.deadline = None;
+        if self.limits.may_pause {
+            self.deadline = None;
+        }
         if !rest.is_empty() {
             self.keep(&rest)?;
         }

@@ -5,6 +5,7 @@
 //! usually has all. Half of the places are kept for addresses from which principals were identified lately, so that
 //! strangers, from however many addresses they come, leave room for them.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Weak;
@@ -54,30 +55,41 @@ struct Held {
     connections: BTreeMap<u64, Weak<ConnectionState>>,
 }
 
+impl Held {
+    /// How many there are, and the number of the oldest.
+    fn rank(&self) -> Option<(usize, Reverse<u64>)> {
+        let (oldest, _) = self.connections.first_key_value()?;
+        Some((self.connections.len(), Reverse(*oldest)))
+    }
+}
+
 /// The addresses of one kind that hold connections.
 #[derive(Debug, Default)]
 struct Class {
     connections: usize,
-    by_count: BTreeSet<(usize, Source)>,
+    /// By how many they hold; of those that hold as many, the one with the oldest connection comes last.
+    by_count: BTreeSet<(usize, Reverse<u64>, Source)>,
 }
 
 impl Class {
-    fn add(&mut self, count: usize, source: Source) {
-        if count > 0 {
+    fn add(&mut self, held: &Held, source: Source) {
+        if let Some((count, oldest)) = held.rank() {
             self.connections += count;
-            self.by_count.insert((count, source));
+            self.by_count.insert((count, oldest, source));
         }
     }
 
-    fn remove(&mut self, count: usize, source: Source) {
-        if self.by_count.remove(&(count, source)) {
+    fn remove(&mut self, held: &Held, source: Source) {
+        if let Some((count, oldest)) = held.rank()
+            && self.by_count.remove(&(count, oldest, source))
+        {
             self.connections -= count;
         }
     }
 
     /// The address that holds most, and how many.
     fn most(&self) -> Option<(usize, Source)> {
-        self.by_count.last().copied()
+        self.by_count.last().map(|(count, _, source)| (*count, *source))
     }
 }
 
@@ -151,10 +163,10 @@ impl Pool {
     fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Held) -> R) -> Option<R> {
         let held = self.sources.get_mut(&source)?;
         let classes = [&mut self.strangers, &mut self.known];
-        classes.into_iter().for_each(|class| class.remove(held.connections.len(), source));
+        classes.into_iter().for_each(|class| class.remove(held, source));
         let changed = change(held);
         let class = if held.known { &mut self.known } else { &mut self.strangers };
-        class.add(held.connections.len(), source);
+        class.add(held, source);
         if held.connections.is_empty() {
             self.sources.remove(&source);
         }
