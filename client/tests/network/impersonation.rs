@@ -80,7 +80,7 @@ fn bad_certificates(site: &mut Site) -> Vec<(&'static str, Option<PathBuf>, &'st
         changed(&|params| params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth]);
     let for_nothing = changed(&|params| params.extended_key_usages.clear());
     let rows = [
-        ("another CA of the same name", other_ca, "DecryptError"),
+        ("another CA", other_ca, "UnknownCA"),
         ("the certificate of a server", of_server, "UnsupportedCertificate"),
         ("no name", alone, "CertificateUnknown"),
         ("several names", several, "CertificateUnknown"),
@@ -166,18 +166,20 @@ async fn a_revoked_client_with_a_ticket_is_not_let_in() {
     site.cas.revoke(&ann);
     site.cas.write_revocation_list(&site.server()).unwrap();
     let before = failures(&observer).await;
-    let mut refusals = 0;
+    let (mut refusals, mut cut) = (0, 0);
     loop {
         assert_eq!(kind(&giver_address).await.0, resumed);
         match kind(&site.address).await {
             (kind, said) if said == "CertificateRevoked" => break assert_eq!(kind, full),
-            // Until the list is in force; a connection that was let in just before is cut.
-            (_, said) => assert!(said == "let in" || said.contains("close_notify"), "{said}"),
+            // Until the list is in force; a connection that was let in just before is cut, and perhaps counted.
+            (_, said) if said.contains("close_notify") => cut += 1,
+            (_, said) => assert_eq!(said, "let in", "until the list is in force"),
         }
         refusals += 1;
     }
-    let after = Failures { handshakes: before.handshakes + 1, ..before };
-    assert_eq!(failures(&observer).await, after, "after {refusals} tries");
+    let after = failures(&observer).await;
+    assert!((1..=1 + cut).contains(&(after.handshakes - before.handshakes)), "after {refusals} tries");
+    assert_eq!(Failures { handshakes: before.handshakes, ..after }, before);
     assert_nobody_is_blamed(&observer, instance, "revoked").await;
 }
 
@@ -326,5 +328,5 @@ async fn tokens_are_charged_before_they_are_verified() {
     observer.get(instance).await.unwrap();
     assert_nobody_is_blamed(&observer, instance, "a flood of bad tokens").await;
     let all = observer.counts(&[]).await.unwrap().all;
-    assert_eq!((all.tokens_refused, all.refused(RefusalReason::RateExceeded)), (100, limited));
+    assert_eq!((all.tokens_refused, all.refused(RefusalReason::RateExceeded)), (100 - limited, limited));
 }

@@ -228,3 +228,43 @@ fn denied(files: &Files) -> Result<BTreeSet<Principal>, CredentialsError> {
     }
     Ok(denied)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::auth::DevelopmentCas;
+    use crate::config::{AuthMode, Config};
+
+    #[test]
+    fn what_would_count_by_chance_is_refused() {
+        let mut cas = DevelopmentCas::new("example.org", Duration::from_secs(3600)).unwrap();
+        let server = cas.server(&["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path();
+        let twice = |name: &str| {
+            let text = fs::read_to_string(path.join(name)).unwrap();
+            fs::write(path.join(name), text.repeat(2)).unwrap();
+        };
+        let read = || {
+            let folder = CredentialFolder {
+                path: path.to_owned(),
+                trust_domain: "example.org".to_owned(),
+                allow_missing_revocation_list: false,
+            };
+            let config = Config { auth_mode: AuthMode::Certificates(folder), ..Config::insecure([]) };
+            crate::auth::CredentialStore::of(&config).map(drop).map_err(|error| error.to_string())
+        };
+        cas.write_server(path, &server).unwrap();
+        read().unwrap();
+        twice(REVOCATION_LISTS);
+        let why = read().unwrap_err();
+        assert!(why.contains("client-ca.crl: there are two revocation lists of CA CN=StickyCAS"), "{why}");
+        cas.write_server(path, &server).unwrap();
+        twice(CLIENT_CAS);
+        let why = read().unwrap_err();
+        assert!(why.contains("client-ca.crt: two CAs are named CN=StickyCAS"), "{why}");
+    }
+}

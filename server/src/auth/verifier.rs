@@ -79,6 +79,10 @@ impl ClientVerifier {
         intermediates: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientIdentity, Error> {
+        let bytes: usize = intermediates.iter().map(|each| each.len()).sum();
+        if intermediates.len() > MAX_INTERMEDIATES || certificate.len() + bytes > MAX_CHAIN_BYTES {
+            return Err(other(ChainTooLong));
+        }
         self.chain.verify_client_cert(certificate, intermediates, now)?;
         let identity = ClientIdentity::read(certificate, &self.trust_domain).map_err(other)?;
         if self.denied.contains(&identity.principal) {
@@ -87,6 +91,16 @@ impl ClientVerifier {
         Ok(identity)
     }
 }
+
+/// What a client shows is kept as long as its connection is open, whether it is needed or not.
+const MAX_INTERMEDIATES: usize = 4;
+const MAX_CHAIN_BYTES: usize = 16 * 1024;
+
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "more than {MAX_INTERMEDIATES} certificates besides the client's own, or more than {MAX_CHAIN_BYTES} bytes of them"
+)]
+struct ChainTooLong;
 
 fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
     Error::InvalidCertificate(CertificateError::Other(OtherError(Arc::new(error))))
@@ -237,6 +251,20 @@ mod tests {
         let mut for_nothing = ann();
         for_nothing.extended_key_usages.clear();
         assert!(refused(&issue(&ours, &for_nothing)).contains("NotForClients"));
+    }
+
+    #[test]
+    fn certificates_that_nobody_needs_are_few() {
+        let ours = ca("ours");
+        let verifier = ClientVerifier::new(trust(&ours)).unwrap();
+        let (ann, other) = (issue(&ours, &ann()), ca("others").der().clone());
+        let identify = |count| verifier.identify(&ann, &vec![other.clone(); count], now_plus(0));
+        identify(MAX_INTERMEDIATES).unwrap();
+        assert!(identify(MAX_INTERMEDIATES + 1).unwrap_err().to_string().contains("ChainTooLong"));
+        let long = CertificateDer::from(vec![0; MAX_CHAIN_BYTES]);
+        assert!(
+            verifier.identify(&ann, &[long], now_plus(0)).unwrap_err().to_string().contains("ChainTooLong")
+        );
     }
 
     #[test]

@@ -307,10 +307,7 @@ impl Instances {
     /// not under the lock of the registry.
     fn intern(&self, config: SharedConfig) -> Arc<SharedConfig> {
         let found = self.registry().configs.find_equal(&config);
-        found.filter(|found| **found == config).unwrap_or_else(|| {
-            config.make_known(&self.known);
-            Arc::new(config)
-        })
+        found.filter(|found| **found == config).unwrap_or_else(|| Arc::new(config))
     }
 
     /// What different instances of this creator share, rosters among it; at most so many.
@@ -329,6 +326,9 @@ impl Instances {
         }
         self.check_capacity(&registry, shared)?;
         let (guard, shares) = registry.insert(instance, self.capacity());
+        drop(registry);
+        // Not before there is room for the instance: those who are known share a reserve.
+        shared.make_known(&self.known);
         Ok(Inserted::Registered(guard, shares))
     }
 

@@ -315,6 +315,7 @@ impl Instances {
     fn adopt(&self, instance: &Arc<Instance>) {
         self.context.skip_number(instance.config.number);
         let (guard, shares) = self.registry_mut().insert(instance, self.capacity());
+        instance.config().shared.make_known(&self.known);
         let inner = &mut *instance.lock();
         inner.set_shares(shares, &instance.config);
         if !inner.has_ended() {
