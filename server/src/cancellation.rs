@@ -296,7 +296,7 @@ impl Case {
         if self.plays {
             let one = client.clone().play(id.clone(), "p1").await.unwrap();
             let other = others.join_next().await.unwrap().unwrap().unwrap();
-            assert_played([one, other]);
+            assert_played(&[one, other]);
         }
         (ended, server)
     }
@@ -323,11 +323,11 @@ impl Case {
 }
 
 /// One of the two has won, and both read what it has appended.
-fn assert_played(played: [Option<Played>; 2]) {
+fn assert_played(played: &[Option<Played>; 2]) {
     assert!(played.iter().any(Option::is_some));
     let won = |one: &Played| one.appended.position == Some(0);
     // Of one that had decided before, the answers are known from the other.
-    let winner = match &played {
+    let winner = match played {
         [Some(one), _] if won(one) => "p1",
         [_, Some(other)] if won(other) => "p2",
         [None, Some(_)] => "p1",
@@ -427,7 +427,7 @@ async fn a_create() {
             let plays = PROCESSES.map(|process| client.clone().play(id.clone(), process));
             let [one, other] = plays;
             let (one, other) = with_timeout(async { tokio::join!(one, other) }).await;
-            assert_played([one.unwrap(), other.unwrap()]);
+            assert_played(&[one.unwrap(), other.unwrap()]);
             if ended {
                 break;
             }

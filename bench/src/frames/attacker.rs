@@ -43,7 +43,7 @@ impl Frames {
             // The window of the connection overflows after two thousand million of them.
             Self::WindowUpdate => b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01",
             Self::Unknown => b"\0\0\0\x77\0\0\0\0\0",
-            Self::Ping => b"\0\0\x08\x06\0\0\0\0\012345678",
+            Self::Ping => b"\0\0\x08\x06\0\0\0\0\x0012345678",
         }
     }
 }
