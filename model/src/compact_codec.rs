@@ -15,6 +15,10 @@ const REMEMBERED: usize = 48;
 struct ValueTable(Vec<(u32, Value)>);
 
 impl ValueTable {
+    fn bytes(&self) -> usize {
+        self.0.iter().map(|(_, value)| value.as_bytes().len()).sum()
+    }
+
     fn add(&mut self, fingerprint: u32, value: &Value) {
         if self.0.len() < REMEMBERED {
             self.0.push((fingerprint, value.clone()));
@@ -27,6 +31,7 @@ impl ValueTable {
 pub struct Encoder {
     bytes: Vec<u8>,
     values: ValueTable,
+    repeated: usize,
 }
 
 impl Encoder {
@@ -40,6 +45,19 @@ impl Encoder {
     pub fn clear(&mut self) {
         self.bytes.clear();
         self.values.0.clear();
+        self.repeated = 0;
+    }
+
+    /// Bytes of values that were written as places: as many more would stand here without the table of values.
+    #[must_use]
+    pub fn repeated_bytes(&self) -> usize {
+        self.repeated
+    }
+
+    /// Bytes of the values that are remembered.
+    #[must_use]
+    pub fn remembered_bytes(&self) -> usize {
+        self.values.bytes()
     }
 
     /// One byte.
@@ -67,7 +85,10 @@ impl Encoder {
     pub fn value(&mut self, value: &Value) {
         let fingerprint = value.fingerprint();
         match self.values.0.iter().position(|(print, known)| *print == fingerprint && known == value) {
-            Some(place) => self.number(place as u64 + 1),
+            Some(place) => {
+                self.number(place as u64 + 1);
+                self.repeated += value.as_bytes().len();
+            }
             None => {
                 self.number(0_u64);
                 self.slice(value.as_bytes());

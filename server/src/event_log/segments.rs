@@ -61,8 +61,12 @@ impl OpenSegment {
 
     /// Closes the segment; the next one begins.
     fn close(&mut self) -> Segment {
-        let segment =
-            Segment { bytes: self.encoded.bytes().into(), count: self.count, last_step: self.last_step };
+        let segment = Segment {
+            bytes: self.encoded.bytes().into(),
+            count: self.count,
+            repeated: u32::try_from(self.encoded.repeated_bytes()).unwrap_or(u32::MAX),
+            last_step: self.last_step,
+        };
         self.encoded.clear();
         *self = Self { encoded: std::mem::take(&mut self.encoded), ..Self::default() };
         segment
@@ -74,6 +78,8 @@ impl OpenSegment {
 struct Segment {
     bytes: Box<[u8]>,
     count: u32,
+    /// See [`Encoder::repeated_bytes`].
+    repeated: u32,
     /// The last phase executed in it.
     last_step: Option<Phase>,
 }
@@ -156,14 +162,24 @@ impl EventLog {
     pub(crate) fn archive(&mut self, trailer: impl FnOnce(&mut Encoder)) -> ArchivedLog {
         let OpenSegment { mut encoded, count, last_step, .. } = std::mem::take(&mut self.open);
         let events = u32::try_from(encoded.bytes().len()).expect("a segment of events takes less than 4 GiB");
+        let repeated = encoded.repeated_bytes();
         trailer(&mut encoded);
+        // Outside the archive, the trailer has each value once more that the events have.
+        let repeated = repeated + encoded.remembered_bytes();
         let older = (self.first > 0 || !self.segments.is_empty()).then(|| {
             let segments = std::mem::take(&mut self.segments).into();
             Box::new(OlderSegments { segments, first: self.first, forgotten: self.forgotten })
         });
         let budget = self.holding.release();
-        let archived =
-            ArchivedLog { encoded: encoded.bytes().into(), events, count, last_step, older, budget };
+        let archived = ArchivedLog {
+            encoded: encoded.bytes().into(),
+            events,
+            count,
+            repeated,
+            last_step,
+            older,
+            budget,
+        };
         archived.budget.hold(archived.held());
         archived
     }
@@ -178,6 +194,9 @@ pub(crate) struct ArchivedLog {
     events: u32,
     /// Events in it.
     count: u32,
+    /// Bytes of values that stand in the segment or in the trailer and would stand there once more if values were not
+    /// remembered.
+    repeated: usize,
     last_step: Option<Phase>,
     /// The segments before the last one; `None` if there never was one.
     older: Option<Box<OlderSegments>>,
@@ -195,6 +214,12 @@ impl ArchivedLog {
     /// Bytes that it takes, with the trailer.
     pub(crate) fn size(&self) -> usize {
         self.encoded.len() - self.events as usize + self.held()
+    }
+
+    /// How many bytes more it would take if each event, and the trailer, had its values in full.
+    pub(crate) fn repeated_bytes(&self) -> usize {
+        let older = self.older.iter().flat_map(|older| &older.segments);
+        self.repeated + older.map(|segment| segment.repeated as usize).sum::<usize>()
     }
 
     /// Bytes that its events take.

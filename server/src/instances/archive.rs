@@ -59,7 +59,8 @@ impl Archived {
         ENTRY + roster + sessions + self.events.size()
     }
 
-    /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact.
+    /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact: each event has its value,
+    /// and the machine has them once more.
     pub(super) fn log_case(&self, config: &InstanceConfig) -> usize {
         /// What was fixed at its creation, without the roster, and the counters of the machine.
         const CREATED: usize = 1_024;
@@ -71,7 +72,8 @@ impl Archived {
         let answers = params.processes() as usize * params.spec().pipeline as usize;
         let events = usize::try_from(self.events.next_index() - self.events.first()).unwrap_or(usize::MAX);
         let parts = EVENT * (events + answers) + PROCESS * params.processes() as usize;
-        2 * (CREATED + config.shared.roster.bytes() + parts + self.events.size())
+        let values = self.events.repeated_bytes();
+        2 * (CREATED + config.shared.roster.bytes() + parts + values + self.events.size())
     }
 
     /// The instance as it was before it was archived.

@@ -2,7 +2,7 @@
 //!
 //! At its creation an instance reserves what it may take while it lives, for the server and for its creator. So when
 //! they run short only Create is refused, and the instances that live come to their end. An instance that has ended
-//! counts with what it takes.
+//! counts with what it takes; that may grow, since offences at it are still filed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -22,6 +22,8 @@ impl ByteReserve {
 pub(super) struct ByteShare {
     reserves: [ByteReserve; 2],
     bytes: usize,
+    /// What was reserved at the creation.
+    most: usize,
 }
 
 impl ByteShare {
@@ -30,22 +32,29 @@ impl ByteShare {
         for ByteReserve(reserve) in reserves {
             reserve.fetch_add(bytes, Ordering::Relaxed);
         }
-        Self { reserves: reserves.map(ByteReserve::clone), bytes }
+        Self { reserves: reserves.map(ByteReserve::clone), bytes, most: bytes }
     }
 
-    /// The instance has ended and takes so many bytes.
-    pub(super) fn shrink(&mut self, bytes: usize) {
-        let less = self.bytes.saturating_sub(bytes);
+    /// The instance has ended and takes so many bytes. It never takes more than was reserved at its creation.
+    pub(super) fn resize(&mut self, bytes: usize) {
+        let bytes = bytes.min(self.most);
+        let (more, less) = (bytes.saturating_sub(self.bytes), self.bytes.saturating_sub(bytes));
         for ByteReserve(reserve) in &self.reserves {
+            reserve.fetch_add(more, Ordering::Relaxed);
             reserve.fetch_sub(less, Ordering::Relaxed);
         }
-        self.bytes -= less;
+        self.bytes = bytes;
+    }
+
+    /// The instance takes so many bytes at least.
+    pub(super) fn grow_to(&mut self, bytes: usize) {
+        self.resize(bytes.max(self.bytes));
     }
 }
 
 impl Drop for ByteShare {
     fn drop(&mut self) {
-        self.shrink(0);
+        self.resize(0);
     }
 }
 
@@ -67,9 +76,13 @@ mod tests {
         let mut first = ByteShare::new([&server, &one], 100);
         let second = ByteShare::new([&server, &other], 50);
         assert_eq!((server.bytes(), one.bytes(), other.bytes()), (150, 100, 50));
-        first.shrink(30);
-        first.shrink(40);
-        assert_eq!((server.bytes(), one.bytes()), (80, 30), "a share never grows");
+        first.resize(30);
+        first.grow_to(20);
+        assert_eq!((server.bytes(), one.bytes()), (80, 30));
+        first.grow_to(40);
+        assert_eq!((server.bytes(), one.bytes()), (90, 40));
+        first.grow_to(110);
+        assert_eq!((server.bytes(), one.bytes()), (150, 100), "never more than at its creation");
         drop((first, second));
         assert_eq!((server.bytes(), one.bytes(), other.bytes()), (0, 0, 0));
     }

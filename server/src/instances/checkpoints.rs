@@ -60,7 +60,7 @@ impl Instance {
         if self.inner.is_poisoned() {
             self.abandon();
         }
-        let inner = self.lock_poisoned();
+        let mut inner = self.lock_poisoned();
         if inner.gone.is_some() {
             return log.checkpoint(self.config.number, None);
         }
@@ -83,7 +83,9 @@ impl Instance {
         checkpoint.name_taken = name_taken;
         let age = self.now(&inner).since(Time::from_nanos(checkpoint.at_nanos));
         checkpoint.served_nanos = nanos(log.served().saturating_sub(age));
-        log.checkpoint(self.config.number, Some(&checkpoint))
+        let bytes = log.checkpoint(self.config.number, Some(&checkpoint));
+        inner.count_checkpoint(bytes);
+        bytes
     }
 
     /// The instance with its history, as far as it is kept.

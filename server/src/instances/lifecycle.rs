@@ -126,15 +126,26 @@ impl Inner {
     /// What the instance may take.
     pub(super) fn set_shares(&mut self, shares: InstanceShares, config: &InstanceConfig) {
         self.shares = Some(shares);
-        self.shrink_shares(config);
+        self.resize_shares(config);
+    }
+
+    /// The checkpoint of the instance has so many bytes. While it lives that is reserved; once it has ended, calls may
+    /// have come since its reserve was measured, and it is still restored.
+    pub(super) fn count_checkpoint(&mut self, bytes: usize) {
+        let has_ended = self.has_ended();
+        if let Some(log) = self.shares.as_mut().and_then(|shares| shares.log.as_mut())
+            && has_ended
+        {
+            log.grow_to(2 * bytes);
+        }
     }
 
     /// An archived instance takes less than it might have.
-    fn shrink_shares(&mut self, config: &InstanceConfig) {
+    fn resize_shares(&mut self, config: &InstanceConfig) {
         if let (Some(shares), Lifecycle::Archived(archived)) = (&mut self.shares, &self.lifecycle) {
-            shares.memory.shrink(archived.bytes(config));
+            shares.memory.resize(archived.bytes(config));
             if let Some(log) = &mut shares.log {
-                log.shrink(archived.log_case(config));
+                log.resize(archived.log_case(config));
             }
         }
     }
@@ -222,7 +233,7 @@ impl Inner {
         let Lifecycle::Live(live) = &mut self.lifecycle else { return };
         let Some(ended) = live.ended else { return };
         self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
-        self.shrink_shares(config);
+        self.resize_shares(config);
     }
 
     /// When the instance expires as things stand (F10).

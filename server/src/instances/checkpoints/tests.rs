@@ -1,5 +1,6 @@
 //! What instances take in the log, beside what was reserved for them: the worst that their processes can do.
 
+use std::fmt::Debug;
 use std::time::Instant;
 
 use proptest::prelude::*;
@@ -10,6 +11,7 @@ use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, Value};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
+use super::super::byte_share::{ByteReserve, ByteShare, InstanceShares};
 use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
 use super::super::context::Context;
 use super::super::outbox::Outbox;
@@ -45,21 +47,27 @@ enum Act {
     Hello,
     /// Fills the pipeline with appends.
     Append,
+    /// Appends what all others append.
+    AppendAlike,
     Read,
     /// The server refuses something, and says why at length.
     Offend(usize),
     Refused,
     Decide,
+    /// Decides what all others append.
+    DecideAlike,
 }
 
 fn act() -> impl Strategy<Value = (u32, Act)> {
     let act = prop_oneof![
         1 => Just(Act::Hello),
         8 => Just(Act::Append),
+        1 => Just(Act::AppendAlike),
         4 => Just(Act::Read),
         4 => (0..OffenceKind::ALL.len()).prop_map(Act::Offend),
         2 => Just(Act::Refused),
         1 => Just(Act::Decide),
+        1 => Just(Act::DecideAlike),
     ];
     (any::<u32>(), act)
 }
@@ -86,6 +94,7 @@ fn play(instance: &Instance, process: ProcessId, act: Act, number: u64) {
                 drop(instance.call(access(Op::Append(value), next(0))));
             }
         }
+        Act::AppendAlike => drop(instance.call(access(Op::Append(value(instance, 0)), next(0)))),
         Act::Read => {
             for _ in 0..64 {
                 drop(instance.call(access(Op::Read { start: Position::new(u32::MAX) }, next(0))));
@@ -100,6 +109,62 @@ fn play(instance: &Instance, process: ProcessId, act: Act, number: u64) {
         }
         Act::Refused => drop(instance.call(access(Op::Read { start: Position::new(0) }, next(1_000)))),
         Act::Decide => drop(instance.call_decide(process, value(instance, number))),
+        Act::DecideAlike => drop(instance.call_decide(process, value(instance, 0))),
+    }
+}
+
+/// What an instance with these parameters takes in the log is within what is reserved for it, whatever its processes do:
+/// while it lives, once it has ended, and when they go on then.
+fn check_reserve(
+    spec: ParamsSpec,
+    acts: &[(u32, Act)],
+    late_acts: &[(u32, Act)],
+) -> Result<(), TestCaseError> {
+    let processes = spec.processes;
+    let instance = instance(spec);
+    let (log, limits) = (log(), Limits::default());
+    let roster = instance.config().shared.roster.bytes();
+    let (reserve, memory) = (ByteReserve::default(), ByteReserve::default());
+    let log_share =
+        ByteShare::new([&reserve, &ByteReserve::default()], limits.log_case(instance.params(), roster));
+    let memory_share =
+        ByteShare::new([&memory, &ByteReserve::default()], limits.worst_case(instance.params()));
+    let shares = InstanceShares { memory: memory_share, log: Some(log_share) };
+    instance.lock().set_shares(shares, instance.config());
+    let check = |when: &dyn Debug| {
+        let taken = 2 * instance.write_checkpoint(&log, true);
+        let reserved = reserve.bytes();
+        prop_assert!(taken <= reserved, "{taken} of {reserved} after {when:?}");
+        Ok(())
+    };
+    let play = |process: u32, act, number| {
+        play(&instance, ProcessId::new(process % processes + 1).unwrap(), act, number);
+    };
+    let most = reserve.bytes();
+    for (number, (process, act)) in (0..).zip(acts) {
+        play(*process, *act, number);
+        check(act)?;
+    }
+    let _ = instance.close();
+    instance.archive_now();
+    check(&"its end")?;
+    for (number, (process, act)) in (1_000..).zip(late_acts) {
+        play(*process, *act, number);
+        check(act)?;
+    }
+    instance.archive_now();
+    check(&"being archived again")?;
+    prop_assert!(reserve.bytes() <= most, "{} of {most}", reserve.bytes());
+    Ok(())
+}
+
+fn spec(processes: u32, pipeline: u32, max_value_bytes: u32) -> ParamsSpec {
+    ParamsSpec {
+        arbiter: Arbiter::Priority(ProcessId::all(processes).collect()),
+        patience: Patience::Endless,
+        pipeline,
+        max_value_bytes,
+        ..ParamsSpec::new(processes, 1, 1)
     }
 }
 
@@ -112,33 +177,27 @@ proptest! {
         max_value_bytes in prop_oneof![8..64_u32, 1_000..3_000_u32],
         open in any::<bool>(),
         acts in prop::collection::vec(act(), 1..150),
+        late_acts in prop::collection::vec(act(), 0..20),
     ) {
-        let instance = instance(ParamsSpec {
-            append_window: if open { AppendWindow::Open } else { AppendWindow::FirstAccess },
-            arbiter: Arbiter::Priority(ProcessId::all(processes).collect()),
-            patience: Patience::Endless,
-            pipeline,
-            max_value_bytes,
-            ..ParamsSpec::new(processes, 1, 1)
-        });
-        let (log, limits) = (log(), Limits::default());
-        let roster = instance.config().shared.roster.bytes();
-        let reserved = limits.log_case(instance.params(), roster);
-        for (number, (process, act)) in (0..).zip(acts) {
-            let process = ProcessId::new(process % processes + 1).unwrap();
-            play(&instance, process, act, number);
-            let taken = 2 * instance.write_checkpoint(&log, true);
-            prop_assert!(taken <= reserved, "{taken} of {reserved} after {act:?}");
-        }
-        let _ = instance.close();
-        instance.archive_now();
-        let taken = 2 * instance.write_checkpoint(&log, true);
-        let reserved = match &instance.lock().lifecycle {
-            Lifecycle::Archived(archived) => archived.log_case(instance.config()),
-            Lifecycle::Live(_) => panic!("it has ended"),
-        };
-        prop_assert!(taken <= reserved, "{taken} of {reserved} once it has ended");
+        let append_window = if open { AppendWindow::Open } else { AppendWindow::FirstAccess };
+        let spec = ParamsSpec { append_window, ..spec(processes, pipeline, max_value_bytes) };
+        check_reserve(spec, &acts, &late_acts)?;
     }
+}
+
+#[test]
+fn values_that_an_archive_has_once_stand_in_the_log_often() {
+    for processes in [1, 4] {
+        let all = |act| (0..processes).map(move |process| (process, act));
+        let acts = [Act::Hello, Act::AppendAlike, Act::Read, Act::DecideAlike].into_iter().flat_map(all);
+        check_reserve(spec(processes, 1, 1_157), &acts.collect::<Vec<_>>(), &[]).unwrap();
+    }
+}
+
+#[test]
+fn what_is_filed_at_an_ended_instance_counts_too() {
+    let late_acts = (0..OffenceKind::ALL.len()).map(|kind| (0, Act::Offend(kind)));
+    check_reserve(spec(1, 1, 8), &[], &late_acts.collect::<Vec<_>>()).unwrap();
 }
 
 #[test]
