@@ -156,7 +156,7 @@ impl Eq for KnownRoster {}
 impl Drop for SharedConfig {
     fn drop(&mut self) {
         if let Some(known) = self.known.0.get() {
-            known.remove_roster(self.roster.names());
+            known.remove_roster(self.creator.as_str(), self.roster.names());
         }
     }
 }
@@ -165,7 +165,7 @@ impl SharedConfig {
     /// The processes are known principals as long as an instance has this configuration.
     pub(super) fn make_known(&self, known: &KnownPrincipals) {
         if self.known.0.set(known.clone()).is_ok() {
-            known.add_roster(self.roster.names());
+            known.add_roster(self.creator.as_str(), self.roster.names());
         }
     }
 

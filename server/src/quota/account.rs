@@ -1,7 +1,7 @@
 //! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use stickycas_model::history::OffenceKind;
@@ -19,6 +19,7 @@ use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
 use super::rate::{Bucket, CALL_COST};
 use super::share::{Share, Taken, Taker};
+use super::standing::Standing;
 use crate::auth::Principal;
 
 /// The shortest wait that RetryInfo advises after a rate was exceeded.
@@ -40,8 +41,7 @@ pub(crate) struct Account {
     /// By quota, and by buffer: what it has of the share of all principals.
     permit_shares: [Taker; QUOTAS],
     buffer_shares: [Taker; BUFFERS],
-    /// Whether the principal was known when that was looked up last.
-    known: AtomicBool,
+    standing: Mutex<Standing>,
     counts: Counts,
     recent: RecentInstances,
 }
@@ -89,10 +89,8 @@ impl From<NoPermit> for Status {
 impl Account {
     pub(super) fn of_principal(principal: Principal, context: Arc<AccountContext>) -> Self {
         let allowance = context.principal;
-        let known = context.known.contains(principal.as_str());
-        let account = Self::new(Some(principal), allowance, context);
-        account.known.store(known, Ordering::Relaxed);
-        account
+        let standing = Standing::of(principal.as_str(), &context.known, context.now());
+        Self { standing: Mutex::new(standing), ..Self::new(Some(principal), allowance, context) }
     }
 
     pub(super) fn of_anonymous(context: Arc<AccountContext>) -> Self {
@@ -111,7 +109,7 @@ impl Account {
             permits: Default::default(),
             permit_shares: Default::default(),
             buffer_shares: Default::default(),
-            known: AtomicBool::new(false),
+            standing: Mutex::default(),
             counts: Counts::default(),
             recent: RecentInstances::default(),
         }
@@ -177,7 +175,8 @@ impl Account {
             return Err(NoPermit::own(refused));
         }
         let share = &self.context.permits[quota as usize];
-        let Some(taken) = self.take_share(share, &self.permit_shares[quota as usize], 1) else {
+        let Some(taken) = self.take_share(share, &self.permit_shares[quota as usize], 1, Taken::default())
+        else {
             permits.fetch_sub(1, Ordering::Relaxed);
             self.context.admission.count_refused(quota.bound());
             let refused = self.exhausted(quota, |what| {
@@ -197,32 +196,45 @@ impl Account {
         RpcRefusal::new(reason, why(what)).with_retry_after(self.context.limits.retry_after)
     }
 
-    /// Takes so much of a share of all principals, of which this account has what `taker` says.
-    fn take_share(&self, share: &Share, taker: &Taker, amount: usize) -> Option<Taken> {
-        let known = &self.context.known;
-        let reserve = || share.reserve(known.len());
+    /// Takes so much of a share of all principals, of which this account has what `taker` says; `held` was taken before for
+    /// the same purpose.
+    fn take_share(&self, share: &Share, taker: &Taker, amount: usize, held: Taken) -> Option<Taken> {
         let threshold = self.context.threshold();
-        if self.known.load(Ordering::Relaxed) {
-            return share.take(taker, amount, reserve(), threshold);
-        }
-        share.take(taker, amount, 0, threshold).or_else(|| {
-            // It may have become known since its account was opened.
-            let is_known =
-                self.principal.as_ref().is_some_and(|principal| known.contains(principal.as_str()));
-            self.known.store(is_known, Ordering::Relaxed);
-            is_known.then(|| share.take(taker, amount, reserve(), threshold)).flatten()
+        let take = |standing: &Standing| {
+            let reserves = standing.reserves().iter().filter(|reserve| held.goes_with(**reserve));
+            let reserves = reserves.copied().map(Some).chain([None]);
+            reserves.into_iter().find_map(|reserve| share.take(taker, amount, reserve, threshold))
+        };
+        let Some(principal) = &self.principal else { return take(&Standing::default()) };
+        let known = &self.context.known;
+        let mut standing = self.standing();
+        standing.look_again(principal.as_str(), known, || self.context.now());
+        take(&standing).or_else(|| {
+            // It may have become known a moment ago.
+            standing
+                .look_up(principal.as_str(), known, || self.context.now())
+                .then(|| take(&standing))
+                .flatten()
         })
     }
 
-    /// Whether the principal has a role, or is a process of an instance that the server holds.
-    pub(super) fn is_known(&self) -> bool {
-        self.known.load(Ordering::Relaxed)
+    /// What the principal is to the server now.
+    pub(super) fn current_standing(&self) -> MutexGuard<'_, Standing> {
+        let mut standing = self.standing();
+        if let Some(principal) = &self.principal {
+            standing.look_up(principal.as_str(), &self.context.known, || self.context.now());
+        }
+        standing
     }
 
-    /// Holds so many bytes more for the client. `None`: there is no room for them.
-    pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize) -> Option<Taken> {
+    fn standing(&self) -> MutexGuard<'_, Standing> {
+        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Holds so many bytes more for the client, which has `held` already. `None`: there is no room for them.
+    pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize, held: Taken) -> Option<Taken> {
         let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
-        let taken = self.take_share(share, taker, bytes);
+        let taken = self.take_share(share, taker, bytes, held);
         if taken.is_none() {
             self.context.admission.count_refused(buffer.bound());
         }

@@ -52,7 +52,7 @@ impl BufferedBytes {
 
     /// Holds so many more. False: there is no room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
-        let more = self.account.take_bytes(self.buffer, bytes);
+        let more = self.account.take_bytes(self.buffer, bytes, self.taken);
         self.taken = more.map_or(self.taken, |more| self.taken.and(more));
         more.is_some()
     }

@@ -17,6 +17,7 @@ mod offences;
 mod principals;
 mod rate;
 mod share;
+mod standing;
 
 pub(crate) use account::{Account, NoPermit, Permit};
 pub use admission::Admission;

@@ -75,10 +75,15 @@ impl Principals {
             return Ok(account.clone());
         }
         let account = Arc::new(Account::of_principal(principal.clone(), self.0.context.clone()));
-        // Names that nobody has heard of take half of the places at most: the others are for those who are known.
+        let (is_known, has_role) = {
+            let standing = account.current_standing();
+            (standing.is_known(), standing.has_role())
+        };
+        // Names that nobody has heard of take half of the places at most: the others are for those who are known. Those
+        // with a role always have one, since there are no more of them than the configuration names.
         let limit = self.0.context.limits.principals;
         let is_full = |table: &AccountTable| {
-            table.accounts.len() >= limit || (!account.is_known() && table.unknown >= limit.div_ceil(2))
+            !has_role && (table.accounts.len() >= limit || (!is_known && table.unknown >= limit.div_ceil(2)))
         };
         if is_full(&table) {
             table.forget_idle();
@@ -89,9 +94,12 @@ impl Principals {
                 "the server serves {} principals of {limit}, as many of your kind as it may",
                 table.accounts.len()
             );
-            return Err(RpcRefusal::new(RefusalReason::TooManyConnections, why));
+            let search =
+                table.last_search.map_or(SEARCH_AGAIN, |last| SEARCH_AGAIN.saturating_sub(last.elapsed()));
+            return Err(RpcRefusal::new(RefusalReason::TooManyConnections, why)
+                .with_retry_after(search.max(self.0.context.limits.retry_after)));
         }
-        table.unknown += usize::from(!account.is_known());
+        table.unknown += usize::from(!is_known);
         table.accounts.insert(principal.clone(), account.clone());
         Ok(account)
     }
@@ -183,7 +191,8 @@ impl AccountTable {
         let before = self.accounts.len();
         self.accounts.retain(|_, account| Arc::strong_count(account) > 1 || !account.is_idle());
         // Some have become known since, and some are not any more.
-        self.unknown = self.accounts.values().filter(|account| !account.is_known()).count();
+        self.unknown =
+            self.accounts.values().filter(|account| !account.current_standing().is_known()).count();
         let closed = u32::try_from(before - self.accounts.len()).unwrap_or(u32::MAX);
         self.forgotten = self.forgotten.saturating_add(closed);
     }
@@ -224,6 +233,45 @@ mod tests {
         assert_eq!((counts.principals.len(), counts.principals_left_out), (0, 1));
         assert_eq!(counts.all.unwrap().messages_oversized, 1, "the counts of all stay");
         drop(next);
+    }
+
+    #[test]
+    fn those_with_a_role_have_an_account_in_any_case() {
+        let known = KnownPrincipals::default();
+        known.set_roles(["boss"], ["watcher"]);
+        known.add_roster("boss", ["p1", "p2", "p3"].into_iter());
+        let limits = Limits { principals: 2, ..Limits::default() };
+        let principals = Principals::with(&limits, Admission::default(), known);
+        let _used = ["p1", "p2"].map(|name| account(&principals, name).unwrap());
+        let refused = account(&principals, "p3").unwrap_err();
+        assert_eq!(refused.reason, RefusalReason::TooManyConnections);
+        assert!(refused.retry_after.is_some_and(|wait| wait >= limits.retry_after && wait <= SEARCH_AGAIN));
+        for name in ["boss", "watcher"] {
+            account(&principals, name).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_long_roster_dilutes_no_reserve_of_others() {
+        let known = KnownPrincipals::default();
+        known.set_roles(["one", "two"], ["watcher"]);
+        let many: Vec<String> = (0..65_536).map(|number| format!("m{number}")).collect();
+        known.add_roster("one", many.iter().map(String::as_str));
+        known.add_roster("two", ["p"].into_iter());
+        let limits = Limits { calls: 1_024, calls_per_principal: 1_024, ..Limits::default() };
+        let principals = Principals::with(&limits, Admission::default(), known);
+        let take = |name: &str| {
+            let account = account(&principals, name).unwrap();
+            (0..).map_while(|_| account.take(Quota::Calls).ok()).collect::<Vec<_>>()
+        };
+        // Strangers and the processes of the long roster take what they get.
+        let strangers: Vec<_> = (0..40).map(|number| take(&format!("stranger-{number}"))).collect();
+        let members: Vec<_> = many[..1_000].iter().map(|name| take(name)).collect();
+        assert!(strangers.len() + members.len() > 0 && principals.permits(Quota::Calls) > 512 + 192 - 24);
+        // Half of the bound is kept: a quarter of that for the three with a role, the rest for two coordinators.
+        let (own, others) = (take("p"), take("watcher"));
+        assert!((192..=204).contains(&own.len()), "{}", own.len());
+        assert!((42..=54).contains(&others.len()), "{}", others.len());
     }
 
     #[test]

@@ -1,20 +1,42 @@
 //! A bound that many takers share, so that none of them can take it all (SPEC B1).
 //!
-//! A part of it is kept for known takers, of which each has a reserve. The rest is common: whoever asks may take while
-//! what it has of the common part is at most what is still free of it. So k greedy takers come to hold k/(k+1) of the
-//! common part and one more still finds room (a dynamic threshold, as switches have it for their buffers: Choudhury and
-//! Hahne, "Dynamic queue length thresholds for shared-memory packet switches", 1998).
+//! Some of it is kept for known takers, in parts: a quarter for those with a role, and the rest in equal parts for the
+//! processes of each coordinator's instances. Within a part each taker has an equal reserve. So a coordinator whose
+//! rosters are long, or change often, takes nothing from those with a role and from the processes of others.
+//!
+//! What is not kept is common: whoever asks may take while what it has of the common part is at most what is still free of
+//! it. So k greedy takers come to hold k/(k+1) of the common part and one more still finds room (a dynamic threshold, as
+//! switches have it for their buffers: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
+//! switches", 1998).
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+/// Parts of what is kept: that of roles, and one for each coordinator. If there are more coordinators, some share one.
+pub(super) const PARTS: usize = 1_024;
+
+/// The part of those with a role.
+pub(super) const ROLES: usize = 0;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Share {
     total: usize,
-    /// The part that is kept for known takers.
+    /// What is kept for known takers.
     kept: usize,
     kept_used: AtomicUsize,
+    /// By part, what of it is in use.
+    parts_used: Box<[AtomicUsize]>,
     common_used: AtomicUsize,
+}
+
+/// A known taker's reserve: which part of what is kept, and with how many it is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reserve {
+    pub(super) part: usize,
+    /// How many coordinators there are.
+    pub(super) coordinators: usize,
+    /// How many takers have a reserve in the part.
+    pub(super) takers: usize,
 }
 
 /// What one taker has of a share.
@@ -28,6 +50,8 @@ pub(crate) struct Taker {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Taken {
     kept: usize,
+    /// The part that `kept` is of.
+    part: usize,
     common: usize,
 }
 
@@ -49,7 +73,13 @@ impl Share {
     /// So much in all, and this part of it for known takers.
     pub(crate) fn new(total: usize, kept: usize) -> Self {
         let kept = kept.min(total);
-        Self { total, kept, kept_used: AtomicUsize::new(0), common_used: AtomicUsize::new(0) }
+        Self {
+            total,
+            kept,
+            kept_used: AtomicUsize::new(0),
+            parts_used: (0..PARTS).map(|_| AtomicUsize::new(0)).collect(),
+            common_used: AtomicUsize::new(0),
+        }
     }
 
     /// What is in use.
@@ -62,32 +92,43 @@ impl Share {
         self.total
     }
 
-    /// The reserve of each known taker, if there are so many.
-    pub(crate) fn reserve(&self, known: usize) -> usize {
-        self.kept.checked_div(known).unwrap_or(0)
+    /// How large the part of this reserve is.
+    fn part(&self, reserve: Reserve) -> usize {
+        let of_roles = self.kept / 4;
+        match reserve.part {
+            ROLES => of_roles,
+            _ => (self.kept - of_roles) / reserve.coordinators.max(1),
+        }
     }
 
-    /// Takes `amount` for a taker with this reserve (0: it is not known). `None`: there is no room for it.
+    /// How much the reserve is. Of a part with too many takers for that, each may have one while there are some.
+    fn amount(&self, reserve: Reserve) -> usize {
+        (self.part(reserve) / reserve.takers.max(1)).max(1)
+    }
+
+    /// Takes `amount` for a taker with this reserve (`None`: it is not known). `None`: there is no room for it.
     pub(crate) fn take(
         &self,
         taker: &Taker,
         amount: usize,
-        reserve: usize,
+        reserve: Option<Reserve>,
         threshold: Threshold,
     ) -> Option<Taken> {
-        let kept = if reserve > 0 { self.take_kept(taker, amount, reserve) } else { 0 };
-        let common = amount - kept;
-        if common > 0 && !self.take_common(taker, common, threshold) {
-            self.give_back(taker, Taken { kept, common: 0 });
+        let kept = reserve.map_or(0, |reserve| self.take_kept(taker, amount, reserve));
+        let taken =
+            Taken { kept, part: reserve.map_or(ROLES, |reserve| reserve.part), common: amount - kept };
+        if taken.common > 0 && !self.take_common(taker, taken.common, threshold) {
+            self.give_back(taker, Taken { common: 0, ..taken });
             return None;
         }
-        Some(Taken { kept, common })
+        Some(taken)
     }
 
     /// Gives back what was taken.
-    pub(crate) fn give_back(&self, taker: &Taker, Taken { kept, common }: Taken) {
+    pub(crate) fn give_back(&self, taker: &Taker, Taken { kept, part, common }: Taken) {
         if kept > 0 {
             self.kept_used.fetch_sub(kept, Relaxed);
+            self.parts_used[part].fetch_sub(kept, Relaxed);
             taker.kept.fetch_sub(kept, Relaxed);
         }
         if common > 0 {
@@ -97,19 +138,30 @@ impl Share {
     }
 
     /// Takes at most `amount` of the reserve; how much.
-    fn take_kept(&self, taker: &Taker, amount: usize, reserve: usize) -> usize {
+    fn take_kept(&self, taker: &Taker, amount: usize, reserve: Reserve) -> usize {
+        let most = self.amount(reserve);
         let mut kept = 0;
         let _ = taker.kept.fetch_update(Relaxed, Relaxed, |own| {
-            kept = amount.min(reserve.saturating_sub(own));
+            kept = amount.min(most.saturating_sub(own));
             (kept > 0).then(|| own + kept)
         });
-        // The reserves of all were larger while there were fewer known takers.
-        let fits = |used: usize| used.checked_add(kept).filter(|used| *used <= self.kept);
-        if kept > 0 && self.kept_used.fetch_update(Relaxed, Relaxed, fits).is_err() {
-            taker.kept.fetch_sub(kept, Relaxed);
+        if kept == 0 {
             return 0;
         }
-        kept
+        // The reserves were larger while there were fewer takers, and the parts while there were fewer coordinators.
+        let add = |used: &AtomicUsize, most: usize| {
+            let fits = |used: usize| used.checked_add(kept).filter(|used| *used <= most);
+            used.fetch_update(Relaxed, Relaxed, fits).is_ok()
+        };
+        let part_used = &self.parts_used[reserve.part];
+        if add(part_used, self.part(reserve)) {
+            if add(&self.kept_used, self.kept) {
+                return kept;
+            }
+            part_used.fetch_sub(kept, Relaxed);
+        }
+        taker.kept.fetch_sub(kept, Relaxed);
+        0
     }
 
     fn take_common(&self, taker: &Taker, amount: usize, threshold: Threshold) -> bool {
@@ -137,9 +189,16 @@ impl Taker {
 }
 
 impl Taken {
-    /// Both together.
+    /// Both together. What is kept of both is of one part: see [`Self::goes_with`].
     pub(crate) fn and(self, more: Self) -> Self {
-        Self { kept: self.kept + more.kept, common: self.common + more.common }
+        debug_assert!(self.kept == 0 || more.kept == 0 || self.part == more.part);
+        let part = if more.kept > 0 { more.part } else { self.part };
+        Self { kept: self.kept + more.kept, part, common: self.common + more.common }
+    }
+
+    /// Whether more may be taken of this reserve together with it.
+    pub(super) fn goes_with(self, reserve: Reserve) -> bool {
+        self.kept == 0 || self.part == reserve.part
     }
 
     /// How much it is.
@@ -185,16 +244,18 @@ mod tests {
             let share = Share::halved(total);
             let takers: [Taker; KNOWN + OTHERS] = Default::default();
             let mut taken: Vec<Vec<Taken>> = vec![Vec::new(); takers.len()];
-            let reserve = share.reserve(KNOWN);
+            // One with a role, and the processes of two coordinators.
+            let reserves: Vec<Reserve> =
+                (0..KNOWN).map(|part| Reserve { part, coordinators: 2, takers: 1 }).collect();
             for (who, amount, gives_back) in steps {
-                let of = if who < KNOWN { reserve } else { 0 };
+                let of = reserves.get(who).map_or(0, |reserve| share.part(*reserve));
                 if gives_back {
                     if let Some(back) = taken[who].pop() {
                         share.give_back(&takers[who], back);
                     }
                 } else {
                     let within = takers[who].kept.load(Relaxed) + amount <= of;
-                    match share.take(&takers[who], amount, of, Threshold::Dynamic) {
+                    match share.take(&takers[who], amount, reserves.get(who).copied(), Threshold::Dynamic) {
                         Some(got) => {
                             prop_assert_eq!(got.amount(), amount);
                             taken[who].push(got);
@@ -236,19 +297,36 @@ mod tests {
             let takers: Vec<Taker> = (0..greedy).map(|_| Taker::default()).collect();
             let mut progress = true;
             while progress {
-                let took = takers.iter().filter(|taker| share.take(taker, 1, 0, Threshold::Dynamic).is_some());
+                let took = takers.iter().filter(|taker| share.take(taker, 1, None, Threshold::Dynamic).is_some());
                 progress = took.count() > 0;
             }
             let free = total - share.used();
             prop_assert!(free >= total / (greedy + 1), "{free} of {total} beside {greedy}");
-            prop_assert!(share.take(&Taker::default(), 1, 0, Threshold::Dynamic).is_some());
+            prop_assert!(share.take(&Taker::default(), 1, None, Threshold::Dynamic).is_some());
         }
+    }
+
+    #[test]
+    fn no_part_of_what_is_kept_takes_from_another() {
+        let share = Share::new(100, 100);
+        let reserve = |part, takers| Some(Reserve { part, coordinators: 3, takers });
+        let fill = |reserve| {
+            let takers: Vec<Taker> = (0..200).map(|_| Taker::default()).collect();
+            takers.iter().filter(|taker| share.take(taker, 1, reserve, Threshold::Dynamic).is_some()).count()
+        };
+        // More takers than the part has room for, and takers that had larger reserves once.
+        assert_eq!(fill(reserve(1, 65_536)), 25);
+        assert_eq!(fill(reserve(2, 1)), 25);
+        let (one, boss) = (Taker::default(), Taker::default());
+        assert!(share.take(&one, 25, reserve(3, 1), Threshold::Dynamic).is_some());
+        assert!(share.take(&boss, 25, reserve(ROLES, 1), Threshold::Dynamic).is_some());
+        assert_eq!((share.used(), fill(reserve(ROLES, 1)), fill(reserve(3, 1))), (100, 0, 0));
     }
 
     #[test]
     fn without_threshold_one_may_take_all_and_no_more() {
         let (share, taker) = (Share::new(10, 0), Taker::default());
-        let take = |amount| share.take(&taker, amount, 0, Threshold::Off);
+        let take = |amount| share.take(&taker, amount, None, Threshold::Off);
         assert!(take(10).is_some());
         assert_eq!(take(1), None);
         assert_eq!((share.used(), taker.used(), share.total()), (10, 10, 10));
@@ -258,11 +336,12 @@ mod tests {
     fn threads_never_take_more_than_there_is() {
         let share = Share::halved(100);
         let takers: [Taker; 4] = Default::default();
+        let reserve = Reserve { part: 1, coordinators: 1, takers: 3 };
         std::thread::scope(|threads| {
             for taker in &takers {
                 threads.spawn(|| {
                     for turn in 0..2_000 {
-                        let taken = share.take(taker, 1 + turn % 40, 12, Threshold::Off);
+                        let taken = share.take(taker, 1 + turn % 40, Some(reserve), Threshold::Off);
                         assert!(share.used() <= 100);
                         taken.into_iter().for_each(|taken| share.give_back(taker, taken));
                     }
