@@ -92,4 +92,4 @@ pub use self::outcome_digest::OutcomeDigest;
 pub use self::restore::CheckpointError;
 pub use self::session::MAX_SESSIONS;
 pub use self::state::{Machine, State};
-pub use self::status::{AwaitedMember, Status, WaitingMember};
+pub use self::status::{AwaitedMember, LeftOut, Status, WaitingMember};

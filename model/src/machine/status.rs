@@ -39,6 +39,8 @@ pub struct Status {
     pub given_up: Vec<ProcessId>,
     /// Offences by process and kind.
     pub offences: Vec<OffenceCount>,
+    /// What is not named one by one.
+    pub left_out: LeftOut,
 }
 
 /// A process that an instance waits for.
@@ -59,15 +61,91 @@ pub struct WaitingMember {
     pub accesses: Vec<(AccessNumber, Op)>,
 }
 
+/// How many there are of what a status leaves out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Of `awaited`.
+    pub awaited: u32,
+    /// Of `waiting`.
+    pub waiting: u32,
+    /// Of `left`.
+    pub left: u32,
+    /// Of `given_up`.
+    pub given_up: u32,
+    /// Of `offences`.
+    pub offences: u32,
+}
+
+/// The first of some rows, and the number of the others.
+struct Rows<T> {
+    first: Vec<T>,
+    limit: usize,
+    left_out: u32,
+}
+
+impl<T> Rows<T> {
+    fn new(limit: usize) -> Self {
+        Self { first: Vec::new(), limit, left_out: 0 }
+    }
+
+    fn add(&mut self, row: impl FnOnce() -> T) {
+        if self.first.len() < self.limit { self.first.push(row()) } else { self.left_out += 1 }
+    }
+}
+
+/// Accesses that wait are shown of as many processes as have this many for each row together, and of one at least.
+const ACCESSES_PER_ROW: usize = 16;
+
 impl<S: PhaseOrder> Machine<S> {
     /// The instance as it stands at the moment `now`. Costs O(n).
     #[must_use]
     pub fn status(&self, now: Time) -> Status {
-        let running = self.state == State::Running;
+        self.status_rows(now, usize::MAX)
+    }
+
+    /// The same, with at most so many processes or offences of each sort named one by one. It looks at every process once
+    /// and copies no more than the rows: a server does it while others wait for the instance.
+    #[must_use]
+    pub fn status_rows(&self, now: Time, rows: usize) -> Status {
         let gathering = self.state == State::Gathering;
-        let members = || {
-            ProcessId::all(self.params.processes()).map(|process| (process, &self.members[process.index()]))
-        };
+        let mut awaited_members = Rows::new(rows);
+        let (mut waiting, mut left, mut given_up) = (Rows::new(rows), Rows::new(rows), Rows::new(rows));
+        let mut accesses = 0_usize;
+        for (process, member) in ProcessId::all(self.params.processes()).zip(&self.members) {
+            if gathering && !member.has_joined() {
+                awaited_members.add(|| awaited(process, member, 0));
+            }
+            if member.waiting() > 0 {
+                waiting.add(|| {
+                    let queue = member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect();
+                    WaitingMember { process, accesses: queue }
+                });
+                accesses += usize::from(member.waiting());
+                if accesses >= rows.saturating_mul(ACCESSES_PER_ROW) {
+                    waiting.limit = waiting.first.len();
+                }
+            }
+            if member.has_left() {
+                left.add(|| {
+                    (process, self.decisions[self.cold_members[process.index()].decision as usize].clone())
+                });
+            } else if member.is_spent() {
+                given_up.add(|| process);
+            }
+        }
+        if let (State::Running, Some(open_phase)) = (self.state, self.open_phase) {
+            let held = now.nanos_since(open_phase.since);
+            for process in self.params.members(self.warp) {
+                let member = &self.members[process.index()];
+                if member.is_missing() {
+                    awaited_members.add(|| awaited(process, member, held));
+                }
+            }
+        }
+        let mut offences = Rows::new(rows);
+        offences.first = self.offences.counts().take(rows).cloned().collect();
+        let further = self.offences.counts.len() - offences.first.len();
+        offences.left_out = u32::try_from(further).unwrap_or(u32::MAX);
         Status {
             state: self.state,
             phase: (!gathering).then_some(self.phase),
@@ -75,35 +153,20 @@ impl<S: PhaseOrder> Machine<S> {
             open: self.open_phase.is_some(),
             joined: self.joined,
             join_deadline: self.join_deadline,
-            awaited: if gathering {
-                let missing = members().filter(|(_, member)| !member.has_joined());
-                missing.map(|(process, member)| awaited(process, member, 0)).collect()
-            } else if let (true, Some(open_phase)) = (running, self.open_phase) {
-                let held = now.nanos_since(open_phase.since);
-                let warp =
-                    self.params.members(self.warp).map(|process| (process, &self.members[process.index()]));
-                let missing = warp.filter(|(_, member)| member.is_missing());
-                missing.map(|(process, member)| awaited(process, member, held)).collect()
-            } else {
-                Vec::new()
-            },
-            waiting: members()
-                .filter(|(_, member)| member.waiting() > 0)
-                .map(|(process, member)| {
-                    let accesses = member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect();
-                    WaitingMember { process, accesses }
-                })
-                .collect(),
             length: self.list.len(),
             sealed: self.sealed(),
-            left: members()
-                .filter_map(|(process, _)| Some((process, self.decision(process)?.clone())))
-                .collect(),
-            given_up: members()
-                .filter(|(_, member)| member.is_spent() && !member.has_left())
-                .map(|(process, _)| process)
-                .collect(),
-            offences: self.offences.counts().cloned().collect(),
+            left_out: LeftOut {
+                awaited: awaited_members.left_out,
+                waiting: waiting.left_out,
+                left: left.left_out,
+                given_up: given_up.left_out,
+                offences: offences.left_out,
+            },
+            awaited: awaited_members.first,
+            waiting: waiting.first,
+            left: left.first,
+            given_up: given_up.first,
+            offences: offences.first,
         }
     }
 }
@@ -114,4 +177,71 @@ fn awaited(process: ProcessId, member: &Member, held: u64) -> AwaitedMember {
         patience => Patience::Finite(std::time::Duration::from_nanos(patience.saturating_sub(held))),
     };
     AwaitedMember { process, patience }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::access::Access;
+    use crate::params::{Params, ParamsSpec};
+
+    const ROWS: usize = 2;
+
+    fn machine(processes: u32) -> Machine {
+        let spec = ParamsSpec { pipeline: 64, ..ParamsSpec::new(processes, processes, 2) };
+        Machine::new(Arc::new(Params::try_new(spec).unwrap()))
+    }
+
+    fn read(machine: &mut Machine, process: ProcessId, numbers: std::ops::RangeInclusive<u64>) {
+        for number in numbers {
+            let access = Access {
+                process,
+                session: None,
+                number: AccessNumber::new(number).unwrap(),
+                op: Op::Read { start: crate::types::Position::new(0) },
+                no_wait: false,
+            };
+            machine.access(Time::ZERO, access, &mut Vec::new()).unwrap();
+        }
+    }
+
+    #[test]
+    fn rows_are_the_first_and_the_others_are_counted() {
+        let mut machine = machine(7);
+        for process in ProcessId::all(5) {
+            read(&mut machine, process, 1..=1);
+        }
+        let (all, some) = (machine.status(Time::ZERO), machine.status_rows(Time::ZERO, ROWS));
+        assert_eq!((all.waiting.len(), all.awaited.len(), all.left_out), (5, 2, LeftOut::default()));
+        assert_eq!((&some.waiting[..], &some.awaited[..]), (&all.waiting[..ROWS], &all.awaited[..]));
+        assert_eq!(some.left_out, LeftOut { waiting: 3, ..LeftOut::default() });
+        // All have joined: the two that have nothing waiting are awaited, and two have left.
+        for process in ProcessId::all(7) {
+            machine.hello(Time::ZERO, process, 1, &mut Vec::new()).unwrap();
+        }
+        let all = machine.status(Time::ZERO);
+        assert_eq!((all.waiting.len(), all.awaited.len()), (5, 2));
+        let one = machine.status_rows(Time::ZERO, 1);
+        assert_eq!((&one.awaited[..], one.left_out.awaited), (&all.awaited[..1], 1));
+        for process in ProcessId::all(7) {
+            let value = Value::new(b"v").unwrap();
+            machine.decide(Time::ZERO, process, value, &mut Vec::new()).unwrap();
+        }
+        let (all, some) = (machine.status(Time::ZERO), machine.status_rows(Time::ZERO, ROWS));
+        assert_eq!((all.left.len(), some.left_out.left), (7, 5));
+        assert_eq!(some.left[..], all.left[..ROWS]);
+    }
+
+    #[test]
+    fn long_queues_are_shown_of_few_processes() {
+        let mut machine = machine(4);
+        for process in ProcessId::all(3) {
+            read(&mut machine, process, 1..=40);
+        }
+        let some = machine.status_rows(Time::ZERO, ROWS);
+        assert_eq!((some.waiting.len(), some.waiting[0].accesses.len(), some.left_out.waiting), (1, 40, 2));
+        assert_eq!(machine.status(Time::ZERO).waiting.len(), 3);
+    }
 }

@@ -1,5 +1,7 @@
 //! Reading an event log, whether it still grows or is archived.
 
+use std::sync::Arc;
+
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::Phase;
 
@@ -24,21 +26,33 @@ pub(crate) trait ReadEvents {
         self.first() + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()
     }
 
-    /// At most `limit` events from this index on. `None` if the first of them is not kept any more.
-    fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
+    /// At most `limit` events from this index on, to be decoded when the log is not needed any more. `None` if the first of
+    /// them is not kept any more.
+    fn share(&self, index: u64, limit: usize) -> Option<SharedEvents> {
         let mut skip = usize::try_from(index.checked_sub(self.first())?).ok()?;
-        let mut found = Vec::new();
+        let mut shared = SharedEvents { segments: Vec::new(), skip: 0, limit };
+        let mut count = 0;
         for segment in self.segments() {
-            let count = segment.count as usize;
-            if found.len() == limit {
+            let held = segment.count as usize;
+            if count >= limit {
                 break;
             }
-            if skip < count {
-                found.extend(segment.events().skip(skip).take(limit - found.len()));
+            if skip < held {
+                if shared.segments.is_empty() {
+                    shared.skip = skip;
+                }
+                count += held - skip;
+                shared.segments.push((segment.share(), segment.count));
             }
-            skip = skip.saturating_sub(count);
+            skip = skip.saturating_sub(held);
         }
-        Some(found)
+        Some(shared)
+    }
+
+    /// The same, decoded.
+    #[cfg(test)]
+    fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
+        self.share(index, limit).map(|shared| shared.read().collect())
     }
 
     /// The index at which a reader begins that wants every event from `phase` on: behind the step of the last phase
@@ -97,19 +111,67 @@ pub(crate) trait ReadEvents {
     }
 }
 
+/// Events of a log, encoded as they are there.
+#[derive(Debug)]
+pub(crate) struct SharedEvents {
+    segments: Vec<(Arc<[u8]>, u32)>,
+    /// How many events of the first segment are not wanted.
+    skip: usize,
+    limit: usize,
+}
+
+impl SharedEvents {
+    /// Whether there are none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// The events, decoded as they are taken.
+    pub(crate) fn read(&self) -> impl Iterator<Item = Recorded> {
+        let events = self.segments.iter().flat_map(|(bytes, count)| decode(bytes, *count));
+        events.skip(self.skip).take(self.limit)
+    }
+}
+
+/// The events of a segment of so many.
+fn decode(bytes: &[u8], count: u32) -> impl Iterator<Item = Recorded> {
+    let mut reader = EventDecoder::new(bytes);
+    (0..count).map(move |_| reader.read().expect("a segment holds as many events as it says"))
+}
+
 /// A segment as its readers see it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SegmentView<'a> {
-    pub(super) bytes: &'a [u8],
+    pub(super) bytes: SegmentBytes<'a>,
     pub(super) count: u32,
     /// The last phase executed in it.
     pub(super) last_step: Option<Phase>,
 }
 
-impl SegmentView<'_> {
-    pub(super) fn events(self) -> impl Iterator<Item = Recorded> {
-        let mut reader = EventDecoder::new(self.bytes);
-        (0..self.count).map(move |_| reader.read().expect("a segment holds as many events as it says"))
+/// The bytes of a segment.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum SegmentBytes<'a> {
+    /// They never change, and readers may keep them.
+    Closed(&'a Arc<[u8]>),
+    /// More come.
+    Open(&'a [u8]),
+}
+
+impl<'a> SegmentView<'a> {
+    pub(super) fn events(self) -> impl Iterator<Item = Recorded> + use<'a> {
+        let bytes = match self.bytes {
+            SegmentBytes::Closed(bytes) => bytes,
+            SegmentBytes::Open(bytes) => bytes,
+        };
+        decode(bytes, self.count)
+    }
+
+    /// Its bytes, for a reader that keeps them.
+    fn share(self) -> Arc<[u8]> {
+        match self.bytes {
+            SegmentBytes::Closed(bytes) => bytes.clone(),
+            SegmentBytes::Open(bytes) => bytes.into(),
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
 use super::codec::{EventDecoder, EventEncoder};
-use super::read::{ReadEvents, SegmentView, step_of};
+use super::read::{ReadEvents, SegmentBytes, SegmentView, step_of};
 
 /// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
 /// its beginning.
@@ -56,7 +56,8 @@ impl OpenSegment {
     }
 
     fn view(&self) -> SegmentView<'_> {
-        SegmentView { bytes: self.encoded.bytes(), count: self.count, last_step: self.last_step }
+        let bytes = SegmentBytes::Open(self.encoded.bytes());
+        SegmentView { bytes, count: self.count, last_step: self.last_step }
     }
 
     /// Closes the segment; the next one begins.
@@ -73,10 +74,10 @@ impl OpenSegment {
     }
 }
 
-/// Consecutive events, encoded.
+/// Consecutive events, encoded. Readers share the bytes, so that they need not decode them while the log is locked.
 #[derive(Debug)]
 struct Segment {
-    bytes: Box<[u8]>,
+    bytes: Arc<[u8]>,
     count: u32,
     /// See [`Encoder::repeated_bytes`].
     repeated: u32,
@@ -86,11 +87,14 @@ struct Segment {
 
 impl Segment {
     fn view(&self) -> SegmentView<'_> {
-        SegmentView { bytes: &self.bytes, count: self.count, last_step: self.last_step }
+        let bytes = SegmentBytes::Closed(&self.bytes);
+        SegmentView { bytes, count: self.count, last_step: self.last_step }
     }
 
     fn size(&self) -> usize {
-        size_of::<Self>() + self.bytes.len()
+        /// The counts of references.
+        const COUNTS: usize = 16;
+        size_of::<Self>() + COUNTS + self.bytes.len()
     }
 }
 
@@ -144,7 +148,8 @@ impl EventLog {
 
     fn close_segment(&mut self) {
         self.segments.push_back(self.open.close());
-        self.holding.add(size_of::<Segment>());
+        let segment = self.segments.back().expect("it was added above");
+        self.holding.add(segment.size() - segment.bytes.len());
     }
 
     fn forget_oldest(&mut self) {
@@ -189,7 +194,7 @@ impl EventLog {
 #[derive(Debug)]
 pub(crate) struct ArchivedLog {
     /// The last segment, and behind it the trailer.
-    encoded: Box<[u8]>,
+    encoded: Arc<[u8]>,
     /// Bytes of the segment.
     events: u32,
     /// Events in it.
@@ -228,7 +233,7 @@ impl ArchivedLog {
         self.events as usize + older.sum::<usize>()
     }
 
-    /// A copy of the trailer, which is read without a lock on the instance.
+    /// The trailer, which is read without a lock on the instance.
     pub(crate) fn trailer(&self) -> Trailer {
         Trailer { encoded: self.encoded.clone(), count: self.count }
     }
@@ -244,7 +249,7 @@ impl ArchivedLog {
             Some(older) => (older.segments.into(), older.first, older.forgotten),
             None => (VecDeque::new(), 0, None),
         };
-        (self.encoded, self.events) = (Box::default(), 0);
+        (self.encoded, self.events) = (Arc::default(), 0);
         let mut log = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
         log.count = log.segments().map(|segment| segment.count as usize).sum();
         let held = log.segments.iter().map(Segment::size).sum::<usize>() + log.open.encoded.bytes().len();
@@ -254,14 +259,15 @@ impl ArchivedLog {
     }
 
     fn last(&self) -> SegmentView<'_> {
-        SegmentView { bytes: &self.encoded, count: self.count, last_step: self.last_step }
+        let bytes = SegmentBytes::Closed(&self.encoded);
+        SegmentView { bytes, count: self.count, last_step: self.last_step }
     }
 }
 
 /// The bytes behind the events of an [`ArchivedLog`].
 #[derive(Debug)]
 pub(crate) struct Trailer {
-    encoded: Box<[u8]>,
+    encoded: Arc<[u8]>,
     /// The number of events before it.
     count: u32,
 }
@@ -340,6 +346,19 @@ mod tests {
         assert!(log.from(1, 10).is_none());
         let kept: Vec<Event> = log.from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
         assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
+    }
+
+    #[test]
+    fn shared_events_are_decoded_when_the_log_has_dropped_them() {
+        let mut log = log_of(8, 4);
+        let shared = log.share(1, 4).unwrap();
+        let before = log.from(1, 4).unwrap();
+        for phase in 5..=20 {
+            log.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
+        }
+        assert!(log.share(1, 4).is_none() && !shared.is_empty());
+        assert_eq!((shared.read().collect::<Vec<_>>(), before.len()), (before, 4));
+        assert!(log.share(log.next_index(), 4).unwrap().is_empty());
     }
 
     #[test]

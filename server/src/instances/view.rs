@@ -1,9 +1,15 @@
 //! Views of an instance: Get, List and Watch (SPEC F12, F13). They show what is committed.
+//!
+//! Under the lock of an instance a view takes no more than it has to: of the status as many rows as are shown, of the list
+//! a reference and its length, of the events their encoded segments. They are decoded and encoded when the lock is free.
 
+use std::sync::Arc;
 use std::task::Waker;
 
 use stickycas_model::machine::{Entry, Machine, MemberStatus, State, Status};
+use stickycas_model::sticky_cas::StickyCas;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
+use stickycas_proto::convert::history::event_to_wire;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
@@ -19,7 +25,8 @@ use crate::event_log::{ReadEvents as _, Truncated};
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     pub(crate) status: Status,
-    pub(crate) entries: Vec<Entry>,
+    /// The list, which may have grown since: `status` tells its length.
+    pub(crate) list: Arc<StickyCas<Entry>>,
     pub(crate) next_index: u64,
 }
 
@@ -47,7 +54,10 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn status(&self, process: Option<ProcessId>) -> View<(Status, Option<MemberStatus>)> {
-        self.view(|machine, now, _| (machine.status(now), process.map(|process| machine.member(process))))
+        let rows = self.context.limits.status_rows;
+        self.view(|machine, now, _| {
+            (machine.status_rows(now, rows), process.map(|process| machine.member(process)))
+        })
     }
 
     /// The state of the instance with every entry.
@@ -56,8 +66,8 @@ impl Instance {
     /// Why the instance is gone, if it is.
     pub(crate) fn snapshot(&self) -> View<Snapshot> {
         self.view(|machine, now, next_index| Snapshot {
-            status: machine.status(now),
-            entries: machine.list().iter().cloned().collect(),
+            status: machine.status_rows(now, self.context.limits.status_rows),
+            list: machine.shared_list().clone(),
             next_index,
         })
     }
@@ -154,24 +164,29 @@ impl Instance {
         if let Some(failure) = self.context.log.failure() {
             return WatchPoll::Gone(failure.clone());
         }
-        let inner = &mut *self.lock();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
         let events = match &inner.lifecycle {
-            Lifecycle::Live(live) => live.events.from(index, limit).ok_or_else(|| live.events.oldest_phase()),
+            Lifecycle::Live(live) => {
+                live.events.share(index, limit).ok_or_else(|| live.events.oldest_phase())
+            }
             Lifecycle::Archived(archived) => {
-                archived.events.from(index, limit).ok_or_else(|| archived.events.oldest_phase())
+                archived.events.share(index, limit).ok_or_else(|| archived.events.oldest_phase())
             }
         };
         let events = match events {
             Ok(events) => events,
             Err(oldest) => return WatchPoll::TooSlow(oldest),
         };
-        let events: Vec<v1::Event> = (index..)
-            .zip(&events)
-            .map(|(index, recorded)| stickycas_proto::convert::history::event_to_wire(index, recorded))
-            .collect();
+        if !events.is_empty() {
+            drop(guard);
+            let numbered = (index..).zip(events.read());
+            return WatchPoll::Events(
+                numbered.map(|(index, recorded)| event_to_wire(index, &recorded)).collect(),
+            );
+        }
         let gone = if inner.is_gone() { inner.gone() } else { None };
         match (&mut inner.lifecycle, gone) {
-            _ if !events.is_empty() => WatchPoll::Events(events),
             (Lifecycle::Live(live), None) if live.ended.is_none() => {
                 live.watchers.insert(watcher, waker.clone());
                 WatchPoll::Pending

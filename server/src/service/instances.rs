@@ -73,7 +73,7 @@ impl InstanceService for Service {
         let (status, own) = instance.status(process).committed().await??;
         Ok(Response::new(GetResponse {
             instance: Some(instance_to_wire(&instance)),
-            status: Some(status_to_wire(&status, self.0.limits.status_rows)),
+            status: Some(status_to_wire(&status)),
             own: process.zip(own).map(|(process, own)| own_to_wire(process, own)),
         }))
     }
@@ -137,7 +137,7 @@ impl InstanceService for Service {
         let stream = if request.snapshot_first {
             caller.account.charge_work(instance.params().processes() as usize / MEMBERS_PER_FRAME)?;
             let snapshot = instance.snapshot().committed().await??;
-            WatchStream::with_snapshot(self, instance, &snapshot, end, permit)
+            WatchStream::with_snapshot(self, instance, snapshot, end, permit)
         } else {
             let index = instance.start_of(from).map_err(|truncated| {
                 let why = format!(

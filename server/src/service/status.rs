@@ -19,26 +19,25 @@ pub(super) fn state_to_wire(state: State) -> v1::State {
     }
 }
 
-/// `rows`: the most processes or offences that are named one by one.
-pub(super) fn status_to_wire(status: &Status, rows: usize) -> v1::Status {
+pub(super) fn status_to_wire(status: &Status) -> v1::Status {
     v1::Status {
         state: state_to_wire(status.state).into(),
         phase: status.phase.map_or(0, Phase::get),
         warp: status.warp.map_or(0, WarpId::get),
         phase_open: status.open,
-        awaited: first(&status.awaited, rows, |awaited| v1::AwaitedProcess {
+        awaited: to_wire(&status.awaited, |awaited| v1::AwaitedProcess {
             process: awaited.process.get(),
             patience_left: patience_left(awaited.patience).map(duration_to_wire),
         }),
-        awaited_left_out: left_out(&status.awaited, rows),
-        waiting: first(&status.waiting, rows, waiting_to_wire),
-        waiting_left_out: left_out(&status.waiting, rows),
+        awaited_left_out: status.left_out.awaited,
+        waiting: to_wire(&status.waiting, waiting_to_wire),
+        waiting_left_out: status.left_out.waiting,
         joined: status.joined,
         list_length: status.length,
         sealed: status.sealed,
-        left: first(&status.left, rows, |(process, _)| process.get()),
-        left_left_out: left_out(&status.left, rows),
-        offences: first(&status.offences, rows, |offence| v1::OffenceSummary {
+        left: to_wire(&status.left, |(process, _)| process.get()),
+        left_left_out: status.left_out.left,
+        offences: to_wire(&status.offences, |offence| v1::OffenceSummary {
             process: offence.first.process.get(),
             kind: v1::OffenceKind::from(offence.first.kind).into(),
             count: offence.count,
@@ -46,7 +45,7 @@ pub(super) fn status_to_wire(status: &Status, rows: usize) -> v1::Status {
             first_number: offence.first.number.map_or(0, AccessNumber::get),
             first_phase: offence.first.phase.map_or(0, Phase::get),
         }),
-        offences_left_out: left_out(&status.offences, rows),
+        offences_left_out: status.left_out.offences,
     }
 }
 
@@ -74,10 +73,6 @@ fn patience_left(patience: Patience) -> Option<Duration> {
     }
 }
 
-fn first<T, U>(all: &[T], rows: usize, to_wire: impl FnMut(&T) -> U) -> Vec<U> {
-    all.iter().take(rows).map(to_wire).collect()
-}
-
-fn left_out<T>(all: &[T], rows: usize) -> u32 {
-    u32::try_from(all.len().saturating_sub(rows)).unwrap_or(u32::MAX)
+fn to_wire<T, U>(rows: &[T], to_wire: impl FnMut(&T) -> U) -> Vec<U> {
+    rows.iter().map(to_wire).collect()
 }

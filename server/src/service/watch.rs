@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 
 use prost::Message as _;
 use stickycas_model::machine::Entry;
-use stickycas_model::types::Phase;
+use stickycas_model::types::{Phase, Position};
 use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{self, EventBatch, RefusalReason, WatchResponse};
@@ -28,8 +28,8 @@ pub(crate) struct WatchStream {
     service: Service,
     instance: Arc<Instance>,
     watcher: WatcherId,
-    /// The parts of the snapshot that are still to be sent, last part first.
-    snapshot: Vec<v1::Snapshot>,
+    /// The rest of the snapshot that is sent first.
+    snapshot: Option<SnapshotParts>,
     /// The index of the next event.
     index: u64,
     end: StreamEnd,
@@ -48,21 +48,19 @@ impl WatchStream {
     ) -> Self {
         let service = service.clone();
         let watcher = instance.next_watcher();
-        Self { service, instance, watcher, snapshot: Vec::new(), index, end, over: false, permit }
+        Self { service, instance, watcher, snapshot: None, index, end, over: false, permit }
     }
 
     /// A snapshot of the instance, and then the events after it.
     pub(super) fn with_snapshot(
         service: &Service,
         instance: Arc<Instance>,
-        snapshot: &Snapshot,
+        snapshot: Snapshot,
         end: StreamEnd,
         permit: Permit,
     ) -> Self {
-        let limits = &service.0.limits;
-        let parts = snapshot_to_wire(snapshot, limits);
         let mut stream = Self::from_index(service, instance, snapshot.next_index, end, permit);
-        stream.snapshot = parts;
+        stream.snapshot = Some(SnapshotParts { snapshot, sent: 0 });
         stream
     }
 
@@ -70,10 +68,14 @@ impl WatchStream {
         if let Poll::Ready(refused) = self.end.poll(&self.service, cx) {
             return Poll::Ready(Some(Err(refused.into())));
         }
-        if let Some(part) = self.snapshot.pop() {
+        let limits = &self.service.0.limits;
+        if let Some(snapshot) = &mut self.snapshot {
+            let part = snapshot.next(limits);
+            if part.last {
+                self.snapshot = None;
+            }
             return Poll::Ready(Some(Ok(WatchResponse { content: Some(Content::Snapshot(part)) })));
         }
-        let limits = &self.service.0.limits;
         match self.instance.poll_events(self.index, limits.events_per_message, self.watcher, cx.waker()) {
             WatchPoll::Pending => Poll::Pending,
             WatchPoll::End => Poll::Ready(None),
@@ -118,29 +120,31 @@ fn too_slow(oldest: Phase) -> RpcRefusal {
     RpcRefusal::new(RefusalReason::WatcherTooSlow, why).with_details(details)
 }
 
-/// The parts of a snapshot, last part first.
-fn snapshot_to_wire(snapshot: &Snapshot, limits: &Limits) -> Vec<v1::Snapshot> {
-    let part = |first_position: usize, entries: &[Entry]| v1::Snapshot {
-        status: (first_position == 0).then(|| status_to_wire(&snapshot.status, limits.status_rows)),
-        next_index: snapshot.next_index,
-        first_position: u32::try_from(first_position).unwrap_or(u32::MAX),
-        entries: entries.iter().map(entry_to_wire).collect(),
-        last: first_position + entries.len() == snapshot.entries.len(),
-    };
-    if snapshot.entries.is_empty() {
-        return vec![part(0, &[])];
-    }
-    let mut parts = Vec::new();
-    let mut first = 0;
-    while first < snapshot.entries.len() {
-        let rest = &snapshot.entries[first..];
-        let sizes = rest.iter().map(|entry| entry.value.as_bytes().len());
+/// A snapshot that is sent in parts, each made when the one before it has been taken. The entries are read from the list
+/// itself, which needs no lock and never changes what it has.
+struct SnapshotParts {
+    snapshot: Snapshot,
+    /// Entries that were sent.
+    sent: u32,
+}
+
+impl SnapshotParts {
+    fn next(&mut self, limits: &Limits) -> v1::Snapshot {
+        let Snapshot { status, list, next_index } = &self.snapshot;
+        let first_position = self.sent;
+        let rest = || list.range(Position::new(first_position), status.length - first_position);
+        let sizes = rest().map(|entry| entry.value.as_bytes().len());
         let count = how_many(sizes, limits.events_per_message, limits.bytes_per_answer);
-        parts.push(part(first, &rest[..count]));
-        first += count;
+        let entries: Vec<v1::Entry> = rest().take(count).map(entry_to_wire).collect();
+        self.sent += u32::try_from(entries.len()).unwrap_or(u32::MAX);
+        v1::Snapshot {
+            status: (first_position == 0).then(|| status_to_wire(status)),
+            next_index: *next_index,
+            first_position,
+            entries,
+            last: self.sent == status.length,
+        }
     }
-    parts.reverse();
-    parts
 }
 
 fn entry_to_wire(entry: &Entry) -> v1::Entry {
@@ -159,7 +163,39 @@ fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> u
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::machine::Machine;
+    use stickycas_model::params::{Params, ParamsSpec};
+    use stickycas_model::sticky_cas::StickyCas;
+    use stickycas_model::types::{ProcessId, Time, Value};
+
     use super::*;
+
+    #[test]
+    fn a_snapshot_shows_the_list_as_it_was_part_by_part() {
+        let params = Params::try_new(ParamsSpec::new(4, 1, 1)).unwrap();
+        let list = Arc::new(StickyCas::with_limit(8));
+        let append = |phase: u64| {
+            let entry = Entry {
+                value: Value::new(&phase.to_be_bytes()).unwrap(),
+                process: ProcessId::FIRST,
+                phase: Phase::new(phase).unwrap(),
+            };
+            let _ = list.turn().append(entry);
+        };
+        (1..=5).for_each(append);
+        let mut status = Machine::new(Arc::new(params)).status(Time::ZERO);
+        status.length = list.len();
+        let snapshot = Snapshot { status, list: list.clone(), next_index: 9 };
+        let mut parts = SnapshotParts { snapshot, sent: 0 };
+        append(6);
+        let limits = Limits { events_per_message: 2, ..Limits::default() };
+        let parts: Vec<v1::Snapshot> = (0..3).map(|_| parts.next(&limits)).collect();
+        let phases = |part: &v1::Snapshot| part.entries.iter().map(|entry| entry.phase).collect::<Vec<_>>();
+        assert_eq!(parts.iter().map(phases).collect::<Vec<_>>(), [vec![1, 2], vec![3, 4], vec![5]]);
+        assert_eq!(parts.iter().map(|part| part.first_position).collect::<Vec<_>>(), [0, 2, 4]);
+        assert_eq!(parts.iter().map(|part| part.last).collect::<Vec<_>>(), [false, false, true]);
+        assert!(parts[0].status.is_some() && parts[1].status.is_none());
+    }
 
     #[test]
     fn a_message_holds_what_fits_and_one_at_least() {

@@ -257,7 +257,7 @@ impl Clients {
                 let view = instance.snapshot();
                 wait(Box::pin(async move {
                     let snapshot = view.committed().await.flatten()?;
-                    Ok(vec![Fact::Entries(snapshot.entries.into_iter().map(|entry| entry.value).collect())])
+                    Ok(vec![Fact::Entries(snapshot.list.iter().map(|entry| entry.value.clone()).collect())])
                 }));
             }
             86..91 => {

@@ -159,7 +159,7 @@ impl Recovered {
 
     /// Whether nothing is there that was not sent.
     fn check_sent(&self, sent: &Sent) -> Result<(), String> {
-        for entry in &self.snapshot.entries {
+        for entry in self.snapshot.list.iter() {
             let appended = |op: &Op| matches!(op, Op::Append(value) if *value == entry.value);
             let of_process = sent.accesses.iter().filter(|((process, _), _)| *process == entry.process);
             if !of_process.flat_map(|(_, ops)| ops).any(appended) {
@@ -222,7 +222,7 @@ impl Recovered {
                 holds(state == State::Closed, &state)
             }
             Fact::Entries(told) => {
-                let found: Vec<_> = self.snapshot.entries.iter().map(|entry| entry.value.clone()).collect();
+                let found: Vec<_> = self.snapshot.list.iter().map(|entry| entry.value.clone()).collect();
                 holds(found.starts_with(told), &found)
             }
             Fact::Event(told) => {
