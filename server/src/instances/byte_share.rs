@@ -7,6 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::releases::Releases;
+
 /// Bytes that are reserved: of the server, or of one creator.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ByteReserve(Arc<AtomicUsize>);
@@ -58,12 +60,14 @@ impl Drop for ByteShare {
     }
 }
 
-/// What one instance has reserved in all.
+/// What one instance has of what its creator shares with others.
 #[derive(Debug)]
 pub(super) struct InstanceShares {
     pub(super) memory: ByteShare,
     /// `None`: there is no log on disk.
     pub(super) log: Option<ByteShare>,
+    /// Where it is noted when the instance is let go of.
+    pub(super) releases: Releases,
 }
 
 #[cfg(test)]

@@ -22,6 +22,30 @@ pub(super) struct Capacity<'a> {
     pub(super) coordinators: usize,
 }
 
+/// Why there is no capacity.
+#[derive(Debug)]
+pub(super) struct Shortage {
+    pub(super) why: String,
+    pub(super) until: Until,
+}
+
+/// How long capacity is short at least.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Until {
+    /// Until live instances end.
+    InstancesEnd,
+    /// What ended instances of the creator count for is given back when the server lets go of them.
+    OwnAreLetGo,
+    /// The same of any instances.
+    AnyIsLetGo,
+}
+
+impl Until {
+    fn because(self, why: String) -> Shortage {
+        Shortage { why, until: self }
+    }
+}
+
 /// Why an instance with this configuration could not be created on an empty server either; `None` if it could.
 pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) -> Option<String> {
     let processes = config.params.processes() as usize;
@@ -50,7 +74,7 @@ pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) 
 
 impl Registry {
     /// Why there is no capacity for an instance with this configuration; `None` if there is.
-    pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+    pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         self.count_shortage(config, capacity)
             .or_else(|| self.memory_shortage(config, capacity))
             .or_else(|| self.log_shortage(config, capacity))
@@ -58,36 +82,45 @@ impl Registry {
     }
 
     /// The server has room, and the creator may not take it.
-    fn share_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+    fn share_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         let Capacity { limits, has_log, coordinators, .. } = capacity;
         let memory = limits.worst_case(&config.params);
         let log = if has_log { log_case(config, limits) } else { 0 };
         let processes = config.params.processes() as usize;
         type Used = fn(&CreatorUsage) -> usize;
-        let bounds: [(&str, usize, usize, Used); 5] = [
-            ("instances that have not ended", limits.live_instances, 1, CreatorUsage::live),
-            ("instances, ended ones included", limits.instances, 1, |it| it.held),
-            ("processes in your instances", limits.processes, processes, |it| it.processes),
-            ("bytes that your instances may come to take", limits.instance_bytes, memory, |it| {
-                it.memory.bytes()
-            }),
-            ("bytes of the log that your instances may come to take", limits.log_bytes, log, |it| {
-                it.log.bytes()
-            }),
+        let (end, let_go) = (Until::InstancesEnd, Until::OwnAreLetGo);
+        let bounds: [(&str, usize, usize, Used, Until); 5] = [
+            ("instances that have not ended", limits.live_instances, 1, CreatorUsage::live, end),
+            ("instances, ended ones included", limits.instances, 1, |it| it.held, let_go),
+            ("processes in your instances", limits.processes, processes, |it| it.processes, let_go),
+            (
+                "bytes that your instances may come to take",
+                limits.instance_bytes,
+                memory,
+                |it| it.memory.bytes(),
+                end,
+            ),
+            (
+                "bytes of the log that your instances may come to take",
+                limits.log_bytes,
+                log,
+                |it| it.log.bytes(),
+                end,
+            ),
         ];
-        bounds.into_iter().find_map(|(what, total, amount, used)| {
+        bounds.into_iter().find_map(|(what, total, amount, used, until)| {
             let own = self.creator(&config.creator).map_or(0, used);
             let all = self.creators().map(used);
             (!may_take(total, coordinators, own, amount, all)).then(|| {
-                format!(
+                until.because(format!(
                     "you have {own} {what}, and may take no more of what is left of {total}, since there are {coordinators} \
                      coordinators: let some instances come to their end"
-                )
+                ))
             })
         })
     }
 
-    fn log_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+    fn log_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         let Capacity { limits, has_log, .. } = capacity;
         if !has_log {
             return None;
@@ -96,7 +129,7 @@ impl Registry {
         let (all, limit) = (self.log_bytes(), limits.log_bytes);
         let own = self.creator(&config.creator).map_or(0, |created| created.log.bytes());
         let own_limit = limits.log_bytes_per_creator;
-        Some(if all + needed > limit {
+        Some(Until::InstancesEnd.because(if all + needed > limit {
             format!(
                 "the instances that the server holds may come to take {all} bytes of its log, and with this one more than \
                  the {limit} that they may: wait until some have ended"
@@ -108,62 +141,85 @@ impl Registry {
             )
         } else {
             return None;
-        })
+        }))
     }
 
-    fn count_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+    fn count_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         let Capacity { limits, load, .. } = capacity;
         let (held, live) = (self.held(), load.live());
         let created = self.creator(&config.creator);
         let own_held = created.map_or(0, |created| created.held);
         let own_live = created.map_or(0, CreatorUsage::live);
         let retention: &dyn Display = &humantime::format_duration(limits.retention);
-        Some(if live >= limits.live_instances {
-            format!(
-                "the server has {live} instances that have not ended, as many as it may: wait until some have"
+        let (until, why) = if live >= limits.live_instances {
+            (
+                Until::InstancesEnd,
+                format!(
+                    "the server has {live} instances that have not ended, as many as it may: wait until some have"
+                ),
             )
         } else if own_live >= limits.live_instances_per_creator {
-            format!(
-                "you have {own_live} instances that have not ended, as many as you may: let some come to their end, or \
+            (
+                Until::InstancesEnd,
+                format!(
+                    "you have {own_live} instances that have not ended, as many as you may: let some come to their end, or \
                  close some"
+                ),
             )
         } else if held >= limits.instances {
-            format!(
-                "the server holds {held} instances, ended ones included, as many as it may: each is let go of \
+            (
+                Until::AnyIsLetGo,
+                format!(
+                    "the server holds {held} instances, ended ones included, as many as it may: each is let go of \
                  {retention} after its end"
+                ),
             )
         } else if own_held >= limits.instances_per_creator {
-            format!(
-                "the server holds {own_held} instances of yours, ended ones included, as many as it may: each is let \
+            (
+                Until::OwnAreLetGo,
+                format!(
+                    "the server holds {own_held} instances of yours, ended ones included, as many as it may: each is let \
                  go of {retention} after its end"
+                ),
             )
         } else if load.refuses(own_live) {
-            format!(
-                "the server has all the work that it can do, and you have {own_live} instances that have not ended: \
+            (
+                Until::InstancesEnd,
+                format!(
+                    "the server has all the work that it can do, and you have {own_live} instances that have not ended: \
                  let some come to their end"
+                ),
             )
         } else {
             return None;
-        })
+        };
+        Some(until.because(why))
     }
 
-    fn memory_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<String> {
+    fn memory_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         let Capacity { limits, .. } = capacity;
         let (processes, bytes) = (self.processes(), self.memory_bytes());
-        Some(if processes + config.params.processes() as usize > limits.processes {
-            format!(
-                "the instances that the server holds have {processes} processes, and may have {}",
-                limits.processes
+        let (until, why) = if processes + config.params.processes() as usize > limits.processes {
+            (
+                Until::AnyIsLetGo,
+                format!(
+                    "the instances that the server holds have {processes} processes, and may have {}",
+                    limits.processes
+                ),
             )
         } else if bytes + limits.worst_case(&config.params) > limits.instance_bytes {
-            format!(
-                "the instances that the server holds may come to take {bytes} bytes, and with this one more than \
+            (
+                Until::InstancesEnd,
+                format!(
+                    "the instances that the server holds may come to take {bytes} bytes, and with this one more than \
                  the {} that they may: a smaller pipeline or smaller values need less",
-                limits.instance_bytes
+                    limits.instance_bytes
+                ),
             )
         } else {
             return None;
-        })
+        };
+        Some(until.because(why))
     }
 }
 

@@ -127,6 +127,16 @@ impl Inner {
     pub(super) fn set_shares(&mut self, shares: InstanceShares, config: &InstanceConfig) {
         self.shares = Some(shares);
         self.resize_shares(config);
+        if matches!(self.lifecycle, Lifecycle::Archived(_)) {
+            self.note_release(config);
+        }
+    }
+
+    /// The instance has ended: notes when it is let go of.
+    fn note_release(&self, config: &InstanceConfig) {
+        if let Some(shares) = &self.shares {
+            shares.releases.add(self.moment(self.expires(&config.shared.lifetimes)));
+        }
     }
 
     /// The checkpoint of the instance has so many bytes. While it lives that is reserved; once it has ended, calls may
@@ -232,8 +242,12 @@ impl Inner {
         }
         let Lifecycle::Live(live) = &mut self.lifecycle else { return };
         let Some(ended) = live.ended else { return };
+        let is_first_time = !live.was_archived;
         self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
         self.resize_shares(config);
+        if is_first_time {
+            self.note_release(config);
+        }
     }
 
     /// When the instance expires as things stand (F10).

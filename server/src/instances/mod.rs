@@ -16,6 +16,7 @@ mod operations;
 mod outbox;
 mod recovery;
 mod registry;
+mod releases;
 mod roster;
 mod sessions;
 mod settle;
@@ -26,6 +27,7 @@ mod waiters;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::time::Duration;
 
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
@@ -56,7 +58,7 @@ pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
 use byte_share::InstanceShares;
-use capacity::{Capacity, never_fits};
+use capacity::{Capacity, Shortage, Until, never_fits};
 use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
@@ -191,7 +193,7 @@ impl Instances {
     }
 
     fn remove(&self, id: InstanceId) {
-        let removed = self.registry_mut().remove(id);
+        let removed = self.registry_mut().remove(id, self.context.timers.now());
         if removed.as_ref().is_some_and(|instance| instance.is_closed()) {
             self.context.forget_closed();
         }
@@ -347,9 +349,18 @@ impl Instances {
 
     /// Whether there is capacity for a new instance with this configuration.
     fn check_capacity(&self, registry: &Registry, config: &SharedConfig) -> Result<(), RpcRefusal> {
-        registry.shortage(config, self.capacity()).map_or(Ok(()), |shortage| {
-            let retry_after = self.limits().retry_after;
-            Err(RpcRefusal::new(RefusalReason::TooManyInstances, shortage).with_retry_after(retry_after))
+        registry.shortage(config, self.capacity()).map_or(Ok(()), |Shortage { why, until }| {
+            // When instances end nobody knows; when ended ones are let go of is known.
+            let now = self.context.timers.now();
+            let known = match until {
+                Until::InstancesEnd => None,
+                Until::OwnAreLetGo => {
+                    registry.creator(&config.creator).and_then(|own| own.releases.next(now))
+                }
+                Until::AnyIsLetGo => registry.creators().filter_map(|all| all.releases.next(now)).min(),
+            };
+            let wait = Duration::from_nanos(known.map_or(0, |due| due - now)).max(self.limits().retry_after);
+            Err(RpcRefusal::new(RefusalReason::TooManyInstances, why).with_retry_after(wait))
         })
     }
 

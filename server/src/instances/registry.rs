@@ -16,6 +16,7 @@ use super::capacity::{Capacity, log_case};
 use super::config::{Interner, SharedConfig};
 use super::instance::Instance;
 use super::load_monitor::LiveGuard;
+use super::releases::Releases;
 use crate::auth::Principal;
 
 /// See the module.
@@ -45,6 +46,7 @@ pub(super) struct CreatorUsage {
     pub(super) processes: usize,
     pub(super) memory: ByteReserve,
     pub(super) log: ByteReserve,
+    pub(super) releases: Releases,
 }
 
 impl CreatorUsage {
@@ -134,6 +136,7 @@ impl Registry {
                 capacity.limits.worst_case(&shared.params),
             ),
             log: log.map(|bytes| ByteShare::new([&self.log, &created.log], bytes)),
+            releases: created.releases.clone(),
         };
         let config = instance.config();
         if let Some(name) = &config.name {
@@ -145,8 +148,8 @@ impl Registry {
         (guard, shares)
     }
 
-    /// Removes an instance. The caller drops it when the lock of the registry is free again.
-    pub(super) fn remove(&mut self, id: InstanceId) -> Option<Arc<Instance>> {
+    /// Removes an instance at this moment. The caller drops it when the lock of the registry is free again.
+    pub(super) fn remove(&mut self, id: InstanceId, now: u64) -> Option<Arc<Instance>> {
         let instance = self.by_id.remove(&id)?;
         self.removed += 1;
         let config = instance.config();
@@ -159,6 +162,7 @@ impl Registry {
         if let Some(created) = self.by_creator.get_mut(creator) {
             created.held -= 1;
             created.processes -= params.processes() as usize;
+            created.releases.forget(now);
             if created.held == 0 {
                 self.by_creator.remove(creator);
             }

@@ -86,6 +86,32 @@ fn create(instances: &Instances, spec: CreateSpec) -> Result<(Arc<Instance>, boo
     poll(instances.create(&Principal::new("creator"), spec)).expect("it waits for nothing").into_inner()
 }
 
+#[test]
+fn a_refused_create_is_told_when_ended_instances_are_let_go() {
+    let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
+    let limits = Limits {
+        retention: Duration::from_secs(60 * 60),
+        instances_per_creator: 2,
+        live_instances_per_creator: 1,
+        ..Limits::default()
+    };
+    let instances = Instances::new(limits.clone(), &log);
+    let refused = |name| create(&instances, create_spec(name, 2, "p1")).unwrap_err();
+    let (first, _) = create(&instances, create_spec("first", 2, "p1")).unwrap();
+    // When a live instance ends nobody knows.
+    assert_eq!(refused("second").retry_after, Some(limits.retry_after));
+    poll(first.close().committed()).unwrap().unwrap().unwrap();
+    let (second, _) = create(&instances, create_spec("second", 2, "p1")).unwrap();
+    poll(second.close().committed()).unwrap().unwrap().unwrap();
+    let third = refused("third");
+    let wait = third.retry_after.unwrap();
+    let soonest = limits.retention - Duration::from_secs(30 * 60);
+    assert!(
+        third.reason == RefusalReason::TooManyInstances && wait > soonest && wait <= limits.retention,
+        "{wait:?}"
+    );
+}
+
 fn named(name: &str) -> InstanceRef {
     InstanceRef::Name(InstanceName::optional(name).unwrap().unwrap())
 }
@@ -122,7 +148,7 @@ fn only_a_closed_instance_gives_up_its_name() {
     let (second, new) = create(&instances, create_spec("name", 3, "another")).unwrap();
     assert!(new && Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
     // The name stays with the newer instance when the older one is removed.
-    instances.registry_mut().remove(first.config().id);
+    instances.registry_mut().remove(first.config().id, 0);
     assert!(Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
 }
 

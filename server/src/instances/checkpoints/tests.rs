@@ -15,6 +15,7 @@ use super::super::byte_share::{ByteReserve, ByteShare, InstanceShares};
 use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
 use super::super::context::Context;
 use super::super::outbox::Outbox;
+use super::super::releases::Releases;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
@@ -129,7 +130,7 @@ fn check_reserve(
         ByteShare::new([&reserve, &ByteReserve::default()], limits.log_case(instance.params(), roster));
     let memory_share =
         ByteShare::new([&memory, &ByteReserve::default()], limits.worst_case(instance.params()));
-    let shares = InstanceShares { memory: memory_share, log: Some(log_share) };
+    let shares = InstanceShares { memory: memory_share, log: Some(log_share), releases: Releases::default() };
     instance.lock().set_shares(shares, instance.config());
     let check = |when: &dyn Debug| {
         let taken = 2 * instance.write_checkpoint(&log, true);

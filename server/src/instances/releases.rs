@@ -1,0 +1,49 @@
+//! When the server lets go of the instances of a creator that have ended (SPEC F10): what a refused Create is told to wait
+//! for.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The moments, as timers keep them. An instance that is gone earlier leaves its moment. Clones share them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Releases(Arc<Mutex<BinaryHeap<Reverse<u64>>>>);
+
+impl Releases {
+    /// An instance has ended, and the server lets go of it at the moment `due`.
+    pub(super) fn add(&self, due: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(due));
+    }
+
+    /// The next such moment after this one; `None`: no instance has ended.
+    pub(super) fn next(&self, now: u64) -> Option<u64> {
+        let mut moments = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while let Some(Reverse(due)) = moments.peek() {
+            if *due > now {
+                return Some(*due);
+            }
+            moments.pop();
+        }
+        None
+    }
+
+    /// An instance is held no more: moments that have passed are forgotten.
+    pub(super) fn forget(&self, now: u64) {
+        let _ = self.next(now);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_next_release_is_the_earliest_that_has_not_passed() {
+        let releases = Releases::default();
+        assert_eq!(releases.next(0), None);
+        [30, 10, 20].into_iter().for_each(|due| releases.add(due));
+        assert_eq!([0, 9, 10, 29].map(|now| releases.next(now)), [Some(10), Some(10), Some(20), Some(30)]);
+        releases.forget(30);
+        assert_eq!(releases.next(0), None);
+    }
+}
