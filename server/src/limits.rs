@@ -118,7 +118,8 @@ macro_rules! for_each_limit {
             /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
             /// Clients refuse messages above 4 MiB unless told otherwise.
             bytes_per_answer: usize = 1024 * 1024, SIZE;
-            /// Principals that have an account. Idle accounts are closed when more principals come.
+            /// Principals that have an account; those with a role have one in any case. Idle accounts are closed when more
+            /// principals come.
             principals: usize = 131_072, COUNT;
             /// Verified tokens that are remembered, so that a token that comes with every call is verified once: as many as
             /// principals. Only valid tokens are, and each takes some 300 bytes.
@@ -202,7 +203,8 @@ macro_rules! for_each_limit {
             instances_when_busy: usize = 512, COUNT_OR_NONE;
             /// Instances on one page of List.
             page: usize = 1_000, COUNT;
-            /// Processes, offences and the like named one by one in a Status.
+            /// Processes, offences and the like named one by one in a Status; fewer processes with accesses that wait if they
+            /// have more than 16 each.
             status_rows: usize = 1_024, COUNT;
             /// How long a finished or closed instance can still be read (F10).
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
@@ -210,7 +212,7 @@ macro_rules! for_each_limit {
             idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
             /// How long the patience of processes stands still after a restart, unless all are back before (F3).
             rejoin: Duration = Duration::from_secs(5), DURATION;
-            /// The wait that RetryInfo advises when a limit is reached.
+            /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer.
             retry_after: Duration = Duration::from_millis(100), TIMEOUT;
         }
     };

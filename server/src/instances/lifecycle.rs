@@ -127,7 +127,7 @@ impl Inner {
     pub(super) fn set_shares(&mut self, shares: InstanceShares, config: &InstanceConfig) {
         self.shares = Some(shares);
         self.resize_shares(config);
-        if matches!(self.lifecycle, Lifecycle::Archived(_)) {
+        if self.has_ended() {
             self.note_release(config);
         }
     }

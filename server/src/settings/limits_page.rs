@@ -269,17 +269,24 @@ const HEAD: &str = "\
 Everything that a client can fill has a bound. This page is made from the list in the code
 (`server/src/limits.rs`) and from the table beside it of what shows each; tests compare.
 
-- A client above a bound is refused at once, with RetryInfo where waiting helps, and no other client is affected.
-- What all clients share is bounded as a whole too. Half of it is kept for known principals: those with a role, and the
-  processes of instances that the server holds. Each of them has a reserve. Of the rest nobody takes more than is still
-  free, so that any number of greedy clients leave room for one more.
+- A client above a bound is refused at once, with RetryInfo where waiting helps, and no other client is affected. RetryInfo
+  tells when there is room again where that is known: of a rate, of ended instances that the server lets go of, of
+  accounts; else `retry_after`.
+- What all clients share is bounded as a whole too. Half of it is kept for known principals: a quarter of that half for
+  those with a role, in equal reserves, and the rest in equal parts for the coordinators; the processes of a coordinator's
+  instances have equal reserves in its part. So a long roster takes nothing from those with a role and from the
+  processes of other coordinators. A process that several coordinators name may use the reserve of any of them. Who is
+  in no roster any more loses its reserve within a second; what it holds stays its own until it gives it back.
+- Of the other half nobody takes more than is still free, so that any number of greedy clients leave room for one more.
 - What coordinators share (live instances, instances, processes, bytes of memory and of the log) is divided likewise: with
   C coordinators each has a reserve of 1/(2C), and a coordinator alone may have all.
 - Clients without identity, health, reflection and paths that do not exist included, share one small portion, however
   many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
 - Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
   snapshot of a Watch shows 1/16, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
-  order 1/64; at most half of what the rate allows in a second.
+  order 1/64; at most half of what the rate allows in a second. What is shown is copied and encoded when the lock of the
+  instance is free again; under the lock the state of each process is looked at once. The order of a round is made in the
+  step that needs it, once for each round.
 - `admission` says what becomes of a request above a rate or a share of its principal: `off`, it is served; `observe`,
   it is served, counted and logged; `enforce`, it is refused. Bounds of the whole server and of coordinators hold in every
   mode, since its memory, its disk and its file descriptors depend on them. `stickycas_bound_exceeded` counts both outcomes.
