@@ -49,7 +49,12 @@ pub(crate) trait ReadEvents {
         Some(shared)
     }
 
-    /// The same, decoded.
+    /// All events kept, to be decoded when the log is not needed any more.
+    fn share_all(&self) -> SharedEvents {
+        self.share(self.first(), usize::MAX).expect("the oldest event that is kept is kept")
+    }
+
+    /// At most `limit` events from this index on, decoded.
     #[cfg(test)]
     fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
         self.share(index, limit).map(|shared| shared.read().collect())

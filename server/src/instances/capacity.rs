@@ -163,7 +163,7 @@ impl Registry {
                 Until::InstancesEnd,
                 format!(
                     "you have {own_live} instances that have not ended, as many as you may: let some come to their end, or \
-                 close some"
+                     close some"
                 ),
             )
         } else if held >= limits.instances {
@@ -171,7 +171,7 @@ impl Registry {
                 Until::AnyIsLetGo,
                 format!(
                     "the server holds {held} instances, ended ones included, as many as it may: each is let go of \
-                 {retention} after its end"
+                     {retention} after its end"
                 ),
             )
         } else if own_held >= limits.instances_per_creator {
@@ -179,7 +179,7 @@ impl Registry {
                 Until::OwnAreLetGo,
                 format!(
                     "the server holds {own_held} instances of yours, ended ones included, as many as it may: each is let \
-                 go of {retention} after its end"
+                     go of {retention} after its end"
                 ),
             )
         } else if load.refuses(own_live) {
@@ -187,7 +187,7 @@ impl Registry {
                 Until::InstancesEnd,
                 format!(
                     "the server has all the work that it can do, and you have {own_live} instances that have not ended: \
-                 let some come to their end"
+                     let some come to their end"
                 ),
             )
         } else {
@@ -212,7 +212,7 @@ impl Registry {
                 Until::InstancesEnd,
                 format!(
                     "the instances that the server holds may come to take {bytes} bytes, and with this one more than \
-                 the {} that they may: a smaller pipeline or smaller values need less",
+                     the {} that they may: a smaller pipeline or smaller values need less",
                     limits.instance_bytes
                 ),
             )

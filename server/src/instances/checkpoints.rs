@@ -90,16 +90,15 @@ impl Instance {
 
     /// The instance with its history, as far as it is kept.
     pub(crate) fn dump(&self) -> DumpedInstance {
-        let inner = self.lock_poisoned();
-        let (first_index, events): (_, Vec<Recorded>) = match &inner.lifecycle {
-            Lifecycle::Live(live) => (live.events.first(), live.events.all().collect()),
-            Lifecycle::Archived(archived) => (archived.events.first(), archived.events.all().collect()),
+        let (first_index, events) = match &self.lock_poisoned().lifecycle {
+            Lifecycle::Live(live) => (live.events.first(), live.events.share_all()),
+            Lifecycle::Archived(archived) => (archived.events.first(), archived.events.share_all()),
         };
         DumpedInstance {
             number: self.config.number,
             created: Some(self.config.to_log()),
             first_index,
-            events: events.iter().map(|recorded| event_to_wire(0, recorded)).collect(),
+            events: events.read().map(|recorded| event_to_wire(0, &recorded)).collect(),
         }
     }
 
