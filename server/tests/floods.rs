@@ -44,6 +44,26 @@ async fn small_messages_in_one_write_keep_the_connection() {
     assert_eq!((counts.connections_given_up, counts.connections_paced), (0, 0));
 }
 
+/// Many more than HTTP/2 lets wait in the smallest windows, which is 128.
+#[tokio::test]
+async fn small_windows_keep_the_connection_of_small_messages() {
+    const STREAMS: usize = 8;
+    /// What the window of a stream allows.
+    const MESSAGES: usize = 400;
+    let server = Server::with(|config| config.limits.window_bytes = 1).await;
+    let mut client = FrameClient::claimed(server.address, "p1").await;
+    let mut bytes = Vec::new();
+    for stream in streams(3, STREAMS) {
+        bytes.extend(call(stream, "StickyCasService/Attach", "p1"));
+        bytes.extend(frame(DATA, 0, stream, &prefixed(&[])).repeat(MESSAGES));
+    }
+    client.send(&bytes).await;
+    client.calls(99, "p1").await;
+    assert!(server.frames_received("data").await >= (STREAMS * MESSAGES) as u64);
+    let counts = server.counts().await.all.unwrap();
+    assert_eq!((counts.connections_given_up, counts.connections_paced), (0, 0));
+}
+
 #[tokio::test]
 async fn a_client_may_cancel_all_of_its_calls_at_once() {
     let server = Server::start().await;
@@ -135,6 +155,56 @@ async fn clients_without_identity_share_one_rate_of_control_frames() {
     FrameClient::claimed(server.address, "p3").await.calls(3, "p3").await;
     fixtures::play(&server, &id, PROPOSAL).await;
     assert_eq!(server.counts().await.all.unwrap().connections_paced, 8);
+}
+
+#[tokio::test]
+async fn requests_are_paced_on_all_connections_of_a_principal() {
+    let server = Server::with(|config| config.limits.headers_per_second = 1_000).await;
+    let id = fixtures::instance(&server).await;
+    let mut flood = FrameClient::claimed(server.address, "flood").await;
+    let mut other = FrameClient::claimed(server.address, "flood").await;
+    let mut neighbour = FrameClient::claimed(server.address, "p2").await;
+    // Half-sent, and refused above the quota of calls.
+    let half_sent = |stream| call(stream, "InstanceService/List", "flood");
+    let calls: Vec<_> = streams(3, 3_000).map(half_sent).collect();
+    flood.send(&calls.concat()).await;
+    server.counts_until(|all| all.connections_paced == 1).await;
+    // Beyond the small share that each connection has.
+    let calls: Vec<_> = streams(3, 100).map(half_sent).collect();
+    other.send(&calls.concat()).await;
+    server.counts_until(|all| all.connections_paced == 2).await;
+    neighbour.calls(3, "p2").await;
+    fixtures::play(&server, &id, PROPOSAL).await;
+    // None is closed: when its time comes it goes on.
+    for client in [&mut flood, &mut other] {
+        client.send(&half_sent(9_999)).await;
+        client.until(HEADERS, 9_999).await;
+    }
+    let counts = server.counts_of("flood").await;
+    assert_eq!((counts.connections_paced, counts.connections_given_up), (2, 0));
+    assert_eq!(server.counts_of("p2").await.connections_paced, 0);
+}
+
+#[tokio::test]
+async fn clients_without_identity_share_one_rate_of_requests() {
+    let server = Server::with(|config| config.limits.anonymous_headers_per_second = 500).await;
+    let id = fixtures::instance(&server).await;
+    let mut p2 = FrameClient::claimed(server.address, "p2").await;
+    let mut strangers = Vec::new();
+    for _ in 0..4 {
+        let mut stranger = FrameClient::connect(server.address).await;
+        // Under no name, so the connection belongs to nobody.
+        let calls: Vec<_> =
+            streams(1, 1_000).map(|stream| call(stream, "InstanceService/List", "")).collect();
+        stranger.send(&calls.concat()).await;
+        strangers.push(stranger);
+    }
+    server.counts_until(|all| all.connections_paced == 4).await;
+    // Neither one that is identified nor one that opens is kept waiting.
+    p2.calls(3, "p2").await;
+    FrameClient::claimed(server.address, "p3").await.calls(3, "p3").await;
+    fixtures::play(&server, &id, PROPOSAL).await;
+    assert_eq!(server.counts().await.all.unwrap().connections_paced, 4);
 }
 
 /// As callers in other languages do: HEADERS and content apart, cancelled when it takes too long.

@@ -56,6 +56,11 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "late_content_of_refused_calls_keeps_the_connection",
     ),
     ("connection_window_bytes", "stickycas_connections", "small_messages_that_wait_never_close_a_connection"),
+    (
+        "window_bytes",
+        r#"stickycas_limit_used{limit="window_bytes"}"#,
+        "the_windows_of_all_connections_share_a_bound",
+    ),
     ("stream_window_bytes", "stickycas_connections", "small_messages_that_wait_never_close_a_connection"),
     ("send_buffer_bytes", "stickycas_connections", "unread_responses_hold_the_permits_of_their_calls"),
     (
@@ -67,6 +72,16 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "anonymous_control_frames_per_second",
         r#"stickycas_client_faults{kind="connection_paced"}"#,
         "clients_without_identity_share_one_rate_of_control_frames",
+    ),
+    (
+        "headers_per_second",
+        r#"stickycas_client_faults{kind="connection_paced"}"#,
+        "requests_are_paced_on_all_connections_of_a_principal",
+    ),
+    (
+        "anonymous_headers_per_second",
+        r#"stickycas_client_faults{kind="connection_paced"}"#,
+        "clients_without_identity_share_one_rate_of_requests",
     ),
     (
         "resets_per_second",
