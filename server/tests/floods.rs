@@ -1,9 +1,11 @@
 //! Floods of HTTP/2 frames: they are paced and counted, others are unaffected, and what correct clients do is no flood.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
@@ -14,7 +16,7 @@ use crate::harness::frames::{
 };
 use crate::harness::raw::{RawClient, prefixed};
 use crate::harness::{Server, with_timeout};
-use crate::limits::frame;
+use crate::limits::{PREFACE, frame};
 
 impl Server {
     /// Frames of this type that clients have sent.
@@ -304,4 +306,67 @@ async fn a_connection_that_http2_gives_up_is_no_reset_flood() {
     let mut again = RawClient::connect(server.address).await;
     let reply = again.call_as("p1", "InstanceService/List", Bytes::from_static(&[0; 5])).await;
     assert_eq!(reply.status.unwrap().code(), Code::Ok);
+}
+
+/// Opens calls under no name without end, on so many connections one after the other, until the sender is dropped.
+fn flood_of_requests(address: std::net::SocketAddr, connections: usize) -> oneshot::Sender<()> {
+    let (stop, stopped) = oneshot::channel();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        for _ in 0..connections {
+            runtime.spawn(async move {
+                loop {
+                    let Ok(tcp) = TcpStream::connect(address).await else { return };
+                    let (mut read, mut write) = tcp.into_split();
+                    let send = async {
+                        let mut bytes = PREFACE.to_vec();
+                        let mut next = 1;
+                        while write.write_all(&bytes).await.is_ok() {
+                            let calls = streams(next, 256).map(|it| call(it, "InstanceService/List", ""));
+                            bytes = calls.flatten().collect();
+                            next += 512;
+                        }
+                    };
+                    let drain = async {
+                        let mut bytes = vec![0; 16 * 1024];
+                        while matches!(read.read(&mut bytes).await, Ok(1..)) {}
+                    };
+                    tokio::select! { () = send => {}, () = drain => {} }
+                }
+            });
+        }
+        let _ = runtime.block_on(stopped);
+        runtime.shutdown_background();
+    });
+    stop
+}
+
+/// How long an instance takes beside requests that are opened and never ended, paced or not:
+/// `cargo test --test network -- --ignored --nocapture a_flood_of_requests_is_measured`.
+#[tokio::test]
+#[ignore = "a measurement"]
+async fn a_flood_of_requests_is_measured() {
+    for (connections, rate) in [(0, 10_000), (64, u32::MAX), (64, 10_000), (200, u32::MAX), (200, 10_000)] {
+        let server = Server::with(|config| config.limits.anonymous_headers_per_second = rate).await;
+        let flood = flood_of_requests(server.address, connections);
+        while connections > 0 && server.frames_received("headers").await < 20_000 {}
+        let (mut times, began) = (Vec::new(), Instant::now());
+        let before = server.frames_received("headers").await;
+        while times.len() < 30 && began.elapsed() < Duration::from_secs(20) {
+            let id = fixtures::instance(&server).await;
+            let begun = Instant::now();
+            fixtures::play(&server, &id, PROPOSAL).await;
+            times.push(begun.elapsed());
+        }
+        let requests = server.frames_received("headers").await - before;
+        times.sort_unstable();
+        println!(
+            "{connections} connections, {rate} HEADERS/s: p50 {:?}, longest {:?}, of {} instances; {:.0} HEADERS/s came",
+            times[times.len() / 2],
+            times[times.len() - 1],
+            times.len(),
+            requests as f64 / began.elapsed().as_secs_f64()
+        );
+        drop(flood);
+    }
 }

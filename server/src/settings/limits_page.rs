@@ -292,9 +292,13 @@ Everything that a client can fill has a bound. This page is made from the list i
   C coordinators each has a reserve of 1/(2C), and a coordinator alone may have all.
 - Clients without identity, health, reflection and paths that do not exist included, share one small portion, however
   many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
+- What clients send and no call takes is held within the windows of their connections: at most `window_bytes` and 64 KiB for each
+  of `connections` (1 GiB by default), in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small
+  messages between others that are taken hold up to 12 times as much (measured). The default of `window_bytes`, 1/32 of the
+  memory, is 12/32 in that case.
 - Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
   snapshot of a Watch shows 1/16, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
-  order 1/64; at most half of what the rate allows in a second.
+  order 1/64, the verification of a token 60; at most half of what the rate allows in a second.
 - `admission` says what becomes of a request above a rate or a share of its principal: `off`, it is served; `observe`,
   it is served, counted and logged; `enforce`, it is refused. Bounds of the whole server and of coordinators hold in every
   mode, since its memory, its disk and its file descriptors depend on them. `stickycas_bound_exceeded` counts both outcomes.

@@ -274,6 +274,20 @@ mod tests {
         }
     }
 
+    /// HTTP/2 closes a connection on which more small messages wait than half of its window, each counted as 256 bytes.
+    #[tokio::test]
+    async fn small_messages_of_some_turns_wait_in_every_window() {
+        const DATA: u8 = 0;
+        const FRAME: usize = 14;
+        for window in [65_535, 128 * 1024, 1 << 20, 8 << 20] {
+            let (io, ..) = flooded(&flood(DATA, FRAME - 9), &Limits::default()).await;
+            for read in turns(io.with_window(window), 4).await {
+                let held = read / FRAME * 256;
+                assert!(read > 0 && held * 4 <= window as usize / 2, "{read} bytes in a turn of {window}");
+            }
+        }
+    }
+
     #[tokio::test]
     async fn an_overdrawn_connection_is_not_read_and_is_written() {
         const PING: u8 = 6;
