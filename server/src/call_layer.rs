@@ -11,6 +11,7 @@
 
 mod call;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -138,46 +139,65 @@ impl CallPolicy {
         request: &Parts,
         connection: Option<&Connection>,
     ) -> Result<(Identity, Arc<Account>), RpcRefusal> {
-        let charge = || self.charged(connection).charge_call();
+        let charged = self.charged(connection);
+        let is_charged = Cell::new(false);
+        let charge = || {
+            is_charged.set(true);
+            charged.charge_verification()
+        };
         let identity = self
             .authenticator
             .identify(request, charge)
-            .map_err(|refused| self.unidentified(request, connection, refused))?;
+            .map_err(|refused| self.unidentified(request, connection, is_charged.get(), refused))?;
         let account = match connection.and_then(Connection::account) {
             Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
             _ => self.principals.account(&identity.principal).map_err(|refused| {
                 // It has no account that could be charged.
-                let refused = self.charged(connection).charge_call().err().unwrap_or(refused);
+                let again = if is_charged.get() { Ok(()) } else { charged.charge_call() };
+                let refused = again.err().unwrap_or(refused);
                 self.principals.all().count_refusal(refused.reason);
                 refused
             })?,
         };
+        if is_charged.get() {
+            charged
+                .pass_verification_to(&account)
+                .inspect_err(|refused| account.count_refusal(refused.reason))?;
+        }
         Ok((identity, account))
     }
 
     /// The account of a request to a service that is open to all: that of the principal whose connection it is or who makes
     /// it; else that of all clients without identity.
     fn account_of_open(&self, request: &Parts, connection: Option<&Connection>) -> Arc<Account> {
+        let anonymous = self.principals.anonymous();
         let of_request = || {
-            let charge = || self.principals.anonymous().charge_call();
+            let is_charged = Cell::new(false);
+            let charge = || {
+                is_charged.set(true);
+                anonymous.charge_verification()
+            };
             let identity = self.authenticator.identify(request, charge).ok()?;
-            self.principals.account(&identity.principal).ok()
+            let account = self.principals.account(&identity.principal).ok()?;
+            let is_passed = !is_charged.get() || anonymous.pass_verification_to(&account).is_ok();
+            is_passed.then_some(account)
         };
         let of_connection = connection.and_then(Connection::account).cloned();
-        of_connection.or_else(of_request).unwrap_or_else(|| self.principals.anonymous().clone())
+        of_connection.or_else(of_request).unwrap_or_else(|| anonymous.clone())
     }
 
-    /// Counts and charges a request that proves nobody. Returns what it is told.
+    /// Counts and charges a request that proves nobody, unless it `is_charged`, as is one whose token was verified. Returns
+    /// what it is told.
     fn unidentified(
         &self,
         request: &Parts,
         connection: Option<&Connection>,
+        is_charged: bool,
         refused: RpcRefusal,
     ) -> RpcRefusal {
         let anonymous = self.principals.anonymous();
         let takes_token = self.authenticator.takes_token(request);
-        // A token was charged before it was verified.
-        let charged = if takes_token { Ok(()) } else { self.charged(connection).charge_call() };
+        let charged = if is_charged { Ok(()) } else { self.charged(connection).charge_call() };
         let refused = charged.err().unwrap_or(refused);
         anonymous.count_refusal(refused.reason);
         if takes_token && refused.reason == RefusalReason::NoIdentity {

@@ -66,6 +66,7 @@ use call_layer::CallLayer;
 pub use commit_log::DataDirError;
 use instances::Instances;
 pub use instances::RecoveryError;
+pub use logging::{Guard as LogGuard, log_to_stderr};
 use metrics::Sources;
 use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};

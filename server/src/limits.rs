@@ -18,9 +18,13 @@
 //! | messages that are handled | `message_bytes` for each thread |
 //! | long answers that have not left (from 16 KiB on) | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |
 //! | short answers that have not left, and the state of calls and streams | 20 KiB for each of `calls`, `attach_streams` and `watch_streams`; a unary read keeps the list that it reads |
-//! | a connection: what is sent and not taken by a call yet | `connection_window_bytes`, and as much again for small messages |
+//! | what is sent on connections and not taken by a call yet | `window_bytes`, and 64 KiB for each of `connections`; more for small messages between others, see below |
 //! | a connection without a principal: its handshake | 64 KiB, of `unclaimed_connections` |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
+//!
+//! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte, which no call
+//! takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the window, measured by
+//! `what_small_messages_hold_is_measured` (`transport/http2.rs`). The default of `window_bytes` leaves room for that.
 //!
 //! Actual instances take far less than their worst case.
 //! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`
@@ -78,6 +82,10 @@ macro_rules! for_each_limit {
             /// each of which counts as 256 bytes: above that HTTP/2 closes the connection. With `stream_window_bytes` the
             /// window of a stream closes before, however small the messages of a correct client are.
             connection_window_bytes: u32 = 8 * 1024 * 1024, SIZE;
+            /// Those on all connections, beside 64 KiB for each, which HTTP/2 demands. Half of it is kept for known principals.
+            /// A connection for whose window there is no room has a smaller one and is served all the same; those that belong
+            /// to nobody when they begin have 1/32 of what is free. The default is 1/32 of the memory that the server may use.
+            window_bytes: usize = machine_memory::window_share(), SIZE;
             /// Those on one stream.
             stream_window_bytes: u32 = 128 * 1024, SIZE;
             /// Bytes of the response on one stream that wait for the client or the network; a message that has begun is
@@ -90,6 +98,12 @@ macro_rules! for_each_limit {
             /// The same of all connections together that belong to no principal. Each has a small share of its own beside it, so
             /// that it can open.
             anonymous_control_frames_per_second: u32 = 10_000, COUNT;
+            /// Requests that one principal may open in a second on all of its connections, served or refused, and as many at
+            /// once after a pause: as many as `requests_per_second` lets through. Above it the connection is read more slowly
+            /// and never closed, since a refusal takes time too.
+            headers_per_second: u32 = 20_000, COUNT;
+            /// The same of all connections together that belong to no principal. Each has a small share of its own beside it.
+            anonymous_headers_per_second: u32 = 10_000, COUNT;
             /// Streams that one principal may reset in a second, and as many at once after a pause: all of its calls
             /// (`calls_per_principal`) twice. Above it the connection is read more slowly.
             resets_per_second: u32 = 2_048, COUNT;

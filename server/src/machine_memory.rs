@@ -9,8 +9,17 @@ const UNKNOWN: u64 = 4 * 1024 * 1024 * 1024;
 
 /// Three quarters of it: the rest is for connections, buffers, the log and the allocator.
 pub(crate) fn share() -> usize {
+    usize::try_from(all() / 4 * 3).unwrap_or(usize::MAX)
+}
+
+/// A part of it for the windows of connections. In the worst case they hold sixteen times as much.
+pub(crate) fn window_share() -> usize {
+    usize::try_from(all() / 32).unwrap_or(usize::MAX)
+}
+
+fn all() -> u64 {
     static BYTES: LazyLock<u64> = LazyLock::new(|| bytes(Path::new("/")).unwrap_or(UNKNOWN));
-    usize::try_from(*BYTES / 4 * 3).unwrap_or(usize::MAX)
+    *BYTES
 }
 
 /// The memory that this process may use, with the files of the system below `root`. `None`: they do not tell.

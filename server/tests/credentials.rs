@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
@@ -11,7 +12,9 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
+use stickycas_server::DevelopmentCas;
 use tempfile::TempDir;
+use time::OffsetDateTime;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
 use tokio::net::TcpStream;
 use tokio::process::{Child, ChildStderr};
@@ -237,6 +240,40 @@ async fn on_sighup_new_files_are_in_force_and_bad_ones_are_not() {
     signal(&program.server, "-HUP").await;
     program.line("credentials are read again").await;
     assert_eq!(program.metric("stickycas_credentials_reload_failed").await, 0.0);
+    program.stop().await;
+}
+
+/// Somebody who looks at the metrics hears of a list that nobody has renewed, and of one that is not that of its CA.
+#[tokio::test]
+async fn revocation_lists_that_are_late_or_foreign_show_in_the_metrics() {
+    let mut program = Program::start().await;
+    // The CAs that the program has made are gone with it: these take their place.
+    let mut cas = DevelopmentCas::new("stickycas", Duration::from_secs(3600)).unwrap();
+    let own = cas.server(&["localhost".to_owned()]).unwrap();
+    let folder = program.path("server");
+    cas.write_server(&folder, &own).unwrap();
+    signal(&program.server, "-HUP").await;
+    program.line("new credentials are in force").await;
+    assert_eq!(program.metric("stickycas_credentials_revocation_list_expired").await, 0.0);
+
+    let yesterday = OffsetDateTime::now_utc() - Duration::from_secs(24 * 3600);
+    cas.write_changed_revocation_list(&folder, |list| {
+        (list.this_update, list.next_update) = (yesterday - Duration::from_secs(3600), yesterday);
+    })
+    .unwrap();
+    signal(&program.server, "-HUP").await;
+    let line = program.line("new credentials are in force").await;
+    assert_eq!(line["fields"]["generation"], 3);
+    assert_eq!(program.metric("stickycas_credentials_revocation_list_expired").await, 1.0);
+    assert_eq!(program.metric("stickycas_credentials_reload_failed").await, 0.0);
+
+    cas.namesakes().unwrap().write_revocation_list(&folder).unwrap();
+    signal(&program.server, "-HUP").await;
+    let line = program.line("credentials cannot be used: the old ones stay in force").await;
+    assert!(line["fields"]["error"].as_str().unwrap().contains("is not signed by the key"), "{line}");
+    assert_eq!(program.metric("stickycas_credentials_reload_failed").await, 1.0);
+    assert_eq!(program.metric("stickycas_credentials_generation").await, 3.0);
+    assert_eq!(program.metric("stickycas_credentials_revocation_list_expired").await, 1.0);
     program.stop().await;
 }
 

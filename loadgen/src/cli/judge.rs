@@ -23,7 +23,7 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_server::CredentialFolder;
 
-use super::output::{log_to_stderr, show, tell};
+use super::output::{show, tell, warnings_and};
 use super::scenario::{outcome, show_record};
 use super::stop::asked_to_stop;
 
@@ -129,7 +129,8 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     let (subject, plan, mut series) = args.prepare()?;
     let expected = args.expect.or(plan.as_ref().map(|plan| plan.expect));
     let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
-    log_to_stderr();
+    // Strangers reach its listener: what they make it log is bounded, and never waited for.
+    let _log = stickycas_server::log_to_stderr(&warnings_and("RUST_LOG"))?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
         tokio::select! {

@@ -72,6 +72,13 @@ impl Write for RunLog {
     }
 }
 
+/// The filter of warnings and of what this variable names, unless that has no meaning.
+pub(super) fn warnings_and(variable: &str) -> String {
+    let warnings = LevelFilter::WARN.to_string();
+    let more = std::env::var(variable).ok().filter(|more| EnvFilter::try_new(more).is_ok());
+    more.map_or_else(|| warnings.clone(), |more| format!("{warnings},{more}"))
+}
+
 /// Warnings of server and clients; more if `RUST_LOG` says so.
 pub(super) fn log_to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();

@@ -27,6 +27,11 @@ pub(crate) fn handshake_refused(reason: &dyn Display, address: SocketAddr) {
     tracing::warn!(target: target!(), %address, %reason, "handshake refused");
 }
 
+/// A client has proven a principal for which there is nothing to do here.
+pub(crate) fn unexpected(principal: &str, address: SocketAddr) {
+    tracing::warn!(target: target!(), %address, principal, "not expected: closed");
+}
+
 /// A token has proven a principal, on a connection or at a moment where it had not done so.
 pub(crate) fn token_admitted(token: &VerifiedToken, address: SocketAddr) {
     let (principal, key_id, expires) = (token.principal.as_str(), &token.key_id, token.expires);

@@ -16,13 +16,13 @@ use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::prelude::FromDer as _;
-use x509_parser::revocation_list::CertificateRevocationList;
 
 use super::folder::{
     CERTIFICATE, CLIENT_CAS, CredentialFolder, CredentialsError, DENIED, Files, KEY, REVOCATION_LISTS, ROLES,
     TOKEN_KEYS,
 };
 use super::principal::Principal;
+use super::revocation_lists;
 use super::roles::Roles;
 use super::token_keys::TokenKeys;
 use super::tokens::Tokens;
@@ -140,7 +140,7 @@ fn end_of(certificate: &CertificateDer<'_>) -> Result<UnixTime, String> {
     Ok(unix_time(certificate.validity().not_after.timestamp()))
 }
 
-fn unix_time(seconds: i64) -> UnixTime {
+pub(super) fn unix_time(seconds: i64) -> UnixTime {
     UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds.try_into().unwrap_or(0)))
 }
 
@@ -158,7 +158,7 @@ fn trust(
         } else {
             files.pem_items(REVOCATION_LISTS, "revocation list")?
         };
-    let next = check_revocation_lists(files, &cas, &lists, allow_missing)?;
+    let next = revocation_lists::check(files, &cas, &lists, allow_missing)?;
     let trust = Trust {
         cas,
         revocation_lists: lists,
@@ -167,50 +167,6 @@ fn trust(
         denied,
     };
     Ok((trust, next))
-}
-
-/// Every CA has a revocation list, unless it need not have one. Returns when the first list expires; one that has expired
-/// still counts.
-fn check_revocation_lists(
-    files: &Files,
-    cas: &[CertificateDer<'_>],
-    lists: &[CertificateRevocationListDer<'_>],
-    allow_missing: bool,
-) -> Result<Option<UnixTime>, CredentialsError> {
-    let (mut issuers, mut next) = (Vec::new(), None::<UnixTime>);
-    for list in lists {
-        let (_, list) = CertificateRevocationList::from_der(list)
-            .map_err(|error| files.wrong(REVOCATION_LISTS, &error))?;
-        let issuer = list.issuer().as_raw().to_vec();
-        // Of several only one would count.
-        if issuers.contains(&issuer) {
-            let what =
-                format!("there are two revocation lists of CA {}: give the newest alone", list.issuer());
-            return Err(files.wrong(REVOCATION_LISTS, &what));
-        }
-        issuers.push(issuer);
-        let due = list.next_update().map(|due| unix_time(due.timestamp()));
-        next = next.into_iter().chain(due).min();
-    }
-    let mut subjects = Vec::new();
-    for ca in cas {
-        let (_, ca) = X509Certificate::from_der(ca).map_err(|error| files.wrong(CLIENT_CAS, &error))?;
-        let subject = ca.subject().as_raw().to_vec();
-        // A revocation list names its CA and not the key.
-        if subjects.contains(&subject) {
-            let what = format!("two CAs are named {}: give each a name of its own", ca.subject());
-            return Err(files.wrong(CLIENT_CAS, &what));
-        }
-        subjects.push(subject);
-        if !allow_missing && !issuers.iter().any(|issuer| issuer == ca.subject().as_raw()) {
-            let what = format!(
-                "there is no revocation list of CA {} in it: add one, or serve with --allow-missing-revocation-list",
-                ca.subject()
-            );
-            return Err(files.wrong(REVOCATION_LISTS, &what));
-        }
-    }
-    Ok(next)
 }
 
 fn denied(files: &Files) -> Result<BTreeSet<Principal>, CredentialsError> {

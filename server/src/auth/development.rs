@@ -23,6 +23,8 @@ const SERVER_CAS: &str = "ca.crt";
 /// Two CAs that live as long as this does; their keys are written nowhere.
 pub struct DevelopmentCas {
     trust_domain: String,
+    /// In the names of both: revocation lists tell CAs apart by their names.
+    mark: u32,
     server: CertifiedIssuer<'static, KeyPair>,
     client: CertifiedIssuer<'static, KeyPair>,
     not_after: OffsetDateTime,
@@ -68,11 +70,24 @@ impl DevelopmentCas {
     /// # Errors
     /// If no keys can be made.
     pub fn new(trust_domain: &str, lifetime: Duration) -> Result<Self, DevelopmentError> {
-        let not_after = OffsetDateTime::now_utc() + lifetime;
+        Self::marked(trust_domain, OffsetDateTime::now_utc() + lifetime, rand::random())
+    }
+
+    /// Other CAs with the names of these: for tests of what a server refuses.
+    ///
+    /// # Errors
+    /// If no keys can be made.
+    #[doc(hidden)]
+    pub fn namesakes(&self) -> Result<Self, DevelopmentError> {
+        Self::marked(&self.trust_domain, self.not_after, self.mark)
+    }
+
+    fn marked(trust_domain: &str, not_after: OffsetDateTime, mark: u32) -> Result<Self, DevelopmentError> {
         Ok(Self {
             trust_domain: trust_domain.to_owned(),
-            server: ca("server CA", not_after)?,
-            client: ca("client CA", not_after)?,
+            mark,
+            server: ca(&format!("server CA {mark:08x}"), not_after)?,
+            client: ca(&format!("client CA {mark:08x}"), not_after)?,
             not_after,
             issued: 0,
             revoked: Vec::new(),
@@ -141,6 +156,19 @@ impl DevelopmentCas {
     /// # Errors
     /// If it cannot be written.
     pub fn write_revocation_list(&mut self, folder: &Path) -> Result<(), DevelopmentError> {
+        self.write_changed_revocation_list(folder, |_| ())
+    }
+
+    /// Writes the revocation list with something changed before it is signed: for tests of what a server makes of it.
+    ///
+    /// # Errors
+    /// If it cannot be written, or what is changed cannot be encoded.
+    #[doc(hidden)]
+    pub fn write_changed_revocation_list(
+        &mut self,
+        folder: &Path,
+        change: impl FnOnce(&mut CertificateRevocationListParams),
+    ) -> Result<(), DevelopmentError> {
         let now = OffsetDateTime::now_utc();
         let revoked = |serial: &SerialNumber| RevokedCertParams {
             serial_number: serial.clone(),
@@ -149,7 +177,7 @@ impl DevelopmentCas {
             invalidity_date: None,
         };
         self.issued += 1;
-        let list = CertificateRevocationListParams {
+        let mut list = CertificateRevocationListParams {
             this_update: now,
             next_update: self.not_after,
             crl_number: SerialNumber::from(self.issued),
@@ -157,6 +185,7 @@ impl DevelopmentCas {
             revoked_certs: self.revoked.iter().map(revoked).collect(),
             key_identifier_method: KeyIdMethod::Sha256,
         };
+        change(&mut list);
         let list = list.signed_by(&self.client)?.pem()?;
         write_file(&folder.join(REVOCATION_LISTS), &list)
     }
@@ -201,8 +230,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(5 * 60);
 
 fn ca(name: &str, not_after: OffsetDateTime) -> Result<CertifiedIssuer<'static, KeyPair>, DevelopmentError> {
     let mut params = CertificateParams::default();
-    // A name of its own: revocation lists tell CAs apart by it.
-    params.distinguished_name = named(&format!("StickyCAS development {name} {:08x}", rand::random::<u32>()));
+    params.distinguished_name = named(&format!("StickyCAS development {name}"));
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     (params.not_before, params.not_after) = (OffsetDateTime::now_utc() - CLOCKS_DIFFER, not_after);

@@ -8,6 +8,7 @@ mod development;
 mod folder;
 mod principal;
 mod registered;
+mod revocation_lists;
 mod roles;
 mod store;
 mod token_cache;

@@ -152,10 +152,18 @@ impl Registered {
         }
     }
 
-    /// All that has not been ended.
-    pub(super) fn all(&self) -> Vec<(usize, Proof, CancellationToken)> {
-        let entries = self.entries.iter().filter(|(_, entry)| entry.why.is_none());
-        entries.map(|(key, entry)| (key, entry.proof.clone(), entry.end.clone())).collect()
+    /// What has not been ended among so many keys from this one on, and the key after them. `None`: there is none.
+    pub(super) fn some(
+        &self,
+        from: usize,
+        keys: usize,
+    ) -> (Vec<(usize, Proof, CancellationToken)>, Option<usize>) {
+        // Keys are places of the slab, which are filled from the first one on.
+        let end = from.saturating_add(keys).min(self.entries.capacity());
+        let found = (from..end).filter_map(|key| Some((key, self.entries.get(key)?)));
+        let open = found.filter(|(_, entry)| entry.why.is_none());
+        let open = open.map(|(key, entry)| (key, entry.proof.clone(), entry.end.clone())).collect();
+        (open, (end < self.entries.capacity()).then_some(end))
     }
 
     /// Notes why an entry ends, unless it is gone, or another one has its key.

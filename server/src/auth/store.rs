@@ -71,6 +71,8 @@ pub(crate) struct Registration {
 
 /// How often it is looked which tokens have expired.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
+/// How many connections and streams are verified again in one piece: some milliseconds.
+const AT_ONCE: usize = 64;
 
 impl CredentialStore {
     /// What this configuration needs; `None`: nothing.
@@ -172,17 +174,30 @@ impl CredentialStore {
         self.current.store(next.clone());
         self.generation.send_modify(|generation| *generation += 1);
         audit::generation(*self.generation.borrow());
-        // Verifying takes a while: what comes meanwhile is verified with the new ones anyway.
-        let open = self.registered().all();
-        let now = seconds_since_1970();
-        for (key, proof, end) in open {
-            if let Err(why) = proof.check(&next, now) {
-                audit::ended(proof.what(), proof.principal(), &why);
-                self.registered().end(key, &end, why);
-                end.cancel();
-            }
-        }
+        self.verify_open(&next);
         Ok(true)
+    }
+
+    /// Verifies all that is open with new credentials, and ends what they do not allow. In pieces, since all of it may take
+    /// seconds: the lock is never held while something is verified, other threads have their turns, and what expires
+    /// meanwhile ends in time. What comes meanwhile is verified with the new credentials anyway.
+    fn verify_open(&self, credentials: &Credentials) {
+        let mut from = 0;
+        loop {
+            let now = seconds_since_1970();
+            let (open, next) = self.registered().some(from, AT_ONCE);
+            for (key, proof, end) in open {
+                if let Err(why) = proof.check(credentials, now) {
+                    audit::ended(proof.what(), proof.principal(), &why);
+                    self.registered().end(key, &end, why);
+                    end.cancel();
+                }
+            }
+            let Some(next) = next else { return };
+            from = next;
+            self.end_expired(seconds_since_1970());
+            std::thread::yield_now();
+        }
     }
 
     /// Tells the task that runs [`Self::run`] to look at the files now.
@@ -291,5 +306,142 @@ impl Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.store.registered().remove(self.key);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::pem::PemObject as _;
+    use tempfile::TempDir;
+    use time::OffsetDateTime;
+
+    use super::super::development::DevelopmentCas;
+    use super::super::folder::CredentialFolder;
+    use super::*;
+
+    /// A store of the credentials of these CAs, and their folder.
+    fn store() -> (Arc<CredentialStore>, DevelopmentCas, TempDir) {
+        let mut cas = DevelopmentCas::new("example.org", Duration::from_secs(3600)).unwrap();
+        let server = cas.server(&["localhost".to_owned()]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        cas.write_server(folder.path(), &server).unwrap();
+        let credentials = CredentialFolder {
+            path: folder.path().to_owned(),
+            trust_domain: "example.org".to_owned(),
+            allow_missing_revocation_list: false,
+        };
+        let config = Config { auth_mode: AuthMode::Certificates(credentials), ..Config::insecure([]) };
+        (CredentialStore::of(&config).unwrap().unwrap(), cas, folder)
+    }
+
+    /// The certificates that a client of this principal shows.
+    fn shown(cas: &mut DevelopmentCas, principal: &str) -> Arc<[CertificateDer<'static>]> {
+        let client = cas.client(principal).unwrap();
+        Arc::new([CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()])
+    }
+
+    #[tokio::test]
+    async fn a_list_that_another_key_has_signed_is_not_taken() {
+        let (store, mut cas, folder) = store();
+        let ann = shown(&mut cas, "ann");
+        identify(&store.current(), &ann).unwrap();
+        cas.namesakes().unwrap().write_revocation_list(folder.path()).unwrap();
+        let why = store.reload().unwrap_err().to_string();
+        assert!(why.contains("client-ca.crl: the revocation list of CA CN=StickyCAS"), "{why}");
+        assert!(why.contains("is not signed by the key of that CA"), "{why}");
+        store.clone().reload_and_tell(true).await;
+        let state = store.state();
+        assert_eq!((state.generation, state.failed_reloads, state.is_failing), (1, 1, true));
+        identify(&store.current(), &ann).expect("the old list stays in force");
+        // The right one again.
+        cas.write_revocation_list(folder.path()).unwrap();
+        store.clone().reload_and_tell(true).await;
+        let state = store.state();
+        assert_eq!((state.generation, state.is_failing), (2, false));
+        identify(&store.current(), &ann).unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_handshake_verifies_a_chain_once() {
+        let (store, mut cas, folder) = store();
+        let ann = shown(&mut cas, "ann");
+        let used = store.current();
+        let verified = || used.verifier.verified.load(Ordering::Relaxed);
+        let registered = store.register_connection(Principal::new("ann"), &ann, &used);
+        assert_eq!((registered.is_ok(), verified()), (true, 0));
+        // Unless other credentials have come into force since.
+        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        assert!(store.reload().unwrap());
+        let refused = store.register_connection(Principal::new("ann"), &ann, &used);
+        assert!(refused.unwrap_err().to_string().contains("Denied"));
+    }
+
+    #[tokio::test]
+    async fn a_reload_verifies_all_that_is_open() {
+        // Of several pieces, with gaps.
+        const OPEN: usize = 5 * AT_ONCE + 7;
+        let (store, mut cas, folder) = store();
+        let (ann, bob) = (shown(&mut cas, "ann"), shown(&mut cas, "bob"));
+        let used = store.current();
+        let register = |number: usize| {
+            let (name, shown) = if number % 3 == 0 { ("ann", &ann) } else { ("bob", &bob) };
+            store.register_connection(Principal::new(name), shown, &used).unwrap()
+        };
+        let mut open: Vec<_> = (0..OPEN).map(|number| (number, register(number))).collect();
+        open.retain(|(number, _)| number % 5 != 0);
+        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        assert!(store.reload().unwrap());
+        assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), open.len(), "each once");
+        for (number, registration) in &open {
+            assert_eq!(registration.why().is_some(), number % 3 == 0, "{number}");
+            assert_eq!(registration.end.is_cancelled(), number % 3 == 0, "{number}");
+        }
+    }
+
+    /// A list that has expired still counts: that nobody renews it must not shut everybody out.
+    #[tokio::test]
+    async fn an_expired_list_is_kept_with_an_alarm() {
+        let (store, mut cas, folder) = store();
+        let (ann, bob) = (cas.client("ann").unwrap(), shown(&mut cas, "bob"));
+        assert!(!store.state().revocation_list_expired);
+        cas.revoke(&ann);
+        let yesterday = OffsetDateTime::now_utc() - Duration::from_secs(24 * 3600);
+        cas.write_changed_revocation_list(folder.path(), |list| {
+            (list.this_update, list.next_update) = (yesterday - Duration::from_secs(3600), yesterday);
+        })
+        .unwrap();
+        assert!(store.reload().unwrap(), "it comes into force");
+        let state = store.state();
+        assert!(state.revocation_list_expired && !state.is_failing);
+        identify(&store.current(), &bob).unwrap();
+        let ann = CertificateDer::from_pem_slice(ann.certificate.as_bytes()).unwrap();
+        let refused = identify(&store.current(), &[ann]).unwrap_err().to_string();
+        assert!(refused.contains("Revoked"), "{refused}");
+        cas.write_revocation_list(folder.path()).unwrap();
+        assert!(store.reload().unwrap());
+        assert!(!store.state().revocation_list_expired);
+    }
+
+    /// In a time that stands still while anything is done: nothing is waited for.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_changed_is_in_force_at_once_when_asked_for() {
+        let (store, _cas, folder) = store();
+        let mut generation = store.generation.subscribe();
+        let running = tokio::spawn(store.clone().run());
+        // It waits for its first look.
+        tokio::task::yield_now().await;
+        let asked = tokio::time::Instant::now();
+        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        store.reload_now();
+        generation.changed().await.unwrap();
+        assert_eq!(*generation.borrow_and_update(), 2);
+        assert!(asked.elapsed() < Duration::from_secs(1));
+        // Without being asked it looks every few seconds.
+        let changed = tokio::time::Instant::now();
+        std::fs::write(folder.path().join("denied"), "bob").unwrap();
+        generation.changed().await.unwrap();
+        let after = changed.elapsed();
+        assert!(after > Duration::from_secs(1) && after <= Duration::from_secs(10), "{after:?}");
+        running.abort();
     }
 }

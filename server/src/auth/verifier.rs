@@ -23,6 +23,9 @@ pub(crate) struct ClientVerifier {
     chain: Arc<dyn ClientCertVerifier>,
     trust_domain: String,
     denied: Arc<BTreeSet<Principal>>,
+    /// How often a chain was verified.
+    #[cfg(test)]
+    pub(crate) verified: std::sync::atomic::AtomicUsize,
 }
 
 /// What certificates of clients are verified with.
@@ -66,7 +69,13 @@ impl ClientVerifier {
             builder
         };
         let chain = builder.build().map_err(|error| format!("client CAs: {error}"))?;
-        Ok(Self { chain, trust_domain: trust.trust_domain, denied: trust.denied })
+        Ok(Self {
+            chain,
+            trust_domain: trust.trust_domain,
+            denied: trust.denied,
+            #[cfg(test)]
+            verified: Default::default(),
+        })
     }
 
     /// The client that shows this certificate, with the certificates between it and a CA of ours.
@@ -83,7 +92,17 @@ impl ClientVerifier {
         if intermediates.len() > MAX_INTERMEDIATES || certificate.len() + bytes > MAX_CHAIN_BYTES {
             return Err(other(ChainTooLong));
         }
+        #[cfg(test)]
+        self.verified.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         self.chain.verify_client_cert(certificate, intermediates, now)?;
+        self.read_allowed(certificate)
+    }
+
+    /// The client whose certificate this verifier has verified a moment ago, in the handshake.
+    ///
+    /// # Errors
+    /// If the certificate names no principal, or one that is denied.
+    pub(crate) fn read_allowed(&self, certificate: &CertificateDer<'_>) -> Result<ClientIdentity, Error> {
         let identity = ClientIdentity::read(certificate, &self.trust_domain).map_err(other)?;
         if self.denied.contains(&identity.principal) {
             return Err(other(Denied(identity.principal.as_str().to_owned())));

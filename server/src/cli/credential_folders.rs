@@ -28,7 +28,7 @@ pub(super) fn check_server(
     clients: &Path,
     principals: &[String],
 ) -> anyhow::Result<()> {
-    let acceptor = ClientAcceptor::new(folder.clone())?;
+    let acceptor = ClientAcceptor::new(folder.clone(), 1)?;
     let certificate = folder.path.join("tls.crt");
     let names =
         names_of(&certificates(&certificate)?[0]).with_context(|| certificate.display().to_string())?;

@@ -47,13 +47,27 @@ pub(crate) fn check_filter(filter: &str) -> Result<EnvFilter, String> {
 
 /// Has everything written when it is dropped, unless that takes long.
 #[derive(Debug)]
-pub(crate) struct Guard {
+#[must_use = "what is still in the queue is written when this is dropped"]
+pub struct Guard {
     _log: LogGuard,
     #[cfg(feature = "otlp")]
     _traces: Option<otlp::TraceGuard>,
     #[cfg(not(feature = "otlp"))]
     _traces: (),
 }
+
+/// Sets up logging for another program of ours on which strangers can call, the judge of runs: with this filter, on standard
+/// error, and as the server does it.
+///
+/// # Errors
+/// If the filter has no meaning, or logging was set up before.
+pub fn log_to_stderr(filter: &str) -> anyhow::Result<Guard> {
+    let options = LogOptions { filter: filter.to_owned(), json: false, lines_per_second: LINES_PER_SECOND };
+    init(&options, None)
+}
+
+/// Lines of one kind in a second, unless a setting says otherwise.
+pub(crate) const LINES_PER_SECOND: u32 = 100;
 
 /// Sets up logging for the whole program. What is in the queue is written when the guard is dropped, unless that takes
 /// long.

@@ -264,8 +264,8 @@ impl Sources {
         let of_one_address = clients.unclaimed_of_one_address.load(Ordering::Relaxed);
         let known_addresses = clients.known_addresses.load(Ordering::Relaxed);
         let permits = |quota| self.principals.permits(quota);
-        let [requests, answers] = Buffer::ALL.map(|buffer| self.principals.buffered(buffer));
-        let rows: [(&'static str, usize, usize); 17] = [
+        let [requests, answers, windows] = Buffer::ALL.map(|buffer| self.principals.buffered(buffer));
+        let rows: [(&'static str, usize, usize); 18] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("unclaimed_connections_per_address", of_one_address, limits.unclaimed_connections_per_address),
@@ -282,6 +282,7 @@ impl Sources {
             ("watch_streams", permits(Quota::WatchStreams), limits.watch_streams),
             ("incomplete_request_bytes", requests.0, requests.1),
             ("unread_answer_bytes", answers.0, answers.1),
+            ("window_bytes", windows.0, windows.1),
             ("uncommitted_bytes", usage.uncommitted_bytes, limits.uncommitted_bytes),
         ];
         out.gauges(

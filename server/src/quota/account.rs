@@ -14,11 +14,11 @@ use super::admission::Bound;
 use super::buffers::{BUFFERS, Buffer};
 use super::context::{AccountContext, Allowance};
 use super::counts::{Counter, Counts};
-use super::frames::{ConnectionFrames, FrameBuckets, Overdrawn};
+use super::frames::{ConnectionFrames, FrameBuckets, FramesRead, Overdrawn};
 use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
-use super::rate::{Bucket, CALL_COST};
-use super::share::{Share, Taken, Taker};
+use super::rate::{Bucket, CALL_COST, VERIFICATION_COST};
+use super::share::{Share, Taken, Taker, Threshold};
 use super::standing::Standing;
 use crate::auth::Principal;
 
@@ -233,12 +233,35 @@ impl Account {
 
     /// Holds so many bytes more for the client, which has `held` already. `None`: there is no room for them.
     pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize, held: Taken) -> Option<Taken> {
-        let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
-        let taken = self.take_share(share, taker, bytes, held);
+        let taken = self.try_take_bytes(buffer, bytes, held);
         if taken.is_none() {
-            self.context.admission.count_refused(buffer.bound());
+            self.count_too_few(buffer);
         }
         taken
+    }
+
+    /// The same, where fewer would do: that there was no room for so many is not counted.
+    pub(super) fn try_take_bytes(&self, buffer: Buffer, bytes: usize, held: Taken) -> Option<Taken> {
+        let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
+        if buffer == Buffer::Windows && self.principal.is_none() {
+            // See `part_of_free`.
+            return share.take(taker, bytes, None, Threshold::Off);
+        }
+        self.take_share(share, taker, bytes, held)
+    }
+
+    /// The most that one of the clients without identity may take of a buffer at once. No bound for others: they have
+    /// theirs by what they have already.
+    pub(super) fn part_of_free(&self, buffer: Buffer) -> usize {
+        /// As many clients find a third of what the first one has found.
+        const CLIENTS: usize = 32;
+        let free = || self.context.buffers[buffer as usize].free() / CLIENTS;
+        if self.principal.is_none() { free() } else { usize::MAX }
+    }
+
+    /// Counts that a client did not get as much as it would have otherwise.
+    pub(super) fn count_too_few(&self, buffer: Buffer) {
+        self.context.admission.count_refused(buffer.bound());
     }
 
     pub(super) fn give_back_bytes(&self, buffer: Buffer, taken: Taken) {
@@ -272,8 +295,31 @@ impl Account {
         if frames == 0 {
             return Ok(());
         }
-        let most = u64::from(self.allowance.requests_per_second / 2).max(1);
-        self.charge(u64::try_from(frames).unwrap_or(u64::MAX).min(most))
+        self.charge(self.bounded_cost(u64::try_from(frames).unwrap_or(u64::MAX)))
+    }
+
+    /// Charges a call and the verification of its token, whatever comes of it.
+    ///
+    /// # Errors
+    /// If it is above the rate.
+    pub(crate) fn charge_verification(&self) -> Result<(), RpcRefusal> {
+        self.charge_work((CALL_COST + VERIFICATION_COST) as usize)
+    }
+
+    /// The token was good: what was charged here is given back, and the principal that the token names pays for the
+    /// verification.
+    ///
+    /// # Errors
+    /// If that principal is above its rate.
+    pub(crate) fn pass_verification_to(&self, proven: &Self) -> Result<(), RpcRefusal> {
+        let cost = self.bounded_cost(CALL_COST + VERIFICATION_COST);
+        self.requests.give_back(cost, self.allowance.request_rate);
+        proven.charge_work(VERIFICATION_COST as usize)
+    }
+
+    /// The cost of work that is above that of a call: half of what the rate allows in a second at most.
+    fn bounded_cost(&self, frames: u64) -> u64 {
+        frames.min(u64::from(self.allowance.requests_per_second / 2).max(1))
     }
 
     fn charge(&self, cost: u64) -> Result<(), RpcRefusal> {
@@ -293,18 +339,13 @@ impl Account {
         RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(MIN_RETRY_AFTER))
     }
 
-    /// Charges control frames of HTTP/2 that came on a connection, so many of them resets: to the connection's own share
-    /// first. Says what is overdrawn by them.
-    pub(crate) fn charge_control_frames(
-        &self,
-        connection: &mut ConnectionFrames,
-        control: u32,
-        resets: u32,
-    ) -> Overdrawn {
-        self.frames.charge(connection, control, resets, &self.allowance, self.context.now())
+    /// Charges frames of HTTP/2 that came on a connection: to the connection's own share first. Says what is overdrawn by
+    /// them.
+    pub(crate) fn charge_read(&self, connection: &mut ConnectionFrames, read: FramesRead) -> Overdrawn {
+        self.frames.charge(connection, read, &self.allowance, self.context.now())
     }
 
-    /// How long no control frames may be read; `None`: they may.
+    /// How long no frames may be read; `None`: they may.
     pub(crate) fn frames_overdrawn(&self) -> Option<Duration> {
         self.frames.overdrawn(&self.allowance, self.context.now())
     }

@@ -47,6 +47,7 @@ pub(crate) enum Bound {
     Principals,
     IncompleteRequestBytes,
     UnreadAnswerBytes,
+    WindowBytes,
 }
 
 impl Bound {
@@ -59,6 +60,7 @@ impl Bound {
         Self::Principals,
         Self::IncompleteRequestBytes,
         Self::UnreadAnswerBytes,
+        Self::WindowBytes,
     ];
 
     /// The name, as metrics have it.
@@ -72,11 +74,12 @@ impl Bound {
             Self::Principals => "principals",
             Self::IncompleteRequestBytes => "incomplete_request_bytes",
             Self::UnreadAnswerBytes => "unread_answer_bytes",
+            Self::WindowBytes => "window_bytes",
         }
     }
 }
 
-const BOUNDS: usize = Bound::UnreadAnswerBytes as usize + 1;
+const BOUNDS: usize = Bound::WindowBytes as usize + 1;
 
 /// How often each bound was exceeded, and what became of it.
 #[derive(Debug)]

@@ -1,4 +1,5 @@
-//! Bytes that are held for clients: requests that are not complete, and answers that are not read.
+//! Bytes that are held for clients: requests that are not complete, answers that are not read, and the windows of
+//! connections, which say how much a client may send that no call has taken.
 
 use std::sync::Arc;
 
@@ -14,15 +15,18 @@ pub(crate) enum Buffer {
     Requests,
     /// Long chunks of responses that have not left the server.
     Answers,
+    /// Windows of connections, above the smallest.
+    Windows,
 }
 
 impl Buffer {
-    pub(crate) const ALL: [Self; BUFFERS] = [Self::Requests, Self::Answers];
+    pub(crate) const ALL: [Self; BUFFERS] = [Self::Requests, Self::Answers, Self::Windows];
 
     pub(super) fn total(self, limits: &Limits) -> usize {
         match self {
             Self::Requests => limits.incomplete_request_bytes,
             Self::Answers => limits.unread_answer_bytes,
+            Self::Windows => limits.window_bytes,
         }
     }
 
@@ -30,11 +34,12 @@ impl Buffer {
         match self {
             Self::Requests => Bound::IncompleteRequestBytes,
             Self::Answers => Bound::UnreadAnswerBytes,
+            Self::Windows => Bound::WindowBytes,
         }
     }
 }
 
-pub(super) const BUFFERS: usize = Buffer::Answers as usize + 1;
+pub(super) const BUFFERS: usize = Buffer::Windows as usize + 1;
 
 /// Bytes that are held for one client; given back when dropped.
 #[derive(Debug)]
@@ -55,6 +60,23 @@ impl BufferedBytes {
         let more = self.account.take_bytes(self.buffer, bytes, self.taken);
         self.taken = more.map_or(self.taken, |more| self.taken.and(more));
         more.is_some()
+    }
+
+    /// Holds so many more, or fewer, but not fewer than `least`; how many. 0: there is no room for those either. Clients
+    /// without identity, of whom any number share an account, have a small part of what is free, each as it comes.
+    pub(crate) fn grow_by_at_most(&mut self, most: usize, least: usize) -> usize {
+        let mut bytes = most.min(self.account.part_of_free(self.buffer));
+        while bytes >= least {
+            if let Some(more) = self.account.try_take_bytes(self.buffer, bytes, self.taken) {
+                self.taken = self.taken.and(more);
+                break;
+            }
+            bytes /= 2;
+        }
+        if bytes < most {
+            self.account.count_too_few(self.buffer);
+        }
+        if bytes < least { 0 } else { bytes }
     }
 }
 

@@ -68,6 +68,8 @@ pub(super) struct Allowance {
     pub(super) control_frame_rate: Rate,
     /// Of resets among them.
     pub(super) reset_rate: Rate,
+    /// Of frames that open a request.
+    pub(super) header_rate: Rate,
     /// By quota.
     pub(super) permits: [u32; QUOTAS],
 }
@@ -79,6 +81,7 @@ impl Allowance {
             request_rate: Rate::per_second(limits.requests_per_second),
             control_frame_rate: Rate::per_second(limits.control_frames_per_second),
             reset_rate: Rate::per_second(limits.resets_per_second),
+            header_rate: Rate::per_second(limits.headers_per_second),
             permits: Quota::ALL.map(|quota| quota.limit(limits)),
         }
     }
@@ -94,6 +97,7 @@ impl Allowance {
             request_rate: Rate::per_second(limits.anonymous_requests_per_second),
             control_frame_rate: Rate::per_second(limits.anonymous_control_frames_per_second),
             reset_rate: Rate::per_second(limits.resets_per_second),
+            header_rate: Rate::per_second(limits.anonymous_headers_per_second),
             permits,
         }
     }

@@ -1,4 +1,8 @@
-//! The frames of HTTP/2 that carry no request: so many in a second, of each principal over all its connections.
+//! The frames of HTTP/2 that a connection is read for: those that carry no request and those that open one, so many of each
+//! in a second, of each principal over all its connections.
+//!
+//! Calls have a rate of their own, above which they are refused. A refusal costs the server time too: HTTP/2 decodes the
+//! headers, makes a stream and a task, and answers. So what opens a request is paced before it is decoded.
 
 use std::time::Duration;
 
@@ -68,62 +72,86 @@ pub(crate) const FRAME_TYPES: usize = FrameType::Unknown as usize + 1;
 /// others of the same account. Clients open a connection with some four frames.
 const OWN_SHARE: Rate = Rate::new(Duration::from_millis(250), 32);
 
-/// The share of one connection.
+/// The shares of one connection.
 #[derive(Debug, Default)]
-pub(crate) struct ConnectionFrames(Bucket);
+pub(crate) struct ConnectionFrames {
+    control: Bucket,
+    requests: Bucket,
+}
+
+/// Frames that have come on a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct FramesRead {
+    /// Those that carry no request.
+    pub(crate) control: u32,
+    /// Resets among them.
+    pub(crate) resets: u32,
+    /// Those that open a request.
+    pub(crate) requests: u32,
+}
 
 /// The shares of one account.
 #[derive(Debug, Default)]
 pub(super) struct FrameBuckets {
     control: Bucket,
     resets: Bucket,
+    requests: Bucket,
 }
 
 /// What an account has overdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overdrawn {
-    /// Frames of all kinds.
+    /// Frames that carry no request.
     pub(crate) control: bool,
     /// Resets.
     pub(crate) resets: bool,
+    /// Frames that open a request.
+    pub(crate) requests: bool,
 }
 
 impl Overdrawn {
-    /// Either of them.
+    /// Any of them.
     pub(crate) fn any(self) -> bool {
-        self.control || self.resets
+        self.control || self.resets || self.requests
     }
 }
 
 impl FrameBuckets {
     pub(super) fn are_full(&self, now: u64) -> bool {
-        self.control.is_full(now) && self.resets.is_full(now)
+        self.control.is_full(now) && self.resets.is_full(now) && self.requests.is_full(now)
     }
 
     pub(super) fn charge(
         &self,
         connection: &mut ConnectionFrames,
-        control: u32,
-        resets: u32,
+        read: FramesRead,
         allowance: &Allowance,
         now: u64,
     ) -> Overdrawn {
-        let control = u64::from(control);
-        let rest = control - connection.0.take(now, control, 1, OWN_SHARE);
-        if rest > 0 {
-            self.control.charge(now, rest, allowance.control_frame_rate);
-        }
-        if resets > 0 {
-            self.resets.charge(now, resets.into(), allowance.reset_rate);
-        }
+        let charge = |bucket: &Bucket, frames: u64, rate| {
+            if frames == 0 {
+                return false;
+            }
+            bucket.charge(now, frames, rate);
+            bucket.overdrawn(now, rate).is_some()
+        };
+        // What its own share of the connection does not cover.
+        let rest = |own: &Bucket, frames: u32| {
+            let frames = u64::from(frames);
+            if frames == 0 { 0 } else { frames - own.take(now, frames, 1, OWN_SHARE) }
+        };
+        let control = rest(&connection.control, read.control);
+        let requests = rest(&connection.requests, read.requests);
         Overdrawn {
-            control: rest > 0 && self.control.overdrawn(now, allowance.control_frame_rate).is_some(),
-            resets: resets > 0 && self.resets.overdrawn(now, allowance.reset_rate).is_some(),
+            control: charge(&self.control, control, allowance.control_frame_rate),
+            resets: charge(&self.resets, read.resets.into(), allowance.reset_rate),
+            requests: charge(&self.requests, requests, allowance.header_rate),
         }
     }
 
     pub(super) fn overdrawn(&self, allowance: &Allowance, now: u64) -> Option<Duration> {
         let control = self.control.overdrawn(now, allowance.control_frame_rate);
-        control.max(self.resets.overdrawn(now, allowance.reset_rate))
+        let requests = self.requests.overdrawn(now, allowance.header_rate);
+        control.max(requests).max(self.resets.overdrawn(now, allowance.reset_rate))
     }
 }

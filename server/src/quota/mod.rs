@@ -24,7 +24,7 @@ pub use admission::Admission;
 pub(crate) use admission::Bound;
 pub(crate) use buffers::{Buffer, BufferedBytes};
 pub(crate) use counts::Counter;
-pub(crate) use frames::{ConnectionFrames, FRAME_TYPES, FrameType};
+pub(crate) use frames::{ConnectionFrames, FRAME_TYPES, FrameType, FramesRead};
 pub(crate) use known::KnownPrincipals;
 pub(crate) use limited::Quota;
 pub(crate) use method::Method;

@@ -10,6 +10,9 @@ use std::time::Duration;
 /// the server needs for one call, so that neither is the cheaper way to overload it.
 pub(super) const CALL_COST: u64 = 10;
 
+/// What the verification of a token costs beside its call: Ed25519 takes as long as some six calls, ES256 as three.
+pub(super) const VERIFICATION_COST: u64 = 60;
+
 /// How fast a bucket fills.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
@@ -58,6 +61,14 @@ impl Bucket {
             (taken > 0).then(|| level + taken * price)
         });
         taken
+    }
+
+    /// Gives back what was taken for something of this cost.
+    pub(super) fn give_back(&self, cost: u64, rate: Rate) {
+        // A moment in the past is a full bucket.
+        let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {
+            Some(full_at.saturating_sub(rate.interval * cost))
+        });
     }
 
     /// How long until the bucket allows a request of this cost.
@@ -120,6 +131,17 @@ mod tests {
         assert_eq!(bucket.overdrawn(SECOND / 2, rate), Some(Duration::from_secs(1)), "nobody pays for more");
         bucket.charge(9 * SECOND, 11, rate);
         assert_eq!(bucket.overdrawn(9 * SECOND, rate), Some(Duration::from_millis(100)));
+    }
+
+    #[test]
+    fn what_is_given_back_can_be_taken_again_and_no_more() {
+        let (bucket, rate) = (Bucket::default(), Rate::per_second(10));
+        assert_eq!(bucket.take(SECOND, 8, 1, rate), 8);
+        bucket.give_back(5, rate);
+        assert_eq!(bucket.take(SECOND, 25, 1, rate), 7);
+        bucket.give_back(10, rate);
+        bucket.give_back(10, rate);
+        assert_eq!(bucket.take(SECOND, 25, 1, rate), 10, "never more than it holds");
     }
 
     #[test]

@@ -87,6 +87,11 @@ impl Share {
         self.kept_used.load(Relaxed) + self.common_used.load(Relaxed)
     }
 
+    /// What is free of the common part.
+    pub(crate) fn free(&self) -> usize {
+        (self.total - self.kept).saturating_sub(self.common_used.load(Relaxed))
+    }
+
     /// The bound.
     pub(crate) fn total(&self) -> usize {
         self.total

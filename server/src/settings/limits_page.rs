@@ -56,6 +56,11 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "late_content_of_refused_calls_keeps_the_connection",
     ),
     ("connection_window_bytes", "stickycas_connections", "small_messages_that_wait_never_close_a_connection"),
+    (
+        "window_bytes",
+        r#"stickycas_limit_used{limit="window_bytes"}"#,
+        "the_windows_of_all_connections_share_a_bound",
+    ),
     ("stream_window_bytes", "stickycas_connections", "small_messages_that_wait_never_close_a_connection"),
     ("send_buffer_bytes", "stickycas_connections", "unread_responses_hold_the_permits_of_their_calls"),
     (
@@ -67,6 +72,16 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "anonymous_control_frames_per_second",
         r#"stickycas_client_faults{kind="connection_paced"}"#,
         "clients_without_identity_share_one_rate_of_control_frames",
+    ),
+    (
+        "headers_per_second",
+        r#"stickycas_client_faults{kind="connection_paced"}"#,
+        "requests_are_paced_on_all_connections_of_a_principal",
+    ),
+    (
+        "anonymous_headers_per_second",
+        r#"stickycas_client_faults{kind="connection_paced"}"#,
+        "clients_without_identity_share_one_rate_of_requests",
     ),
     (
         "resets_per_second",
@@ -282,11 +297,15 @@ Everything that a client can fill has a bound. This page is made from the list i
   C coordinators each has a reserve of 1/(2C), and a coordinator alone may have all.
 - Clients without identity, health, reflection and paths that do not exist included, share one small portion, however
   many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
+- What clients send and no call takes is held within the windows of their connections: at most `window_bytes` and 64 KiB for each
+  of `connections` (1 GiB by default), in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small
+  messages between others that are taken hold up to 12 times as much (measured). The default of `window_bytes`, 1/32 of the
+  memory, is 12/32 in that case.
 - Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
   snapshot of a Watch shows 1/16, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
-  order 1/64; at most half of what the rate allows in a second. What is shown is copied and encoded when the lock of the
-  instance is free again; under the lock the state of each process is looked at once. The order of a round is made in the
-  step that needs it, once for each round.
+  order 1/64, the verification of a token 60; at most half of what the rate allows in a second. What is shown is copied and
+  encoded when the lock of the instance is free again; under the lock the state of each process is looked at once. The order
+  of a round is made in the step that needs it, once for each round.
 - `admission` says what becomes of a request above a rate or a share of its principal: `off`, it is served; `observe`,
   it is served, counted and logged; `enforce`, it is refused. Bounds of the whole server and of coordinators hold in every
   mode, since its memory, its disk and its file descriptors depend on them. `stickycas_bound_exceeded` counts both outcomes.

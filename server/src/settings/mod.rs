@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use crate::config::{Admission, AuthMode, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
 use crate::limits::Limits;
-use crate::logging::LogOptions;
+use crate::logging::{LINES_PER_SECOND, LogOptions};
 
 pub(crate) use args::SettingsArgs;
 pub(crate) use show::{reference, show};
@@ -86,7 +86,7 @@ impl Default for Settings {
             drain: Duration::from_secs(5),
             workers: None,
             reflection: true,
-            log: LogOptions { filter: "info".to_owned(), json: false, lines_per_second: 100 },
+            log: LogOptions { filter: "info".to_owned(), json: false, lines_per_second: LINES_PER_SECOND },
             otlp_endpoint: None,
             admission: Admission::default(),
             limits: Limits::default(),

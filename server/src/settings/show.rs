@@ -32,7 +32,11 @@ pub(crate) fn show(effective: &Effective, all: bool) -> String {
 
 /// Of a setting whose default depends on the machine: how it is found.
 pub(super) fn machine_default(key: &str) -> Option<&'static str> {
-    (key == "limits.instance_bytes").then_some("3/4 of the memory")
+    match key {
+        "limits.instance_bytes" => Some("3/4 of the memory"),
+        "limits.window_bytes" => Some("1/32 of the memory"),
+        _ => None,
+    }
 }
 
 const HEAD: &str = "\

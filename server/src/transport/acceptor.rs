@@ -1,18 +1,19 @@
 //! [`ClientAcceptor`]: handshakes of TLS for another program of ours that listens, the judge of runs. It identifies clients
 //! as the server does: same files, same rules, same code.
 
-use std::net::{Ipv6Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
+use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::UnclaimedConnections;
+use super::connection::{Connection, UnclaimedConnections};
 use super::handshake::{Admission, Secured, secure};
 use super::serve::Security;
-use crate::auth::{CredentialFolder, CredentialStore, CredentialsError, identify};
+use crate::auth::{CredentialFolder, CredentialStore, CredentialsError, audit, identify};
 use crate::config::{AuthMode, Config};
 use crate::limits::Limits;
 use crate::quota::{KnownPrincipals, Principals};
@@ -28,20 +29,23 @@ pub struct ClientAcceptor {
 pub struct ProvenClient {
     principal: String,
     admission: Admission,
+    /// It belongs to the principal as long as this is here.
+    _connection: Connection,
 }
 
 impl ClientAcceptor {
-    /// With the credentials in this folder.
+    /// With the credentials in this folder, for so many handshakes at a time: one address may have half of them, and half
+    /// is kept for addresses from which clients that were expected have come lately. One that has to make room is closed.
     ///
     /// # Errors
     /// If they cannot be used.
-    pub fn new(folder: CredentialFolder) -> Result<Self, CredentialsError> {
+    pub fn new(folder: CredentialFolder, handshakes: usize) -> Result<Self, CredentialsError> {
         let config = Config { auth_mode: AuthMode::Certificates(folder), ..Config::insecure([]) };
         let credentials = CredentialStore::of(&config)?.expect("this mode has credentials");
-        // The caller bounds its connections; what is counted here is counted for nobody.
+        // The caller bounds its connections; what else is counted here is counted for nobody.
         let limits = Limits {
-            unclaimed_connections: usize::MAX,
-            unclaimed_connections_per_address: usize::MAX,
+            unclaimed_connections: handshakes,
+            unclaimed_connections_per_address: handshakes.div_ceil(2),
             ..Limits::default()
         };
         let connections = UnclaimedConnections::new(
@@ -51,17 +55,33 @@ impl ClientAcceptor {
         Ok(Self { credentials, connections })
     }
 
-    /// Shakes hands with a client within `deadline`. `None`: it has proven nothing, and was told so by an alert.
-    pub async fn accept<T>(&self, io: T, deadline: Duration) -> Option<(TlsStream<T>, ProvenClient)>
+    /// Shakes hands with a client at this address within `deadline`. `None`: it has proven nothing, and was told so by an
+    /// alert; or it is not expected; or it had to make room for others.
+    pub async fn accept<T>(
+        &self,
+        io: T,
+        address: SocketAddr,
+        deadline: Duration,
+        is_expected: impl FnOnce(&str) -> bool,
+    ) -> Option<(TlsStream<T>, ProvenClient)>
     where
-        T: AsyncRead + AsyncWrite + Unpin,
+        T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let connection = self.connections.register(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)));
+        let connection = self.connections.register(address);
         let security = Security::ClientCertificates(Arc::clone(&self.credentials));
-        let secured = secure(io, &security, deadline, &connection).await?;
-        let Secured::Proven(io, admission) = secured else { return None };
+        let own = connection.clone();
+        // A task of its own, since that is what is ended when the connection has to make room.
+        let task = tokio::spawn(async move { secure(io, &security, deadline, &own).await });
+        let task = AbortOnDropHandle::new(task);
+        connection.set_task(task.abort_handle());
+        let Secured::Proven(io, admission) = task.await.ok()?? else { return None };
         let principal = connection.identity()?.principal.as_str().to_owned();
-        Some((*io, ProvenClient { principal, admission }))
+        if !is_expected(&principal) {
+            audit::unexpected(&principal, address);
+            return None;
+        }
+        connection.claim_for_identity();
+        Some((*io, ProvenClient { principal, admission, _connection: connection }))
     }
 
     /// The principal of a client with these certificates, its own first.

@@ -37,6 +37,11 @@ impl<T> ConnectionIo<T> {
         Self { stream, connection, deadline, write_deferred: false }
     }
 
+    /// The same where the client may send so much that no call has taken.
+    pub(super) fn with_window(self, window: u32) -> Self {
+        Self { stream: self.stream.with_window(window), ..self }
+    }
+
     /// Whether to write one turn later. One answer seldom comes alone: the tasks that run now have others for the
     /// same client, which then go out in the same write. An idle runtime polls this task again at once.
     fn defer_write(&mut self, cx: &mut Context<'_>) -> bool {

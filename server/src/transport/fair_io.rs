@@ -6,11 +6,16 @@
 //! seconds. Here a read is charged by what it brings, and reads nothing while the budget is used up: the turn has then
 //! ended and stays ended, until the task is polled again behind the tasks of others.
 //!
+//! HTTP/2 closes a connection on which too many small messages wait, half of its window counting each as 256 bytes. A
+//! turn ends long before these have come, so that the tasks of calls can take them: however many a correct client
+//! sends at once, it keeps its connection.
+//!
 //! **Pace.** Frames that carry no request cost the server time, and nothing else bounds them: WINDOW_UPDATE, PING, SETTINGS,
 //! RST_STREAM, CONTINUATION, frames of unknown types and empty ones. They are charged to the account of the connection's
 //! principal, which all of its connections share, and of connections without one to the account of all clients without
-//! identity. While that is overdrawn, the connection is not read. It is never closed for it; what the server writes, and
-//! all other connections, go on.
+//! identity. So are frames that open a request, at a rate of their own: whether it is served or refused, it is decoded, and
+//! a task is made for it. While that is overdrawn, the connection is not read. It is never closed for it; what the server
+//! writes, and all other connections, go on.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +28,7 @@ use tokio::time::Sleep;
 
 use super::connection::Connection;
 use super::frame_headers::{FrameHeaders, FrameTally};
-use crate::quota::{ConnectionFrames, Counter, FrameType};
+use crate::quota::{ConnectionFrames, Counter, FrameType, FramesRead};
 
 /// Bytes of one read: what HTTP/2 offers room for is mostly less.
 const READ: usize = 16 * 1024;
@@ -34,6 +39,11 @@ const STRANGERS_READ: usize = 1024;
 const BYTES_PER_UNIT: usize = 1024;
 /// Control frames for one unit. A request takes a unit of its own: a task is made for it.
 const FRAMES_PER_UNIT: u32 = 16;
+/// The window of a connection of which a frame with content takes one unit; with larger ones, less. A turn of 128 units
+/// then has frames of 256 bytes for a sixteenth of the window: the task of a call takes some turns to begin.
+const WINDOW_OF_UNIT: usize = 512 * 1024;
+/// The part of the window that one read may bring, for the same reason. The smallest frame of a message has 14 bytes.
+const READS_OF_WINDOW: usize = 256;
 /// How much longer than the account is overdrawn the first pause is: timers are no finer than a millisecond.
 const EXTRA_PAUSE: Duration = Duration::from_millis(5);
 /// How often that may double while others of the same account are served first.
@@ -45,6 +55,8 @@ pub(super) struct FairIo<T> {
     connection: Connection,
     headers: FrameHeaders,
     frames: ConnectionFrames,
+    /// How much the client may send that no call has taken.
+    window: usize,
     /// Until when the connection is not read.
     pause: Option<Pin<Box<Sleep>>>,
     /// How many pauses in a row were not long enough, because others of the same account were served.
@@ -62,11 +74,17 @@ impl<T> FairIo<T> {
             connection,
             headers,
             frames,
+            window: usize::MAX,
             pause: None,
             in_vain: 0,
             paced: false,
             reset_flooded: false,
         }
+    }
+
+    /// The same where the client may send so much that no call has taken.
+    pub(super) fn with_window(self, window: u32) -> Self {
+        Self { window: window as usize, ..self }
     }
 
     /// Ready when the connection may be read.
@@ -92,12 +110,15 @@ impl<T> FairIo<T> {
     fn charge(&mut self, bytes: &[u8], cx: &mut Context<'_>) {
         let tally = self.headers.count(bytes);
         self.connection.count_frames(&tally.by_type);
-        if tally.control > 0 {
-            self.charge_control(&tally);
-        }
         let requests = tally.of(FrameType::Headers);
+        if tally.control > 0 || requests > 0 {
+            self.charge_frames(&tally);
+        }
         // One unit was charged before the read.
-        let units = bytes.len() / BYTES_PER_UNIT + (requests + tally.control / FRAMES_PER_UNIT) as usize;
+        let messages =
+            (tally.of(FrameType::Data) as usize).saturating_mul(WINDOW_OF_UNIT) / self.window.max(1);
+        let units =
+            bytes.len() / BYTES_PER_UNIT + messages + (requests + tally.control / FRAMES_PER_UNIT) as usize;
         for _ in 0..units {
             match coop::poll_proceed(cx) {
                 Poll::Ready(unit) => unit.made_progress(),
@@ -107,9 +128,13 @@ impl<T> FairIo<T> {
         }
     }
 
-    fn charge_control(&mut self, tally: &FrameTally) {
-        let (account, resets) = (self.connection.charged_account(), tally.of(FrameType::RstStream));
-        let overdrawn = account.charge_control_frames(&mut self.frames, tally.control, resets);
+    fn charge_frames(&mut self, tally: &FrameTally) {
+        let read = FramesRead {
+            control: tally.control,
+            resets: tally.of(FrameType::RstStream),
+            requests: tally.of(FrameType::Headers),
+        };
+        let overdrawn = self.connection.charged_account().charge_read(&mut self.frames, read);
         if overdrawn.any() {
             self.pause = self.next_pause();
         }
@@ -133,6 +158,7 @@ impl<T: AsyncRead + Unpin> AsyncRead for FairIo<T> {
         let unit = ready!(coop::poll_proceed(cx));
         let before = buffer.filled().len();
         let most = if this.connection.account().is_some() { READ } else { STRANGERS_READ };
+        let most = most.min((this.window / READS_OF_WINDOW).max(1));
         if buffer.remaining() <= most {
             ready!(Pin::new(&mut this.stream).poll_read(cx, buffer))?;
         } else {
@@ -245,6 +271,20 @@ mod tests {
         let (io, ..) = flooded(&flood(UNKNOWN, 0), &limits).await;
         for read in turns(io, 4).await {
             assert!((1..=4_096 * 9).contains(&read), "{read}");
+        }
+    }
+
+    /// HTTP/2 closes a connection on which more small messages wait than half of its window, each counted as 256 bytes.
+    #[tokio::test]
+    async fn small_messages_of_some_turns_wait_in_every_window() {
+        const DATA: u8 = 0;
+        const FRAME: usize = 14;
+        for window in [65_535, 128 * 1024, 1 << 20, 8 << 20] {
+            let (io, ..) = flooded(&flood(DATA, FRAME - 9), &Limits::default()).await;
+            for read in turns(io.with_window(window), 4).await {
+                let held = read / FRAME * 256;
+                assert!(read > 0 && held * 4 <= window as usize / 2, "{read} bytes in a turn of {window}");
+            }
         }
     }
 

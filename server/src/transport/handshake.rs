@@ -12,7 +12,7 @@ use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
 use super::serve::Security;
-use crate::auth::{ClientIdentity, CredentialStore, Credentials, Principal, Registration, audit, identify};
+use crate::auth::{ClientIdentity, CredentialStore, Credentials, Principal, Registration, audit};
 use crate::quota::Counter;
 
 /// A client that may stay as long as its certificate is valid and allowed.
@@ -103,7 +103,10 @@ fn admit<T>(
     let shown = stream.get_ref().1.peer_certificates()?;
     let certificates: Arc<[CertificateDer<'static>]> =
         shown.iter().map(|it| it.clone().into_owned()).collect();
-    let admitted = identify(used, &certificates).and_then(|identity| {
+    // The handshake has just verified the chain with these very credentials.
+    let own = certificates.first().ok_or(rustls::Error::NoCertificatesPresented);
+    let identity = own.and_then(|own| used.verifier.read_allowed(own));
+    let admitted = identity.and_then(|identity| {
         let principal = identity.principal.clone();
         Ok((identity, store.register_connection(principal, &certificates, used)?))
     });
@@ -134,4 +137,67 @@ fn instant_of(identity: &ClientIdentity) -> Instant {
     const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
     let end = SystemTime::UNIX_EPOCH + Duration::from_secs(identity.not_after.as_secs());
     Instant::now() + end.duration_since(SystemTime::now()).unwrap_or_default().min(LONGEST)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::Ordering;
+
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore};
+    use tokio::io::AsyncReadExt as _;
+    use tokio_rustls::TlsConnector;
+
+    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::*;
+    use crate::auth::DevelopmentCas;
+    use crate::config::{AuthMode, Config, CredentialFolder};
+    use crate::limits::Limits;
+    use crate::quota::Principals;
+
+    const ENOUGH: Duration = Duration::from_secs(60);
+
+    #[tokio::test]
+    async fn a_handshake_verifies_the_chain_once() {
+        let mut cas = DevelopmentCas::new("example.org", Duration::from_secs(3600)).unwrap();
+        let (server, ann) = (cas.server(&["localhost".to_owned()]).unwrap(), cas.client("ann").unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let [of_server, of_ann] = ["server", "ann"].map(|name| folder.path().join(name));
+        cas.write_server(&of_server, &server).unwrap();
+        cas.write_client(&of_ann, &ann).unwrap();
+        let credentials = CredentialFolder {
+            path: of_server,
+            trust_domain: "example.org".to_owned(),
+            allow_missing_revocation_list: false,
+        };
+        let config = Config { auth_mode: AuthMode::Certificates(credentials), ..Config::insecure([]) };
+        let store = CredentialStore::of(&config).unwrap().unwrap();
+
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_file(of_ann.join("ca.crt")).unwrap()).unwrap();
+        let chain = vec![CertificateDer::from_pem_slice(ann.certificate.as_bytes()).unwrap()];
+        let key = PrivateKeyDer::from_pem_slice(ann.key.as_bytes()).unwrap();
+        let mut client =
+            ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
+        client.alpn_protocols = vec![b"h2".to_vec()];
+
+        let limits = Limits::default();
+        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(LOCAL);
+        let (client_io, io) = tokio::io::duplex(64 * 1024);
+        let security = Security::ClientCertificates(store.clone());
+        let name = ServerName::try_from("localhost").unwrap();
+        let connector = TlsConnector::from(Arc::new(client));
+        let (secured, connected) =
+            tokio::join!(secure(io, &security, ENOUGH, &connection), connector.connect(name, client_io));
+        let Some(Secured::Proven(io, admission)) = secured else { panic!("ann is let in") };
+        assert_eq!(connection.identity().unwrap().principal.as_str(), "ann");
+        assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), 1);
+        // She is registered: what does not allow her any more ends her connection.
+        std::fs::write(folder.path().join("server/denied"), "ann").unwrap();
+        assert!(store.reload().unwrap());
+        timeout(ENOUGH, admission.ended()).await.unwrap();
+        drop(io);
+        assert_eq!(connected.unwrap().read(&mut [0]).await.unwrap_or(0), 0);
+    }
 }

@@ -22,13 +22,12 @@ use tower::{Service, ServiceExt as _};
 use super::connection::Connection;
 use super::connection_io::ConnectionIo;
 use super::goaway::is_flood;
+use super::windows::Windows;
 use crate::limits::Limits;
 use crate::quota::Counter;
 
 /// How often an idle connection gets a PING, and how long its peer has to answer.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// The largest window (RFC 9113, section 6.9.1).
-const LARGEST_WINDOW: u32 = i32::MAX as u32;
 /// How often a connection that ends is looked at: whether its last call has ended.
 const LAST_CALL: Duration = Duration::from_millis(50);
 /// How long a connection without calls may take to confirm the GOAWAY: calls that are under way when the server stops
@@ -69,14 +68,14 @@ impl<S> HttpServer<S> {
     }
 
     /// The settings of one connection.
-    fn builder(&self, connection: &Connection) -> Builder<CallExecutor> {
+    fn builder(&self, connection: &Connection, windows: &Windows) -> Builder<CallExecutor> {
         let limits = &self.limits;
         let mut http = Builder::new(CallExecutor(connection.clone()));
         http.timer(TokioTimer::new())
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)
-            .initial_connection_window_size(limits.connection_window_bytes.min(LARGEST_WINDOW))
-            .initial_stream_window_size(limits.stream_window_bytes.min(LARGEST_WINDOW))
+            .initial_connection_window_size(windows.connection)
+            .initial_stream_window_size(windows.stream)
             .max_send_buf_size(limits.send_buffer_bytes as usize)
             .max_pending_accept_reset_streams(limits.pending_reset_streams)
             .max_local_error_reset_streams(limits.local_reset_streams)
@@ -98,13 +97,15 @@ impl<S> HttpServer<S> {
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
         let Limits { preface_timeout, first_call_timeout, .. } = self.limits;
+        let windows = Windows::of(&connection, &self.limits);
         let io = ConnectionIo::new(io, connection.clone(), preface_timeout, first_call_timeout);
+        let io = io.with_window(windows.connection);
         let of_request = connection.clone();
         let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(of_request.clone());
             request.map(Body::new)
         });
-        let http = self.builder(&connection);
+        let http = self.builder(&connection, &windows);
         let mut http = pin!(http.serve_connection(TokioIo::new(io), TowerToHyperService::new(service)));
         let ended = tokio::select! {
             ended = http.as_mut() => ended,
@@ -145,13 +146,26 @@ mod tests {
     use bytes::Bytes;
     use h2::client::SendRequest;
     use http::StatusCode;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
     use super::super::connection::{LOCAL, UnclaimedConnections};
     use super::*;
-    use crate::quota::{FrameType, Principals};
+    use crate::quota::{Bound, Buffer, FrameType, Principals};
 
     /// A connection to a server that never takes the content of a request to `/hold`, and answers others.
     async fn connect(limits: &Limits) -> (SendRequest<Bytes>, Principals) {
+        let principals = Principals::new(limits);
+        (connect_to(limits, &principals).await, principals)
+    }
+
+    async fn connect_to(limits: &Limits, principals: &Principals) -> SendRequest<Bytes> {
+        let (send, connection) = h2::client::handshake(serve(limits, principals)).await.unwrap();
+        tokio::spawn(connection);
+        send
+    }
+
+    /// The client's end of a connection to such a server.
+    fn serve(limits: &Limits, principals: &Principals) -> DuplexStream {
         let service = tower::service_fn(|request: Request<Body>| async move {
             if request.uri().path() == "/hold" {
                 std::future::pending::<()>().await;
@@ -160,15 +174,12 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Body::empty()))
         });
         let server = HttpServer::new(service, limits);
-        let principals = Principals::new(limits);
         let connection = UnclaimedConnections::new(limits, principals.clone()).register(LOCAL);
         let (client, io) = tokio::io::duplex(1 << 20);
         tokio::spawn(async move {
             server.serve_connection(io, connection, CancellationToken::new()).await;
         });
-        let (send, connection) = h2::client::handshake(client).await.unwrap();
-        tokio::spawn(connection);
-        (send, principals)
+        client
     }
 
     fn request(path: &str) -> Request<()> {
@@ -211,6 +222,152 @@ mod tests {
     /// DATA frames that the server has read.
     fn received(principals: &Principals) -> u64 {
         principals.usage().frames[FrameType::Data as usize].load(Ordering::Relaxed)
+    }
+
+    /// How much a client may send on a connection where nobody takes anything, and on one stream of it.
+    async fn windows(client: &mut SendRequest<Bytes>) -> (usize, usize) {
+        /// More than fill a window.
+        const STREAMS: usize = 40;
+        let hold = |_| {
+            let (response, mut send) = client.clone().send_request(request("/hold"), false).unwrap();
+            send.reserve_capacity(1 << 30);
+            (response, send)
+        };
+        let held: Vec<_> = (0..STREAMS).map(hold).collect();
+        // Answered when all of them are open, and the client knows the windows.
+        let (response, _) = client.send_request(request("/"), true).unwrap();
+        assert_eq!(response.await.unwrap().status(), StatusCode::OK);
+        let capacities = held.iter().map(|(_, send)| send.capacity());
+        (capacities.clone().sum(), capacities.max().unwrap())
+    }
+
+    const KIB: usize = 1024;
+
+    #[tokio::test]
+    async fn the_windows_of_all_connections_share_a_bound() {
+        // Half of it is for principals that are known.
+        const TOTAL: usize = 32 * 1024 * KIB;
+        let limits = Limits {
+            connection_window_bytes: 512 * 1024,
+            stream_window_bytes: 32 * 1024,
+            window_bytes: TOTAL,
+            ..Limits::default()
+        };
+        let principals = Principals::new(&limits);
+        let (mut clients, mut all) = (Vec::new(), Vec::new());
+        for _ in 0..160 {
+            let mut client = connect_to(&limits, &principals).await;
+            all.push(windows(&mut client).await);
+            clients.push(client);
+        }
+        // A connection without identity has a part of what is free of the common half, so the windows become smaller
+        // slowly, and in the end they are the smallest.
+        assert_eq!(all[0], (512 * KIB, 32 * KIB));
+        assert!(all.is_sorted_by(|before, after| before.0 >= after.0), "{all:?}");
+        assert!(all[20].0 > 200 * KIB, "{all:?}");
+        let least = (65_535, 2_047);
+        assert_eq!(all.last(), Some(&least));
+        assert!(all.iter().all(|(window, stream)| *stream == 32 * KIB || *stream == window / 32), "{all:?}");
+        let held: usize = all.iter().filter(|windows| **windows != least).map(|(window, _)| window).sum();
+        assert_eq!(principals.buffered(Buffer::Windows), (held, TOTAL));
+        assert!(held <= TOTAL / 2);
+        let reduced = all.iter().filter(|windows| windows.0 < 512 * KIB).count();
+        assert_eq!(principals.admission().refused(Bound::WindowBytes), reduced as u64);
+        drop(clients);
+        while principals.buffered(Buffer::Windows).0 > 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(windows(&mut connect_to(&limits, &principals).await).await, all[0]);
+    }
+
+    /// As bytes, since a client that keeps to the standard cannot send more.
+    #[tokio::test]
+    async fn a_connection_holds_its_window_and_no_more() {
+        const FRAME: usize = 16 * KIB;
+        const FLOW_CONTROL_ERROR: u8 = 3;
+        let limits = Limits {
+            connection_window_bytes: 128 * 1024,
+            stream_window_bytes: 64 * 1024,
+            ..Limits::default()
+        };
+        let mut client = serve(&limits, &Principals::new(&limits));
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        // POST http server /hold, in the codes of HPACK.
+        let headers = b"\x83\x86\x44\x05/hold\x41\x06server";
+        for stream in [1, 3, 5, 7] {
+            client.write_all(&frame(HEADERS, END_HEADERS, stream, headers)).await.unwrap();
+            client.write_all(&frame(DATA, 0, stream, &[9; FRAME]).repeat(2)).await.unwrap();
+        }
+        client.write_all(&frame(PING, 0, 0, &[1; 8])).await.unwrap();
+        let taken = next_frame(&mut client, |kind, flags, _| match kind {
+            PING => (flags == 1).then_some(true),
+            GO_AWAY => Some(false),
+            _ => None,
+        });
+        assert!(taken.await, "the whole window is taken");
+        client.write_all(&frame(DATA, 0, 1, &[9])).await.unwrap();
+        let code = next_frame(&mut client, |kind, _, content| (kind == GO_AWAY).then(|| content[7])).await;
+        assert_eq!(code, FLOW_CONTROL_ERROR);
+    }
+
+    const DATA: u8 = 0;
+    const HEADERS: u8 = 1;
+    const PING: u8 = 6;
+    const GO_AWAY: u8 = 7;
+    const END_HEADERS: u8 = 4;
+
+    fn frame(kind: u8, flags: u8, stream: u8, content: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+        [&length[1..], &[kind, flags, 0, 0, 0, stream], content].concat()
+    }
+
+    /// Reads frames until one of them, by type, flags and content, is what is looked for.
+    async fn next_frame<T>(client: &mut DuplexStream, wanted: impl Fn(u8, u8, &[u8]) -> Option<T>) -> T {
+        loop {
+            let mut header = [0; 9];
+            client.read_exact(&mut header).await.expect("the server says something");
+            let length = u32::from_be_bytes([0, header[0], header[1], header[2]]);
+            let mut content = vec![0; length as usize];
+            client.read_exact(&mut content).await.unwrap();
+            if let Some(found) = wanted(header[3], header[4], &content) {
+                return found;
+            }
+        }
+    }
+
+    /// HTTP/2 keeps what waits in the buffers into which it was read, so a small message between others that are taken
+    /// holds a whole buffer. How much that is at most:
+    /// `cargo test -p stickycas-server --lib -- --ignored --nocapture what_small_messages_hold`.
+    #[tokio::test]
+    #[ignore = "a measurement"]
+    async fn what_small_messages_hold_is_measured() {
+        const UNKNOWN: u8 = 0x77;
+        let limits = Limits {
+            anonymous_control_frames_per_second: u32::MAX,
+            window_bytes: 1 << 30,
+            ..Limits::default()
+        };
+        let resident = || {
+            let text = std::fs::read_to_string("/proc/self/statm").unwrap();
+            text.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4 * KIB
+        };
+        let mut client = serve(&limits, &Principals::new(&limits));
+        client.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
+        let headers = b"\x83\x86\x44\x05/hold\x41\x06server";
+        client.write_all(&frame(HEADERS, END_HEADERS, 1, headers)).await.unwrap();
+        let before = resident();
+        let messages = limits.connection_window_bytes as usize / 2 / 255 - 1;
+        let pair = [frame(DATA, 0, 1, &[9]), frame(UNKNOWN, 0, 0, &[9; 16 * KIB])].concat();
+        for _ in 0..messages {
+            client.write_all(&pair).await.unwrap();
+        }
+        client.write_all(&frame(PING, 0, 0, &[1; 8])).await.unwrap();
+        next_frame(&mut client, |kind, flags, _| (kind == PING && flags == 1).then_some(())).await;
+        let held = resident().saturating_sub(before);
+        println!(
+            "{messages} messages of a byte hold {held} bytes, {:.1} times the window",
+            held as f64 / f64::from(limits.connection_window_bytes)
+        );
     }
 
     #[tokio::test]

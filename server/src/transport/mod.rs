@@ -19,6 +19,7 @@ mod serve;
 mod silent_client;
 mod unclaimed;
 mod unread;
+mod windows;
 
 pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -19,19 +20,26 @@ use tonic::transport::server::Connected;
 
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const BACK_OFF: Duration = Duration::from_millis(50);
-/// How long a handshake may take, ...
+/// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// ... and how many may be under way.
-const HANDSHAKES: usize = 64;
 /// Connections of one reporter that has shown a certificate: its client has one, and another one that takes its place.
 const PER_REPORTER: usize = 4;
 
+/// How reporters are known by their certificates, and which are expected.
+#[derive(Clone)]
+pub(super) struct KnownReporters {
+    /// It bounds the handshakes that are under way.
+    pub(super) acceptor: Arc<ClientAcceptor>,
+    /// Whether a principal is one of them.
+    pub(super) are: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+}
+
 /// Accepted connections, at most `limit` open at a time; one more is closed at once. No more are accepted when
-/// the stream is dropped. With an `acceptor` those that have shown a certificate that it allows.
+/// the stream is dropped. With `reporters` those that have shown the certificate of one of them.
 pub(super) fn accept(
     listener: TcpListener,
     limit: usize,
-    acceptor: Option<Arc<ClientAcceptor>>,
+    reporters: Option<KnownReporters>,
 ) -> ReceiverStream<io::Result<LimitedConnection>> {
     let (accepted, connections) = mpsc::channel(1);
     let places = Places::new(limit);
@@ -41,15 +49,15 @@ pub(super) fn accept(
                 () = accepted.closed() => return,
                 connection = listener.accept() => connection,
             };
-            let stream = match connection {
-                Ok((stream, _)) => stream,
+            let (stream, address) = match connection {
+                Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "accept failed");
                     tokio::time::sleep(BACK_OFF).await;
                     continue;
                 }
             };
-            let Some(acceptor) = acceptor.clone() else {
+            let Some(reporters) = reporters.clone() else {
                 let Some(open) = places.open() else { continue };
                 let connection =
                     LimitedConnection { io: Either::Left(stream), reporter: None, ended: None, _open: open };
@@ -58,15 +66,9 @@ pub(super) fn accept(
                 }
                 continue;
             };
-            let Ok(handshake) = places.handshakes.clone().try_acquire_owned() else {
-                tracing::warn!(HANDSHAKES, "connection closed: as many handshakes are under way as may be");
-                continue;
-            };
             let (places, accepted) = (places.clone(), accepted.clone());
             tokio::spawn(async move {
-                let connection = places.prove(stream, &acceptor).await;
-                drop(handshake);
-                if let Some(connection) = connection {
+                if let Some(connection) = places.prove(stream, address, &reporters).await {
                     // The judge may have ended meanwhile.
                     let _ = accepted.send(Ok(connection)).await;
                 }
@@ -80,15 +82,13 @@ pub(super) fn accept(
 #[derive(Clone, Debug)]
 struct Places {
     open: Arc<Semaphore>,
-    handshakes: Arc<Semaphore>,
     /// The open connections of reporters that have shown certificates.
     reporters: Arc<Mutex<BTreeMap<Arc<str>, usize>>>,
 }
 
 impl Places {
     fn new(limit: usize) -> Self {
-        let places = |count| Arc::new(Semaphore::new(count));
-        Self { open: places(limit), handshakes: places(HANDSHAKES), reporters: Arc::default() }
+        Self { open: Arc::new(Semaphore::new(limit)), reporters: Arc::default() }
     }
 
     /// A place for one more connection.
@@ -98,8 +98,14 @@ impl Places {
     }
 
     /// The connection of a client that has proven who it is, if there is a place for it.
-    async fn prove(&self, stream: TcpStream, acceptor: &ClientAcceptor) -> Option<LimitedConnection> {
-        let (io, client) = acceptor.accept(stream, HANDSHAKE).await?;
+    async fn prove(
+        &self,
+        stream: TcpStream,
+        address: SocketAddr,
+        reporters: &KnownReporters,
+    ) -> Option<LimitedConnection> {
+        let KnownReporters { acceptor, are } = reporters;
+        let (io, client) = acceptor.accept(stream, address, HANDSHAKE, |name| are(name)).await?;
         let name: Arc<str> = client.principal().into();
         let reporter = Reporter::enter(&self.reporters, name)?;
         let open = self.open()?;
@@ -203,10 +209,16 @@ impl AsyncWrite for LimitedConnection {
 
 #[cfg(test)]
 mod tests {
-    use std::net::SocketAddr;
-
     use stickycas_server::{CredentialFolder, DevelopmentCas};
+    use tempfile::TempDir;
     use tokio::io::AsyncReadExt as _;
+    use tokio::net::TcpSocket;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream as ClientStream;
+    use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+    use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    use tokio_stream::StreamExt as _;
 
     use super::*;
 
@@ -225,33 +237,87 @@ mod tests {
         assert!(lock(&all).is_empty(), "nothing is kept of those that are gone");
     }
 
-    /// A listener that asks for certificates, with places for so many connections.
-    async fn listen(limit: usize) -> (ReceiverStream<io::Result<LimitedConnection>>, SocketAddr) {
-        let folder = tempfile::tempdir().unwrap();
-        let mut cas = DevelopmentCas::new("example.org", DAY).unwrap();
-        let server = cas.server(&["localhost".to_owned()]).unwrap();
-        cas.write_server(folder.path(), &server).unwrap();
-        let acceptor = ClientAcceptor::new(CredentialFolder {
-            path: folder.path().to_owned(),
-            trust_domain: "example.org".to_owned(),
-            allow_missing_revocation_list: false,
-        });
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        (accept(listener, limit, Some(Arc::new(acceptor.unwrap()))), address)
+    /// The judge's end, and clients that connect to it.
+    struct Site {
+        connections: ReceiverStream<io::Result<LimitedConnection>>,
+        address: SocketAddr,
+        cas: DevelopmentCas,
+        folder: TempDir,
+    }
+
+    impl Site {
+        /// A listener that asks for certificates and expects process-1, with places for one connection and so many
+        /// handshakes.
+        async fn new(handshakes: usize) -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            let mut cas = DevelopmentCas::new("example.org", DAY).unwrap();
+            let server = cas.server(&["localhost".to_owned()]).unwrap();
+            cas.write_server(folder.path(), &server).unwrap();
+            let credentials = CredentialFolder {
+                path: folder.path().to_owned(),
+                trust_domain: "example.org".to_owned(),
+                allow_missing_revocation_list: false,
+            };
+            let acceptor = ClientAcceptor::new(credentials, handshakes).unwrap();
+            let reporters =
+                KnownReporters { acceptor: Arc::new(acceptor), are: Arc::new(|name| name == "process-1") };
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            Self { connections: accept(listener, 1, Some(reporters)), address, cas, folder }
+        }
+
+        /// A client from another address of this machine, with a certificate of this principal.
+        async fn connect(&mut self, principal: &str) -> io::Result<ClientStream<TcpStream>> {
+            let certified = self.cas.client(principal).unwrap();
+            let folder = self.folder.path().join(principal);
+            self.cas.write_client(&folder, &certified).unwrap();
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_file(folder.join("ca.crt")).unwrap()).unwrap();
+            let chain = vec![CertificateDer::from_pem_slice(certified.certificate.as_bytes()).unwrap()];
+            let key = PrivateKeyDer::from_pem_slice(certified.key.as_bytes()).unwrap();
+            let config = ClientConfig::builder().with_root_certificates(roots);
+            let mut config = config.with_client_auth_cert(chain, key).unwrap();
+            config.alpn_protocols = vec![b"h2".to_vec()];
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(SocketAddr::from(([127, 0, 0, 2], 0))).unwrap();
+            let tcp = socket.connect(self.address).await.unwrap();
+            let name = ServerName::try_from("localhost").unwrap();
+            TlsConnector::from(Arc::new(config)).connect(name, tcp).await
+        }
+
+        /// The principal of the next connection.
+        async fn next(&mut self) -> String {
+            let connection = self.connections.next().await.unwrap().unwrap();
+            connection.connect_info().0.unwrap().to_string()
+        }
     }
 
     #[tokio::test]
-    async fn so_many_handshakes_are_under_way_and_the_next_is_closed_at_once() {
-        let (_connections, address) = listen(1).await;
+    async fn a_reporter_comes_in_beside_silent_clients_of_another_address() {
+        const HANDSHAKES: usize = 8;
+        let mut site = Site::new(HANDSHAKES).await;
         let mut silent = Vec::new();
         for _ in 0..HANDSHAKES {
-            silent.push(TcpStream::connect(address).await.unwrap());
+            silent.push(TcpStream::connect(site.address).await.unwrap());
         }
-        let mut next = TcpStream::connect(address).await.unwrap();
-        // Without the bound it would be waited for, until the handshake has taken too long; then an alert would come.
-        assert_eq!(next.read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
-        let first = silent[0].try_read(&mut [0]);
-        assert_eq!(first.unwrap_err().kind(), io::ErrorKind::WouldBlock, "those before it are waited for");
+        // The oldest of them has made room for the youngest. Nobody says so to it, so an end without an alert.
+        assert_eq!(silent[0].read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
+        let _reporter = site.connect("process-1").await.unwrap();
+        assert_eq!(site.next().await, "process-1");
+        let youngest = silent[HANDSHAKES - 1].try_read(&mut [0]);
+        assert_eq!(youngest.unwrap_err().kind(), io::ErrorKind::WouldBlock, "it is waited for");
+    }
+
+    #[tokio::test]
+    async fn who_is_no_process_of_the_run_takes_no_place() {
+        let mut site = Site::new(8).await;
+        for _ in 0..3 {
+            // TLS 1.3 tells a client that it is let in before the server has looked at its certificate.
+            if let Ok(mut stranger) = site.connect("mallory").await {
+                assert_eq!(stranger.read(&mut [0]).await.unwrap_or(0), 0, "it is closed");
+            }
+        }
+        let _reporter = site.connect("process-1").await.unwrap();
+        assert_eq!(site.next().await, "process-1");
     }
 }

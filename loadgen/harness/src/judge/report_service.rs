@@ -26,12 +26,13 @@ use stickycas_proto::v1::judge_service_server::{JudgeService, JudgeServiceServer
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 use tonic::transport::Server;
 use tonic::{Request, Response, Status};
 
 use stickycas_server::{ClientAcceptor, CredentialFolder};
 
-use super::connection_limit::{self, ProvenReporter};
+use super::connection_limit::{self, KnownReporters, ProvenReporter};
 use crate::run::principal;
 
 /// Instances whose verdict is still told.
@@ -50,7 +51,7 @@ const LAST_ANSWERS: Duration = Duration::from_millis(500);
 /// The service to which processes report. Serves as long as it is not dropped.
 #[derive(Debug)]
 pub struct ReportService {
-    state: watch::Sender<ReportState>,
+    shared: Shared,
     address: SocketAddr,
     close: oneshot::Sender<()>,
     serving: JoinSet<()>,
@@ -58,12 +59,21 @@ pub struct ReportService {
     _following: JoinSet<()>,
 }
 
+/// What the judge and all calls share.
+#[derive(Clone, Debug)]
+struct Shared {
+    /// Those who wait for an instance or a verdict hear when there is one, and not of every report.
+    state: watch::Sender<ReportState>,
+    /// How often something new was reported: this the judge hears.
+    heard: watch::Sender<u64>,
+}
+
 /// The state that all calls share.
 #[derive(Debug, Default)]
 struct ReportState {
     current: Option<Current>,
     /// The newest call of each process that has waited for something: all older ones are replaced.
-    newest: BTreeMap<ProcessId, Call>,
+    newest: BTreeMap<ProcessId, Newest>,
     judged: VecDeque<(InstanceId, Outcome)>,
     /// Calls of each process in another's name.
     impersonations: BTreeMap<ProcessId, u64>,
@@ -71,6 +81,13 @@ struct ReportState {
 
 /// A call, by its number in the order in which they came.
 type Call = u64;
+
+/// The newest call of a process, and how it hears that it is not the newest any more.
+#[derive(Debug)]
+struct Newest {
+    call: Call,
+    replaced: CancellationToken,
+}
 
 #[derive(Debug)]
 struct Current {
@@ -90,16 +107,23 @@ impl ReportService {
         params: &Params,
         credentials: Option<CredentialFolder>,
     ) -> anyhow::Result<Self> {
-        let acceptor = credentials.map(ClientAcceptor::new).transpose()?.map(Arc::new);
+        let roster = Arc::new(roster(params));
+        let limit = roster.len() + SPARE_CONNECTIONS;
+        // As many handshakes at a time from one address as there may be connections.
+        let acceptor = credentials.map(|folder| ClientAcceptor::new(folder, 2 * limit));
+        let acceptor = acceptor.transpose()?.map(Arc::new);
         let listener = stickycas_server::listen(listen);
         let listener =
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;
-        let (state, roster) = (watch::Sender::new(ReportState::default()), roster(params));
-        let connections =
-            connection_limit::accept(listener, roster.len() + SPARE_CONNECTIONS, acceptor.clone());
+        let shared = Shared { state: watch::Sender::default(), heard: watch::Sender::default() };
+        let reporters = acceptor.clone().map(|acceptor| {
+            let roster = Arc::clone(&roster);
+            KnownReporters { acceptor, are: Arc::new(move |name| roster.contains_key(name)) }
+        });
+        let connections = connection_limit::accept(listener, limit, reporters);
         let handler = ReportHandler {
-            state: state.clone(),
+            shared: shared.clone(),
             roster,
             calls: AtomicU64::new(0),
             is_certified: acceptor.is_some(),
@@ -125,7 +149,7 @@ impl ReportService {
                 tracing::error!(%error, "no more reports are heard");
             }
         });
-        Ok(Self { state, address, close, serving, _following: following })
+        Ok(Self { shared, address, close, serving, _following: following })
     }
 
     /// Where it listens.
@@ -137,7 +161,7 @@ impl ReportService {
     /// Takes reports of this instance from now on.
     pub(super) fn expect(&self, instance: InstanceId, params: &Arc<Params>) {
         let params = Arc::clone(params);
-        self.state.send_modify(|state| {
+        self.shared.state.send_modify(|state| {
             state.current = Some(Current { instance, params, said: BTreeMap::new() });
             state.impersonations.clear();
         });
@@ -145,7 +169,7 @@ impl ReportService {
 
     /// Answers all calls for this instance, now and for a while.
     pub(super) fn judged(&self, instance: InstanceId, verdict: Outcome) {
-        self.state.send_modify(|state| {
+        self.shared.state.send_modify(|state| {
             state.current.take_if(|current| current.instance == instance);
             state.judged.truncate(RECENT - 1);
             state.judged.push_front((instance, verdict));
@@ -154,12 +178,12 @@ impl ReportService {
 
     /// The calls of each process in another's name, since the current instance is judged.
     pub(super) fn impersonations(&self) -> BTreeMap<ProcessId, u64> {
-        self.state.borrow().impersonations.clone()
+        self.shared.state.borrow().impersonations.clone()
     }
 
     /// Hears when something is said.
     pub(super) fn listen(&self) -> Reports {
-        Reports(self.state.subscribe())
+        Reports { heard: self.shared.heard.subscribe(), state: self.shared.state.subscribe() }
     }
 
     /// Gives the last answers a moment to arrive, and listens no more.
@@ -171,12 +195,15 @@ impl ReportService {
 
 /// What has been reported of the current instance.
 #[derive(Debug)]
-pub(super) struct Reports(watch::Receiver<ReportState>);
+pub(super) struct Reports {
+    heard: watch::Receiver<u64>,
+    state: watch::Receiver<ReportState>,
+}
 
 impl Reports {
     /// Returns when something was said since the last look.
     pub(super) async fn something_new(&mut self) {
-        if self.0.changed().await.is_err() {
+        if self.heard.changed().await.is_err() {
             std::future::pending::<()>().await;
         }
     }
@@ -184,7 +211,9 @@ impl Reports {
     /// What each process has said last.
     pub(super) fn look<T>(&mut self, look: impl FnOnce(&BTreeMap<ProcessId, ProcessReport>) -> T) -> T {
         let nothing = BTreeMap::new();
-        look(self.0.borrow_and_update().current.as_ref().map_or(&nothing, |current| &current.said))
+        // What is said after this is new.
+        self.heard.mark_unchanged();
+        look(self.state.borrow().current.as_ref().map_or(&nothing, |current| &current.said))
     }
 }
 
@@ -202,28 +231,28 @@ impl ReportState {
         self.current.is_some() || self.verdict(instance).is_some()
     }
 
-    /// Makes this call the newest of its process, unless a newer one was.
-    fn admit(&mut self, process: ProcessId, call: Call) -> Result<(), RpcRefusal> {
-        let newest = self.newest.entry(process).or_insert(call);
-        *newest = call.max(*newest);
-        self.stands(process, call)
-    }
-
-    /// Whether this call is still the newest of its process.
-    fn stands(&self, process: ProcessId, call: Call) -> Result<(), RpcRefusal> {
-        if self.newest.get(&process).is_none_or(|newest| *newest == call) {
-            return Ok(());
+    /// Makes this call the newest of its process, unless a newer one was; what is cancelled when it is replaced.
+    fn admit(&mut self, process: ProcessId, call: Call) -> Result<CancellationToken, RpcRefusal> {
+        let new = || Newest { call, replaced: CancellationToken::new() };
+        let newest = self.newest.entry(process).or_insert_with(new);
+        if newest.call < call {
+            std::mem::replace(newest, new()).replaced.cancel();
         }
-        let why = format!("a newer report of process {process} has replaced this one");
-        Err(RpcRefusal::new(RefusalReason::SessionReplaced, why))
+        if newest.call == call { Ok(newest.replaced.clone()) } else { Err(replaced(process)) }
     }
+}
+
+/// A call is not the newest of its process any more.
+fn replaced(process: ProcessId) -> RpcRefusal {
+    let why = format!("a newer report of process {process} has replaced this one");
+    RpcRefusal::new(RefusalReason::SessionReplaced, why)
 }
 
 /// Handles the calls.
 #[derive(Debug)]
 struct ReportHandler {
-    state: watch::Sender<ReportState>,
-    roster: BTreeMap<String, ProcessId>,
+    shared: Shared,
+    roster: Arc<BTreeMap<String, ProcessId>>,
     /// How many calls there were.
     calls: AtomicU64,
     /// Whether reporters are known by certificates.
@@ -241,22 +270,17 @@ impl JudgeService for ReportHandler {
         let request = request.into_inner();
         let instance: InstanceId =
             request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
-        let mut state = self.state.subscribe();
+        let mut state = self.shared.state.subscribe();
         self.until_one_can_tell(&mut state, instance, process, call).await?;
         let verdict = match self.take(instance, process, call, request)? {
             Receipt::JudgedInstance(verdict) => verdict,
-            Receipt::Waits => {
-                let answered = |state: &ReportState| {
-                    state.current(instance).is_none() || state.stands(process, call).is_err()
+            Receipt::Waits(newer) => {
+                let ended = state.wait_for(|state| state.current(instance).is_none());
+                let state = tokio::select! {
+                    ended = ended => ended.map_err(gone)?,
+                    () = newer.cancelled() => return Err(replaced(process).into()),
                 };
-                let state = state.wait_for(answered).await.map_err(gone)?;
-                match state.verdict(instance) {
-                    Some(verdict) => verdict,
-                    None => {
-                        state.stands(process, call)?;
-                        return Err(unknown(instance).into());
-                    }
-                }
+                state.verdict(instance).ok_or_else(|| unknown(instance))?
             }
         };
         Ok(Response::new(v1::ReportResponse { verdict: v1::Verdict::from(verdict).into() }))
@@ -266,7 +290,8 @@ impl JudgeService for ReportHandler {
 /// How a report was received.
 enum Receipt {
     JudgedInstance(Outcome),
-    Waits,
+    /// Until the instance is judged, or the call is replaced.
+    Waits(CancellationToken),
 }
 
 impl ReportHandler {
@@ -281,7 +306,11 @@ impl ReportHandler {
         let proven = proven.ok_or_else(|| refuse("the connection has shown no certificate".to_owned()))?;
         let process = self.of_roster(proven)?;
         if given.any(|name| name != Some(proven)) {
-            self.state.send_modify(|state| *state.impersonations.entry(process).or_default() += 1);
+            // Nobody waits for it.
+            self.shared.state.send_if_modified(|state| {
+                *state.impersonations.entry(process).or_default() += 1;
+                false
+            });
             return Err(refuse(format!(
                 "{PRINCIPAL_KEY} names another than the certificate, which names {proven}"
             )));
@@ -305,18 +334,16 @@ impl ReportHandler {
         process: ProcessId,
         call: Call,
     ) -> Result<(), RpcRefusal> {
-        let mut admitted = Ok(());
-        self.state.send_if_modified(|state| {
-            let waits = !state.can_tell(instance);
-            if waits {
-                admitted = state.admit(process, call);
-            }
-            waits
+        let mut waits = None;
+        self.shared.state.send_if_modified(|state| {
+            waits = (!state.can_tell(instance)).then(|| state.admit(process, call));
+            false
         });
-        admitted?;
-        let over = |state: &ReportState| state.can_tell(instance) || state.stands(process, call).is_err();
-        let told = state.wait_for(over).await.map_err(gone)?;
-        if told.can_tell(instance) { Ok(()) } else { told.stands(process, call) }
+        let Some(newer) = waits.transpose()? else { return Ok(()) };
+        tokio::select! {
+            told = state.wait_for(|state| state.can_tell(instance)) => told.map(drop).map_err(gone),
+            () = newer.cancelled() => Err(replaced(process)),
+        }
     }
 
     /// Puts a report where the judge sees it.
@@ -327,24 +354,31 @@ impl ReportHandler {
         call: Call,
         request: v1::ReportRequest,
     ) -> Result<Receipt, RpcRefusal> {
-        let params = self.state.borrow().current(instance).map(|current| Arc::clone(&current.params));
+        let params = self.shared.state.borrow().current(instance).map(|current| Arc::clone(&current.params));
         // Not under the lock: it may be long.
         let said = params.map(|params| ProcessReport::from_wire(&request, &params));
         drop(request);
-        let mut taken = Err(unknown(instance));
-        self.state.send_if_modified(|state| {
+        let (mut taken, mut is_new) = (Err(unknown(instance)), false);
+        self.shared.state.send_if_modified(|state| {
             if let Some(verdict) = state.verdict(instance) {
                 taken = Ok(Receipt::JudgedInstance(verdict));
                 return false;
             }
             let Some(said) = said.filter(|_| state.current(instance).is_some()) else { return false };
             taken = said.map_err(|error| RpcRefusal::from(&error)).and_then(|said| {
-                state.admit(process, call)?;
-                state.current.as_mut().map(|current| current.said.insert(process, said));
-                Ok(Receipt::Waits)
+                let newer = state.admit(process, call)?;
+                if let Some(current) = &mut state.current {
+                    is_new = current.said.get(&process) != Some(&said);
+                    current.said.insert(process, said);
+                }
+                Ok(Receipt::Waits(newer))
             });
-            taken.is_ok()
+            // It is no verdict.
+            false
         });
+        if is_new {
+            self.shared.heard.send_modify(|heard| *heard += 1);
+        }
         taken
     }
 }
@@ -368,4 +402,75 @@ fn longest_report(params: &Params) -> usize {
     const OF_A_FIELD: usize = 8;
     let value = params.spec().max_value_bytes as usize + OF_A_FIELD;
     (params.processes() as usize).saturating_mul(value).saturating_add(2 * value + REST_OF_A_REPORT)
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::params::ParamsSpec;
+
+    use super::*;
+
+    const CALLERS: [&str; 2] = ["process-1", "process-2"];
+
+    /// A handler for an instance that is judged.
+    fn handler(is_certified: bool) -> (ReportHandler, InstanceId, Shared) {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 1)).unwrap());
+        let shared = Shared { state: watch::Sender::default(), heard: watch::Sender::default() };
+        let instance = InstanceId::new(1);
+        let handler = ReportHandler {
+            shared: shared.clone(),
+            roster: Arc::new(roster(&params)),
+            calls: AtomicU64::new(0),
+            is_certified,
+        };
+        shared.state.send_modify(|state| {
+            state.current = Some(Current { instance, params, said: BTreeMap::new() });
+        });
+        (handler, instance, shared)
+    }
+
+    fn request(instance: InstanceId, phase: u64) -> v1::ReportRequest {
+        v1::ReportRequest {
+            instance_id: instance.to_string(),
+            end: v1::ReportedEnd::NothingToDecide.into(),
+            phase,
+            ..v1::ReportRequest::default()
+        }
+    }
+
+    #[test]
+    fn what_was_said_before_wakes_nobody() {
+        let (handler, instance, shared) = handler(false);
+        let (mut waiting, mut judge) = (shared.state.subscribe(), shared.heard.subscribe());
+        waiting.mark_unchanged();
+        let mut calls = Vec::new();
+        for (call, phase, is_new) in [(0, 1, true), (1, 1, false), (2, 1, false), (3, 2, true)] {
+            let process = handler.of_roster(CALLERS[0]).unwrap();
+            let Ok(Receipt::Waits(newer)) = handler.take(instance, process, call, request(instance, phase))
+            else {
+                panic!("it waits for the verdict")
+            };
+            calls.push(newer);
+            assert_eq!(judge.has_changed().unwrap(), is_new, "call {call}");
+            judge.mark_unchanged();
+            assert!(!waiting.has_changed().unwrap(), "only a verdict is waited for");
+        }
+        let replaced: Vec<_> = calls.iter().map(CancellationToken::is_cancelled).collect();
+        assert_eq!(replaced, [true, true, true, false], "the newest call of a process waits");
+    }
+
+    #[test]
+    fn a_name_of_another_is_counted_and_wakes_nobody() {
+        let (handler, _, shared) = handler(true);
+        let mut waiting = shared.state.subscribe();
+        waiting.mark_unchanged();
+        let mut request = Request::new(());
+        request.extensions_mut().insert(ProvenReporter(Some(CALLERS[0].into())));
+        request.metadata_mut().insert(PRINCIPAL_KEY, CALLERS[1].parse().unwrap());
+        for _ in 0..3 {
+            handler.process(&request).unwrap_err();
+        }
+        assert_eq!(shared.state.borrow().impersonations[&handler.of_roster(CALLERS[0]).unwrap()], 3);
+        assert!(!waiting.has_changed().unwrap());
+    }
 }

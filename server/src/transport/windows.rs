@@ -1,0 +1,40 @@
+//! The windows of one connection: how much its client may send that no call has taken (RFC 9113, section 5.2).
+//!
+//! They are fixed when HTTP/2 begins, and what is sent within them is held. So they are taken from a share of all
+//! principals, and where that has no room for a window it is a smaller one: the client is served all the same.
+
+use super::connection::Connection;
+use crate::limits::Limits;
+use crate::quota::{Buffer, BufferedBytes};
+
+/// The largest window (RFC 9113, section 6.9.1).
+const LARGEST: u32 = i32::MAX as u32;
+/// The window of a connection for which there is no room: HTTP/2 has none that is smaller.
+const SMALLEST: u32 = u16::MAX as u32;
+/// The least that is worth its place in the share.
+const LEAST_TAKEN: u32 = 2 * (SMALLEST + 1);
+/// What part of a window that is smaller than usual one stream has. HTTP/2 closes a connection on which too many small
+/// messages wait: half of the window bounds them, each counted as 256 bytes. So those of 16 bytes fill the window of
+/// their stream before.
+const STREAMS: u32 = 32;
+
+/// See the module. What was taken for them is given back when this is dropped.
+#[derive(Debug)]
+pub(super) struct Windows {
+    pub(super) connection: u32,
+    pub(super) stream: u32,
+    _taken: BufferedBytes,
+}
+
+impl Windows {
+    /// Those of the limits, or smaller ones. They are taken for the principal of the connection, if that is known already.
+    pub(super) fn of(connection: &Connection, limits: &Limits) -> Self {
+        let usual = limits.connection_window_bytes.min(LARGEST);
+        let mut taken = BufferedBytes::new(connection.charged_account().clone(), Buffer::Windows);
+        let window = taken.grow_by_at_most(usual as usize, LEAST_TAKEN.min(usual) as usize);
+        let window = if window == 0 { SMALLEST } else { u32::try_from(window).unwrap_or(usual) };
+        let stream = limits.stream_window_bytes.min(LARGEST);
+        let stream = if window < usual { stream.min(window / STREAMS) } else { stream };
+        Self { connection: window, stream, _taken: taken }
+    }
+}
