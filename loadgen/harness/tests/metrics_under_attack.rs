@@ -31,7 +31,7 @@ const FAMILIES: [(&str, &str); 3] = [
 type Grows = [&'static [&'static str]; 3];
 
 /// For each attack the series that always grow.
-const GROWS: [(&str, Grows); 12] = [
+const GROWS: [(&str, Grows); 13] = [
     (
         "impersonate",
         [
@@ -51,6 +51,8 @@ const GROWS: [(&str, Grows); 12] = [
     ("reset-flood", [&[], &[], &["connection_reset_flooded", "connection_paced"]]),
     ("handshake-flood", [&[], &[], &["connection_silent"]]),
     ("frame-flood", [&[], &[], &["connection_paced"]]),
+    // On a listener for tokens also `token_refused`.
+    ("bad-token-flood", [&[], &["NO_IDENTITY"], &[]]),
 ];
 
 type Series = BTreeMap<String, f64>;
