@@ -212,7 +212,8 @@ impl Connection {
     /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its own.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
         let credentials = self.config.credentials.as_ref();
-        let credentials = credentials.map(|own| own.of(principal).map_err(|_| other_principal(own, principal)));
+        let credentials =
+            credentials.map(|own| own.of(principal).map_err(|_| other_principal(own, principal)));
         let credentials = credentials.transpose()?;
         let metadata = identity(principal)?;
         let token = credentials.as_ref().and_then(Credentials::token);

@@ -81,7 +81,13 @@ impl Credentials {
             && let Some((principal, token)) = token_in(folder)?
         {
             let tls = Arc::new(ClientTlsConfig::new().ca_certificate(cas));
-            return Ok(Self { principal, trust_domain: None, folder: folder.into(), tls, token: Some(token) });
+            return Ok(Self {
+                principal,
+                trust_domain: None,
+                folder: folder.into(),
+                tls,
+                token: Some(token),
+            });
         }
         let (certificate, key) = (read("tls.crt")?, read("tls.key")?);
         let wrong =
@@ -108,10 +114,13 @@ impl Credentials {
                 Ok(Self { principal: principal.to_owned(), token, ..self.clone() })
             }
             Some(Token::Listed(..)) => {
-                let why = format!("principal {principal:?}: no line in {}", self.folder.join(TOKENS).display());
+                let why =
+                    format!("principal {principal:?}: no line in {}", self.folder.join(TOKENS).display());
                 Err(Error::InvalidArgument(why))
             }
-            _ => Err(Error::InvalidArgument(format!("principal {principal:?}: the credentials name {own:?}"))),
+            _ => {
+                Err(Error::InvalidArgument(format!("principal {principal:?}: the credentials name {own:?}")))
+            }
         }
     }
 

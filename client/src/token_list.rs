@@ -159,7 +159,9 @@ mod tests {
     #[test]
     fn a_line_that_is_wrong_is_told_by_its_number_and_not_shown() {
         let folder = tempfile::tempdir().unwrap();
-        for text in ["ann secret\nsecret", "ann secret\nbob ", "ann secret\n.. secret", "ann secret\nbob s\u{7f}"] {
+        for text in
+            ["ann secret\nsecret", "ann secret\nbob ", "ann secret\n.. secret", "ann secret\nbob s\u{7f}"]
+        {
             let refused = file(&folder, text).unwrap_err().to_string();
             assert!(refused.contains("/tokens: line 2: give the name of a principal"), "{text:?}: {refused}");
             assert!(!refused.contains("secret"), "{refused}");

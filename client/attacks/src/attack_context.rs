@@ -8,8 +8,8 @@ use stickycas_model::byzantine::{Distinct, Strategy, own_value};
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 use stickycas_proto::v1;
 
-use super::tally::Tally;
 use super::Targets;
+use super::tally::Tally;
 
 /// See the module. Clones share the tally.
 #[derive(Clone, Debug)]
@@ -31,7 +31,16 @@ impl AttackContext {
     pub(super) fn new(client: &Client, instance: InstanceId, count: u32, seed: u64) -> Self {
         let connection = client.connection().clone();
         let (judge, token_server) = (None, None);
-        Self { client: client.clone(), connection, instance, count, seed, judge, token_server, tally: Arc::default() }
+        Self {
+            client: client.clone(),
+            connection,
+            instance,
+            count,
+            seed,
+            judge,
+            token_server,
+            tally: Arc::default(),
+        }
     }
 
     /// The same with more that can be attacked.

@@ -34,8 +34,10 @@ pub(super) fn scenario(attack: Option<&str>) -> Scenario {
 }
 
 fn limits() -> Limits {
-    // A client of which nothing is heard is given up sooner than usual, so that no test waits for that.
-    Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() }
+    // A client of which nothing is heard is given up sooner than usual, so that no test waits for that. And a machine on which
+    // much else runs must be fast enough to exceed the rate of resets.
+    let preface_timeout = Duration::from_millis(500);
+    Limits { preface_timeout, resets_per_second: 512, ..Limits::default() }
 }
 
 /// What is missing of a run under attack.
@@ -235,7 +237,8 @@ async fn done(server: &OwnServer, attack: &str) -> AttackReport {
     let attack: WireAttack = attack.parse().unwrap();
     // Those without a listener for tokens attack the one that there is.
     let targets = Targets::default();
-    let attacked = stickycas_attacks::play(&client("p1"), id, attack, 1, targets, std::future::pending()).await;
+    let attacked =
+        stickycas_attacks::play(&client("p1"), id, attack, 1, targets, std::future::pending()).await;
     for decision in correct {
         assert_eq!(decision.await.unwrap(), Value::parse("a").unwrap(), "{attack}");
     }

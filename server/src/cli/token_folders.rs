@@ -45,9 +45,10 @@ impl TokenFolders<'_> {
     pub(super) fn make(&self, cas: &DevelopmentCas, server: &Path) -> Result<(), DevelopmentError> {
         let issuer = self.new_issuer(server)?;
         match self.form {
-            TokenForm::Folders => self.principals.iter().try_for_each(|name| {
-                cas.write_token_client(&self.folder(name), &self.token(&issuer, name)?)
-            }),
+            TokenForm::Folders => self
+                .principals
+                .iter()
+                .try_for_each(|name| cas.write_token_client(&self.folder(name), &self.token(&issuer, name)?)),
             TokenForm::File => cas.write_token_list(&self.folder_of_all(), self.tokens(&issuer)),
         }
     }

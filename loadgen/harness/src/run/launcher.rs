@@ -71,7 +71,8 @@ impl<'a> Launcher<'a> {
                     Role::Attacker(_) => (handle.client_apart(process)?, handle.token_client(process)?),
                     Role::Correct | Role::Byzantine(_) => (handle.client_of(process)?, None),
                 };
-                let task = task::Task { client, token_server, instance, process, part: part.clone(), run_seed };
+                let task =
+                    task::Task { client, token_server, instance, process, part: part.clone(), run_seed };
                 processes.start(process, |stop| Ok(task.play(stop)))
             }
         }

@@ -7,6 +7,7 @@ use stickycas_client::raw::Connection;
 use stickycas_client::{Client, RetryPolicy};
 use stickycas_harness::run::{Identities, ServerHandle};
 use stickycas_model::types::ProcessId;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -20,6 +21,9 @@ use crate::profile::{Profile, Transport};
 
 /// Connections opened at a time.
 const AT_A_TIME: usize = 64;
+/// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from anything else for so
+/// long that connections count as broken.
+const STREAMS_AT_A_TIME: usize = 1_024;
 
 /// See the module.
 pub(super) struct ClientPool {
@@ -192,11 +196,19 @@ async fn clients(
         let (handle, is_open) = StreamHandle::open(connection.clone(), Arc::clone(shared), principal);
         clients.push(PooledClient { connection, stream: Some(Mutex::new(handle)) });
         opening.push(is_open);
+        if opening.len() == STREAMS_AT_A_TIME {
+            all_open(std::mem::take(&mut opening)).await?;
+        }
     }
+    all_open(opening).await?;
+    Ok(clients)
+}
+
+async fn all_open(opening: Vec<oneshot::Receiver<Result<(), String>>>) -> anyhow::Result<()> {
     for is_open in opening {
         if let Err(why) = is_open.await.context("a stream's task is gone")? {
             bail!("cannot open everybody's Attach stream: {why}");
         }
     }
-    Ok(clients)
+    Ok(())
 }
