@@ -54,7 +54,7 @@ impl ClientBuilder {
     }
 
     /// The certificate or the token that names the principal, and the CAs of servers that are trusted. The address begins with
-    /// `https://` then.
+    /// `https://` then. With credentials of many principals, name [the principal](Self::principal) too.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
         self
@@ -119,12 +119,15 @@ impl ClientBuilder {
         let config = match &self.credentials {
             None => ClientConfig::new(&self.url, &self.principal)?,
             Some(credentials) => {
-                let (given, proven) = (&self.principal, credentials.principal());
-                if !given.is_empty() && given != proven {
-                    let why = format!("principal {given:?}: the credentials name {proven:?}");
-                    return Err(Error::InvalidArgument(why));
-                }
-                ClientConfig::with_credentials(&self.url, credentials)?
+                let credentials = match &*self.principal {
+                    "" if credentials.are_of_many() => {
+                        let why = "the credentials are those of many: say which principal it is";
+                        return Err(Error::InvalidArgument(why.to_owned()));
+                    }
+                    "" => credentials.clone(),
+                    principal => credentials.of(principal)?,
+                };
+                ClientConfig::with_credentials(&self.url, &credentials)?
             }
         };
         Ok(config.with_keep_alive(self.keep_alive))

@@ -79,10 +79,10 @@ impl Client {
     }
 
     /// A client for another principal on the same connection, for a program that plays many processes. The
-    /// server limits the streams of one connection.
+    /// server limits the streams of one connection. With [credentials](crate::Credentials), both must be in one file of tokens.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the principal is no name of a principal.
+    /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its own.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
         Ok(Self { connection: self.connection.as_principal(principal)?, policy: self.policy })
     }

@@ -6,7 +6,6 @@
 //! Only [`crate::raw`] shows this module: its types are those of tonic.
 
 use std::io;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
@@ -24,9 +23,8 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tower::service_fn;
 
-use crate::credentials::Credentials;
+use crate::credentials::{Credentials, Token};
 use crate::error::Error;
-use crate::token_file::TokenFile;
 
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
@@ -41,7 +39,7 @@ pub struct ClientConfig {
     principal: String,
     endpoint: Endpoint,
     metadata: MetadataValue<Ascii>,
-    token: Option<Arc<TokenFile>>,
+    token: Option<Token>,
     /// What connections prove the principal with, so that there is no other on them.
     credentials: Option<Credentials>,
 }
@@ -111,6 +109,12 @@ impl ClientConfig {
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
+
+    /// What every call shows in the metadata key `authorization`, if a token proves the principal.
+    #[must_use]
+    pub fn authorization(&self) -> Option<MetadataValue<Ascii>> {
+        self.token.as_ref().and_then(Token::authorization)
+    }
 }
 
 fn identity(principal: &str) -> Result<MetadataValue<Ascii>, Error> {
@@ -149,14 +153,14 @@ pub struct Connection {
 #[derive(Clone, Debug)]
 pub struct Identify {
     principal: MetadataValue<Ascii>,
-    token: Option<Arc<TokenFile>>,
+    token: Option<Token>,
 }
 
 impl Interceptor for Identify {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
         request.metadata_mut().insert(PRINCIPAL_KEY, self.principal.clone());
-        if let Some(token) = &self.token {
-            request.metadata_mut().insert("authorization", token.authorization());
+        if let Some(authorization) = self.token.as_ref().and_then(Token::authorization) {
+            request.metadata_mut().insert("authorization", authorization);
         }
         Ok(request)
     }
@@ -201,20 +205,20 @@ impl Connection {
     }
 
     /// The same connection for another principal: the two share one channel. Fit where a program plays many
-    /// processes; the server limits the streams on it.
+    /// processes; the server limits the streams on it. With credentials, both must be in one file of tokens: a certificate is
+    /// shown once, for the whole connection, and a token with each call.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the principal is no name of a principal.
+    /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its own.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
-        if self.config.credentials.is_some() && principal != self.config.principal {
-            let own = &self.config.principal;
-            let why = format!(
-                "{principal:?}: a connection with the credentials of {own} is for that principal alone"
-            );
-            return Err(Error::InvalidArgument(why));
-        }
+        let credentials = self.config.credentials.as_ref();
+        let credentials =
+            credentials.map(|own| own.of(principal).map_err(|_| other_principal(own, principal)));
+        let credentials = credentials.transpose()?;
         let metadata = identity(principal)?;
-        let config = ClientConfig { principal: principal.to_owned(), metadata, ..self.config.clone() };
+        let token = credentials.as_ref().and_then(Credentials::token);
+        let principal = principal.to_owned();
+        let config = ClientConfig { principal, metadata, token, credentials, ..self.config.clone() };
         Ok(Self { config, channel: self.channel.clone() })
     }
 
@@ -276,6 +280,17 @@ impl Connection {
     pub fn no_answer(&self, cause: &str) -> Error {
         Error::unreachable(&self.config.server, cause, true)
     }
+}
+
+/// A principal for which these credentials are not.
+fn other_principal(own: &Credentials, principal: &str) -> Error {
+    let why = if own.are_of_many() {
+        format!("{principal:?}: there is no token of it in {}", own.folder().display())
+    } else {
+        let own = own.principal();
+        format!("{principal:?}: a connection with the credentials of {own} is for that principal alone")
+    };
+    Error::InvalidArgument(why)
 }
 
 #[cfg(test)]

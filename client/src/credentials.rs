@@ -1,11 +1,12 @@
 //! [`Credentials`]: what a client proves its principal with, and by what it knows the server (SPEC section 10).
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -13,6 +14,7 @@ use x509_parser::prelude::FromDer as _;
 
 use crate::error::Error;
 use crate::token_file::TokenFile;
+use crate::token_list::TokenList;
 
 /// A client's certificate with its key, or its token, and the CAs of servers that it trusts. A connection with them is by
 /// TLS, and everything on it comes from the principal that the certificate or the token names.
@@ -20,10 +22,37 @@ use crate::token_file::TokenFile;
 pub struct Credentials {
     principal: String,
     trust_domain: Option<String>,
-    folder: PathBuf,
-    tls: ClientTlsConfig,
+    folder: Arc<Path>,
+    tls: Arc<ClientTlsConfig>,
     /// `None`: the certificate in `tls` proves the principal.
-    token: Option<Arc<TokenFile>>,
+    token: Option<Token>,
+}
+
+/// Where the bearer token of a principal is.
+#[derive(Clone, Debug)]
+pub(crate) enum Token {
+    /// In a file of its own.
+    Own(Arc<TokenFile>),
+    /// In the line of this principal in a file of many.
+    Listed(Arc<TokenList>, Arc<str>),
+}
+
+impl Token {
+    /// What goes into the metadata key `authorization`.
+    pub(crate) fn authorization(&self) -> Option<MetadataValue<Ascii>> {
+        match self {
+            Self::Own(file) => Some(file.authorization()),
+            Self::Listed(list, principal) => list.authorization(principal),
+        }
+    }
+
+    /// Reads its file now.
+    pub(crate) fn read_again(&self) {
+        match self {
+            Self::Own(file) => file.read_again(),
+            Self::Listed(list, _) => list.read_again(),
+        }
+    }
 }
 
 impl std::fmt::Debug for Credentials {
@@ -36,7 +65,9 @@ impl Credentials {
     /// Those in this folder: the certificate and those behind it (`tls.crt`), its key (`tls.key`), the CAs of servers
     /// (`ca.crt`), all in PEM. If there is no certificate but a file `token`, the principal is proven by that bearer token
     /// (JWT) to a server's listener for tokens; the file is read again from time to time, so that it can be replaced before
-    /// the token expires. `stickycas-server credentials` makes such folders.
+    /// the token expires. A file `tokens` in its place has those of many principals, a line `NAME TOKEN` for each: these
+    /// credentials are those of the first, and [`of`](Self::of) gives those of the others. `stickycas-server credentials`
+    /// makes such folders.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a file cannot be read or does not hold what it should.
@@ -45,15 +76,15 @@ impl Credentials {
             let path = folder.join(name);
             fs::read(&path).map_err(|error| Error::InvalidArgument(format!("{}: {error}", path.display())))
         };
-        let cas = read("ca.crt")?;
-        let token = folder.join("token");
-        if token.exists() && !folder.join("tls.crt").exists() {
-            let token = Arc::new(TokenFile::open(token)?);
-            let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(cas));
+        let cas = Certificate::from_pem(read("ca.crt")?);
+        if !folder.join("tls.crt").exists()
+            && let Some((principal, token)) = token_in(folder)?
+        {
+            let tls = Arc::new(ClientTlsConfig::new().ca_certificate(cas));
             return Ok(Self {
-                principal: token.principal()?,
+                principal,
                 trust_domain: None,
-                folder: folder.to_owned(),
+                folder: folder.into(),
                 tls,
                 token: Some(token),
             });
@@ -64,10 +95,39 @@ impl Credentials {
         let own = CertificateDer::from_pem_slice(&certificate).map_err(|error| wrong(&error.to_string()))?;
         let (trust_domain, principal) = names_of(&own)
             .ok_or_else(|| wrong("it has not exactly one URI spiffe://TRUST-DOMAIN/principal/NAME"))?;
-        let tls = ClientTlsConfig::new()
-            .ca_certificate(Certificate::from_pem(cas))
-            .identity(Identity::from_pem(certificate, key));
-        Ok(Self { principal, trust_domain: Some(trust_domain), folder: folder.to_owned(), tls, token: None })
+        let identity = Identity::from_pem(certificate, key);
+        let tls = Arc::new(ClientTlsConfig::new().ca_certificate(cas).identity(identity));
+        Ok(Self { principal, trust_domain: Some(trust_domain), folder: folder.into(), tls, token: None })
+    }
+
+    /// Those of this principal: the same, or where their file has the tokens of many, those with its token. Connections can
+    /// be shared by all of the same file.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if they are not of this principal.
+    pub fn of(&self, principal: &str) -> Result<Self, Error> {
+        let own = &self.principal;
+        match &self.token {
+            _ if principal == own => Ok(self.clone()),
+            Some(Token::Listed(list, _)) if list.contains(principal) => {
+                let token = Some(Token::Listed(list.clone(), principal.into()));
+                Ok(Self { principal: principal.to_owned(), token, ..self.clone() })
+            }
+            Some(Token::Listed(..)) => {
+                let why =
+                    format!("principal {principal:?}: no line in {}", self.folder.join(TOKENS).display());
+                Err(Error::InvalidArgument(why))
+            }
+            _ => {
+                Err(Error::InvalidArgument(format!("principal {principal:?}: the credentials name {own:?}")))
+            }
+        }
+    }
+
+    /// Whether they are those of many principals, which can share connections.
+    #[must_use]
+    pub fn are_of_many(&self) -> bool {
+        matches!(self.token, Some(Token::Listed(..)))
     }
 
     /// The principal that the certificate or the token names.
@@ -89,12 +149,30 @@ impl Credentials {
     }
 
     pub(crate) fn tls(&self) -> ClientTlsConfig {
-        self.tls.clone()
+        (*self.tls).clone()
     }
 
-    pub(crate) fn token(&self) -> Option<Arc<TokenFile>> {
+    pub(crate) fn token(&self) -> Option<Token> {
         self.token.clone()
     }
+}
+
+/// The file of the tokens of many principals.
+const TOKENS: &str = "tokens";
+
+/// The token in a folder, with its principal, if there is any.
+fn token_in(folder: &Path) -> Result<Option<(String, Token)>, Error> {
+    let (own, listed) = (folder.join("token"), folder.join(TOKENS));
+    if own.exists() {
+        let token = Arc::new(TokenFile::open(own)?);
+        return Ok(Some((token.principal()?, Token::Own(token))));
+    }
+    if !listed.exists() {
+        return Ok(None);
+    }
+    let list = Arc::new(TokenList::open(listed)?);
+    let principal = list.first().to_owned();
+    Ok(Some((principal.clone(), Token::Listed(list, principal.into()))))
 }
 
 /// The trust domain and the name that a server will read in this certificate. Whether they are any is for the server to

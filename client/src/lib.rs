@@ -65,6 +65,7 @@ mod operations;
 mod report;
 pub mod retry;
 mod token_file;
+mod token_list;
 pub mod watch;
 
 pub use stickycas_model::access::{AppendAnswer, Op};

@@ -14,7 +14,7 @@ use tonic::metadata::{Ascii, MetadataValue};
 use crate::error::Error;
 
 /// How long a token is used before the file is read again.
-const READ_EVERY: Duration = Duration::from_secs(5);
+pub(crate) const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// See the module. The token itself is never shown.
 pub(crate) struct TokenFile {
@@ -78,14 +78,18 @@ impl TokenFile {
 
 fn read(path: &Path) -> Result<MetadataValue<Ascii>, Error> {
     let text = fs::read_to_string(path).map_err(|error| wrong(path, &error.to_string()))?;
-    let authorization: Result<MetadataValue<Ascii>, _> = format!("Bearer {}", text.trim()).parse();
-    let mut authorization = authorization.map_err(|_| wrong(path, "it is no token of one line"))?;
-    // So that no log shows it.
-    authorization.set_sensitive(true);
-    Ok(authorization)
+    authorization(text.trim()).ok_or_else(|| wrong(path, "it is no token of one line"))
 }
 
-fn wrong(path: &Path, why: &str) -> Error {
+/// The value of the metadata key `authorization` with this token, if it can be one.
+pub(crate) fn authorization(token: &str) -> Option<MetadataValue<Ascii>> {
+    let mut authorization: MetadataValue<Ascii> = format!("Bearer {token}").parse().ok()?;
+    // So that no log shows it.
+    authorization.set_sensitive(true);
+    Some(authorization)
+}
+
+pub(crate) fn wrong(path: &Path, why: &str) -> Error {
     Error::InvalidArgument(format!("{}: {why}", path.display()))
 }
 

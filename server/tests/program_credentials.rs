@@ -70,6 +70,92 @@ async fn credentials_that_do_not_fit_what_is_asked_for_are_not_kept() {
 }
 
 #[tokio::test]
+async fn tokens_are_verified_and_made_anew_without_the_certificates() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join("made").join(name);
+    let read = |name: &str| std::fs::read_to_string(path(name)).unwrap();
+    let out = folder.path().join("made").display().to_string();
+    let asked = async |more: &[&str]| credentials(&out, &[&["--tokens"], more].concat()).await;
+    let (of_1, of_2) = ("tokens/process-1/token", "tokens/process-2/token");
+    assert_eq!(asked(&["--lifetime", "2h"]).await.1, Some(0));
+    let good = async |why: &str| {
+        let (said, code) = asked(&["--lifetime", "2h", "--check"]).await;
+        assert_eq!(code, Some(0), "{why}: {said}");
+        assert!(asked(&["--lifetime", "2h", "--keep"]).await.0.contains("kept, all of it is there"), "{why}");
+    };
+    let bad = async |flags: &[&str], why: &str| {
+        let (said, code) = asked(&[flags, &["--check"]].concat()).await;
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains(why), "{said}, and not: {why}");
+    };
+    good("as they were made").await;
+    // Everything that a server would refuse, and what it will refuse soon.
+    bad(&["--token-audience", "others"], "tokens/coordinator/token: the token is for another audience").await;
+    bad(&["--token-issuer", "others"], "the token is of another issuer").await;
+    bad(&["--lifetime", "30d"], "make it anew with --keep").await;
+    let (certificate, keys, first) = (read("server/tls.crt"), read("server/token-keys.json"), read(of_1));
+    std::fs::copy(path(of_2), path(of_1)).unwrap();
+    bad(&["--lifetime", "2h"], "tokens/process-1/token: it names process-2").await;
+    std::fs::write(path(of_1), first.replace('.', ".x")).unwrap();
+    bad(&["--lifetime", "2h"], of_1).await;
+    std::fs::remove_file(path(of_1)).unwrap();
+    bad(&["--lifetime", "2h"], of_1).await;
+    // That one alone is made anew, and verified by the key that the server has.
+    let second = read(of_2);
+    let (said, code) = asked(&["--lifetime", "2h", "--keep"]).await;
+    assert!(said.contains("kept, and 1 tokens made anew") && code == Some(0), "{said}");
+    good("after one was lost").await;
+    assert_eq!((read("server/tls.crt"), read("server/token-keys.json")), (certificate.clone(), keys.clone()));
+    assert_eq!(read(of_2), second);
+    // All of them, if they expire soon or nobody can sign any more.
+    let (said, _) = asked(&["--keep", "--lifetime", "30d"]).await;
+    assert!(said.contains("kept, and 3 tokens made anew"), "{said}");
+    std::fs::remove_file(path("token-signing-key.pem")).unwrap();
+    std::fs::remove_file(path(of_1)).unwrap();
+    let (said, _) = asked(&["--keep", "--lifetime", "2h"]).await;
+    assert!(said.contains("kept, and 3 tokens made anew"), "{said}");
+    good("with a new key").await;
+    assert_eq!(read("server/tls.crt"), certificate);
+    assert_ne!(read("server/token-keys.json"), keys);
+}
+
+#[tokio::test]
+async fn the_tokens_of_many_principals_are_in_one_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("made");
+    let text = || std::fs::read_to_string(out.join("tokens/tokens")).unwrap();
+    let shown = out.display().to_string();
+    let flags = ["--tokens=file", "--prefix", "load-1-", "--prefix", "load-2-"];
+    let asked = async |more: &[&str]| credentials(&shown, &[&flags, more].concat()).await;
+    let (said, code) = asked(&[]).await;
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("/tokens: the tokens of 5 principals"), "{said}");
+    let names = ["coordinator", "load-1-1", "load-1-2", "load-2-1", "load-2-2"];
+    let named = |text: &str| {
+        let names = text.lines().map(|line| line.split_once(' ').unwrap().0.to_owned());
+        names.collect::<Vec<_>>()
+    };
+    assert_eq!(named(&text()), names);
+    assert!(!out.join("clients/load-1-1").exists(), "nobody has a certificate");
+    assert!(out.join("tokens/ca.crt").exists());
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = std::fs::metadata(out.join("tokens/tokens")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
+    assert_eq!(asked(&["--check"]).await.1, Some(0));
+    let (first, _) = text().split_once('\n').map(|(line, rest)| (line.to_owned(), rest.to_owned())).unwrap();
+    std::fs::write(out.join("tokens/tokens"), first).unwrap();
+    let (said, code) = asked(&["--check"]).await;
+    assert!(said.contains("tokens/tokens: load-1-1 has no line at its place") && code == Some(1), "{said}");
+    let (said, _) = asked(&["--keep"]).await;
+    assert!(said.contains("kept, and 5 tokens made anew"), "{said}");
+    assert_eq!(named(&text()), names);
+    assert_eq!(asked(&["--check"]).await.1, Some(0));
+}
+
+#[tokio::test]
 async fn a_maker_of_credentials_stays_until_it_is_told_to_end() {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("made").display().to_string();

@@ -8,6 +8,7 @@ use stickycas_model::byzantine::{Distinct, Strategy, own_value};
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 use stickycas_proto::v1;
 
+use super::Targets;
 use super::tally::Tally;
 
 /// See the module. Clones share the tally.
@@ -21,18 +22,32 @@ pub(super) struct AttackContext {
     pub(super) seed: u64,
     /// Where the judge hears how processes have ended, if there is one.
     pub(super) judge: Option<ClientConfig>,
+    /// The server's listener for tokens, if it is known.
+    pub(super) token_server: Option<ClientConfig>,
     pub(super) tally: Arc<Tally>,
 }
 
 impl AttackContext {
     pub(super) fn new(client: &Client, instance: InstanceId, count: u32, seed: u64) -> Self {
         let connection = client.connection().clone();
-        Self { client: client.clone(), connection, instance, count, seed, judge: None, tally: Arc::default() }
+        let (judge, token_server) = (None, None);
+        Self {
+            client: client.clone(),
+            connection,
+            instance,
+            count,
+            seed,
+            judge,
+            token_server,
+            tally: Arc::default(),
+        }
     }
 
-    /// The same with a judge that can be attacked too.
-    pub(super) fn with_judge(mut self, judge: Option<&Client>) -> Self {
+    /// The same with more that can be attacked.
+    pub(super) fn with(mut self, targets: Targets<'_>) -> Self {
+        let Targets { judge, token_server } = targets;
         self.judge = judge.map(|judge| judge.connection().config().clone());
+        self.token_server = token_server.map(|server| server.connection().config().clone());
         self
     }
 

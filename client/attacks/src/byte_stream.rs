@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -55,6 +56,15 @@ pub(super) async fn tcp(config: &ClientConfig) -> Result<TcpStream, Error> {
     let stream = stream.map_err(|error| unreachable(config, error, false))?;
     stream.set_nodelay(true).map_err(|error| broken(config, error))?;
     Ok(stream)
+}
+
+/// Whether a connection broke because the other end closed it, in the middle of something or with an alert of TLS; anything
+/// else is a fault of this side or of the path.
+pub(super) fn is_ended_by_peer(error: &io::Error) -> bool {
+    const CLOSED: [ErrorKind; 3] =
+        [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];
+    let tls = error.get_ref().and_then(|error| error.downcast_ref::<rustls::Error>());
+    CLOSED.contains(&error.kind()) || matches!(tls, Some(rustls::Error::AlertReceived(_)))
 }
 
 /// `http` or `https`.

@@ -19,6 +19,9 @@ pub(super) const CANCEL: u32 = 8;
 pub(super) const HEAD: usize = 9;
 /// A frame for the window of a stream or of the connection.
 pub(super) const WINDOW_UPDATE: u8 = 8;
+const PING: u8 = 6;
+/// The flag of an answered PING.
+const ACK: u8 = 1;
 
 /// A connection on which one call was answered, so that the server can know whose it is.
 pub(super) async fn open_with_a_call(
@@ -35,23 +38,33 @@ pub(super) async fn open_with_a_call(
     Ok((read, write))
 }
 
-/// Until the server ends the connection, however it does.
-pub(super) async fn drain(read: &mut (impl AsyncRead + Unpin)) {
-    let mut bytes = [0; 4096];
-    while matches!(read.read(&mut bytes).await, Ok(1..)) {}
+/// A PING. Frames are answered in their order, so its answer shows that all before it was read.
+pub(super) fn ping() -> Vec<u8> {
+    frame(PING, 0, 0, &[0; 8])
+}
+
+/// Until the server ends the connection, however it does. Once it has answered a [`ping`], the attack has had an effect.
+pub(super) async fn drain(context: &AttackContext, read: &mut (impl AsyncRead + Unpin)) {
+    while let Ok((kind, flags)) = next_frame(read).await {
+        if kind == PING && flags & ACK != 0 {
+            context.tally.effect();
+        }
+    }
 }
 
 /// Until the first call has its answer: HEADERS of some stream.
 async fn answered(read: &mut (impl AsyncRead + Unpin)) -> std::io::Result<()> {
-    loop {
-        let mut head = [0; HEAD];
-        read.read_exact(&mut head).await?;
-        let length = u64::from(u32::from_be_bytes([0, head[0], head[1], head[2]]));
-        tokio::io::copy(&mut (&mut *read).take(length), &mut tokio::io::sink()).await?;
-        if head[3] == HEADERS {
-            return Ok(());
-        }
-    }
+    while next_frame(read).await?.0 != HEADERS {}
+    Ok(())
+}
+
+/// Kind and flags of the next frame; what it carries is passed over.
+async fn next_frame(read: &mut (impl AsyncRead + Unpin)) -> std::io::Result<(u8, u8)> {
+    let mut head = [0; HEAD];
+    read.read_exact(&mut head).await?;
+    let length = u64::from(u32::from_be_bytes([0, head[0], head[1], head[2]]));
+    tokio::io::copy(&mut (&mut *read).take(length), &mut tokio::io::sink()).await?;
+    Ok((head[3], head[4]))
 }
 
 /// An HTTP/2 frame (RFC 9113, section 4.1).
@@ -66,13 +79,18 @@ pub(super) fn call(context: &AttackContext) -> Vec<u8> {
     const HTTP: u8 = 0x86;
     const HTTPS: u8 = 0x87;
     let mut block = vec![POST, if scheme(context.config()) == "https" { HTTPS } else { HTTP }];
+    let authorization = context.config().authorization();
+    let token = authorization.as_ref().and_then(|token| token.to_str().ok());
     for (name, value) in [
         (":path", "/stickycas.v1.InstanceService/List"),
         (":authority", context.config().authority()),
         ("content-type", "application/grpc"),
         ("te", "trailers"),
         (PRINCIPAL_KEY, context.principal()),
-    ] {
+    ]
+    .into_iter()
+    .chain(token.map(|token| ("authorization", token)))
+    {
         block.push(0);
         text(&mut block, name);
         text(&mut block, value);

@@ -1,13 +1,11 @@
 //! Bytes that are no message: as the body of a call and on a stream, where the server knows whose they are; as
 //! frames of HTTP/2, and as the first bytes of a connection, where it cannot.
 
-use std::io::ErrorKind;
-
 use stickycas_model::random::SplitMix64;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::attack_context::AttackContext;
-use super::byte_stream::{connect, tcp};
+use super::byte_stream::{connect, is_ended_by_peer, tcp};
 use super::raw::{PREFACE, Raw, broken, prefixed};
 use super::stream::Stream;
 use stickycas_client::Error;
@@ -42,9 +40,6 @@ pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
     Ok(())
 }
 
-/// How a connection that was closed in the middle of something looks, with and without TLS.
-const CLOSED: [ErrorKind; 3] = [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];
-
 fn garbage(random: &mut SplitMix64) -> Vec<u8> {
     let words = std::iter::repeat_with(|| random.next_u64().to_le_bytes());
     NO_KEY.into_iter().chain(words.take(RANDOM_WORDS).flatten()).collect()
@@ -66,7 +61,7 @@ async fn connection(
     match said.await {
         // Closed in the middle of it is closed.
         Ok(_) => context.tally.cut(),
-        Err(error) if CLOSED.contains(&error.kind()) => context.tally.cut(),
+        Err(error) if is_ended_by_peer(&error) => context.tally.cut(),
         Err(error) => return Err(broken(context.config(), error)),
     }
     Ok(())

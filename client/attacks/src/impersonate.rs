@@ -21,8 +21,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 
 use super::attack_context::AttackContext;
-use super::byte_stream::{Shown, tls};
-use super::raw::{PREFACE, Raw, framed};
+use super::byte_stream::{Shown, is_ended_by_peer, tls};
+use super::raw::{PREFACE, Raw, broken, framed};
 use super::stream::{CHANNEL, Stream, append};
 
 pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
@@ -37,7 +37,9 @@ pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
         let principals: Vec<&str> = principals.iter().map(String::as_str).collect();
         refused(context, &mut raw, method, &principals, body).await?;
     }
-    if let Some(credentials) = context.config().credentials() {
+    // A listener for tokens asks for no certificate.
+    let certified = context.config().credentials().filter(|own| own.trust_domain().is_some());
+    if let Some(credentials) = certified {
         for _ in 0..context.count {
             unproven(context, context.config(), credentials, &stolen).await?;
         }
@@ -106,7 +108,8 @@ async fn unproven(
         };
         match said.await {
             Ok(_) => context.tally.surprise("a connection that proves nothing was let in"),
-            Err(_) => context.tally.cut(),
+            Err(error) if is_ended_by_peer(&error) => context.tally.cut(),
+            Err(error) => return Err(broken(config, error)),
         }
     }
     Ok(())

@@ -13,6 +13,7 @@
 //! apart; so no attack steals one there. Where it knows callers by certificates, `impersonate` does.
 
 mod attack_context;
+mod bad_token_flood;
 mod byte_stream;
 mod double;
 mod flood;
@@ -51,17 +52,26 @@ pub struct Attacked {
     pub played: Played,
 }
 
+/// What can be attacked beside the listener to which the attacker is connected.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Targets<'a> {
+    /// Where the process reports its end.
+    pub judge: Option<&'a Client>,
+    /// The server's listener for tokens: a client of its address, with credentials by which the server is known.
+    pub token_server: Option<&'a Client>,
+}
+
 /// Plays a process of an instance that carries out this attack, to its end or until `stop` resolves. What is
-/// drawn is drawn from `seed`. `judge`: where the process reports its end, which can be attacked too.
+/// drawn is drawn from `seed`.
 pub async fn play(
     client: &Client,
     instance: InstanceId,
     attack: WireAttack,
     seed: u64,
-    judge: Option<&Client>,
+    targets: Targets<'_>,
     stop: impl Future<Output = ()>,
 ) -> Attacked {
-    let context = AttackContext::new(client, instance, attack.count(), seed).with_judge(judge);
+    let context = AttackContext::new(client, instance, attack.count(), seed).with(targets);
     let played = tokio::select! {
         biased;
         // It holds the state of every attack, far more than that of a process.
@@ -93,6 +103,7 @@ async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {
         WireAttackKind::ResetFlood => beside(context, reset_flood::attack(context)).await,
         WireAttackKind::HandshakeFlood => beside(context, handshake_flood::attack(context)).await,
         WireAttackKind::FrameFlood => beside(context, frame_flood::attack(context)).await,
+        WireAttackKind::BadTokenFlood => beside(context, bad_token_flood::attack(context)).await,
     }
 }
 
@@ -102,7 +113,7 @@ async fn first<T>(context: &AttackContext, attack: impl Future<Output = Result<T
     context.play().await
 }
 
-/// The rest of the process as soon as the attack has had an effect, and the attack beside it.
+/// The rest of the process as soon as an effect of the attack was seen, and the attack beside it.
 async fn beside(context: &AttackContext, attack: impl Future<Output = Result<(), Error>>) -> Played {
     let attack = async {
         bounded(context, attack).await;

@@ -3,9 +3,11 @@
 use bytes::{BufMut as _, Bytes, BytesMut};
 use h2::client::{Builder, ResponseFuture, SendRequest};
 use h2::{RecvStream, SendStream};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request};
 use prost::Message;
 use stickycas_proto::principal::PRINCIPAL_KEY;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tonic::Status;
 
@@ -32,7 +34,22 @@ impl Raw {
         if let Some(window) = window {
             builder.initial_window_size(window);
         }
-        let io = connect(config).await?;
+        Self::handshake(config, &builder, connect(config).await?).await
+    }
+
+    /// HTTP/2 on a connection that is open.
+    pub(super) async fn over(
+        config: &ClientConfig,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Self, Error> {
+        Self::handshake(config, &Builder::new(), io).await
+    }
+
+    async fn handshake(
+        config: &ClientConfig,
+        builder: &Builder,
+        io: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<Self, Error> {
         let (send, connection) = builder.handshake(io).await.map_err(|error| broken(config, error))?;
         let mut driving = JoinSet::new();
         // How it ended, its calls tell.
@@ -40,22 +57,54 @@ impl Raw {
         Ok(Self { config: config.clone(), send, _driving: driving })
     }
 
-    /// Begins a call of this method, for example `StickyCasService/Append`, in the name of all these.
+    /// Begins a call of this method, for example `StickyCasService/Append`, in the name of all these. It shows the token of
+    /// the attacker, if it has one.
     pub(super) async fn begin(
         &mut self,
         method: &str,
         principals: &[&str],
     ) -> Result<(ResponseFuture, SendStream<Bytes>), Error> {
+        let authorization = self.config.authorization();
+        let token = authorization.as_ref().and_then(|token| token.to_str().ok());
+        let token = token.map(|token| (AUTHORIZATION.as_str(), token));
+        let names = principals.iter().map(|principal| (PRINCIPAL_KEY, *principal));
+        self.begin_with(method, names.chain(token)).await
+    }
+
+    /// The same with these headers and no other identity.
+    async fn begin_with<'a>(
+        &mut self,
+        method: &str,
+        headers: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Result<(ResponseFuture, SendStream<Bytes>), Error> {
         let uri = format!("{}://{}/stickycas.v1.{method}", scheme(&self.config), self.config.authority());
         let mut request =
             Request::post(uri).header("content-type", "application/grpc").header("te", "trailers");
-        for principal in principals {
-            request = request.header(PRINCIPAL_KEY, *principal);
+        for (name, value) in headers {
+            request = request.header(name, value);
         }
         let request = request.body(()).map_err(|error| Error::InvalidArgument(error.to_string()))?;
         let broken = |error| broken(&self.config, error);
         self.send = self.send.clone().ready().await.map_err(broken)?;
         self.send.send_request(request, false).map_err(broken)
+    }
+
+    /// Begins a whole call with this body, with these headers and no other identity.
+    pub(super) async fn begin_whole(
+        &mut self,
+        method: &str,
+        headers: &[(&str, &str)],
+        body: Bytes,
+    ) -> Result<ResponseFuture, Error> {
+        let (response, mut send) = self.begin_with(method, headers.iter().copied()).await?;
+        // Whoever refuses a call early does not wait for its body.
+        let _ = send.send_data(body, true);
+        Ok(response)
+    }
+
+    /// What a call ended with.
+    pub(super) async fn status(&self, response: ResponseFuture) -> Result<Status, Error> {
+        status(response).await.map_err(|error| broken(&self.config, error))
     }
 
     /// A whole call with this body; what it ended with.
@@ -68,7 +117,7 @@ impl Raw {
         let (response, mut send) = self.begin(method, principals).await?;
         // Whoever refuses a call early does not wait for its body.
         let _ = send.send_data(body, true);
-        status(response).await.map_err(|error| broken(&self.config, error))
+        self.status(response).await
     }
 }
 

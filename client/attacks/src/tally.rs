@@ -92,12 +92,12 @@ impl Tally {
         self.lock().broke_off.get_or_insert_with(|| why.to_owned());
     }
 
-    /// The attack shows, or will never.
+    /// An effect of the attack was seen, or there will be none any more.
     pub(super) fn effect(&self) {
         self.effect.send_replace(true);
     }
 
-    /// Returns when the attack shows.
+    /// Returns when an effect was seen, or the attack is over.
     pub(super) async fn first_effect(&self) {
         // The sender is in `self`.
         let _ = self.effect.subscribe().wait_for(|effect| *effect).await;

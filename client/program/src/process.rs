@@ -3,7 +3,7 @@
 use std::sync::OnceLock;
 
 use clap::Args;
-use stickycas_attacks::Attacked;
+use stickycas_attacks::{Attacked, Targets};
 use stickycas_client::info::InstanceView;
 use stickycas_client::{Client, Error, InstanceEnd, ProcessSpec};
 use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackError};
@@ -29,6 +29,10 @@ pub(super) struct ProcessArgs {
     #[arg(long, value_name = "A", value_parser = parse_attack, conflicts_with_all = ["strategy", "value"],
           long_help = attack_help())]
     attack: Option<WireAttack>,
+    /// With --attack and --credentials: the server's listener for tokens, which bad-token-flood attacks; without it, it
+    /// attacks that of --server
+    #[arg(long, value_name = "URL", requires = "attack")]
+    token_server: Option<String>,
     /// What the strategy draws, it draws from this. Without it from 0, or with --again from the seed of the
     /// instance, so that a judge can foresee it.
     #[arg(long, value_name = "N")]
@@ -150,12 +154,24 @@ impl ProcessArgs {
                 (PlayRecord::new(instance, principal, &strategy, &played), played)
             }
             Part::Attacker(attack) => {
+                let token_server = self.token_server(client)?;
+                let targets = Targets { judge, token_server: token_server.as_ref() };
                 let Attacked { attack: report, played } =
-                    stickycas_attacks::play(client, instance, attack, seed, judge, stop).await;
+                    stickycas_attacks::play(client, instance, attack, seed, targets, stop).await;
                 (PlayRecord::of_attack(instance, principal, attack, report, &played), played)
             }
         };
         Ok(EndedPlay { record, proposal: self.value.clone(), error: played.error })
+    }
+
+    /// A client of the listener for tokens that trusts the servers that this client trusts.
+    fn token_server(&self, client: &Client) -> Result<Option<Client>, Error> {
+        let Some(url) = &self.token_server else { return Ok(None) };
+        let credentials = client.connection().config().credentials().cloned();
+        let credentials = credentials
+            .ok_or_else(|| Error::InvalidArgument("--token-server: give --credentials as well".to_owned()))?;
+        let builder = Client::builder(url).principal(client.principal()).credentials(credentials);
+        builder.connect_lazy().map(Some)
     }
 
     /// The part that the flags give the process.

@@ -1,8 +1,13 @@
 //! Principals that are proven by certificates and by tokens: who is let in, and as whom.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use serde_json::json;
-use stickycas_client::{Error, InstanceId, RefusalReason};
+use stickycas_client::{Client, Credentials, Error, InstanceId, RefusalReason};
 use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 
 use crate::site::{Site, append, create, get, refused, speak};
 use crate::support::value;
@@ -59,6 +64,52 @@ async fn a_connection_with_tokens_may_carry_many_principals() {
     // The name of the principal may be there too, and the scheme has no case.
     let ann = authorization("ann").replace("Bearer", "bearer");
     get(&channel, instance, &[("authorization", &ann), ("stickycas-principal", "ann")]).await.unwrap();
+}
+
+/// One connection, a token for each principal, all in one file: what a load with many thousand does.
+#[tokio::test]
+async fn hundreds_of_principals_share_a_connection() {
+    const PROCESSES: u32 = 300;
+    let site = Site::new().await;
+    let folder = site.folder.path().join("all");
+    let names: Vec<String> = (1..=PROCESSES).map(|number| format!("process-{number}")).collect();
+    let tokens = names.iter().map(|name| Ok((name.as_str(), site.token(name, &json!({})))));
+    site.cas.write_token_list(&folder, tokens).unwrap();
+    let credentials = Credentials::read(&folder).unwrap();
+    assert!(credentials.are_of_many() && credentials.principal() == "process-1");
+
+    let opened = Arc::new(AtomicU32::new(0));
+    let (count, port) = (opened.clone(), site.token_address.rsplit_once(':').unwrap().1.to_owned());
+    let connect = move || {
+        count.fetch_add(1, Ordering::Relaxed);
+        TcpStream::connect(format!("127.0.0.1:{port}"))
+    };
+    let builder = || Client::builder(&*site.token_address).credentials(credentials.clone());
+    let why = builder().connect_lazy().unwrap_err().to_string();
+    assert!(why.contains("the credentials are those of many: say which principal it is"), "{why}");
+    let why = builder().principal("eve").connect_lazy().unwrap_err().to_string();
+    assert!(why.contains("principal \"eve\": no line in"), "{why}");
+    let first = builder().principal("process-1").connect_lazy_over(connect).unwrap();
+    let why = first.as_principal("eve").unwrap_err().to_string();
+    assert!(why.contains("\"eve\": there is no token of it in"), "{why}");
+
+    let create = site.token_client("coordinator").create_instance().roster(&names);
+    let create = create.processes(PROCESSES).warp_size(100).read_size(2).send().await;
+    let instance = create.unwrap().instance.id;
+    let mut playing = JoinSet::new();
+    for name in &names {
+        let client = first.as_principal(name).unwrap();
+        assert_eq!(client.principal(), name);
+        playing.spawn(async move { client.propose(instance, value("a")).await.unwrap().value });
+    }
+    let decided = playing.join_all().await;
+    assert_eq!((decided.len(), decided.iter().filter(|it| **it == value("a")).count()), (300, 300));
+    assert_eq!(opened.load(Ordering::Relaxed), 1);
+    // Each is known by its own name.
+    let view = site.token_client("observer").get(instance).await.unwrap();
+    assert_eq!(view.status.offences.shown.len(), 0);
+    let counts = site.token_client("observer").counts(&[]).await.unwrap();
+    assert_eq!(counts.all.refused(RefusalReason::NoIdentity), 0);
 }
 
 #[tokio::test]

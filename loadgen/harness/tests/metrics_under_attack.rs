@@ -31,7 +31,7 @@ const FAMILIES: [(&str, &str); 3] = [
 type Grows = [&'static [&'static str]; 3];
 
 /// For each attack the series that always grow.
-const GROWS: [(&str, Grows); 12] = [
+const GROWS: [(&str, Grows); 13] = [
     (
         "impersonate",
         [
@@ -51,6 +51,8 @@ const GROWS: [(&str, Grows); 12] = [
     ("reset-flood", [&[], &[], &["connection_reset_flooded", "connection_paced"]]),
     ("handshake-flood", [&[], &[], &["connection_silent"]]),
     ("frame-flood", [&[], &[], &["connection_paced"]]),
+    // On a listener for tokens also `token_refused`.
+    ("bad-token-flood", [&[], &["NO_IDENTITY"], &[]]),
 ];
 
 type Series = BTreeMap<String, f64>;
@@ -68,8 +70,10 @@ impl Server {
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let (grpc, http) = (free().await.unwrap(), free().await.unwrap());
         let (url, address) = (format!("http://{}", grpc.local_addr().unwrap()), http.local_addr().unwrap());
-        // A client of which nothing is heard is given up sooner than usual, so that the test does not wait for that.
-        let limits = Limits { preface_timeout: Duration::from_secs(2), ..Limits::default() };
+        // A client of which nothing is heard is given up sooner than usual, so that the test does not wait for that. And a
+        // machine on which much else runs must be fast enough to exceed the rate of resets.
+        let preface_timeout = Duration::from_secs(2);
+        let limits = Limits { preface_timeout, resets_per_second: 512, ..Limits::default() };
         let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };

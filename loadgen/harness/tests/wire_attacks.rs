@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stickycas_attacks::AttackReport;
+use stickycas_attacks::{AttackReport, Targets};
 use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
@@ -34,8 +34,10 @@ pub(super) fn scenario(attack: Option<&str>) -> Scenario {
 }
 
 fn limits() -> Limits {
-    // A client of which nothing is heard is given up sooner than usual, so that no test waits for that.
-    Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() }
+    // A client of which nothing is heard is given up sooner than usual, so that no test waits for that. And a machine on which
+    // much else runs must be fast enough to exceed the rate of resets.
+    let preface_timeout = Duration::from_millis(500);
+    Limits { preface_timeout, resets_per_second: 512, ..Limits::default() }
 }
 
 /// What is missing of a run under attack.
@@ -105,7 +107,7 @@ fn unharmed(record: &Record) -> Result<(), String> {
 }
 
 /// Over connections on which every process proves by a certificate who it is.
-async fn fires(attack: &str) {
+async fn fires(attack: &str) -> Record {
     let scenario = scenario(Some(attack));
     let server = OwnServer::start_for(&scenario.params, limits()).await.unwrap();
     let handle = server.connect().await.unwrap();
@@ -120,6 +122,7 @@ async fn fires(attack: &str) {
     unharmed(&off).unwrap_or_else(|missing| panic!("{attack}, switched off: {missing}"));
     drop(handle);
     server.stop().await.unwrap();
+    record
 }
 
 /// A run in which everybody is correct, judged as if the attack had been made in it.
@@ -193,6 +196,29 @@ async fn a_flood_of_frames_is_paced_and_hurts_nobody_else() {
     fires("frame-flood").await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_bad_tokens_is_refused_and_blamed_on_nobody() {
+    let record = fires("bad-token-flood").await;
+    // They were verified, and not refused because of a certificate beside them.
+    assert!(record.counted.all.get("tokens_refused") > 0, "{:?}", record.counted);
+    assert!(record.verdict.blame.is_empty(), "{:?}", record.verdict.blame);
+}
+
+/// As `stickycas-loadgen run` does with more processes than it makes certificates for.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attackers_with_tokens_fire_too() {
+    for attack in ["impersonate", "flood", "frame-flood", "bad-token-flood"] {
+        let scenario = scenario(Some(attack));
+        let principals = ProcessId::all(scenario.params.processes()).map(run::principal);
+        let server = OwnServer::start_with_tokens(principals, limits()).await.unwrap();
+        let handle = server.connect().await.unwrap();
+        let record = run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap();
+        check(&record).unwrap_or_else(|missing| panic!("{attack}: {missing}"));
+        drop(handle);
+        server.stop().await.unwrap();
+    }
+}
+
 const NAMES: [&str; 3] = ["p1", "p2", "p3"];
 
 /// Process 1 of three carries out the attack, the others are correct: what it says that it did.
@@ -209,7 +235,10 @@ async fn done(server: &OwnServer, attack: &str) -> AttackReport {
     });
     let correct: Vec<_> = correct.collect();
     let attack: WireAttack = attack.parse().unwrap();
-    let attacked = stickycas_attacks::play(&client("p1"), id, attack, 1, None, std::future::pending()).await;
+    // Those without a listener for tokens attack the one that there is.
+    let targets = Targets::default();
+    let attacked =
+        stickycas_attacks::play(&client("p1"), id, attack, 1, targets, std::future::pending()).await;
     for decision in correct {
         assert_eq!(decision.await.unwrap(), Value::parse("a").unwrap(), "{attack}");
     }
@@ -219,7 +248,7 @@ async fn done(server: &OwnServer, attack: &str) -> AttackReport {
 }
 
 /// Attacks and what they are told whoever they are known by; what impersonation is told is not among it.
-const TOLD: [(&str, &[&str]); 9] = [
+const TOLD: [(&str, &[&str]); 10] = [
     ("out-of-turn(calls=20)", &["NOT_YOUR_PHASE"]),
     ("double(times=4)", &["ACCESS_CONTENT_DIFFERS"]),
     ("replay(times=3)", &["SESSION_REPLACED"]),
@@ -229,6 +258,7 @@ const TOLD: [(&str, &[&str]); 9] = [
     ("slow-read(frames=2000)", &[]),
     ("slow-open(connections=8)", &[]),
     ("reset-flood(streams=2000)", &[]),
+    ("bad-token-flood(calls=200)", &["NO_IDENTITY"]),
 ];
 
 /// Each attack is told these refusals and gets no answer that it should not have.

@@ -290,3 +290,16 @@ async fn principals_with_certificates_have_connections_of_their_own() {
         "principals_per_connection = 2: with certificates a connection is one principal's, give 1"
     );
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn principals_with_tokens_share_connections() {
+    for transport in ["attach", "unary"] {
+        let principals = (1..=6).map(|process| format!("load-1-{process}"));
+        let server = OwnServer::start_with_tokens(principals, Limits::default()).await.unwrap();
+        let handle = server.connect().await.unwrap();
+        let load = format!("[load]\ntransport = \"{transport}\"\nprincipals_per_connection = 6\n");
+        let load = profile(&SMALL.replace("[load]\n", &load));
+        let loaded = stickycas_load::run(&handle, &load, std::future::pending(), |_| {}).await.unwrap();
+        assert_eq!((loaded.judged.verdict(), loaded.judged.valid), (Outcome::Valid, 40), "{transport}");
+    }
+}

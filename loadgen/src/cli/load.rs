@@ -50,7 +50,8 @@ pub(super) struct LoadArgs {
     #[arg(long, value_name = "NAME", default_value = COORDINATOR)]
     coordinator: String,
     /// With --server: a folder with a folder of credentials for each principal, of its name: load-1-1, ..., and that of
-    /// --coordinator. The server's address begins with https:// then, and each principal has a connection of its own
+    /// --coordinator; or with the tokens of all of them (tokens, ca.crt). The server's address begins with https:// then. With
+    /// certificates each principal has a connection of its own; with tokens they can share them
     #[arg(long, value_name = "DIR", env = "STICKYCAS_RUN_CREDENTIALS", requires = "server")]
     credentials: Option<PathBuf>,
     /// Print the result as JSON on standard output
@@ -143,7 +144,7 @@ async fn on_some_server<T>(
     act: impl AsyncFnOnce(&ServerHandle) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     if let Some(url) = &args.server {
-        let identities = args.credentials.clone().map_or(Identities::Names, Identities::Folders);
+        let identities = args.credentials.as_deref().map(Identities::read).transpose()?.unwrap_or_default();
         let handle = ServerHandle::open_with(url, &args.coordinator, identities)
             .await
             .with_context(|| nobody_there(&args.coordinator))?;

@@ -29,9 +29,12 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "NAME", default_value = COORDINATOR, requires = "server")]
     principal: String,
     /// With --server: a folder with a folder of credentials for each principal, of its name: process-1, ..., and that of
-    /// --principal. The server's address begins with https:// then
+    /// --principal; or with the tokens of all of them (tokens, ca.crt). The server's address begins with https:// then
     #[arg(long, value_name = "DIR", env = "STICKYCAS_RUN_CREDENTIALS", requires = "server")]
     credentials: Option<PathBuf>,
+    /// With --server and --credentials: the server's listener for tokens, which bad-token-flood attacks
+    #[arg(long, value_name = "URL", requires = "credentials")]
+    token_server: Option<String>,
     /// Run processes as tasks of this process, not as child processes: for many
     #[arg(long)]
     in_process: bool,
@@ -62,9 +65,9 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
     let options = RunOptions { program, stall: args.timeout, quiet: false };
     let Some(url) = &args.server else {
         let server = OwnServer::start_for(&scenario.params, Limits::default()).await?;
-        if *server.identities() == Identities::Names {
+        if scenario.params.processes() > MOST_CERTIFICATES {
             tell(&format!(
-                "the server believes names: only up to {MOST_CERTIFICATES} processes get certificates"
+                "processes are known by tokens: only up to {MOST_CERTIFICATES} processes get certificates"
             ));
         }
         let handle = server.connect().await?;
@@ -73,7 +76,7 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
         server.stop().await?;
         return record;
     };
-    let identities = args.credentials.clone().map_or(Identities::Names, Identities::Folders);
+    let identities = args.credentials.as_deref().map(Identities::read).transpose()?.unwrap_or_default();
     let handle = ServerHandle::open_with(url, &args.principal, identities).await?;
-    run::run(&handle, scenario, &options).await
+    run::run(&handle.with_token_url(args.token_server.clone()), scenario, &options).await
 }

@@ -41,6 +41,8 @@ pub enum WireAttackKind {
     HandshakeFlood,
     /// Sends frames of HTTP/2 that carry no request.
     FrameFlood,
+    /// Calls with bearer tokens that prove nothing.
+    BadTokenFlood,
 }
 
 /// The definition of a kind of attack.
@@ -70,7 +72,7 @@ enum ShownBy {
 
 impl WireAttackKind {
     /// All of them, in the order of SPEC section 8.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Impersonate,
         Self::OutOfTurn,
         Self::Double,
@@ -83,6 +85,7 @@ impl WireAttackKind {
         Self::ResetFlood,
         Self::HandshakeFlood,
         Self::FrameFlood,
+        Self::BadTokenFlood,
     ];
 
     const fn spec(self) -> AttackSpec {
@@ -209,6 +212,17 @@ impl WireAttackKind {
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["connections_paced"]),
             },
+            Self::BadTokenFlood => AttackSpec {
+                name: "bad-token-flood",
+                key: "calls",
+                default: 2_000,
+                max: 1_000_000,
+                wanted: "a number from 1 to 1000000",
+                usage: "bad-token-flood(calls=K): K calls with bearer tokens that prove nothing, as fast as it can",
+                offences: &[],
+                // Whoever fails has proven nobody, on any listener. One for tokens also counts `tokens_refused`.
+                shown_by: ShownBy::CountOfServer("NO_IDENTITY"),
+            },
         }
     }
 
@@ -229,8 +243,8 @@ pub struct WireAttack {
 
 impl WireAttack {
     /// The names of all wire attacks.
-    pub const ALL_NAMES: [&'static str; 12] = {
-        let mut names = [""; 12];
+    pub const ALL_NAMES: [&'static str; 13] = {
+        let mut names = [""; 13];
         let mut index = 0;
         while index < names.len() {
             names[index] = WireAttackKind::ALL[index].name();
@@ -287,8 +301,8 @@ impl WireAttack {
     }
 }
 
-const USAGES: [&str; 12] = {
-    let mut usages = [""; 12];
+const USAGES: [&str; 13] = {
+    let mut usages = [""; 13];
     let mut index = 0;
     while index < usages.len() {
         usages[index] = WireAttackKind::ALL[index].spec().usage;
@@ -401,7 +415,7 @@ mod tests {
     #[test]
     fn no_name_is_that_of_a_strategy() {
         let attacks = BTreeSet::from(WireAttack::ALL_NAMES);
-        assert_eq!(attacks.len(), 12);
+        assert_eq!(attacks.len(), 13);
         assert!(attacks.is_disjoint(&BTreeSet::from(Strategy::ALL_NAMES)));
     }
 
@@ -450,6 +464,8 @@ mod tests {
         assert_eq!(attackers_detected("handshake-flood", "connections_silent", ""), [1, 2]);
         assert_eq!(attackers_detected("frame-flood", "", "connections_paced"), [2]);
         assert_eq!(attackers_detected("frame-flood", "connections_paced", "connections_given_up"), [0; 0]);
+        assert_eq!(attackers_detected("bad-token-flood", "NO_IDENTITY", ""), [1, 2]);
+        assert_eq!(attackers_detected("bad-token-flood", "RATE_EXCEEDED", "NO_IDENTITY"), [0; 0]);
         assert_eq!(attackers_detected("slow-open", "connections_refused", "connections_silent"), [0; 0]);
     }
 }

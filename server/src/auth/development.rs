@@ -205,7 +205,21 @@ impl DevelopmentCas {
     pub fn write_token_client(&self, folder: &Path, token: &str) -> Result<(), DevelopmentError> {
         make_folder(folder)?;
         write_file(&folder.join(SERVER_CAS), &self.server.pem())?;
-        write_file(&folder.join("token"), &format!("{token}\n"))
+        write_token_file(&folder.join("token"), token)
+    }
+
+    /// Writes the folder of a client that plays many principals, each with a token: they are in one file, a line for each.
+    ///
+    /// # Errors
+    /// If it cannot be written, or a token cannot be made.
+    pub fn write_token_list<'a>(
+        &self,
+        folder: &Path,
+        tokens: impl IntoIterator<Item = Result<(&'a str, String), DevelopmentError>>,
+    ) -> Result<(), DevelopmentError> {
+        make_folder(folder)?;
+        write_file(&folder.join(SERVER_CAS), &self.server.pem())?;
+        write_token_list(&folder.join("tokens"), tokens)
     }
 
     /// What all certificates that are no CAs have in common.
@@ -252,6 +266,27 @@ fn write(folder: &Path, own: &Certified, cas_name: &str, cas: &str) -> Result<()
 
 fn make_folder(path: &Path) -> Result<(), DevelopmentError> {
     create_private_folder(path).map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
+}
+
+/// The file of the token of one principal.
+pub(crate) fn write_token_file(path: &Path, token: &str) -> Result<(), DevelopmentError> {
+    write_file(path, &format!("{token}\n"))
+}
+
+/// The file of the tokens of many principals.
+pub(crate) fn write_token_list<'a>(
+    path: &Path,
+    tokens: impl IntoIterator<Item = Result<(&'a str, String), DevelopmentError>>,
+) -> Result<(), DevelopmentError> {
+    let mut lines = String::new();
+    for made in tokens {
+        let (principal, token) = made?;
+        if !is_principal_name(principal.as_bytes()) {
+            return Err(DevelopmentError::Principal(principal.to_owned()));
+        }
+        lines.extend([principal, " ", &token, "\n"]);
+    }
+    write_file(path, &lines)
 }
 
 pub(super) fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {

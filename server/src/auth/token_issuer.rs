@@ -1,5 +1,6 @@
 //! An issuer of tokens, for development and tests.
 
+use std::fs;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -31,6 +32,16 @@ impl TokenIssuer {
     /// If no key can be made.
     pub fn new(key_id: &str) -> Result<Self, DevelopmentError> {
         Self::of_key(KeyPair::generate_for(&PKCS_ED25519)?, key_id.to_owned())
+    }
+
+    /// The issuer with the private key in this file, in PEM.
+    ///
+    /// # Errors
+    /// If there is none.
+    pub fn read_private_key(path: &Path, key_id: &str) -> Result<Self, DevelopmentError> {
+        let pem = fs::read_to_string(path);
+        let pem = pem.map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })?;
+        Self::of_key(KeyPair::from_pem(&pem)?, key_id.to_owned())
     }
 
     pub(super) fn of_key(key: KeyPair, key_id: String) -> Result<Self, DevelopmentError> {

@@ -11,8 +11,9 @@ use clap::Args;
 use super::credential_folders::check_server;
 use super::exit::UsageError;
 use super::signals::Signals;
-use crate::auth::{CredentialFolder, DevelopmentCas, DevelopmentError, TokenIssuer, is_trust_domain};
-use crate::private_files::create_private_folder;
+use super::token_folders::{TokenFolders, TokenForm};
+use crate::auth::{CredentialFolder, DevelopmentCas, is_trust_domain};
+use crate::config::TokenConfig;
 
 #[derive(Debug, Args)]
 pub(super) struct Credentials {
@@ -22,6 +23,10 @@ pub(super) struct Credentials {
     /// Principals process-1 to process-N, as runs of the load generator name them.
     #[arg(long, value_name = "N", default_value_t = 16)]
     principals: u32,
+    /// Name them otherwise: TEXT1 to TEXTN. Repeat the flag for several groups of N; a load with two rosters has load-1- and
+    /// load-2-.
+    #[arg(long = "prefix", value_name = "TEXT", default_values_t = ["process-".to_owned()])]
+    prefixes: Vec<String>,
     /// Other principals. Repeat the flag for several.
     #[arg(long = "principal", value_name = "NAME", default_values_t = ["coordinator".to_owned()])]
     names: Vec<String>,
@@ -36,9 +41,10 @@ pub(super) struct Credentials {
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
     /// Make bearer tokens too: the server's folder gets their keys, and each principal a second folder (tokens/NAME). A
-    /// token is valid for a day at most.
-    #[arg(long)]
-    tokens: bool,
+    /// token is valid for a day at most. With --tokens=file no principal gets a certificate, and all tokens are in one file
+    /// (tokens/tokens): for loads with thousands of principals.
+    #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "folders")]
+    tokens: Option<TokenForm>,
     /// The issuer of the tokens; the server has a setting of the same name.
     #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
     token_issuer: String,
@@ -48,8 +54,9 @@ pub(super) struct Credentials {
     /// How long all of it is valid.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = humantime::parse_duration)]
     lifetime: Duration,
-    /// Leave DIR as it is if all of this is in it and valid. Otherwise make all of it, in folders that exist too: for
-    /// containers, which start again and again with the same volumes.
+    /// Leave DIR as it is if all of this is in it and valid. If tokens alone are missing, or have less than a quarter of their
+    /// time left, make them anew. Otherwise make all of it, in folders that exist too: for containers, which start again and
+    /// again with the same volumes.
     #[arg(long)]
     keep: bool,
     /// Then stay until SIGTERM or SIGINT, so that others can wait for it to be healthy (--check).
@@ -92,8 +99,13 @@ impl Credentials {
         }
         // Installed before anything is made, so that nothing is left half done without need.
         let signals = Signals::install()?;
+        let out = self.out.display();
         if self.keep && self.complete().is_ok() {
-            writeln!(stdout, "{}: kept, all of it is there and valid", self.out.display())?;
+            writeln!(stdout, "{out}: kept, all of it is there and valid")?;
+        } else if self.keep
+            && let Some(renewed) = self.renew_tokens()?
+        {
+            writeln!(stdout, "{out}: kept, and {renewed} tokens made anew")?;
         } else {
             self.make()?;
             self.tell(&mut stdout)?;
@@ -126,14 +138,13 @@ impl Credentials {
 
     fn make(&self) -> anyhow::Result<()> {
         let mut cas = DevelopmentCas::new(&self.trust_domain, self.lifetime)?;
-        let issuer = self.tokens.then(|| self.token_issuer()).transpose()?;
-        for name in self.all_principals() {
-            let client = cas.client(&name)?;
-            cas.write_client(&self.client_folder(&name), &client)?;
-            if let Some(issuer) = &issuer {
-                let token = issuer.token(&name, &self.token_issuer, &self.token_audience, self.lifetime)?;
-                cas.write_token_client(&self.out.join("tokens").join(name), &token)?;
-            }
+        for name in &self.certified_principals() {
+            let client = cas.client(name)?;
+            cas.write_client(&self.client_folder(name), &client)?;
+        }
+        let principals = self.all_principals();
+        if let Some(tokens) = self.token_folders(&principals) {
+            tokens.make(&cas, &self.server_folder())?;
         }
         for listener in &self.listeners {
             let server = cas.server(std::slice::from_ref(&listener.host))?;
@@ -145,57 +156,81 @@ impl Credentials {
         Ok(())
     }
 
-    /// A new issuer of tokens, its private key and the server's key set written.
-    fn token_issuer(&self) -> Result<TokenIssuer, DevelopmentError> {
-        let (issuer, folder) = (TokenIssuer::new("development")?, self.server_folder());
-        create_private_folder(&folder)
-            .map_err(|error| DevelopmentError::Io { path: folder.clone(), error })?;
-        issuer.write_key_set(&folder)?;
-        issuer.write_private_key(&self.out.join("token-signing-key.pem"))?;
-        Ok(issuer)
-    }
-
     /// Whether all of it is there and valid.
     fn complete(&self) -> anyhow::Result<()> {
-        let (clients, principals) = (self.out.join("clients"), self.all_principals());
-        let folder = |path: PathBuf| CredentialFolder {
-            path,
-            trust_domain: self.trust_domain.clone(),
-            allow_missing_revocation_list: false,
-        };
-        check_server(&folder(self.server_folder()), &self.hosts, &clients, &principals)?;
+        self.certificates_complete()?;
+        let principals = self.all_principals();
+        let tokens = self.token_folders(&principals);
+        tokens.map_or(Ok(()), |tokens| tokens.check(&self.credential_folder(self.server_folder())))
+    }
+
+    /// Whether all of it but tokens and their keys is there and valid.
+    fn certificates_complete(&self) -> anyhow::Result<()> {
+        let (clients, principals) = (self.out.join("clients"), self.certified_principals());
+        let server = self.credential_folder(self.server_folder());
+        check_server(&server, &self.hosts, &clients, &principals)?;
         for listener in &self.listeners {
-            let hosts = std::slice::from_ref(&listener.host);
-            check_server(&folder(self.listener_folder(listener)), hosts, &clients, &principals)
+            let folder = self.credential_folder(self.listener_folder(listener));
+            check_server(&folder, std::slice::from_ref(&listener.host), &clients, &principals)
                 .with_context(|| format!("the listener of {}", listener.principal))?;
         }
-        Ok(())
+        let principals = self.all_principals();
+        self.token_folders(&principals).map_or(Ok(()), |tokens| tokens.check_cas())
+    }
+
+    /// Makes tokens anew that are missing or expire soon, and says how many. `None`: more is missing.
+    fn renew_tokens(&self) -> anyhow::Result<Option<usize>> {
+        let principals = self.all_principals();
+        let tokens = self.token_folders(&principals).filter(|_| self.certificates_complete().is_ok());
+        tokens.map(|tokens| tokens.renew(&self.credential_folder(self.server_folder()))).transpose()
+    }
+
+    fn token_folders<'a>(&'a self, principals: &'a [String]) -> Option<TokenFolders<'a>> {
+        let claims = TokenConfig { issuer: self.token_issuer.clone(), audience: self.token_audience.clone() };
+        let form = self.tokens?;
+        Some(TokenFolders { form, out: &self.out, claims, lifetime: self.lifetime, principals })
+    }
+
+    fn credential_folder(&self, path: PathBuf) -> CredentialFolder {
+        let trust_domain = self.trust_domain.clone();
+        CredentialFolder { path, trust_domain, allow_missing_revocation_list: false }
     }
 
     fn tell(&self, out: &mut impl io::Write) -> io::Result<()> {
         let (folder, count) = (self.out.display(), self.all_principals().len());
         writeln!(out, "{folder}/server: for stickycas-server serve --credentials {folder}/server")?;
-        writeln!(
-            out,
-            "{folder}/clients: a folder for each of {count} principals, for --credentials of its client"
-        )?;
+        if self.tokens != Some(TokenForm::File) {
+            writeln!(
+                out,
+                "{folder}/clients: a folder for each of {count} principals, for --credentials of its client"
+            )?;
+        }
         for listener in &self.listeners {
             let path = self.listener_folder(listener);
             writeln!(out, "{}: for the listener of {}", path.display(), listener.principal)?;
         }
-        if self.tokens {
-            writeln!(
-                out,
-                "{folder}/tokens: the same with tokens, for a server with --token-listen ADDRESS; \
-                 {folder}/token-signing-key.pem signs them"
-            )?;
-        }
-        Ok(())
+        let tokens = match self.tokens {
+            None => return Ok(()),
+            Some(TokenForm::Folders) => "the same with tokens".to_owned(),
+            Some(TokenForm::File) => {
+                format!("the tokens of {count} principals, for --credentials of whoever plays them")
+            }
+        };
+        writeln!(
+            out,
+            "{folder}/tokens: {tokens}, for a server with --token-listen ADDRESS; {folder}/token-signing-key.pem \
+             signs them"
+        )
     }
 
     fn all_principals(&self) -> Vec<String> {
-        let processes = (1..=self.principals).map(|number| format!("process-{number}"));
-        self.names.iter().cloned().chain(processes).collect()
+        let of_group = |prefix| (1..=self.principals).map(move |number| format!("{prefix}{number}"));
+        self.names.iter().cloned().chain(self.prefixes.iter().flat_map(of_group)).collect()
+    }
+
+    /// Those who get certificates.
+    fn certified_principals(&self) -> Vec<String> {
+        if self.tokens == Some(TokenForm::File) { Vec::new() } else { self.all_principals() }
     }
 
     fn server_folder(&self) -> PathBuf {

@@ -7,6 +7,7 @@ mod exit;
 mod health;
 mod serve;
 mod signals;
+mod token_folders;
 
 use std::io::Write as _;
 use std::process::ExitCode;

@@ -1,48 +1,70 @@
 //! How the principals of a run prove who they are to servers.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use stickycas_client::{Client, ClientBuilder, Credentials, Error};
 
 /// See the module.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub enum Identities {
     /// Not at all: the server believes names.
     #[default]
     Names,
     /// A folder of credentials for each principal, of its name, in this folder.
     Folders(PathBuf),
+    /// One folder with the tokens of all principals. These credentials are those of any of them.
+    Tokens(Credentials),
     /// The folder of credentials of the one principal that there is.
     Own(PathBuf),
 }
 
 impl Identities {
+    /// Those in a folder: one with the tokens of all principals (`tokens`, `ca.crt`), or one with a folder for each.
+    ///
+    /// # Errors
+    /// If the tokens cannot be read.
+    pub fn read(folder: &Path) -> Result<Self, Error> {
+        if !folder.join("tokens").is_file() {
+            return Ok(Self::Folders(folder.to_owned()));
+        }
+        Credentials::read(folder).map(Self::Tokens)
+    }
+
     /// The settings of a client for this principal.
     ///
     /// # Errors
     /// If there are no credentials for it, or they cannot be used.
     pub fn client(&self, url: &str, principal: &str) -> Result<ClientBuilder, Error> {
         let builder = Client::builder(url).principal(principal);
-        Ok(match self.folder(principal) {
-            Some(folder) => builder.credentials(Credentials::read(&folder)?),
-            None => builder,
+        Ok(match self {
+            Self::Names => builder,
+            Self::Tokens(credentials) => builder.credentials(credentials.clone()),
+            Self::Folders(folder) => builder.credentials(Credentials::read(&folder.join(principal))?),
+            Self::Own(folder) => builder.credentials(Credentials::read(folder)?),
         })
     }
 
-    /// The folder of credentials of this principal.
+    /// The folder of credentials that a client of this principal reads, if it is told its name as well.
     #[must_use]
     pub fn folder(&self, principal: &str) -> Option<PathBuf> {
         match self {
             Self::Names => None,
             Self::Folders(folder) => Some(folder.join(principal)),
+            Self::Tokens(credentials) => Some(credentials.folder().to_owned()),
             Self::Own(folder) => Some(folder.clone()),
         }
     }
 
-    /// Whether one connection may carry several principals. Not with certificates: a connection is the principal that its
-    /// handshake has proven. Credentials that each call shows, such as tokens, would allow it.
+    /// Whether servers believe names.
     #[must_use]
-    pub fn may_share_connections(&self) -> bool {
-        *self == Self::Names
+    pub const fn are_believed(&self) -> bool {
+        matches!(self, Self::Names)
+    }
+
+    /// Whether one connection may carry several principals. Not with certificates: a connection is the principal that its
+    /// handshake has proven. Tokens are shown with each call.
+    #[must_use]
+    pub const fn may_share_connections(&self) -> bool {
+        matches!(self, Self::Names | Self::Tokens(_))
     }
 }

@@ -54,18 +54,26 @@ impl<'a> Launcher<'a> {
             Some(program) => {
                 let server = handle.url();
                 let credentials = handle.identities().folder(&principal(process));
-                let child =
-                    supervisor::Child { program, server, credentials, instance, process, part, run_seed };
+                let child = supervisor::Child {
+                    program,
+                    server,
+                    token_server: handle.token_url(),
+                    credentials,
+                    instance,
+                    process,
+                    part,
+                    run_seed,
+                };
                 processes.start(process, |stop| child.start(stop))
             }
             None => {
-                let client = match part.role {
-                    Role::Attacker(_) => handle.client_apart(process)?,
-                    Role::Correct | Role::Byzantine(_) => handle.client_of(process)?,
+                let (client, token_server) = match part.role {
+                    Role::Attacker(_) => (handle.client_apart(process)?, handle.token_client(process)?),
+                    Role::Correct | Role::Byzantine(_) => (handle.client_of(process)?, None),
                 };
-                let part = part.clone();
-                processes
-                    .start(process, |stop| Ok(task::play(client, instance, process, part, run_seed, stop)))
+                let task =
+                    task::Task { client, token_server, instance, process, part: part.clone(), run_seed };
+                processes.start(process, |stop| Ok(task.play(stop)))
             }
         }
     }

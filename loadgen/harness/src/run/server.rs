@@ -8,7 +8,9 @@ use anyhow::Context;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
 use stickycas_server::limits::Limits;
-use stickycas_server::{AuthMode, Config, CredentialFolder, DevelopmentCas};
+use stickycas_server::{
+    AuthMode, Config, CredentialFolder, DevelopmentCas, Listeners, TokenConfig, TokenIssuer,
+};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -18,18 +20,22 @@ use super::identities::Identities;
 use super::server_handle::{COORDINATOR, ServerHandle, principal};
 
 /// The most processes that get certificates of their own: each has a connection of its own then, with two open files in
-/// this process, and its certificate is written to disk.
+/// this process, and its certificate is written to disk. More of them have tokens, and share connections.
 pub const MOST_CERTIFICATES: u32 = 128;
 
 /// The trust domain of our own certificates.
 const TRUST_DOMAIN: &str = "stickycas";
+/// The issuer and the audience of our own tokens.
+const TOKEN_CLAIM: &str = "stickycas";
 /// How long our own certificates are valid: longer than a run takes.
 const LIFETIME: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// The real server, in this process, on a free port that only this machine reaches.
+/// The real server, in this process, on free ports that only this machine reaches.
 #[derive(Debug)]
 pub struct OwnServer {
     url: String,
+    /// Its listener for tokens, unless it believes names.
+    token_url: Option<String>,
     identities: Identities,
     /// Where the credentials are as long as it serves.
     _folder: Option<TempDir>,
@@ -51,22 +57,27 @@ impl OwnServer {
     /// # Errors
     /// If there is no port to be had.
     pub async fn start_with(limits: Limits) -> anyhow::Result<Self> {
-        Self::serve(limits, AuthMode::InsecurePrincipals, Identities::Names, None).await
+        let listener = bind().await?;
+        let url = format!("http://{}", listener.local_addr()?);
+        let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
+        Ok(Self::serve(listener.into(), config, (url, None), Identities::Names, None))
     }
 
     /// Starts it for runs of instances with these parameters. It knows the coordinator and every process by certificates,
-    /// which are made for it, unless there are more than [`MOST_CERTIFICATES`] processes: then it believes names.
+    /// which are made for it, or by tokens, if there are more than [`MOST_CERTIFICATES`] processes.
     ///
     /// # Errors
-    /// If there is no port to be had, or the certificates cannot be made.
+    /// If there is no port to be had, or the credentials cannot be made.
     pub async fn start_for(params: &Params, limits: Limits) -> anyhow::Result<Self> {
+        let principals = ProcessId::all(params.processes()).map(principal);
         if params.processes() > MOST_CERTIFICATES {
-            return Self::start_with(limits).await;
+            return Self::start_with_tokens(principals, limits).await;
         }
-        Self::start_certified(ProcessId::all(params.processes()).map(principal), limits).await
+        Self::start_certified(principals, limits).await
     }
 
     /// Starts it with these limits. It knows the coordinator and these principals by certificates, which are made for it.
+    /// It takes tokens too, and nobody has any.
     ///
     /// # Errors
     /// If there is no port to be had, or the certificates cannot be made.
@@ -74,36 +85,61 @@ impl OwnServer {
         principals: impl IntoIterator<Item = String>,
         limits: Limits,
     ) -> anyhow::Result<Self> {
+        Self::start_secure(principals, limits, Form::Certificates).await
+    }
+
+    /// Starts it with these limits. It knows the coordinator and these principals by tokens, which are made for it: any number
+    /// of principals can share a connection.
+    ///
+    /// # Errors
+    /// If there is no port to be had, or the tokens cannot be made.
+    pub async fn start_with_tokens(
+        principals: impl IntoIterator<Item = String>,
+        limits: Limits,
+    ) -> anyhow::Result<Self> {
+        Self::start_secure(principals, limits, Form::Tokens).await
+    }
+
+    async fn start_secure(
+        principals: impl IntoIterator<Item = String>,
+        limits: Limits,
+        form: Form,
+    ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no folder for credentials")?;
-        let (path, principals) = (folder.path().to_owned(), principals.into_iter().collect::<Vec<_>>());
-        let made = tokio::task::spawn_blocking(move || make_credentials(&path, &principals));
-        made.await.context("credentials cannot be made")?.context("credentials cannot be made")?;
+        let path = folder.path().to_owned();
+        let principals: Vec<String> = principals.into_iter().chain([COORDINATOR.to_owned()]).collect();
+        let made = tokio::task::spawn_blocking(move || make_credentials(&path, &principals, form));
+        let identities = made.await.context("credentials cannot be made")?;
+        let identities = identities.context("credentials cannot be made")?;
         let auth_mode = AuthMode::Certificates(CredentialFolder {
             path: folder.path().join("server"),
             trust_domain: TRUST_DOMAIN.to_owned(),
             allow_missing_revocation_list: false,
         });
-        let identities = Identities::Folders(folder.path().join("clients"));
-        Self::serve(limits, auth_mode, identities, Some(folder)).await
+        let tokens = TokenConfig { issuer: TOKEN_CLAIM.to_owned(), audience: TOKEN_CLAIM.to_owned() };
+        let config =
+            Config { limits, auth_mode, tokens: Some(tokens), ..Config::insecure([COORDINATOR.to_owned()]) };
+        let (grpc, tokens) = (bind().await?, bind().await?);
+        let [url, token_url] = [grpc.local_addr()?, tokens.local_addr()?].map(|it| format!("https://{it}"));
+        let url = if form == Form::Tokens { token_url.clone() } else { url };
+        let listeners = Listeners { tokens: Some(tokens), ..Listeners::from(grpc) };
+        Ok(Self::serve(listeners, config, (url, Some(token_url)), identities, Some(folder)))
     }
 
-    async fn serve(
-        limits: Limits,
-        auth_mode: AuthMode,
+    fn serve(
+        listeners: Listeners,
+        config: Config,
+        (url, token_url): (String, Option<String>),
         identities: Identities,
         folder: Option<TempDir>,
-    ) -> anyhow::Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port")?;
-        let scheme = if folder.is_some() { "https" } else { "http" };
-        let url = format!("{scheme}://{}", listener.local_addr()?);
+    ) -> Self {
         let (stop, stopped) = oneshot::channel::<()>();
         let task = tokio::spawn(async move {
             let shutdown = async { drop(stopped.await) };
-            let config = Config { limits, auth_mode, ..Config::insecure([COORDINATOR.to_owned()]) };
-            stickycas_server::run(listener, config, shutdown).await.context("the server failed")?;
+            stickycas_server::run(listeners, config, shutdown).await.context("the server failed")?;
             Ok(())
         });
-        Ok(Self { url, identities, _folder: folder, stop, task })
+        Self { url, token_url, identities, _folder: folder, stop, task }
     }
 
     /// Connects to it as the coordinator.
@@ -111,7 +147,8 @@ impl OwnServer {
     /// # Errors
     /// If it cannot be reached.
     pub async fn connect(&self) -> anyhow::Result<ServerHandle> {
-        ServerHandle::open_with(&self.url, COORDINATOR, self.identities.clone()).await
+        let handle = ServerHandle::open_with(&self.url, COORDINATOR, self.identities.clone()).await?;
+        Ok(handle.with_token_url(self.token_url.clone()))
     }
 
     /// How principals prove who they are to it.
@@ -126,6 +163,12 @@ impl OwnServer {
         &self.url
     }
 
+    /// The address of its listener for tokens, unless it believes names.
+    #[must_use]
+    pub fn token_url(&self) -> Option<&str> {
+        self.token_url.as_deref()
+    }
+
     /// Stops it and waits until it has ended.
     ///
     /// # Errors
@@ -137,14 +180,38 @@ impl OwnServer {
     }
 }
 
-/// A folder for the server, and one for each principal with its own key alone.
-fn make_credentials(folder: &Path, principals: &[String]) -> anyhow::Result<()> {
+/// How principals prove who they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Certificates,
+    Tokens,
+}
+
+async fn bind() -> anyhow::Result<TcpListener> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.context("no free port")
+}
+
+/// A folder for the server; and one for each principal with its own key alone, or one with the tokens of all.
+fn make_credentials(folder: &Path, principals: &[String], form: Form) -> anyhow::Result<Identities> {
     let mut cas = DevelopmentCas::new(TRUST_DOMAIN, LIFETIME)?;
     let server = cas.server(&[Ipv4Addr::LOCALHOST.to_string()])?;
     cas.write_server(&folder.join("server"), &server)?;
-    for principal in principals.iter().map(String::as_str).chain([COORDINATOR]) {
-        let client = cas.client(principal)?;
-        cas.write_client(&folder.join("clients").join(principal), &client)?;
+    let issuer = TokenIssuer::new("development")?;
+    issuer.write_key_set(&folder.join("server"))?;
+    let clients = folder.join("clients");
+    match form {
+        Form::Certificates => {
+            for principal in principals {
+                let client = cas.client(principal)?;
+                cas.write_client(&clients.join(principal), &client)?;
+            }
+        }
+        Form::Tokens => {
+            let tokens = principals.iter().map(|principal| {
+                Ok((principal.as_str(), issuer.token(principal, TOKEN_CLAIM, TOKEN_CLAIM, LIFETIME)?))
+            });
+            cas.write_token_list(&clients, tokens)?;
+        }
     }
-    Ok(())
+    Ok(Identities::read(&clients)?)
 }

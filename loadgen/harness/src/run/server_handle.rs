@@ -25,6 +25,7 @@ const PROCESSES_PER_CONNECTION: usize = 64;
 pub struct ServerHandle {
     client: Client,
     identities: Identities,
+    token_url: Option<String>,
     shared: Mutex<BTreeMap<usize, Client>>,
 }
 
@@ -59,7 +60,19 @@ impl ServerHandle {
     ) -> anyhow::Result<Self> {
         let policy = RetryPolicy { give_up_after: within, ..RetryPolicy::default() };
         let client = identities.client(url, coordinator)?.retry(policy).connect().await?;
-        Ok(Self { client, identities, shared: Mutex::default() })
+        Ok(Self { client, identities, token_url: None, shared: Mutex::default() })
+    }
+
+    /// The same with the address of the server's listener for tokens, which attackers attack.
+    #[must_use]
+    pub fn with_token_url(self, url: Option<String>) -> Self {
+        Self { token_url: url, ..self }
+    }
+
+    /// The address of the server's listener for tokens, if it is known.
+    #[must_use]
+    pub fn token_url(&self) -> Option<&str> {
+        self.token_url.as_deref()
     }
 
     /// The server's address.
@@ -86,6 +99,12 @@ impl ServerHandle {
         Ok(self.identities.client(self.url(), &principal(process))?.connect_lazy()?)
     }
 
+    /// A client for this process of the listener for tokens, if there is one that is known.
+    pub(super) fn token_client(&self, process: ProcessId) -> anyhow::Result<Option<Client>> {
+        let client = |url| anyhow::Ok(self.identities.client(url, &principal(process))?.connect_lazy()?);
+        self.token_url().map(client).transpose()
+    }
+
     /// A client for this process, on a connection that it shares with others where connections can be shared.
     pub(super) fn client_of(&self, process: ProcessId) -> anyhow::Result<Client> {
         if !self.identities.may_share_connections() {
@@ -96,7 +115,7 @@ impl ServerHandle {
         match shared.entry(process.index() / PROCESSES_PER_CONNECTION) {
             Entry::Occupied(entry) => Ok(entry.get().as_principal(&principal)?),
             Entry::Vacant(entry) => {
-                let client = Client::builder(self.client.server()).principal(principal).connect_lazy()?;
+                let client = self.identities.client(self.url(), &principal)?.connect_lazy()?;
                 Ok(entry.insert(client).clone())
             }
         }

@@ -29,6 +29,8 @@ pub(super) struct Child<'a> {
     /// The program that plays a process when called with `client propose`.
     pub(super) program: &'a Path,
     pub(super) server: &'a str,
+    /// The server's listener for tokens, for attackers.
+    pub(super) token_server: Option<&'a str>,
     /// The folder of credentials of the process, if the server does not believe names.
     pub(super) credentials: Option<PathBuf>,
     pub(super) instance: InstanceId,
@@ -58,7 +60,10 @@ impl Child<'_> {
                 command.arg(proposal).arg(format!("--strategy={strategy}")).arg(seed)
             }
             // It appends only its own part.
-            Role::Attacker(attack) => command.arg(format!("--attack={attack}")).arg(seed),
+            Role::Attacker(attack) => {
+                let token_server = self.token_server.map(|url| format!("--token-server={url}"));
+                command.arg(format!("--attack={attack}")).arg(seed).args(token_server)
+            }
         };
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
         command

@@ -1,5 +1,6 @@
 //! A process as a task of this process, for runs with many.
 
+use stickycas_attacks::Targets;
 use stickycas_client::{Client, Played, ProcessSpec};
 use stickycas_model::cast::{Part, Role, seed_of};
 use stickycas_model::process::Report;
@@ -8,26 +9,34 @@ use stickycas_proto::names::InstanceId;
 
 use super::processes::Stop;
 
-/// Plays the process that has this part to its end, or until it is told to stop.
-pub(super) async fn play(
-    client: Client,
-    instance: InstanceId,
-    process: ProcessId,
-    part: Part,
-    run_seed: u64,
-    stop: Stop,
-) -> (Option<Report>, Option<String>) {
-    let seed = seed_of(process, run_seed);
-    let Part { role, proposal } = part;
-    let spec = match role {
-        Role::Correct => ProcessSpec::correct(proposal),
-        Role::Byzantine(strategy) => ProcessSpec::byzantine(strategy, Some(proposal), seed),
-        Role::Attacker(attack) => {
-            let attacked = stickycas_attacks::play(&client, instance, attack, seed, None, stop.wait()).await;
-            return said(attacked.played);
-        }
-    };
-    said(client.play(instance, spec, stop.wait()).await)
+/// A process to be played.
+#[derive(Debug)]
+pub(super) struct Task {
+    pub(super) client: Client,
+    /// A client of the server's listener for tokens, for attackers.
+    pub(super) token_server: Option<Client>,
+    pub(super) instance: InstanceId,
+    pub(super) process: ProcessId,
+    pub(super) part: Part,
+    pub(super) run_seed: u64,
+}
+
+impl Task {
+    /// Plays it to its end, or until it is told to stop.
+    pub(super) async fn play(self, stop: Stop) -> (Option<Report>, Option<String>) {
+        let Self { client, token_server, instance, process, part: Part { role, proposal }, run_seed } = self;
+        let seed = seed_of(process, run_seed);
+        let spec = match role {
+            Role::Correct => ProcessSpec::correct(proposal),
+            Role::Byzantine(strategy) => ProcessSpec::byzantine(strategy, Some(proposal), seed),
+            Role::Attacker(attack) => {
+                let targets = Targets { judge: None, token_server: token_server.as_ref() };
+                let playing = stickycas_attacks::play(&client, instance, attack, seed, targets, stop.wait());
+                return said(playing.await.played);
+            }
+        };
+        said(client.play(instance, spec, stop.wait()).await)
+    }
 }
 
 /// What it says, and what went wrong.

@@ -4,8 +4,10 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::{Context, bail};
 use stickycas_client::raw::Connection;
-use stickycas_harness::run::ServerHandle;
+use stickycas_client::{Client, RetryPolicy};
+use stickycas_harness::run::{Identities, ServerHandle};
 use stickycas_model::types::ProcessId;
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -19,6 +21,9 @@ use crate::profile::{Profile, Transport};
 
 /// Connections opened at a time.
 const AT_A_TIME: usize = 64;
+/// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from anything else for so
+/// long that connections count as broken.
+const STREAMS_AT_A_TIME: usize = 1_024;
 
 /// See the module.
 pub(super) struct ClientPool {
@@ -129,9 +134,12 @@ async fn connect(
         let first = server.identities().client(server.url(), &principals[0])?.connect_lazy()?;
         let first = first.connection().config().clone();
         let others = principals.to_vec();
-        let stall = shared.stall;
+        let (stall, has_tokens) = (shared.stall, matches!(server.identities(), Identities::Tokens(_)));
         opening.spawn(async move {
             let opened = timeout(stall, Connection::open(first)).await.context("no connection in time")??;
+            if has_tokens {
+                identify(&opened).await?;
+            }
             let shared = others.iter().map(|principal| opened.as_principal(principal));
             Ok::<_, anyhow::Error>((number, shared.collect::<Result<Vec<_>, _>>()?))
         });
@@ -143,6 +151,14 @@ async fn connect(
         place(&mut connections, together, Some(opened))?;
     }
     Ok(connections.into_iter().flatten().collect())
+}
+
+/// One call of the first principal on a connection. From then on the connection is charged to that principal: if all began at
+/// once, each token would be charged to the one small share of clients without identity until the first was verified.
+async fn identify(connection: &Connection) -> anyhow::Result<()> {
+    let client = Client::on(connection.clone(), RetryPolicy::default());
+    client.counts(&[]).await.context("cannot identify the first principal of a connection")?;
+    Ok(())
 }
 
 type Opened = Result<anyhow::Result<(usize, Vec<Connection>)>, tokio::task::JoinError>;
@@ -180,11 +196,19 @@ async fn clients(
         let (handle, is_open) = StreamHandle::open(connection.clone(), Arc::clone(shared), principal);
         clients.push(PooledClient { connection, stream: Some(Mutex::new(handle)) });
         opening.push(is_open);
+        if opening.len() == STREAMS_AT_A_TIME {
+            all_open(std::mem::take(&mut opening)).await?;
+        }
     }
+    all_open(opening).await?;
+    Ok(clients)
+}
+
+async fn all_open(opening: Vec<oneshot::Receiver<Result<(), String>>>) -> anyhow::Result<()> {
     for is_open in opening {
         if let Err(why) = is_open.await.context("a stream's task is gone")? {
             bail!("cannot open everybody's Attach stream: {why}");
         }
     }
-    Ok(clients)
+    Ok(())
 }
