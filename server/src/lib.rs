@@ -25,6 +25,8 @@ mod config;
 mod counting_waker;
 mod data;
 mod event_log;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 mod http;
 mod instances;
 pub mod limits;

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
-use std::io::BufReader;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -62,10 +62,10 @@ pub struct DumpError {
 
 /// The instances of a dump, one after the other. Ends after the first error.
 #[derive(Debug)]
-pub struct Dump {
+pub struct Dump<R = BufReader<File>> {
     path: PathBuf,
     /// `None`: read to its end, or not readable any further.
-    file: Option<BufReader<File>>,
+    file: Option<R>,
     read: u64,
 }
 
@@ -77,7 +77,14 @@ impl Dump {
     pub fn open(path: &Path) -> Result<Self, DumpError> {
         let file =
             File::open(path).map_err(|error| DumpError { path: path.to_owned(), what: error.to_string() })?;
-        Ok(Self { path: path.to_owned(), file: Some(BufReader::new(file)), read: 0 })
+        Ok(Self::read_from(path, BufReader::new(file)))
+    }
+}
+
+impl<R: BufRead> Dump<R> {
+    /// A dump with this content. `path` stands in errors.
+    pub fn read_from(path: &Path, content: R) -> Self {
+        Self { path: path.to_owned(), file: Some(content), read: 0 }
     }
 
     fn read_next(&mut self) -> Result<Option<DumpedInstance>, String> {
@@ -90,7 +97,7 @@ impl Dump {
     }
 }
 
-impl Iterator for Dump {
+impl<R: BufRead> Iterator for Dump<R> {
     type Item = Result<DumpedInstance, DumpError>;
 
     fn next(&mut self) -> Option<Self::Item> {

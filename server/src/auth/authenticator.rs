@@ -130,7 +130,7 @@ fn from_token(
 }
 
 /// The token of a request, which has exactly one.
-fn bearer(headers: &HeaderMap) -> Result<&[u8], RpcRefusal> {
+pub(super) fn bearer(headers: &HeaderMap) -> Result<&[u8], RpcRefusal> {
     let mut given = headers.get_all(AUTHORIZATION).iter();
     let value = match (given.next(), given.next()) {
         (Some(value), None) => value.as_bytes(),
@@ -149,7 +149,7 @@ fn names_another(headers: &HeaderMap, proven: &str) -> bool {
     headers.get_all(PRINCIPAL_KEY).iter().any(|given| given.as_bytes() != proven.as_bytes())
 }
 
-fn from_metadata(headers: &HeaderMap, roles: &Roles) -> Result<Identity, RpcRefusal> {
+pub(super) fn from_metadata(headers: &HeaderMap, roles: &Roles) -> Result<Identity, RpcRefusal> {
     let names = headers.get_all(PRINCIPAL_KEY).iter().map(|name| name.to_str().ok());
     let principal = principal_from_metadata(names).map(Principal::new)?;
     Ok(Identity { rights: roles.rights(&principal), principal, token: None })

@@ -83,7 +83,7 @@ impl CredentialSource {
         if files == old.files { Ok(None) } else { self.parse(files).map(Some) }
     }
 
-    fn parse(&self, files: Files) -> Result<Credentials, CredentialsError> {
+    pub(super) fn parse(&self, files: Files) -> Result<Credentials, CredentialsError> {
         let certificates: Vec<CertificateDer<'static>> = files.pem_items(CERTIFICATE, "certificate")?;
         let not_after = end_of(&certificates[0]).map_err(|error| files.wrong(CERTIFICATE, &error))?;
         let key = PrivateKeyDer::from_pem_slice(files.get(KEY)?);

@@ -26,7 +26,7 @@ pub(crate) const ROLES: &str = "roles.toml";
 /// The public keys of tokens, if there is a listener for tokens.
 pub(crate) const TOKEN_KEYS: &str = "token-keys.json";
 
-const ALL: [&str; 7] = [CERTIFICATE, KEY, CLIENT_CAS, REVOCATION_LISTS, DENIED, ROLES, TOKEN_KEYS];
+pub(super) const ALL: [&str; 7] = [CERTIFICATE, KEY, CLIENT_CAS, REVOCATION_LISTS, DENIED, ROLES, TOKEN_KEYS];
 
 /// Where the credentials of a server with TLS are, and whom they concern.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,6 +97,12 @@ impl Files {
             }
         }
         Ok(Self { folder: folder.to_owned(), contents })
+    }
+
+    /// Files with these contents, for [`crate::fuzzing`].
+    #[cfg(feature = "fuzzing")]
+    pub(super) fn of(folder: PathBuf, contents: BTreeMap<&'static str, Vec<u8>>) -> Self {
+        Self { folder, contents }
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {

@@ -6,6 +6,8 @@ mod certificate;
 mod credentials;
 mod development;
 mod folder;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod principal;
 mod registered;
 mod revocation_lists;

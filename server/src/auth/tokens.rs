@@ -81,6 +81,9 @@ struct Claims {
     exp: u64,
     nbf: u64,
     iat: u64,
+    /// One text, as RFC 7519 has it; the library would take a list too, and compares it with the configured one.
+    #[serde(rename = "iss")]
+    _issuer: String,
     sub: String,
     scope: Option<String>,
 }
@@ -281,6 +284,7 @@ mod tests {
             ("exp", json!("1000005"), TokenError::Claims),
             ("iat", json!(-1), TokenError::Claims),
             ("iss", json!("other"), TokenError::Issuer),
+            ("iss", json!(["issuer"]), TokenError::Claims),
             ("aud", json!("them"), TokenError::Audience),
             ("aud", json!(["them"]), TokenError::Audience),
             ("sub", json!(""), TokenError::Subject),

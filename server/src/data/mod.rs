@@ -11,7 +11,7 @@ mod released;
 pub(crate) mod socket;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Write as _};
+use std::io::{self, BufWriter, Read, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -120,14 +120,28 @@ impl Folder {
     async fn open(self, backup: Option<&Path>, default: Option<PathBuf>) -> anyhow::Result<Offline> {
         match backup {
             Some(file) => {
-                let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory()?);
                 let from = File::open(file).with_context(|| file.display().to_string())?;
-                backup::restore(from, &*engine).with_context(|| file.display().to_string())?;
+                let engine = restore_to_memory(from).with_context(|| file.display().to_string())?;
                 Offline::on(engine).await
             }
             None => Offline::open(existing(&self.path(default)?, DataDir::open_to_read)?).await,
         }
     }
+}
+
+fn restore_to_memory(from: impl Read) -> anyhow::Result<Arc<dyn Engine>> {
+    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory()?);
+    backup::restore(from, &*engine)?;
+    Ok(engine)
+}
+
+/// What `check` says of a backup.
+///
+/// # Errors
+/// What is damaged.
+#[cfg(feature = "fuzzing")]
+pub(crate) async fn check_backup(from: impl Read) -> anyhow::Result<String> {
+    Ok(Offline::on(restore_to_memory(from)?).await?.summary())
 }
 
 /// The folder, opened in this way, if there is a log in it.

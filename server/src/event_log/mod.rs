@@ -5,6 +5,8 @@
 
 mod budget;
 mod codec;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod read;
 mod segments;
 

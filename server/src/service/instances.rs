@@ -186,7 +186,7 @@ fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused
 }
 
 /// What a Create asks for, checked.
-fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, RpcRefusal> {
+pub(super) fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, RpcRefusal> {
     let name = InstanceName::optional(&request.name).map_err(|error| RpcRefusal::from(&error))?;
     let missing = || RpcRefusal::from(&WireError::Missing("parameters"));
     let wire = request.parameters.ok_or_else(missing)?;

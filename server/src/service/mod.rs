@@ -5,6 +5,8 @@ mod attach;
 mod authorization;
 mod channels;
 mod counts;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod grpc_framing;
 mod instances;
 mod page_token;

@@ -252,7 +252,7 @@ impl Effective {
         if errors.is_empty() { Ok(effective) } else { Err(SettingsError(errors)) }
     }
 
-    fn defaults() -> Self {
+    pub(crate) fn defaults() -> Self {
         let origins = table::all().map(|_| Origin::Default).collect();
         Self { settings: Settings::default(), origins, file: None }
     }
@@ -265,7 +265,23 @@ impl Effective {
                 return;
             }
         };
-        let (entries, mut wrong) = file::read(path, &text);
+        self.read_text(path, &text, errors);
+    }
+
+    /// The settings of a file with this text.
+    ///
+    /// # Errors
+    /// Every mistake in it.
+    #[cfg(feature = "fuzzing")]
+    pub(crate) fn of_text(path: &Path, text: &str) -> Result<Self, SettingsError> {
+        let (mut effective, mut errors) = (Self::defaults(), Vec::new());
+        effective.read_text(path, text, &mut errors);
+        check::whole(&effective, &mut errors);
+        if errors.is_empty() { Ok(effective) } else { Err(SettingsError(errors)) }
+    }
+
+    fn read_text(&mut self, path: &Path, text: &str, errors: &mut Vec<String>) {
+        let (entries, mut wrong) = file::read(path, text);
         for file::Entry { index, setting, given, line } in entries {
             let origin = Origin::File { path: path.to_owned(), line };
             wrong.extend(self.set(index, setting, &given, origin).err().map(|why| (line, why)));

@@ -86,7 +86,7 @@ fn deadline_exceeded() -> RpcRefusal {
 
 /// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None` if the
 /// header is absent or malformed; the call then has no deadline, as in tonic.
-fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
     let text = headers.get("grpc-timeout")?.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {

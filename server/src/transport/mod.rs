@@ -7,6 +7,8 @@ mod connection;
 mod connection_io;
 mod fair_io;
 mod frame_headers;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod goaway;
 mod grpc_timeout;
 mod handshake;

@@ -144,7 +144,7 @@ where
 }
 
 /// Fails if messages may be compressed, which the server does not support.
-fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
+pub(super) fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
     const IDENTITY: &str = "identity";
     let Some(encoding) = headers.get("grpc-encoding").filter(|encoding| *encoding != IDENTITY) else {
         return Ok(());
@@ -159,10 +159,10 @@ fn check_encoding(headers: &HeaderMap) -> Result<(), Status> {
 }
 
 /// Bytes before each message: the compressed flag and the length (the gRPC protocol over HTTP/2).
-const PREFIX: usize = 5;
+pub(super) const PREFIX: usize = 5;
 
 /// The bytes of the first message of a body, which is mostly one chunk and all of the body.
-async fn read_message<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
+pub(super) async fn read_message<B>(mut body: B, limit: usize) -> Result<Bytes, Status>
 where
     B: http_body::Body<Data = Bytes, Error = Status> + Unpin,
 {

@@ -1,0 +1,100 @@
+//! Decoders of this folder for [`crate::fuzzing`].
+
+use std::collections::{HashSet, VecDeque};
+use std::pin::Pin;
+use std::sync::LazyLock;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::HeaderMap;
+use http_body::Frame;
+use prost::Message as _;
+use stickycas_proto::convert::params::params_from_wire;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::principal::is_principal_name;
+use stickycas_proto::v1;
+use tonic::{Code, Status};
+
+use super::grpc_framing::{PREFIX, check_encoding, read_message};
+use super::instances::create_spec;
+use super::page_token::PageTokens;
+use crate::auth::Principal;
+use crate::fuzzing::in_chunks;
+use crate::limits::Limits;
+
+/// A body of these chunks.
+struct Chunks(VecDeque<Bytes>);
+
+impl http_body::Body for Chunks {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Poll::Ready(self.0.pop_front().map(|chunk| Ok(Frame::data(chunk))))
+    }
+}
+
+/// The first message of a body is the same however its bytes are cut, and what stands behind its length.
+pub(crate) async fn first_message(bytes: &[u8]) {
+    const LONGEST: usize = 300;
+    let Some((chunks, all)) = in_chunks(bytes) else { return };
+    let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
+    let read = read_message(Chunks(chunks), LONGEST).await.map_err(|status| status.code());
+    let expected = match all {
+        [0, a, b, c, d, message @ ..] => {
+            let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
+            let message = message.get(..length).ok_or(Code::Internal);
+            if length > LONGEST { Err(Code::OutOfRange) } else { message }
+        }
+        _ => Err(Code::Internal),
+    };
+    assert_eq!(read.as_deref(), expected.as_ref().copied());
+    assert_eq!(PREFIX, crate::transport::PREFIX);
+}
+
+/// Only plain messages are read.
+pub(crate) fn encoding_header(headers: &HeaderMap) {
+    let is_plain = headers.get("grpc-encoding").is_none_or(|encoding| encoding == "identity");
+    assert_eq!(check_encoding(headers).is_ok(), is_plain);
+}
+
+/// A page token opens as it was sealed, for whom it was sealed, and no other one does. The first byte says whether a good
+/// token is changed by the others, or these are one.
+pub fn page_token(bytes: &[u8]) {
+    static TOKENS: LazyLock<PageTokens> = LazyLock::new(PageTokens::new);
+    let Some((kind, rest)) = bytes.split_first() else { return };
+    let (ann, bob) = (Principal::new("ann"), Principal::new("bob"));
+    let id = InstanceId::new(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
+    let good = TOKENS.seal(id, &ann).expect("there are random numbers");
+    if kind % 2 == 0 {
+        let Ok(text) = std::str::from_utf8(rest) else { return };
+        assert!(TOKENS.open(text, &ann).is_err(), "nobody has sealed {text:?}");
+        return;
+    }
+    let mut token = good.clone().into_bytes();
+    for change in rest.chunks_exact(2) {
+        let place = usize::from(change[0]) % token.len();
+        token[place] = token[place].wrapping_add(change[1]);
+    }
+    let Ok(token) = String::from_utf8(token) else { return };
+    let opened = TOKENS.open(&token, &ann).ok();
+    // The digits of a token may be of either case.
+    assert_eq!(opened, token.eq_ignore_ascii_case(&good).then_some(id), "{token} of {good}");
+    assert!(TOKENS.open(&token, &bob).is_err());
+}
+
+/// What a Create asks for is told as it was taken.
+pub fn create_request(bytes: &[u8]) {
+    let Ok(request) = v1::CreateRequest::decode(bytes) else { return };
+    let roster = request.roster.clone();
+    let Ok(spec) = create_spec(request, &Limits::default()) else { return };
+    assert_eq!(spec.roster, roster);
+    assert_eq!(roster.len(), spec.params.processes() as usize);
+    assert!(roster.iter().all(|name| is_principal_name(name.as_bytes())), "{roster:?}");
+    assert_eq!(roster.iter().collect::<HashSet<_>>().len(), roster.len(), "{roster:?}");
+    let told = v1::Parameters::from(&spec.params);
+    assert_eq!(params_from_wire(&told).expect("the server has told them"), spec.params);
+}
