@@ -15,7 +15,7 @@ use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::bounds;
 use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{Params, ParamsSpec};
+use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::predicates;
 use stickycas_model::process::mode;
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
@@ -46,9 +46,9 @@ pub(super) struct Turn {
     pub(super) undecided: usize,
     /// Processes whose first phase passed without an access of theirs, over all instances.
     pub(super) late: usize,
-    /// Decisions after phase W * (1 + c): later than a process decides that missed no phase (D2).
-    pub(super) after_d2: usize,
-    /// Instances that are not valid.
+    /// Processes that missed a later phase of theirs, and so decided after phase W * (1 + c), as D2 allows them.
+    pub(super) missed: usize,
+    /// Instances that are not valid: a rule broke, D2 among them.
     pub(super) not_valid: usize,
     /// What was wrong, each in words, a few of them.
     pub(super) reasons: Vec<String>,
@@ -57,9 +57,9 @@ pub(super) struct Turn {
 impl Turn {
     const REASONS: usize = 8;
 
-    /// Whether all processes decided alike, in time, and none was late.
+    /// Whether all processes decided alike, none later than D2 allows, and none was late.
     pub(super) fn is_clean(&self) -> bool {
-        self.undecided + self.late + self.after_d2 + self.not_valid == 0
+        self.undecided + self.late + self.not_valid == 0
     }
 
     fn note(&mut self, reason: String) {
@@ -97,15 +97,18 @@ pub(super) struct Processes {
 }
 
 impl Processes {
-    /// Connects these principals, whose credentials are in `clients`.
+    /// Connects these principals, whose credentials are in `clients`. `patience`: that of their instances.
     pub(super) async fn connect(
         url: &str,
         clients: &std::path::Path,
         roster: Vec<String>,
         coordinator: Client,
+        patience: Duration,
     ) -> anyhow::Result<Self> {
         let n = u32::try_from(roster.len())?;
-        let params = Params::try_new(ParamsSpec::new(n, WARP_SIZE, READ_SIZE))?;
+        let patience = Patience::Finite(patience);
+        let spec = ParamsSpec { patience, ..ParamsSpec::new(n, WARP_SIZE, READ_SIZE) };
+        let params = Params::try_new(spec)?;
         let (leaves, left) = unbounded_channel();
         let (mut processes, mut streams) = (JoinSet::new(), Vec::new());
         for (process, name) in ProcessId::all(n).zip(&roster) {
@@ -202,7 +205,7 @@ impl Processes {
             let phases: Vec<Phase> = process.accesses.iter().filter_map(phase).collect();
             let punctual = phases.first().is_some_and(|it| predicates::is_first_of_warp(&self.params, *it));
             turn.late += usize::from(!punctual);
-            turn.after_d2 += usize::from(phases.last().is_some_and(|it| !predicates::is_in_time(*it, bound)));
+            turn.missed += usize::from(phases.last().is_some_and(|it| !predicates::is_in_time(*it, bound)));
             if let Some(refused) = &process.refused {
                 let why = &refused.why;
                 turn.note(format!(

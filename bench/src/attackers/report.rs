@@ -23,7 +23,7 @@ pub(super) struct Attacked {
     p99_ratio: Option<f64>,
     undecided: usize,
     late: usize,
-    after_d2: usize,
+    missed: usize,
     not_valid: usize,
     reasons: Vec<String>,
     /// Whether all went well in the quiet turn.
@@ -67,7 +67,7 @@ impl Attacked {
             p99_ratio: ratio(0.99),
             undecided: attacked.undecided,
             late: attacked.late,
-            after_d2: attacked.after_d2,
+            missed: attacked.missed,
             not_valid: attacked.not_valid,
             reasons: reasons.collect(),
             quiet_is_clean: quiet.is_clean(),
@@ -85,7 +85,7 @@ impl Attacked {
 
     fn is_clean(&self) -> bool {
         self.quiet_is_clean
-            && self.undecided + self.late + self.after_d2 + self.not_valid == 0
+            && self.undecided + self.late + self.not_valid == 0
             && self.shown_by.values().all(|attackers| *attackers > 0)
     }
 
@@ -129,7 +129,8 @@ impl Attacked {
             ratio(self.p99_ratio),
             show(attacked, 1.0),
             self.late.to_string(),
-            (self.undecided + self.after_d2 + self.not_valid).to_string(),
+            self.missed.to_string(),
+            (self.undecided + self.not_valid).to_string(),
             least.to_string(),
             mib(self.peak_quiet_bytes),
             mib(self.peak_bytes),
@@ -178,6 +179,7 @@ impl Results {
             "ratio",
             "longest",
             "late",
+            "missed",
             "wrong",
             "shown of",
             "quiet MiB",
