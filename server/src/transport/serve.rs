@@ -147,9 +147,7 @@ async fn serve_accepted<T, S>(
     let (turns, client) = (server.turns(), connection.clone());
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = turns.clone().of(client.clone(), secure(io, &security, server.preface_timeout(), &connection)) => {
-            secured
-        }
+        secured = secure(io, &security, server.preface_timeout(), &connection) => secured,
     };
     match secured {
         Some(Secured::Plain(io)) => turns.of(client, server.serve_connection(io, connection, drain)).await,

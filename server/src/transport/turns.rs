@@ -6,12 +6,16 @@
 //! that has taken more than its share waits in a queue before it is polled. From there one is taken at a time, and the next
 //! one only when the runtime has come to everything else that was ready. Accounts take turns, one task of each in a
 //! round, so that greedy clients share alike what is left, however many connections and calls they have. Time that nobody
-//! else wants they get whole.
+//! else wants they get whole, and while nobody else is there, several have their turns at a time.
+//!
+//! Connections that belong to no principal yet wait for no turn: one queue for all of them would be what a flood of them
+//! fills before a newcomer.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::ready;
 use std::time::{Duration, Instant};
@@ -26,6 +30,9 @@ use crate::quota::Account;
 /// What is charged of a turn at most. A longer one was more likely interrupted by the system, for other programs or for
 /// the client itself, than used; and a greedy client has many turns.
 const LONGEST: Duration = Duration::from_micros(250);
+
+/// Turns that are given at a time while nobody else is there.
+const MOST_AT_A_TIME: usize = 16;
 
 /// See the module. Clones share the queue.
 #[derive(Clone, Debug)]
@@ -42,6 +49,8 @@ struct Inner {
 struct Queue {
     waiting: Mutex<Waiting>,
     came: Notify,
+    /// Whether a task was polled lately that did not have to wait.
+    others: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -103,14 +112,19 @@ impl Queue {
 
     /// Gives turns, one after the other.
     async fn give(&self) {
+        let (mut given, mut at_a_time) = (0, 1);
         loop {
             let Some(turn) = self.first() else {
                 self.came.notified().await;
                 continue;
             };
-            // One that was dropped has no use for it. The runtime comes back here when it has come to all others.
-            if turn.send(()).is_ok() {
+            // One that was dropped has no use for it.
+            given += usize::from(turn.send(()).is_ok());
+            if given >= at_a_time {
+                // The runtime comes back here when it has come to all others.
                 tokio::task::yield_now().await;
+                let others = self.others.swap(false, Relaxed);
+                (given, at_a_time) = (0, if others { 1 } else { MOST_AT_A_TIME.min(2 * at_a_time) });
             }
         }
     }
@@ -134,8 +148,12 @@ impl Turns {
         let mut turn = None;
         poll_fn(move |cx| {
             if turn.is_none() {
-                let account = connection.charged_account();
-                turn = account.is_greedy().then(|| self.0.queue.wait(account));
+                let greedy = connection.account().filter(|account| account.is_greedy());
+                turn = greedy.map(|account| self.0.queue.wait(account));
+                let others = &self.0.queue.others;
+                if turn.is_none() && !others.load(Relaxed) {
+                    others.store(true, Relaxed);
+                }
             }
             if let Some(waiting) = &mut turn {
                 // Without a giver the server ends.
@@ -144,7 +162,9 @@ impl Turns {
             }
             let began = Instant::now();
             let polled = future.as_mut().poll(cx);
-            connection.charged_account().charge_processor(began.elapsed().min(LONGEST));
+            if let Some(account) = connection.account() {
+                account.charge_processor(began.elapsed().min(LONGEST));
+            }
             polled
         })
         .await
