@@ -186,7 +186,7 @@ async fn attack_on(
             Ok((place, id)) => {
                 last = place;
                 let attacked =
-                    stickycas_attacks::play(client, id, attack, number ^ place << 16, None, stop).await;
+                    stickycas_attacks::play(client, id, attack, number ^ (place << 16), None, stop).await;
                 let failed = attacked.attack.attempts == 0;
                 done.add(attacked.attack);
                 failed

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context as _;
 use stickycas_client::{Client, Credentials};
 use stickycas_server::limits::Limits;
 use stickycas_server::{
@@ -108,13 +107,10 @@ pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "https://{address}")?;
     out.flush()?;
-    let serving = runtime.spawn(stickycas_server::run(listeners, config, std::future::pending()));
-    std::thread::spawn(|| {
-        let _ended = std::io::stdin().lock().read_to_end(&mut Vec::new());
-        std::process::exit(0)
-    });
-    // Only an error ends it.
-    runtime.block_on(serving)?.context("the server failed")?;
+    // Only an error ends it, which shows in the calls of the clients.
+    runtime.spawn(stickycas_server::run(listeners, config, std::future::pending()));
+    std::io::stdin().lock().read_to_end(&mut Vec::new())?;
+    runtime.shutdown_background();
     Ok(())
 }
 

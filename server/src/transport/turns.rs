@@ -33,6 +33,8 @@ const LONGEST: Duration = Duration::from_micros(250);
 
 /// Turns that are given at a time while nobody else is there.
 const MOST_AT_A_TIME: usize = 16;
+/// How long others count as being there after they were served.
+const LATELY: Duration = Duration::from_millis(100);
 
 /// See the module. Clones share the queue.
 #[derive(Clone, Debug)]
@@ -112,7 +114,7 @@ impl Queue {
 
     /// Gives turns, one after the other.
     async fn give(&self) {
-        let (mut given, mut at_a_time) = (0, 1);
+        let (mut given, mut at_a_time, mut others_at) = (0, 1, Instant::now());
         loop {
             let Some(turn) = self.first() else {
                 self.came.notified().await;
@@ -123,8 +125,10 @@ impl Queue {
             if given >= at_a_time {
                 // The runtime comes back here when it has come to all others.
                 tokio::task::yield_now().await;
-                let others = self.others.swap(false, Relaxed);
-                (given, at_a_time) = (0, if others { 1 } else { MOST_AT_A_TIME.min(2 * at_a_time) });
+                if self.others.swap(false, Relaxed) {
+                    others_at = Instant::now();
+                }
+                (given, at_a_time) = (0, if others_at.elapsed() < LATELY { 1 } else { MOST_AT_A_TIME });
             }
         }
     }
