@@ -65,12 +65,17 @@ impl AttachStream {
 
     /// The frames of the next message. Refusals are errors: no measurement causes any.
     pub(crate) async fn receive(&mut self) -> anyhow::Result<Vec<Frame>> {
-        let message = self.answers.message().await?.context("the stream ended")?;
-        let frames: Vec<Frame> = message.frames.into_iter().filter_map(|frame| frame.frame).collect();
+        let frames = self.receive_any().await?;
         if let Some(refused) = frames.iter().find(|it| matches!(it, Frame::Refusal(_) | Frame::Replaced(_))) {
             bail!("refused: {refused:?}");
         }
         Ok(frames)
+    }
+
+    /// The frames of the next message, refusals included.
+    pub(crate) async fn receive_any(&mut self) -> anyhow::Result<Vec<Frame>> {
+        let message = self.answers.message().await?.context("the stream ended")?;
+        Ok(message.frames.into_iter().filter_map(|frame| frame.frame).collect())
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{engine, frames, latency, scale, soak, start_up, tls, wire};
+use crate::{attackers, engine, frames, latency, scale, soak, start_up, tls, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -24,6 +24,10 @@ enum Command {
     Latency(latency::Options),
     /// One instance alone, beside clients that flood the server with HTTP/2 frames.
     Frames(frames::Options),
+    /// Instances of correct processes, beside attackers at full speed.
+    Attackers(attackers::Options),
+    /// A newcomer among clients that connect as fast as they can.
+    Newcomer(attackers::NewcomerOptions),
     /// Memory for each principal and instance of one server, and what an access costs when many live.
     Scale(scale::Options),
     /// TLS with certificates of both sides, beside the same without.
@@ -37,6 +41,19 @@ enum Command {
     /// Floods a server until standard input ends: the attackers of `frames`.
     #[command(hide = true)]
     FloodFrames(frames::AttackerOptions),
+    /// Attacks a server until standard input ends: the attackers of `attackers`.
+    #[command(hide = true)]
+    Attack(attackers::AttackerOptions),
+    /// Connects until standard input ends: the clients of `newcomer`.
+    #[command(hide = true)]
+    FloodConnects(attackers::FloodOptions),
+    /// Serves until standard input ends: the server of `attackers` and `newcomer`.
+    #[command(hide = true)]
+    ServeAttacked {
+        /// The folder of its credentials.
+        #[arg(long, value_name = "DIR")]
+        credentials: PathBuf,
+    },
     /// Serves until standard input ends: the other program of `--layout two-programs`.
     #[command(hide = true)]
     Serve {
@@ -59,6 +76,13 @@ impl Cli {
             Command::Latency(options) => latency::run(&options),
             Command::Frames(options) => frames::run(&options),
             Command::FloodFrames(options) => frames::attack(&options).map(|()| ExitCode::SUCCESS),
+            Command::Attackers(options) => attackers::run(&options),
+            Command::Newcomer(options) => attackers::newcomer(&options),
+            Command::Attack(options) => attackers::attack(options).map(|()| ExitCode::SUCCESS),
+            Command::FloodConnects(options) => attackers::flood(&options).map(|()| ExitCode::SUCCESS),
+            Command::ServeAttacked { credentials } => {
+                attackers::serve_attacked(&credentials).map(|()| ExitCode::SUCCESS)
+            }
             Command::Scale(options) => scale::run(&options),
             Command::Tls(options) => tls::run(&options),
             Command::Engine(options) => engine::run(&options),

@@ -5,6 +5,8 @@
 //! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
 //! cargo run --release -p stickycas-bench -- tls        certificates of both sides, beside plain TCP
 //! cargo run --release -p stickycas-bench -- frames     the same beside floods of HTTP/2 frames
+//! cargo run --release -p stickycas-bench -- attackers  the same beside every wire attack at full speed
+//! cargo run --release -p stickycas-bench -- newcomer   a newcomer among clients that connect as fast as they can
 //! target/release/stickycas-bench scale --finished 1000000    memory of each instance; see its header
 //! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
 //! target/release/stickycas-bench start-up    a server on a large log; see its header
@@ -20,6 +22,7 @@
 //! and a package of its own, so that users of StickyCAS do not build it.
 
 mod attach_stream;
+mod attackers;
 mod baseline;
 mod cli;
 mod disk;

@@ -1,5 +1,6 @@
 //! Principals with a connection of their own, and the one that creates instances.
 
+use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -29,7 +30,17 @@ impl Principal {
     /// The same to a server that may know principals by certificates. `clients`: the folder with a folder of credentials
     /// for each; `None`: it believes names.
     pub(crate) async fn certified(url: &str, name: &str, clients: Option<&Path>) -> anyhow::Result<Self> {
-        let mut endpoint = Endpoint::from_shared(url.to_owned())?;
+        Self::certified_from(url, name, clients, None).await
+    }
+
+    /// The same from this address of the machine; `None`: from that of its choice.
+    pub(crate) async fn certified_from(
+        url: &str,
+        name: &str,
+        clients: Option<&Path>,
+        from: Option<IpAddr>,
+    ) -> anyhow::Result<Self> {
+        let mut endpoint = Endpoint::from_shared(url.to_owned())?.local_address(from);
         if let Some(clients) = clients {
             endpoint = endpoint.tls_config(tls(&clients.join(name))?)?;
         }

@@ -306,3 +306,66 @@ fn memory_is_measured_of_everything_that_a_server_holds() {
         results["measurements"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).collect();
     assert_eq!(counts, [16, 16, 24, 8, 6_720]);
 }
+
+/// Whether there is a processor for attackers beside ours.
+fn has_two_processors() -> bool {
+    std::thread::available_parallelism().unwrap().get() >= 2
+}
+
+/// What takes long on a busy machine is no lateness here: patience lasts as long as that.
+#[test]
+fn correct_processes_decide_beside_attackers_that_attack() {
+    if !has_two_processors() {
+        return;
+    }
+    let attacks = ["double", "oversize"];
+    let results = results(&[
+        "attackers",
+        "--instances",
+        "10",
+        "--rate",
+        "10",
+        "--lanes",
+        "1",
+        "--processes",
+        "8",
+        "--patience",
+        "60s",
+        "--attack",
+        attacks[0],
+        "--attack",
+        attacks[1],
+    ]);
+    let pairs = results["attacks"].as_array().unwrap();
+    let names: Vec<_> = pairs.iter().map(|pair| pair["name"].as_str().unwrap()).collect();
+    assert_eq!(names, attacks);
+    for (pair, refusal) in pairs.iter().zip(["ACCESS_CONTENT_DIFFERS", "VALUE_TOO_LARGE"]) {
+        for turn in ["quiet_us", "attacked_us"] {
+            assert_eq!(pair[turn].as_array().unwrap().len(), 10, "{pair}");
+        }
+        let (late, not_valid) = (pair["late"].as_u64(), pair["not_valid"].as_u64());
+        assert_eq!((late, not_valid), (Some(0), Some(0)), "{pair}");
+        let name = pair["name"].as_str().unwrap();
+        assert!(pair["shown_by"][name].as_u64().unwrap() > 0, "{pair}");
+        assert!(pair["done"][name]["refusals"][refusal].as_u64().unwrap() > 0, "{pair}");
+        assert!(pair["counted"][refusal].as_u64().unwrap() > 0, "{pair}");
+        assert!(pair["peak_bytes"].as_u64() >= pair["peak_quiet_bytes"].as_u64(), "{pair}");
+    }
+}
+
+#[test]
+fn an_attack_that_does_not_exist_is_refused() {
+    let output = bench(&["attackers", "--attack", "fload"]).output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output.stderr).contains("there is no wire attack \"fload\""), "{}", text(&output.stderr));
+}
+
+#[test]
+fn newcomers_get_in_among_clients_that_connect() {
+    if !has_two_processors() {
+        return;
+    }
+    let results = results(&["newcomer", "--newcomers", "3", "--held", "64", "--at-once", "2"]);
+    assert_eq!(results["newcomers_us"].as_array().unwrap().len(), 3);
+    assert!(results["connects_per_s"].as_f64().unwrap() > 0.0, "{results}");
+}

@@ -17,6 +17,7 @@ use super::counts::{Counter, Counts};
 use super::frames::{ConnectionFrames, FrameBuckets, FramesRead, Overdrawn};
 use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
+use super::processor::ProcessorTime;
 use super::rate::{Bucket, CALL_COST, VERIFICATION_COST};
 use super::share::{Share, Taken, Taker, Threshold};
 use super::standing::Standing;
@@ -34,6 +35,7 @@ pub(crate) struct Account {
     allowance: Allowance,
     requests: Bucket,
     frames: FrameBuckets,
+    processor: ProcessorTime,
     /// By kind, the offences that may still be filed.
     offences: [Bucket; OffenceKind::ALL.len()],
     /// By quota, the permits that are out.
@@ -105,6 +107,7 @@ impl Account {
             allowance,
             requests: Bucket::default(),
             frames: FrameBuckets::default(),
+            processor: ProcessorTime::default(),
             offences: Default::default(),
             permits: Default::default(),
             permit_shares: Default::default(),
@@ -343,6 +346,21 @@ impl Account {
     /// them.
     pub(crate) fn charge_read(&self, connection: &mut ConnectionFrames, read: FramesRead) -> Overdrawn {
         self.frames.charge(connection, read, &self.allowance, self.context.now())
+    }
+
+    /// Charges processor time in which the server worked for the principal.
+    pub(crate) fn charge_processor(&self, took: Duration) {
+        self.processor.charge(self.context.now(), took);
+    }
+
+    /// Whether the principal has taken more than its share of processor time.
+    pub(crate) fn is_greedy(&self) -> bool {
+        self.processor.is_overdrawn(self.context.now())
+    }
+
+    /// The round in which the next task of the principal has its turn, while `current` is under way.
+    pub(crate) fn take_round(&self, current: u64) -> u64 {
+        self.processor.take_round(current)
     }
 
     /// How long no frames may be read; `None`: they may.

@@ -15,6 +15,7 @@ mod limited;
 mod method;
 mod offences;
 mod principals;
+mod processor;
 mod rate;
 mod share;
 mod standing;

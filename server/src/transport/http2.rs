@@ -22,6 +22,7 @@ use tower::{Service, ServiceExt as _};
 use super::connection::Connection;
 use super::connection_io::ConnectionIo;
 use super::goaway::is_flood;
+use super::turns::Turns;
 use super::windows::Windows;
 use crate::limits::Limits;
 use crate::quota::Counter;
@@ -38,11 +39,12 @@ const GOODBYE: Duration = Duration::from_millis(500);
 pub(super) struct HttpServer<S> {
     limits: Limits,
     service: S,
+    turns: Turns,
 }
 
-/// Runs the calls of one connection, and counts those that are open.
+/// Runs the calls of one connection in turns, and counts those that are open.
 #[derive(Clone)]
-struct CallExecutor(Connection);
+struct CallExecutor(Connection, Turns);
 
 impl<F> Executor<F> for CallExecutor
 where
@@ -50,6 +52,7 @@ where
 {
     fn execute(&self, call: F) {
         let open = self.0.open_call();
+        let call = self.1.clone().of(self.0.clone(), call);
         tokio::spawn(async move {
             call.await;
             drop(open);
@@ -58,8 +61,9 @@ where
 }
 
 impl<S> HttpServer<S> {
+    /// Must be called inside a runtime.
     pub(super) fn new(service: S, limits: &Limits) -> Self {
-        Self { limits: limits.clone(), service }
+        Self { limits: limits.clone(), service, turns: Turns::new() }
     }
 
     /// How long a handshake, and then the preface, may take.
@@ -67,10 +71,15 @@ impl<S> HttpServer<S> {
         self.limits.preface_timeout
     }
 
+    /// The turns in which tasks of connections are served.
+    pub(super) fn turns(&self) -> Turns {
+        self.turns.clone()
+    }
+
     /// The settings of one connection.
     fn builder(&self, connection: &Connection, windows: &Windows) -> Builder<CallExecutor> {
         let limits = &self.limits;
-        let mut http = Builder::new(CallExecutor(connection.clone()));
+        let mut http = Builder::new(CallExecutor(connection.clone(), self.turns.clone()));
         http.timer(TokioTimer::new())
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)

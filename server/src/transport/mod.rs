@@ -19,6 +19,7 @@ mod permit_body;
 mod request_body;
 mod serve;
 mod silent_client;
+mod turns;
 mod unclaimed;
 mod unread;
 mod windows;

@@ -144,17 +144,19 @@ async fn serve_accepted<T, S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
+    let (turns, client) = (server.turns(), connection.clone());
     let secured = tokio::select! {
         () = drain.cancelled() => return,
         secured = secure(io, &security, server.preface_timeout(), &connection) => secured,
     };
     match secured {
-        Some(Secured::Plain(io)) => server.serve_connection(io, connection, drain).await,
-        Some(Secured::Tls(io)) => server.serve_connection(*io, connection, drain).await,
+        Some(Secured::Plain(io)) => turns.of(client, server.serve_connection(io, connection, drain)).await,
+        Some(Secured::Tls(io)) => turns.of(client, server.serve_connection(*io, connection, drain)).await,
         Some(Secured::Proven(io, admission)) => {
             connection.claim_for_identity();
             tokio::select! {
-                () = server.serve_connection(*io, connection, drain) => {}
+                () = turns.of(client, server.serve_connection(*io, connection, drain)) => {}
+                // Not in turns: who may not stay any longer is not waited for.
                 () = admission.ended() => {}
             }
         }
