@@ -101,8 +101,11 @@ fn version(path: &Path) -> Option<Version> {
     Some((metadata.modified().ok()?, metadata.len()))
 }
 
+/// A principal, and `Bearer TOKEN`.
+type Line = (Box<str>, MetadataValue<Ascii>);
+
 /// The lines of the file that have a token.
-fn read(path: &Path) -> Result<Vec<(Box<str>, MetadataValue<Ascii>)>, Error> {
+fn read(path: &Path) -> Result<Vec<Line>, Error> {
     let text = fs::read_to_string(path).map_err(|error| wrong(path, &error.to_string()))?;
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
     lines
