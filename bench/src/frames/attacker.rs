@@ -42,7 +42,7 @@ impl Frames {
 
     /// The bytes of so many, on the next streams.
     fn bytes(self, count: usize, next_stream: &mut u32) -> Vec<u8> {
-        let frame = match self {
+        let frame: &[u8] = match self {
             // The window of the connection overflows after two thousand million of them.
             Self::WindowUpdate => b"\0\0\x04\x08\0\0\0\0\0\0\0\0\x01",
             Self::Unknown => b"\0\0\0\x77\0\0\0\0\0",

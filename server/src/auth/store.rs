@@ -384,17 +384,17 @@ mod tests {
         let (ann, bob) = (shown(&mut cas, "ann"), shown(&mut cas, "bob"));
         let used = store.current();
         let register = |number: usize| {
-            let (name, shown) = if number % 3 == 0 { ("ann", &ann) } else { ("bob", &bob) };
+            let (name, shown) = if number.is_multiple_of(3) { ("ann", &ann) } else { ("bob", &bob) };
             store.register_connection(Principal::new(name), shown, &used).unwrap()
         };
         let mut open: Vec<_> = (0..OPEN).map(|number| (number, register(number))).collect();
-        open.retain(|(number, _)| number % 5 != 0);
+        open.retain(|(number, _)| !number.is_multiple_of(5));
         std::fs::write(folder.path().join("denied"), "ann").unwrap();
         assert!(store.reload().unwrap());
         assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), open.len(), "each once");
         for (number, registration) in &open {
-            assert_eq!(registration.why().is_some(), number % 3 == 0, "{number}");
-            assert_eq!(registration.end.is_cancelled(), number % 3 == 0, "{number}");
+            assert_eq!(registration.why().is_some(), number.is_multiple_of(3), "{number}");
+            assert_eq!(registration.end.is_cancelled(), number.is_multiple_of(3), "{number}");
         }
     }
 
