@@ -39,7 +39,10 @@ pub(super) fn messages_seeds() -> Vec<Vec<u8>> {
         b"\0\0\0\0\x01a\x01\0\0\0\x01b",
         b"\0\0\0",
     ];
-    bodies.iter().flat_map(|body| [cut(&[], body), cut(&[1], body), cut(&[5, 2, 9], body)]).collect()
+    let all = bodies.iter().flat_map(|body| [cut(&[], body), cut(&[1], body), cut(&[5, 2, 9], body)]);
+    // The longest that may be, and one byte more.
+    let long = |length: u16| cut(&[9], &[&[0; 3], &length.to_be_bytes()[..], &[7; 301]].concat());
+    all.chain([long(300), long(301)]).collect()
 }
 
 /// Every header as it should be and in other forms.
