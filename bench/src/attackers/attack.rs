@@ -14,13 +14,13 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 use serde::{Deserialize, Serialize};
-use stickycas_attacks::AttackReport;
+use stickycas_attacks::{AttackReport, Targets};
 use stickycas_client::{Client, InstanceId, Patience};
 use stickycas_model::byzantine::{WireAttack, WireAttackKind};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
-use super::server::{HOST, attacker, client};
+use super::server::{AttackedServer, HOST, attacker, client};
 use crate::serve;
 
 /// How long an attacker that stays away keeps the others of its instance waiting.
@@ -36,6 +36,8 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 pub(crate) struct AttackerOptions {
     #[arg(long)]
     url: String,
+    #[arg(long)]
+    token_url: String,
     /// The folder with a folder of credentials for each attacker and the host.
     #[arg(long)]
     clients: PathBuf,
@@ -50,14 +52,15 @@ pub(crate) struct AttackerOptions {
 
 /// As arguments of the program.
 pub(super) fn arguments(
-    url: &str,
+    server: &AttackedServer,
     clients: &Path,
     attackers: usize,
     lanes: usize,
     attacks: &[WireAttack],
 ) -> Vec<String> {
-    let mut arguments: Vec<String> = ["attack", "--url", url, "--clients"].map(str::to_owned).to_vec();
-    arguments.push(clients.display().to_string());
+    let urls = ["attack", "--url", &server.url, "--token-url", &server.token_url];
+    let mut arguments: Vec<String> = urls.map(str::to_owned).to_vec();
+    arguments.extend(["--clients".to_owned(), clients.display().to_string()]);
     arguments.extend(["--attackers".to_owned(), attackers.to_string()]);
     arguments.extend(["--lanes".to_owned(), lanes.to_string()]);
     arguments.extend(attacks.iter().flat_map(|attack| ["--attack".to_owned(), attack.to_string()]));
@@ -71,6 +74,7 @@ pub(super) fn at_full_speed(kind: WireAttackKind) -> anyhow::Result<WireAttack> 
         WireAttackKind::FrameFlood => "frame-flood(frames=100000000)".parse()?,
         WireAttackKind::ResetFlood => "reset-flood(streams=100000)".parse()?,
         WireAttackKind::SlowOpen => "slow-open(connections=256)".parse()?,
+        WireAttackKind::BadTokenFlood => "bad-token-flood(calls=100000)".parse()?,
         WireAttackKind::HandshakeFlood => "handshake-flood(connections=256)".parse()?,
         kind => WireAttack::new(kind),
     })
@@ -138,7 +142,7 @@ pub(crate) fn attack(options: AttackerOptions) -> anyhow::Result<()> {
 }
 
 async fn attack_all(options: AttackerOptions, stopped: watch::Receiver<bool>) -> anyhow::Result<AllDone> {
-    let AttackerOptions { url, clients, attackers, lanes, attack } = options;
+    let AttackerOptions { url, token_url, clients, attackers, lanes, attack } = options;
     let roster: Vec<String> = (0..attackers).map(attacker).collect();
     let host = client(&url, &clients, HOST)?;
     let done = Arc::new(std::sync::Mutex::new(AllDone::new()));
@@ -147,10 +151,12 @@ async fn attack_all(options: AttackerOptions, stopped: watch::Receiver<bool>) ->
         for _ in 0..lanes {
             let lane = Arc::new(Lane::new(host.clone(), roster.clone()));
             for (number, name) in roster.iter().enumerate() {
+                let token_server = client(&token_url, &clients, name)?;
                 let client = client(&url, &clients, name)?;
                 let (lane, done, stopped) = (lane.clone(), done.clone(), stopped.clone());
                 all.spawn(async move {
-                    let own = attack_on(&client, number as u64, attack, &lane, stopped).await;
+                    let own =
+                        attack_on([&client, &token_server], number as u64, attack, &lane, stopped).await;
                     let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
                     done.entry(attack.name().to_owned()).or_default().merge(own);
                 });
@@ -168,7 +174,7 @@ async fn attack_all(options: AttackerOptions, stopped: watch::Receiver<bool>) ->
 
 /// One attack by one attacker, in one instance after the other.
 async fn attack_on(
-    client: &Client,
+    [client, token_server]: [&Client; 2],
     number: u64,
     attack: WireAttack,
     lane: &Lane,
@@ -185,8 +191,9 @@ async fn attack_on(
         let failed = match id {
             Ok((place, id)) => {
                 last = place;
-                let attacked =
-                    stickycas_attacks::play(client, id, attack, number ^ (place << 16), None, stop).await;
+                let targets = Targets { token_server: Some(token_server), ..Targets::default() };
+                let seed = number ^ (place << 16);
+                let attacked = stickycas_attacks::play(client, id, attack, seed, targets, stop).await;
                 let failed = attacked.attack.attempts == 0;
                 done.add(attacked.attack);
                 failed

@@ -163,7 +163,7 @@ async fn pair(
     let before = counted(&host, options.attackers()).await?;
     let lanes = if attacks.len() > 1 { 1 } else { options.lanes };
     let mut command = processors::attackers_program()?;
-    command.args(attack::arguments(&server.url, &clients, options.attackers(), lanes, attacks));
+    command.args(attack::arguments(&server, &clients, options.attackers(), lanes, attacks));
     let attackers = Child::start(command.stdin(Stdio::piped()).stdout(Stdio::piped()))?;
     tokio::time::sleep(WARM_UP).await;
     let times = || anyhow::Ok((server.processor_time()?, processor_time_of(attackers.pid())?));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use stickycas_client::{Client, Credentials};
 use stickycas_server::limits::Limits;
 use stickycas_server::{
@@ -59,6 +60,8 @@ pub(super) fn client(url: &str, clients: &Path, principal: &str) -> anyhow::Resu
 /// A server that runs. Ends when this is dropped.
 pub(super) struct AttackedServer {
     pub(super) url: String,
+    /// Of its listener for tokens.
+    pub(super) token_url: String,
     process: ServerProcess,
 }
 
@@ -70,7 +73,8 @@ impl AttackedServer {
         // It serves until its standard input ends.
         command.stdin(Stdio::piped());
         let process = ServerProcess::start(command, |line| Some(line.to_owned()))?;
-        Ok(Self { url: process.url.clone(), process })
+        let (url, token_url) = process.url.split_once(' ').context("a server with two listeners")?;
+        Ok(Self { url: url.to_owned(), token_url: token_url.to_owned(), process })
     }
 
     /// The most memory that it has had, in bytes.
@@ -84,7 +88,7 @@ impl AttackedServer {
     }
 }
 
-/// The subcommand `serve-attacked`: serves until standard input ends. Its first line is its address.
+/// The subcommand `serve-attacked`: serves until standard input ends. Its first line has the addresses of its two listeners.
 pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     let _files = stickycas_server::allow_all_files();
     let runtime = serve::runtime(1)?;
@@ -104,8 +108,9 @@ pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
         ..Config::insecure([COORDINATOR.to_owned(), HOST.to_owned()])
     };
     let address = listeners.grpc.local_addr()?;
+    let tokens = listeners.tokens.as_ref().context("a listener for tokens")?.local_addr()?;
     let mut out = std::io::stdout().lock();
-    writeln!(out, "https://{address}")?;
+    writeln!(out, "https://{address} https://{tokens}")?;
     out.flush()?;
     // Only an error ends it, which shows in the calls of the clients.
     runtime.spawn(stickycas_server::run(listeners, config, std::future::pending()));
