@@ -26,7 +26,7 @@ use super::revocation_lists;
 use super::roles::Roles;
 use super::token_keys::TokenKeys;
 use super::tokens::Tokens;
-use super::verifier::{ClientVerifier, Trust};
+use super::verifier::{ClientVerifier, Trust, TrustError};
 use crate::config::TokenConfig;
 
 /// What credentials are made of.
@@ -94,7 +94,10 @@ impl CredentialSource {
         let own = Arc::new(own);
         let denied = Arc::new(denied(&files)?);
         let (trust, next_revocation_list) = trust(&files, &self.folder, denied.clone())?;
-        let verifier = ClientVerifier::new(trust).map_err(|error| files.wrong(CLIENT_CAS, &error))?;
+        let verifier = ClientVerifier::new(trust).map_err(|error| match error {
+            TrustError::Ca(_) => files.wrong(CLIENT_CAS, &error),
+            TrustError::RevocationList(_) => files.wrong(REVOCATION_LISTS, &error),
+        })?;
         let verifier = Arc::new(verifier);
         let tls = server_config(&own, |builder| builder.with_client_cert_verifier(verifier.clone()));
         let tokens = self.tokens.as_ref().map(|config| {
@@ -190,6 +193,9 @@ mod tests {
     use std::fs;
     use std::time::Duration;
 
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
     use crate::auth::DevelopmentCas;
     use crate::config::{AuthMode, Config};
@@ -222,5 +228,13 @@ mod tests {
         twice(CLIENT_CAS);
         let why = read().unwrap_err();
         assert!(why.contains("client-ca.crt: two CAs are named CN=StickyCAS"), "{why}");
+        // Which only the library finds: the error names the file of the lists all the same.
+        cas.write_server(path, &server).unwrap();
+        let list = CertificateRevocationListDer::from_pem_file(path.join(REVOCATION_LISTS)).unwrap();
+        let list = STANDARD.encode([&*list, &[0]].concat());
+        let list = format!("-----BEGIN X509 CRL-----\n{list}\n-----END X509 CRL-----\n");
+        fs::write(path.join(REVOCATION_LISTS), list).unwrap();
+        let why = read().unwrap_err();
+        assert!(why.contains("client-ca.crl: a revocation list cannot be used: "), "{why}");
     }
 }

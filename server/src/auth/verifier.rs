@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{
     CertificateError, DigitallySignedStruct, DistinguishedName, Error, OtherError, RootCertStore,
     SignatureScheme,
@@ -43,6 +43,15 @@ pub(crate) struct Trust {
     pub(crate) denied: Arc<BTreeSet<Principal>>,
 }
 
+/// Why nobody can be verified.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum TrustError {
+    #[error("a client CA cannot be used: {0}")]
+    Ca(String),
+    #[error("a revocation list cannot be used: {0}")]
+    RevocationList(String),
+}
+
 /// The principal is denied by the server's configuration.
 #[derive(Debug, thiserror::Error)]
 #[error("principal {0} is denied")]
@@ -53,10 +62,10 @@ impl ClientVerifier {
     ///
     /// # Errors
     /// What is wrong with a CA or a revocation list.
-    pub(crate) fn new(trust: Trust) -> Result<Self, String> {
+    pub(crate) fn new(trust: Trust) -> Result<Self, TrustError> {
         let mut roots = RootCertStore::empty();
         for ca in trust.cas {
-            roots.add(ca).map_err(|error| format!("a client CA cannot be used: {error}"))?;
+            roots.add(ca).map_err(|error| TrustError::Ca(error.to_string()))?;
         }
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
@@ -68,7 +77,10 @@ impl ClientVerifier {
         } else {
             builder
         };
-        let chain = builder.build().map_err(|error| format!("client CAs: {error}"))?;
+        let chain = builder.build().map_err(|error| match error {
+            VerifierBuilderError::InvalidCrl(_) => TrustError::RevocationList(error.to_string()),
+            other => TrustError::Ca(other.to_string()),
+        })?;
         Ok(Self {
             chain,
             trust_domain: trust.trust_domain,
