@@ -140,28 +140,28 @@ impl CallPolicy {
         connection: Option<&Connection>,
     ) -> Result<(Identity, Arc<Account>), RpcRefusal> {
         let charged = self.charged(connection);
-        let is_charged = Cell::new(false);
+        let verified = Cell::new(None);
         let charge = || {
-            is_charged.set(true);
-            charged.charge_verification()
+            verified.set(Some(charged.charge_verification()?));
+            Ok(())
         };
         let identity = self
             .authenticator
             .identify(request, charge)
-            .map_err(|refused| self.unidentified(request, connection, is_charged.get(), refused))?;
+            .map_err(|refused| self.unidentified(request, connection, verified.get().is_some(), refused))?;
         let account = match connection.and_then(Connection::account) {
             Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
             _ => self.principals.account(&identity.principal).map_err(|refused| {
                 // It has no account that could be charged.
-                let again = if is_charged.get() { Ok(()) } else { charged.charge_call() };
+                let again = if verified.get().is_some() { Ok(()) } else { charged.charge_call() };
                 let refused = again.err().unwrap_or(refused);
                 self.principals.all().count_refusal(refused.reason);
                 refused
             })?,
         };
-        if is_charged.get() {
+        if let Some(verified) = verified.get() {
             charged
-                .pass_verification_to(&account)
+                .pass_verification_to(&account, verified)
                 .inspect_err(|refused| account.count_refusal(refused.reason))?;
         }
         Ok((identity, account))
@@ -172,15 +172,20 @@ impl CallPolicy {
     fn account_of_open(&self, request: &Parts, connection: Option<&Connection>) -> Arc<Account> {
         let anonymous = self.principals.anonymous();
         let of_request = || {
-            let is_charged = Cell::new(false);
+            let verified = Cell::new(None);
             let charge = || {
-                is_charged.set(true);
-                anonymous.charge_verification()
+                verified.set(Some(anonymous.charge_verification()?));
+                Ok(())
             };
-            let identity = self.authenticator.identify(request, charge).ok()?;
-            let account = self.principals.account(&identity.principal).ok()?;
-            let is_passed = !is_charged.get() || anonymous.pass_verification_to(&account).is_ok();
-            is_passed.then_some(account)
+            let identity = self.authenticator.identify(request, charge).ok();
+            let account = identity.and_then(|identity| self.principals.account(&identity.principal).ok());
+            let Some(verified) = verified.get() else { return account };
+            let passed = account.filter(|account| anonymous.pass_verification_to(account, verified).is_ok());
+            if passed.is_none() {
+                // The call goes on without an identity, and is charged as such.
+                anonymous.keep_verification(verified);
+            }
+            passed
         };
         let of_connection = connection.and_then(Connection::account).cloned();
         of_connection.or_else(of_request).unwrap_or_else(|| anonymous.clone())

@@ -24,7 +24,8 @@
 //!
 //! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte, which no call
 //! takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the window, measured by
-//! `what_small_messages_hold_is_measured` (`transport/http2.rs`). The default of `window_bytes` leaves room for that.
+//! `what_small_messages_hold_is_measured` (`transport/http2.rs`). With the defaults this and instances in their worst case are
+//! together more than the memory; either alone is not.
 //!
 //! Actual instances take far less than their worst case.
 //! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`

@@ -12,7 +12,7 @@ pub(crate) fn share() -> usize {
     usize::try_from(all() / 4 * 3).unwrap_or(usize::MAX)
 }
 
-/// A part of it for the windows of connections. In the worst case they hold sixteen times as much.
+/// A part of it for the windows of connections. In the worst case they hold twelve times as much.
 pub(crate) fn window_share() -> usize {
     usize::try_from(all() / 32).unwrap_or(usize::MAX)
 }

@@ -1,6 +1,6 @@
 //! Calls with bearer tokens that prove nothing, as fast as it can, many on each connection and over ever new ones.
 //!
-//! Each token names another process of the instance as its subject, so that a server that blamed what it reads would blame
+//! Each token names one other process of the instance as its subject, so that a server that blamed what it reads would blame
 //! that one. Most name the key, the issuer and the audience of `stickycas-server credentials`, or those of the attacker's own
 //! token, so that the server has to look at their signature: the dearest part of a call.
 //!

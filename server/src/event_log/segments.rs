@@ -21,6 +21,8 @@ use super::read::{ReadEvents, SegmentBytes, SegmentView, step_of};
 /// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
 /// its beginning.
 const SEGMENT: usize = 128;
+/// Bytes from which on a segment is closed: what readers copy of the open one while nothing can be added.
+const SEGMENT_BYTES: usize = 64 * 1024;
 
 /// The latest events of one instance.
 #[derive(Debug)]
@@ -131,7 +133,7 @@ impl EventLog {
             self.open.add(at, event);
             self.holding.add(self.open.encoded.bytes().len() - before);
             self.count += 1;
-            if self.open.count as usize >= segment {
+            if self.open.count as usize >= segment || self.open.encoded.bytes().len() >= SEGMENT_BYTES {
                 self.close_segment();
             }
             while self.count > self.limit {

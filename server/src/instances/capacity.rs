@@ -88,7 +88,8 @@ impl Registry {
         let log = if has_log { log_case(config, limits) } else { 0 };
         let processes = config.params.processes() as usize;
         type Used = fn(&CreatorUsage) -> usize;
-        let (end, let_go) = (Until::InstancesEnd, Until::OwnAreLetGo);
+        // What others let go of makes room as well.
+        let (end, let_go) = (Until::InstancesEnd, Until::AnyIsLetGo);
         let bounds: [(&str, usize, usize, Used, Until); 5] = [
             ("instances that have not ended", limits.live_instances, 1, CreatorUsage::live, end),
             ("instances, ended ones included", limits.instances, 1, |it| it.held, let_go),

@@ -94,6 +94,14 @@ impl Instance {
         Uncommitted::new(Ok(view(&restore_machine(&trailer, &self.config), now, next_index)), None)
     }
 
+    /// Bytes from which the machine of an ended instance is made for a view; none of a live one.
+    pub(crate) fn restored_bytes(&self) -> usize {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(_) => 0,
+            Lifecycle::Archived(archived) => archived.events.size(),
+        }
+    }
+
     /// Where the instance is in its life.
     ///
     /// # Errors

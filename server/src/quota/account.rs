@@ -1,5 +1,6 @@
 //! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
 
+use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 
-use super::admission::Bound;
+use super::admission::{Admission, Bound};
 use super::buffers::{BUFFERS, Buffer};
 use super::context::{AccountContext, Allowance};
 use super::counts::{Counter, Counts};
@@ -55,6 +56,10 @@ pub(crate) struct Permit {
     quota: Quota,
     taken: Taken,
 }
+
+/// What was charged for the verification of a token, in frames.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ChargedVerification(u64);
 
 /// Why there is no permit, or a rate is exceeded.
 #[derive(Debug)]
@@ -135,7 +140,7 @@ impl Account {
     /// Whether a new account would allow the principal no more than this one.
     pub(super) fn is_idle(&self) -> bool {
         let now = self.context.now();
-        self.requests.is_full(now) && self.frames.are_full(now)
+        self.requests.is_full(now) && self.frames.are_full(now) && !self.processor.is_overdrawn(now)
     }
 
     /// Counts a refusal.
@@ -230,6 +235,15 @@ impl Account {
         standing
     }
 
+    /// Whether the principal is known, as it was a second ago at most.
+    pub(super) fn is_known(&self) -> bool {
+        let mut standing = self.standing();
+        if let Some(principal) = &self.principal {
+            standing.look_again(principal.as_str(), &self.context.known, || self.context.now());
+        }
+        standing.is_known()
+    }
+
     fn standing(&self) -> MutexGuard<'_, Standing> {
         self.standing.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -258,7 +272,9 @@ impl Account {
     pub(super) fn part_of_free(&self, buffer: Buffer) -> usize {
         /// As many clients find a third of what the first one has found.
         const CLIENTS: usize = 32;
-        let free = || self.context.buffers[buffer as usize].free() / CLIENTS;
+        let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
+        // All of them together take half of what is kept for nobody.
+        let free = || (share.common() / 2).saturating_sub(taker.used()).min(share.free()) / CLIENTS;
         if self.principal.is_none() { free() } else { usize::MAX }
     }
 
@@ -286,7 +302,7 @@ impl Account {
     /// # Errors
     /// If it is above the rate.
     pub(crate) fn charge_call(&self) -> Result<(), RpcRefusal> {
-        self.charge(CALL_COST)
+        self.charge(CALL_COST).map(drop)
     }
 
     /// Charges what a call costs beyond that, since the work grows with the instance: as many frames as would take the
@@ -298,26 +314,39 @@ impl Account {
         if frames == 0 {
             return Ok(());
         }
-        self.charge(self.bounded_cost(u64::try_from(frames).unwrap_or(u64::MAX)))
+        self.charge(self.bounded_cost(u64::try_from(frames).unwrap_or(u64::MAX))).map(drop)
     }
 
     /// Charges a call and the verification of its token, whatever comes of it.
     ///
     /// # Errors
     /// If it is above the rate.
-    pub(crate) fn charge_verification(&self) -> Result<(), RpcRefusal> {
-        self.charge_work((CALL_COST + VERIFICATION_COST) as usize)
+    pub(crate) fn charge_verification(&self) -> Result<ChargedVerification, RpcRefusal> {
+        self.charge(self.bounded_cost(CALL_COST + VERIFICATION_COST)).map(ChargedVerification)
     }
 
-    /// The token was good: what was charged here is given back, and the principal that the token names pays for the
-    /// verification.
+    /// The token was good: the principal that it names pays for the verification, and what was charged here is given back.
     ///
     /// # Errors
-    /// If that principal is above its rate.
-    pub(crate) fn pass_verification_to(&self, proven: &Self) -> Result<(), RpcRefusal> {
-        let cost = self.bounded_cost(CALL_COST + VERIFICATION_COST);
-        self.requests.give_back(cost, self.allowance.request_rate);
-        proven.charge_work(VERIFICATION_COST as usize)
+    /// If that principal is above its rate. Nothing is given back then.
+    pub(crate) fn pass_verification_to(
+        &self,
+        proven: &Self,
+        ChargedVerification(charged): ChargedVerification,
+    ) -> Result<(), RpcRefusal> {
+        let mut given_back = charged;
+        if ptr::eq(self, proven) {
+            given_back = given_back.min(CALL_COST);
+        } else {
+            proven.charge_work(VERIFICATION_COST as usize)?;
+        }
+        self.requests.give_back(given_back, self.allowance.request_rate);
+        Ok(())
+    }
+
+    /// What was charged stands, but for the call, which is charged by itself.
+    pub(crate) fn keep_verification(&self, ChargedVerification(charged): ChargedVerification) {
+        self.requests.give_back(charged.min(CALL_COST), self.allowance.request_rate);
     }
 
     /// The cost of work that is above that of a call: half of what the rate allows in a second at most.
@@ -325,12 +354,13 @@ impl Account {
         frames.min(u64::from(self.allowance.requests_per_second / 2).max(1))
     }
 
-    fn charge(&self, cost: u64) -> Result<(), RpcRefusal> {
+    /// Returns what was taken: nothing, if the rate is exceeded and that is not enforced.
+    fn charge(&self, cost: u64) -> Result<u64, RpcRefusal> {
         match self.requests.take(self.context.now(), 1, cost, self.allowance.request_rate) {
             0 if self.context.admission.refuses(Bound::RequestRate, self.name()) => {
                 Err(self.rate_exceeded(cost))
             }
-            _ => Ok(()),
+            taken => Ok(taken * cost),
         }
     }
 
@@ -355,7 +385,7 @@ impl Account {
 
     /// Whether the principal has taken more than its share of processor time.
     pub(crate) fn is_greedy(&self) -> bool {
-        self.processor.is_overdrawn(self.context.now())
+        self.context.admission.mode() == Admission::Enforce && self.processor.is_overdrawn(self.context.now())
     }
 
     /// The round in which the next task of the principal has its turn, while `current` is under way.

@@ -73,10 +73,11 @@ impl BufferedBytes {
             }
             bytes /= 2;
         }
-        if bytes < most {
+        if bytes < least {
             self.account.count_too_few(self.buffer);
+            return 0;
         }
-        if bytes < least { 0 } else { bytes }
+        bytes
     }
 }
 

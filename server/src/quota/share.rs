@@ -89,7 +89,12 @@ impl Share {
 
     /// What is free of the common part.
     pub(crate) fn free(&self) -> usize {
-        (self.total - self.kept).saturating_sub(self.common_used.load(Relaxed))
+        self.common().saturating_sub(self.common_used.load(Relaxed))
+    }
+
+    /// What is kept for nobody.
+    pub(crate) fn common(&self) -> usize {
+        self.total - self.kept
     }
 
     /// The bound.
@@ -174,7 +179,7 @@ impl Share {
         let own = taker.common.fetch_add(amount, Relaxed).saturating_add(amount);
         let wanted = if threshold == Threshold::Dynamic { own } else { amount };
         let fits = |used: usize| {
-            let free = (self.total - self.kept).saturating_sub(used);
+            let free = self.common().saturating_sub(used);
             (wanted <= free).then(|| used + amount)
         };
         let taken = self.common_used.fetch_update(Relaxed, Relaxed, fits).is_ok();
@@ -187,7 +192,6 @@ impl Share {
 
 impl Taker {
     /// What it has.
-    #[cfg(test)]
     pub(crate) fn used(&self) -> usize {
         self.kept.load(Relaxed) + self.common.load(Relaxed)
     }

@@ -34,6 +34,8 @@ use crate::quota::Quota;
 const NAMES_PER_FRAME: usize = 4;
 /// Processes whose state and name, or whose entry, are shown.
 const MEMBERS_PER_FRAME: usize = 16;
+/// Bytes of an ended instance, which is made from its archive again for each view.
+const RESTORED_PER_FRAME: usize = 16 * 1024;
 /// Instances that are looked at for a page of List.
 const LISTED_PER_FRAME: usize = 4;
 
@@ -68,7 +70,7 @@ impl InstanceService for Service {
         let which = InstanceRef::try_from(request.get_ref()).map_err(|error| RpcRefusal::from(&error))?;
         let instance = self.0.instances.find(&which)?;
         authorize_view(&caller, &instance)?;
-        caller.account.charge_work(instance.params().processes() as usize / MEMBERS_PER_FRAME)?;
+        caller.account.charge_work(view_cost(&instance))?;
         let process = instance.process_of(&caller.principal);
         let (status, own) = instance.status(process).committed().await??;
         Ok(Response::new(GetResponse {
@@ -135,7 +137,7 @@ impl InstanceService for Service {
         })?;
         let end = self.stream_end(&caller, basis == ViewBasis::Observer)?;
         let stream = if request.snapshot_first {
-            caller.account.charge_work(instance.params().processes() as usize / MEMBERS_PER_FRAME)?;
+            caller.account.charge_work(view_cost(&instance))?;
             let snapshot = instance.snapshot().committed().await??;
             WatchStream::with_snapshot(self, instance, snapshot, end, permit)
         } else {
@@ -171,6 +173,11 @@ impl InstanceService for Service {
         instance.close().committed().await??;
         Ok(Response::new(CloseResponse {}))
     }
+}
+
+/// The cost of a view of an instance, in frames.
+fn view_cost(instance: &Instance) -> usize {
+    instance.params().processes() as usize / MEMBERS_PER_FRAME + instance.restored_bytes() / RESTORED_PER_FRAME
 }
 
 /// Files what was refused with the instance that it was tried at, if the caller is a process of it; else with those

@@ -299,13 +299,13 @@ Everything that a client can fill has a bound. This page is made from the list i
   many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
 - What clients send and no call takes is held within the windows of their connections: at most `window_bytes` and 64 KiB for each
   of `connections` (1 GiB by default), in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small
-  messages between others that are taken hold up to 12 times as much (measured). The default of `window_bytes`, 1/32 of the
-  memory, is 12/32 in that case.
+  messages between others that are taken hold up to 12 times as much (measured), of both. The default of `window_bytes`, 1/32 of
+  the memory, is 12/32 in that case: together with instances in their worst case more than the memory.
 - Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
-  snapshot of a Watch shows 1/16, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
-  order 1/64, the verification of a token 60; at most half of what the rate allows in a second. What is shown is copied and
-  encoded when the lock of the instance is free again; under the lock the state of each process is looked at once. The order
-  of a round is made in the step that needs it, once for each round.
+  snapshot of a Watch shows 1/16, 16 KiB of an ended instance that either shows 1, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
+  order 1/64, the verification of a token 60; at most half of what the rate allows in a second. Under the lock of
+  the instance the state of each process is looked at and the rows are copied; the list and events are read and everything is
+  encoded when it is free again. The order of a round is made in the step that needs it, once for each round.
 - `admission` says what becomes of a request above a rate or a share of its principal: `off`, it is served; `observe`,
   it is served, counted and logged; `enforce`, it is refused. Bounds of the whole server and of coordinators hold in every
   mode, since its memory, its disk and its file descriptors depend on them. `stickycas_bound_exceeded` counts both outcomes.

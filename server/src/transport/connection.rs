@@ -32,6 +32,8 @@ pub(super) struct ConnectionState {
     unclaimed: Arc<UnclaimedConnections>,
     /// What the handshake has proven of the client; not set without TLS.
     identity: OnceLock<ClientIdentity>,
+    /// The account of the principal that the handshake has proven.
+    proven: OnceLock<Arc<Account>>,
     claim: OnceLock<Claim>,
     /// Held while the claim is made.
     claiming: Mutex<()>,
@@ -102,6 +104,7 @@ impl UnclaimedConnections {
             source,
             unclaimed: self.clone(),
             identity: OnceLock::new(),
+            proven: OnceLock::new(),
             claim: OnceLock::new(),
             claiming: Mutex::default(),
             task: OnceLock::new(),
@@ -194,10 +197,19 @@ impl Connection {
     pub(super) fn claim_for_identity(&self) {
         let Some(identity) = self.identity() else { return };
         let account = self.0.unclaimed.principals.account(&identity.principal);
-        let claimed = account.and_then(|account| Ok(self.claim(&account)?));
+        let claimed = account.and_then(|account| {
+            let _ = self.0.proven.set(account.clone());
+            Ok(self.claim(&account)?)
+        });
         if let Err(refused) = claimed {
             tracing::debug!(principal = identity.principal.as_str(), why = refused.message, "not claimed");
         }
+    }
+
+    /// The account of the principal that the connection belongs to, or that its handshake has proven though there was no
+    /// place for one more connection of it.
+    pub(super) fn proven_account(&self) -> Option<&Arc<Account>> {
+        self.account().or_else(|| self.0.proven.get())
     }
 
     /// The account of the principal that the connection belongs to. `None`: it is unclaimed.
@@ -207,7 +219,7 @@ impl Connection {
 
     /// The account to which its frames are charged: that of its principal, or that of all clients without identity.
     pub(super) fn charged_account(&self) -> &Arc<Account> {
-        self.account().unwrap_or_else(|| self.0.unclaimed.principals.anonymous())
+        self.proven_account().unwrap_or_else(|| self.0.unclaimed.principals.anonymous())
     }
 
     /// Counts frames by type.

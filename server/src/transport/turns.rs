@@ -4,9 +4,10 @@
 //! client whose message has come waits then for a turn of each of them, again for each of its messages. So each poll of
 //! a connection's task, and of its calls, is timed and charged to the account of its principal. A task of an account
 //! that has taken more than its share waits in a queue before it is polled. From there one is taken at a time, and the next
-//! one only when the runtime has come to everything else that was ready. Accounts take turns, one task of each in a
-//! round, so that greedy clients share alike what is left, however many connections and calls they have. Time that nobody
-//! else wants they get whole, and while nobody else is there, several have their turns at a time.
+//! one only when the runtime has come to other tasks that were ready, up to 61 of them. Accounts take turns, one task of
+//! each in a round, so that greedy clients share alike what is left, however many connections and calls they have. Time that
+//! nobody else wants they get whole, and while nobody else is there, they do not wait at all: a busy server without
+//! attackers pays for the measuring alone.
 //!
 //! Connections that belong to no principal yet wait for no turn: one queue for all of them would be what a flood of them
 //! fills before a newcomer.
@@ -15,7 +16,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::BinaryHeap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::ready;
 use std::time::{Duration, Instant};
@@ -29,7 +30,7 @@ use crate::quota::Account;
 
 /// What is charged of a turn at most. A longer one was more likely interrupted by the system, for other programs or for
 /// the client itself, than used; and a greedy client has many turns.
-const LONGEST: Duration = Duration::from_micros(250);
+const LONGEST: Duration = Duration::from_millis(1);
 
 /// Turns that are given at a time while nobody else is there.
 const MOST_AT_A_TIME: usize = 16;
@@ -47,12 +48,13 @@ struct Inner {
     _givers: Vec<AbortOnDropHandle<()>>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Queue {
     waiting: Mutex<Waiting>,
     came: Notify,
-    /// Whether a task was polled lately that did not have to wait.
-    others: AtomicBool,
+    began: Instant,
+    /// When a client was served last that has not taken more than its share, see [`Self::millis`].
+    others_at: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -93,6 +95,15 @@ impl Ord for Task {
 }
 
 impl Queue {
+    fn new() -> Self {
+        Self {
+            waiting: Mutex::default(),
+            came: Notify::new(),
+            began: Instant::now(),
+            others_at: AtomicU64::new(0),
+        }
+    }
+
     /// Completes when it is the turn of a task of this account.
     fn wait(&self, account: &Account) -> oneshot::Receiver<()> {
         let (turn, waiting) = oneshot::channel();
@@ -105,6 +116,26 @@ impl Queue {
         waiting
     }
 
+    /// A task had its turn at once, of a client that has not taken more than its share.
+    fn other_came(&self) {
+        let now = self.millis();
+        if self.others_at.load(Relaxed) != now {
+            self.others_at.store(now, Relaxed);
+        }
+    }
+
+    /// Whether such a client was there a moment ago, who would wait for the tasks that are served now.
+    fn others_came_lately(&self) -> bool {
+        let since = self.millis().saturating_sub(self.others_at.load(Relaxed));
+        u128::from(since) < LATELY.as_millis()
+    }
+
+    /// Milliseconds since the queue began, from a large number on: none has come yet.
+    fn millis(&self) -> u64 {
+        let since = self.began.elapsed().as_millis();
+        u64::try_from(since).unwrap_or(u64::MAX / 2).saturating_add(1 << 20)
+    }
+
     fn first(&self) -> Option<oneshot::Sender<()>> {
         let mut queue = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         let Reverse(task) = queue.tasks.pop()?;
@@ -114,7 +145,7 @@ impl Queue {
 
     /// Gives turns, one after the other.
     async fn give(&self) {
-        let (mut given, mut at_a_time, mut others_at) = (0, 1, Instant::now());
+        let (mut given, mut at_a_time) = (0, 1);
         loop {
             let Some(turn) = self.first() else {
                 self.came.notified().await;
@@ -125,10 +156,7 @@ impl Queue {
             if given >= at_a_time {
                 // The runtime comes back here when it has come to all others.
                 tokio::task::yield_now().await;
-                if self.others.swap(false, Relaxed) {
-                    others_at = Instant::now();
-                }
-                (given, at_a_time) = (0, if others_at.elapsed() < LATELY { 1 } else { MOST_AT_A_TIME });
+                (given, at_a_time) = (0, if self.others_came_lately() { 1 } else { MOST_AT_A_TIME });
             }
         }
     }
@@ -137,7 +165,7 @@ impl Queue {
 impl Turns {
     /// Must be called inside the runtime whose tasks take turns.
     pub(super) fn new() -> Self {
-        let queue = Arc::<Queue>::default();
+        let queue = Arc::new(Queue::new());
         let give = |_| {
             let queue = queue.clone();
             AbortOnDropHandle::new(tokio::spawn(async move { queue.give().await }))
@@ -149,14 +177,13 @@ impl Turns {
     /// This future, which works for the client of this connection.
     pub(super) async fn of<F: Future>(self, connection: Connection, future: F) -> F::Output {
         let mut future = pin!(future);
-        let mut turn = None;
+        let (mut turn, queue) = (None, &self.0.queue);
         poll_fn(move |cx| {
             if turn.is_none() {
-                let greedy = connection.account().filter(|account| account.is_greedy());
-                turn = greedy.map(|account| self.0.queue.wait(account));
-                let others = &self.0.queue.others;
-                if turn.is_none() && !others.load(Relaxed) {
-                    others.store(true, Relaxed);
+                match connection.proven_account().filter(|account| account.is_greedy()) {
+                    // While nobody else is there, nobody has to wait.
+                    Some(account) => turn = queue.others_came_lately().then(|| queue.wait(account)),
+                    None => queue.other_came(),
                 }
             }
             if let Some(waiting) = &mut turn {
@@ -166,7 +193,7 @@ impl Turns {
             }
             let began = Instant::now();
             let polled = future.as_mut().poll(cx);
-            if let Some(account) = connection.account() {
+            if let Some(account) = connection.proven_account() {
                 account.charge_processor(began.elapsed().min(LONGEST));
             }
             polled
@@ -237,7 +264,7 @@ mod tests {
     async fn accounts_take_turns_however_many_tasks_they_have() {
         let principals = Principals::new(&Limits::default());
         let [one, other] = ["p1", "p2"].map(|name| principals.account(&Principal::new(name)).unwrap());
-        let queue = Queue::default();
+        let queue = Queue::new();
         drop(queue.wait(&one));
         assert!(queue.first().unwrap().send(()).is_err(), "it is gone");
         let [mut first, mut third, mut fourth] = [(); 3].map(|()| queue.wait(&one));
