@@ -172,7 +172,9 @@ impl Connect {
 async fn open(url: &str, clients: Option<&Path>) -> anyhow::Result<Principal> {
     let principal = Principal::certified(url, COORDINATOR, clients).await?;
     let mut instances = InstanceServiceClient::new(principal.channel.clone());
-    instances.list(principal.request(ListRequest::default())).await?;
+    // A page is charged by its size.
+    let list = ListRequest { page_size: 1, ..ListRequest::default() };
+    instances.list(principal.request(list)).await?;
     Ok(principal)
 }
 

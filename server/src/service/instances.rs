@@ -177,7 +177,8 @@ impl InstanceService for Service {
 
 /// The cost of a view of an instance, in frames.
 fn view_cost(instance: &Instance) -> usize {
-    instance.params().processes() as usize / MEMBERS_PER_FRAME + instance.restored_bytes() / RESTORED_PER_FRAME
+    instance.params().processes() as usize / MEMBERS_PER_FRAME
+        + instance.restored_bytes() / RESTORED_PER_FRAME
 }
 
 /// Files what was refused with the instance that it was tried at, if the caller is a process of it; else with those
