@@ -6,7 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
-use stickycas_harness::report::words::grouped;
+use stickycas_model::words::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;

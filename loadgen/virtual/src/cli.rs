@@ -10,7 +10,7 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use stickycas_crash::table;
 use stickycas_harness::exit::Exit;
-use stickycas_harness::report::words::grouped;
+use stickycas_model::words::grouped;
 use stickycas_harness::scenario::draw_seed;
 
 use crate::round;

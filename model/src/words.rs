@@ -1,8 +1,15 @@
-//! Events, offences and numbers in words, for people.
+//! Events, offences, numbers and explanations in words, for people. Programs, reports and pages say the same thing in the
+//! same words, which are these.
 
-use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use stickycas_model::history::{Event, OffenceKind};
-use stickycas_model::types::ProcessId;
+mod explanation;
+
+pub use self::explanation::{
+    Block, ExplainedRun, Place, Section, Table, append_window, arbiter, order, outcome_meaning, property_meaning,
+};
+
+use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use crate::history::{Event, OffenceKind};
+use crate::types::ProcessId;
 
 /// What happened, in a sentence without a full stop.
 #[must_use]
