@@ -15,7 +15,7 @@
 //! | files | `files`, `fault_plan`, `proposals`, `scenario` |
 //! | a run | `record`, `simulate`, `run` |
 //! | reports | `environment`, `host`, `report`: the run folder, tables, JSON, and what HTML reports are made of |
-//! | what reads or makes folders | `replay`, `explain`, `judge` |
+//! | what reads or makes folders | `replay`, `explain`, `view`, `judge` |
 //!
 //! Besides, for every layer: `atomic_files`, `command_line`, `progress`, `stats`. Loads, campaigns and plans for
 //! containers are crates of their own, which use this one and not each other.
@@ -39,6 +39,7 @@ pub mod run;
 pub mod scenario;
 mod simulate;
 pub mod stats;
+pub mod view;
 
 pub use self::record::{ExecutionMode, Record};
 pub use self::scenario::Scenario;
