@@ -26,7 +26,7 @@ async function ask(path, query, options = {}) {
   const given = Object.entries(query ?? {}).filter(([, value]) => value !== undefined && value !== "" && value !== false);
   const address = given.length > 0 ? `${path}?${new URLSearchParams(given)}` : path;
   const token = sessionStorage.getItem(TOKEN);
-  const headers = token ? { authorization: `Bearer ${token}` } : {};
+  const headers = { ...options.headers, ...(token ? { authorization: `Bearer ${token}` } : {}) };
   const response = await fetch(address, { ...options, headers, cache: "no-store", credentials: "omit", redirect: "error" });
   if (response.ok) return response;
   const told = await response.json().catch(() => ({}));
@@ -35,6 +35,12 @@ async function ask(path, query, options = {}) {
 
 const of = (id) => `api/instances/${encodeURIComponent(id)}`;
 
+const posted = (path, given) => ask(path, undefined, { method: "POST", body: JSON.stringify(given), headers: { "content-type": "application/json" } });
+
+export const about = async () => (await ask("api/about")).json();
+export const offer = async () => (await ask("api/play")).json();
+export const preview = async (form) => (await posted("api/play/preview", form)).json();
+export const make = async (wanted) => (await posted("api/play/runs", wanted)).json();
 export const instances = async (query) => (await ask("api/instances", query)).json();
 export const promise = async (id, f, values) => (await ask(`${of(id)}/promise`, { f, values })).json();
 export const explanation = async (id) => (await ask(`${of(id)}/explanation`)).json();

@@ -128,7 +128,7 @@ class InstanceView {
     this.rate = element("select", { "aria-label": "Speed", on: { change: () => {} } }, ...SPEEDS.map((speed) => element("option", { value: speed, text: `${speed} phases/s`, selected: speed === 4 })));
     this.live = element("button", { type: "button", class: "live", text: "latest", on: { click: () => this.go(undefined) } });
     return element("div", { class: "controls", role: "group", "aria-label": "Time" },
-      button("⏮", "To the beginning", () => this.go(0)), button("◀", "One phase back", () => this.go(this.at() - 1)), this.playing,
+      button("|◀", "To the beginning", () => this.go(0)), button("◀", "One phase back", () => this.go(this.at() - 1)), this.playing,
       button("▶|", "One phase on", () => this.go(this.at() + 1)), this.slider, this.rate, this.live,
       button("SVG", "Save this picture as SVG", () => this.save()),
       button("link", "Copy a link to this phase", () => navigator.clipboard?.writeText(location.href)));

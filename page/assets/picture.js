@@ -62,8 +62,8 @@ export class Picture {
 
   layoutProcesses() {
     const { processes: n, warp_size: p, warps, first_round: order } = this.setting;
-    const size = n <= 64 ? 34 : n <= 256 ? 26 : 18;
-    const label = 58;
+    const size = n <= 32 ? 46 : n <= 96 ? 36 : n <= 256 ? 26 : 18;
+    const label = 66;
     const columns = Math.max(1, Math.min(p, Math.floor((this.width - label - 16) / size)));
     const lines = Math.ceil(p / columns);
     const block = { width: label + columns * size + 22, height: lines * size + (n <= 256 ? 10 : 6) };

@@ -30,14 +30,19 @@ export class PromiseForm {
     say(this.shownValues, this.values.value);
     const asked = (this.asked = Symbol("asked"));
     try {
-      const { largest_f: largest, properties } = await api.promise(this.setting.id, this.f.value, this.values.value);
-      if (asked !== this.asked) return;
-      this.result.replaceChildren(
-        ...properties.map(({ property, promised, because }) => element("li", { class: promised ? "kept" : "open" },
-          element("strong", { text: `${property}: ${promised ? "promised" : "not promised"}` }), element("span", { text: because }))),
-        element("li", { class: "note", text: `With this |Vc| the theorem bears up to f = ${largest}.` }));
+      const promise = await api.promise(this.setting.id, this.f.value, this.values.value);
+      if (asked === this.asked) this.result.replaceChildren(...promises(promise));
     } catch (error) {
       if (asked === this.asked) this.result.replaceChildren(element("li", { class: "note", text: error.message }));
     }
   }
+}
+
+// A promise as the rows of a list.
+export function promises({ largest_f: largest, properties }) {
+  return [
+    ...properties.map(({ property, promised, because }) => element("li", { class: promised ? "kept" : "open" },
+      element("strong", { text: `${property}: ${promised ? "promised" : "not promised"}` }), element("span", { text: because }))),
+    element("li", { class: "note", text: `With this |Vc| the theorem bears up to f = ${largest}.` }),
+  ];
 }

@@ -27,4 +27,4 @@ pub mod setting;
 pub mod source;
 
 pub use self::headers::Hosts;
-pub use self::routes::router;
+pub use self::routes::{router, router_with};

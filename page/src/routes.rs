@@ -38,15 +38,22 @@ struct Of {
 
 /// The page of this source, for requests to these names.
 pub fn router<S: Source>(source: Arc<S>, hosts: Hosts) -> Router {
+    router_with(source, hosts, Router::new())
+}
+
+/// The same with further paths.
+pub fn router_with<S: Source>(source: Arc<S>, hosts: Hosts, further: Router) -> Router {
     Router::new()
+        .route("/api/about", get(about::<S>))
         .route("/api/instances", get(instances::<S>))
         .route("/api/instances/{id}/events", get(instance::<S>))
         .route("/api/instances/{id}/promise", get(promised::<S>))
         .route("/api/instances/{id}/told", get(told::<S>))
         .route("/api/instances/{id}/explanation", get(explanation::<S>))
         .fallback(get(asset))
-        .layer(from_fn_with_state(Arc::new(hosts), guard))
         .with_state(source)
+        .merge(further)
+        .layer(from_fn_with_state(Arc::new(hosts), guard))
 }
 
 /// Refuses what is not for one of the names, and gives every response its headers.
@@ -59,6 +66,11 @@ async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) ->
     };
     headers::of_response(response.headers_mut());
     response
+}
+
+/// What this page can do.
+async fn about<S: Source>() -> Response {
+    Json(json!({ "plays": S::PLAYS })).into_response()
 }
 
 async fn asset(request: Request) -> Response {

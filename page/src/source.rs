@@ -17,6 +17,9 @@ use crate::setting::Setting;
 
 /// What a page shows. Calls are cheap, or are charged to the viewer by the source itself.
 pub trait Source: Send + Sync + 'static {
+    /// Whether viewers may make up runs.
+    const PLAYS: bool = false;
+
     /// Who looks.
     type Viewer: Send + Sync + 'static;
 

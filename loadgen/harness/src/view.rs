@@ -75,6 +75,16 @@ impl ViewedRun {
         format!("#/instance/{}", self.setting.id)
     }
 
+    /// By which it is opened.
+    pub(crate) fn id(&self) -> &str {
+        &self.setting.id
+    }
+
+    /// The run in a table.
+    pub(crate) fn row(&self) -> &Row {
+        &self.row
+    }
+
     fn checked(&self, id: &str) -> Result<(), Refused> {
         if id == self.setting.id {
             return Ok(());
@@ -121,14 +131,15 @@ impl Source for ViewedRun {
 }
 
 /// The pages of a run.
+#[must_use]
 pub fn router(run: ViewedRun) -> Router {
     stickycas_page::router(Arc::new(run), Hosts::with(&[]))
 }
 
-/// Shows a run on this listener until the future is dropped.
+/// Serves pages on this listener until the future is dropped.
 ///
 /// # Errors
 /// If the listener fails.
-pub async fn serve(run: ViewedRun, listener: TcpListener) -> io::Result<()> {
-    axum::serve(listener, router(run)).await
+pub async fn serve(pages: Router, listener: TcpListener) -> io::Result<()> {
+    axum::serve(listener, pages).await
 }

@@ -60,6 +60,8 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Show a run folder on a page in the browser: phase by phase, as the paper draws it
     View(view::ViewArgs),
+    /// Make up runs on a page in the browser: what the theorem promises of them, and how they go
+    Play(view::PlayArgs),
     /// Feed the history of a run folder, or of a dump's instances, to the simulator's machine, and compare
     Replay(replay::ReplayArgs),
     /// Search small instances exhaustively and say which claims hold
@@ -127,6 +129,7 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),
         Command::View(args) => view::run(&args).map(ExitCode::from),
+        Command::Play(args) => view::run_play(&args).map(ExitCode::from),
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Explore(args) => explore::run(&args).map(ExitCode::from),
         Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
