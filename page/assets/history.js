@@ -91,7 +91,7 @@ export class History {
     this.entries = [];
     this.decisions = [];
     this.offences = [];
-    // Of each step: behind how many events it stands, and its phase.
+    // Of each step: behind how many events it stands, its phase and warp, and whether it added an entry.
     this.steps = [];
     this.frames = [];
     // Sentences, each with how many events are before its own.
@@ -127,10 +127,12 @@ export class History {
     this.chunks.at(-1).set([kind, process, a, b], place * FIELDS);
     if (text !== undefined) this.texts.set(this.count, text);
     this.count += 1;
-    if (kind === KIND.added) this.entries.push({ position: a, process, phase: b, value: text });
-    else if (kind === KIND.decided) this.decisions.push({ process, value: text });
+    if (kind === KIND.added) {
+      this.entries.push({ position: a, process, phase: b, value: text });
+      this.steps.at(-1).added = true;
+    } else if (kind === KIND.decided) this.decisions.push({ process, value: text });
     else if (kind === KIND.offence) this.offences.push({ process, phase: a, detail: text });
-    else if (kind === KIND.stepped) this.steps.push({ count: this.count - 1, phase: a });
+    else if (kind === KIND.stepped) this.steps.push({ count: this.count - 1, phase: a, warp: process, added: false });
     this.apply(this.latest, this.count - 1);
     if (this.count - this.copies.at(-1).index >= Math.max(4 * this.processes, CHUNK)) this.copies.push(this.latest.copy());
     if (this.count - this.dropped > KEPT) this.drop();

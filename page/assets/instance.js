@@ -5,6 +5,7 @@ import { duration, element, say, set, shown } from "./dom.js";
 import { History } from "./history.js";
 import { exported, legend, Picture } from "./picture.js";
 import { PromiseForm } from "./promise.js";
+import { Strip } from "./strip.js";
 
 const ROWS = 500;
 const SPEEDS = [1, 4, 16, 64];
@@ -86,6 +87,7 @@ class InstanceView {
     this.setting = setting;
     this.history = new History(setting.processes, setting.first_event);
     this.picture = new Picture(setting, { choose: (process) => this.choose(process) });
+    this.strip = new Strip(setting, { go: (steps) => this.go(steps) });
     this.facts = element("dl", { class: "facts" });
     this.fact = Object.fromEntries(["state", "phase", "round", "warp", "list", "awaited"].map((name) => {
       const value = element("dd");
@@ -106,7 +108,7 @@ class InstanceView {
         element("h1", { class: "name", text: shown(setting.title || setting.id, 120) }),
         element("p", { class: "note", text: `n = ${setting.processes} processes in W = ${setting.warps} warps of p = ${setting.warp_size}, reads of r = ${setting.read_size}. ${setting.words.join(" ")}` })),
       gap ?? "",
-      this.facts, this.controls(),
+      this.facts, this.controls(), this.strip.node,
       element("div", { class: "columns" },
         element("div", { class: "wide" }, stage, element("details", { class: "keys", open: true }, element("summary", { text: "What the marks mean" }), legend(setting))),
         element("div", { class: "narrow" }, panel("The list", this.entries), panel("Decisions", this.decisions))),
@@ -197,6 +199,7 @@ class InstanceView {
     if (this.slider.value !== String(this.at())) this.slider.value = String(this.at());
     set(this.slider, "aria-valuetext", `phase ${state.phase}`);
     set(this.live, "aria-pressed", String(latest));
+    this.strip.show(history, this.at());
     this.drawFacts(state, now, elapsed);
     this.drawEntries(state);
     this.drawDecisions(state);
