@@ -66,7 +66,7 @@ class InstanceView {
     } else if (name === "frame") {
       this.history.take(data);
       this.arrived = performance.now();
-      if (this.phase !== undefined && this.history.steps.at(-1)?.phase >= this.phase) {
+      if (this.phase !== undefined && (this.history.steps.at(-1)?.phase ?? 0) >= this.phase) {
         this.steps = this.history.stepsUntil(this.phase);
         this.phase = undefined;
       }
@@ -94,10 +94,10 @@ class InstanceView {
       this.facts.append(element("div", {}, element("dt", { text: name === "awaited" ? "waits for" : name }), value));
       return [name, value];
     }));
-    this.entries = element("ol", { class: "entries", start: "0" });
-    this.decisions = element("ul", { class: "decisions" });
-    this.offences = element("ul", { class: "offences" });
-    this.log = element("ol", { class: "log" });
+    this.entries = element("ol", { class: "entries", start: "0", tabindex: "0" });
+    this.decisions = element("ul", { class: "decisions", tabindex: "0" });
+    this.offences = element("ul", { class: "offences", tabindex: "0" });
+    this.log = element("ol", { class: "log", tabindex: "0" });
     this.why = element("div", { class: "why" });
     this.about = element("div", { class: "chosen-process", "aria-live": "polite" }, element("p", { class: "note", text: "Choose a process in the picture to see what it did." }));
     const stage = element("div", { class: "stage" }, this.picture.node);
@@ -285,7 +285,7 @@ class InstanceView {
     this.about.replaceChildren(title, role ?? "");
     try {
       const { sentences, left_out: leftOut } = await api.told(this.id, { process });
-      this.about.append(element("ol", { class: "log" }, ...sentences.map((text) => element("li", { text: shown(text, 240) }))));
+      this.about.append(element("ol", { class: "log", tabindex: "0" }, ...sentences.map((text) => element("li", { text: shown(text, 240) }))));
       if (leftOut > 0) this.about.append(element("p", { class: "note", text: `and ${leftOut} more` }));
     } catch (error) {
       this.about.append(element("p", { class: "note", text: error.message }));

@@ -21,7 +21,7 @@ function route() {
   if (instance) {
     const id = decodeURIComponent(instance[1]);
     crumbs.replaceChildren(element("span", { class: "id", text: shown(id) }));
-    leave = showInstance(content, id, Number(options.get("phase")) || undefined, { connection });
+    leave = showInstance(content, id, options.has("phase") ? Number(options.get("phase")) : undefined, { connection });
   } else if (path === "/play") {
     crumbs.replaceChildren(element("span", { text: "play" }));
     leave = showPlay(content, { connection });
