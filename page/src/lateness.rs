@@ -54,3 +54,35 @@ impl Lateness {
         members.filter(|process| !self.punctual[process.index()]).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stickycas_model::access::{Answer, AppendAnswer};
+    use stickycas_model::params::ParamsSpec;
+    use stickycas_model::types::AccessNumber;
+
+    #[test]
+    fn who_has_no_access_in_the_first_phase_of_its_warp_is_late() {
+        let params = Params::try_new(ParamsSpec::new(6, 2, 2)).unwrap();
+        let process = |number| ProcessId::new(number).unwrap();
+        let phase = |number| Phase::new(number).unwrap();
+        let stepped = |number| Event::Stepped { phase: phase(number), warp: WarpId::FIRST, length: 0 };
+        let answered = |of, number| Event::Answered {
+            process: process(of),
+            number: AccessNumber::FIRST,
+            phase: phase(number),
+            answer: Answer::Append(AppendAnswer::Failed),
+        };
+        let mut lateness = Lateness::new(&params);
+        let mut observe = |event| lateness.observe(&params, &event);
+        assert_eq!(observe(stepped(1)), []);
+        assert_eq!(observe(answered(1, 1)), []);
+        // Phase 2 passed without a step.
+        assert_eq!(observe(stepped(3)), [2, 3, 4].map(process));
+        assert_eq!(observe(answered(5, 3)), []);
+        assert_eq!(observe(answered(4, 5)), [], "too late");
+        assert_eq!(observe(Event::Sealed { phase: phase(4), length: 1 }), [process(6)]);
+        assert_eq!(observe(stepped(9)), [], "each is told once");
+    }
+}
