@@ -11,7 +11,7 @@
 //! server has every bound at its default and enforces them. The server and the correct processes (this program) run on
 //! the first processor, the attackers in a program of their own on the second.
 //!
-//! **Attackers are members of instances of their own** ([`attack`]). Half of the members of one instance would be too
+//! **Attackers are members of instances of their own** ([`mod@attack`]). Half of the members of one instance would be too
 //! many for common-value validity (V3); and a Byzantine member may keep an instance waiting as long as its patience lasts
 //! (F3), which is a matter of the protocol and not of the server that is measured here. Attackers among the correct
 //! processes of one instance, within the bound on f, are in `loadgen/harness/tests/wire_attacks.rs`.
