@@ -18,6 +18,7 @@
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
 //! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`predicates`], [`invariants`], [`detection`], [`judge`] |
+//! | all of it in words, for people | [`words`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
 //! | the theorem's question as a probability | [`chance`] |
 //!
@@ -53,3 +54,4 @@ pub mod sim;
 pub mod sticky_cas;
 mod sync;
 pub mod types;
+pub mod words;

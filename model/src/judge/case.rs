@@ -25,6 +25,9 @@ pub struct Expectations {
     /// Offences that Byzantine processes were observed to commit: each must be on record (B2). See
     /// [`Cast::offences`].
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
+    /// Whether the cast is assumed, for a history of a server: nothing was planned, and nobody reports but to the server.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub assumed: bool,
 }
 
 impl Expectations {
@@ -37,6 +40,7 @@ impl Expectations {
             late: cast.late().clone(),
             attacks: detection.fired.keys().cloned().collect(),
             offences: cast.offences(params, run_seed, &detection.attackers),
+            assumed: false,
         }
     }
 }

@@ -22,6 +22,7 @@
 //! the run proves nothing.
 
 mod analysis;
+mod assumed;
 mod case;
 mod evidence;
 mod explain;
@@ -35,6 +36,7 @@ mod value_counts;
 mod verdict;
 mod verdict_builder;
 
+pub use self::assumed::{ASSUMPTIONS, assumed_cast, explain_assumed, told_reports};
 pub use self::case::{Case, Expectations};
 pub use self::explain::{
     Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, ServerRestart, WonEntry, explain,

@@ -198,7 +198,9 @@ fn who_decided_what(run: &Analysis<'_>, deciders: &BTreeMap<&Value, Vec<ProcessI
     let mut said = Vec::new();
     for (value, processes) in deciders {
         let noun = if processes.len() == 1 { "process" } else { "processes" };
-        let from = processes.iter().find_map(|process| run.reports.get(*process)).map(|report| &report.from);
+        // Those of an earlier life, or of a process that reports to the server only, are not known.
+        let mut reports = processes.iter().filter_map(|process| run.reports.get(*process));
+        let from = reports.find(|report| !report.from.is_empty()).map(|report| &report.from);
         let from =
             from.map_or_else(String::new, |from| format!(" from {}: {}", in_order(from), counted(from)));
         said.push(format!("{noun} {} decided {value}{from}", few(processes.iter())));

@@ -56,6 +56,7 @@ mod admission;
 mod answer_cache;
 mod append_window;
 mod arbiter;
+mod brief;
 mod checkpoint;
 mod counts;
 mod events;
@@ -83,6 +84,7 @@ mod step;
 mod step_buffers;
 mod warp;
 
+pub use self::brief::{Brief, MemberBrief};
 pub use self::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint, WaitingCheckpoint};
 pub use self::input::{Admission, Input, Welcome};
 pub use self::list::Entry;

@@ -93,6 +93,25 @@ impl<T> Rows<T> {
     }
 }
 
+/// Rows about members.
+struct MemberRows {
+    awaited: Rows<AwaitedMember>,
+    waiting: Rows<WaitingMember>,
+    left: Rows<(ProcessId, Value)>,
+    given_up: Rows<ProcessId>,
+}
+
+impl MemberRows {
+    fn new(limit: usize) -> Self {
+        Self {
+            awaited: Rows::new(limit),
+            waiting: Rows::new(limit),
+            left: Rows::new(limit),
+            given_up: Rows::new(limit),
+        }
+    }
+}
+
 /// Accesses that wait are shown of as many processes as have this many for each row together, and of one at least.
 const ACCESSES_PER_ROW: usize = 16;
 
@@ -108,44 +127,9 @@ impl<S: PhaseOrder> Machine<S> {
     #[must_use]
     pub fn status_rows(&self, now: Time, rows: usize) -> Status {
         let gathering = self.state == State::Gathering;
-        let mut awaited_members = Rows::new(rows);
-        let (mut waiting, mut left, mut given_up) = (Rows::new(rows), Rows::new(rows), Rows::new(rows));
-        let mut accesses = 0_usize;
-        for (process, member) in ProcessId::all(self.params.processes()).zip(&self.members) {
-            if gathering && !member.has_joined() {
-                awaited_members.add(|| awaited(process, member, 0));
-            }
-            if member.waiting() > 0 {
-                waiting.add(|| {
-                    let queue = member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect();
-                    WaitingMember { process, accesses: queue }
-                });
-                accesses += usize::from(member.waiting());
-                if accesses >= rows.saturating_mul(ACCESSES_PER_ROW) {
-                    waiting.limit = waiting.first.len();
-                }
-            }
-            if member.has_left() {
-                left.add(|| {
-                    (process, self.decisions[self.cold_members[process.index()].decision as usize].clone())
-                });
-            } else if member.is_spent() {
-                given_up.add(|| process);
-            }
-        }
-        if let (State::Running, Some(open_phase)) = (self.state, self.open_phase) {
-            let held = now.nanos_since(open_phase.since);
-            for process in self.params.members(self.warp) {
-                let member = &self.members[process.index()];
-                if member.is_missing() {
-                    awaited_members.add(|| awaited(process, member, held));
-                }
-            }
-        }
-        let mut offences = Rows::new(rows);
-        offences.first = self.offences.counts().take(rows).cloned().collect();
-        let further = self.offences.counts.len() - offences.first.len();
-        offences.left_out = u32::try_from(further).unwrap_or(u32::MAX);
+        let MemberRows { mut awaited, waiting, left, given_up } = self.member_rows(rows);
+        self.add_missing(now, &mut awaited);
+        let offences = self.offence_rows(rows);
         Status {
             state: self.state,
             phase: (!gathering).then_some(self.phase),
@@ -156,18 +140,65 @@ impl<S: PhaseOrder> Machine<S> {
             length: self.list.len(),
             sealed: self.sealed(),
             left_out: LeftOut {
-                awaited: awaited_members.left_out,
+                awaited: awaited.left_out,
                 waiting: waiting.left_out,
                 left: left.left_out,
                 given_up: given_up.left_out,
                 offences: offences.left_out,
             },
-            awaited: awaited_members.first,
+            awaited: awaited.first,
             waiting: waiting.first,
             left: left.first,
             given_up: given_up.first,
             offences: offences.first,
         }
+    }
+
+    /// What the members show each for itself. The missing members of an open phase are not among those that are awaited.
+    fn member_rows(&self, rows: usize) -> MemberRows {
+        let gathering = self.state == State::Gathering;
+        let mut found = MemberRows::new(rows);
+        let mut accesses = 0_usize;
+        for (process, member) in ProcessId::all(self.params.processes()).zip(&self.members) {
+            if gathering && !member.has_joined() {
+                found.awaited.add(|| awaited(process, member, 0));
+            }
+            if member.waiting() > 0 {
+                found.waiting.add(|| {
+                    let queue = member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect();
+                    WaitingMember { process, accesses: queue }
+                });
+                accesses += usize::from(member.waiting());
+                if accesses >= rows.saturating_mul(ACCESSES_PER_ROW) {
+                    found.waiting.limit = found.waiting.first.len();
+                }
+            }
+            if member.has_left() {
+                let decision = self.cold_members[process.index()].decision as usize;
+                found.left.add(|| (process, self.decisions[decision].clone()));
+            } else if member.is_spent() {
+                found.given_up.add(|| process);
+            }
+        }
+        found
+    }
+
+    /// Adds the members for which the open phase waits, if one is open.
+    fn add_missing(&self, now: Time, rows: &mut Rows<AwaitedMember>) {
+        let (State::Running, Some(open_phase)) = (self.state, self.open_phase) else { return };
+        let held = now.nanos_since(open_phase.since);
+        for process in self.params.members(self.warp) {
+            let member = &self.members[process.index()];
+            if member.is_missing() {
+                rows.add(|| awaited(process, member, held));
+            }
+        }
+    }
+
+    fn offence_rows(&self, rows: usize) -> Rows<OffenceCount> {
+        let first: Vec<_> = self.offences.counts().take(rows).cloned().collect();
+        let further = self.offences.counts.len() - first.len();
+        Rows { first, limit: rows, left_out: u32::try_from(further).unwrap_or(u32::MAX) }
     }
 }
 

@@ -19,5 +19,5 @@ mod sim_run;
 mod simulator;
 
 pub use self::plan::{SimPlan, SimRestart};
-pub use self::replay::{Difference, replay};
+pub use self::replay::{Difference, replay, replay_observed};
 pub use self::simulator::{SimOutcome, Simulator, run, run_with_restarts};

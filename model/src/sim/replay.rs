@@ -47,6 +47,18 @@ impl std::error::Error for Difference {}
 /// # Errors
 /// The first event that differs.
 pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Difference> {
+    replay_observed(params, events, &mut |_, _, _| {})
+}
+
+/// The same, and shows the machine after each input: with the index of the event that comes next, and the time.
+///
+/// # Errors
+/// As for [`replay`].
+pub fn replay_observed(
+    params: &Arc<Params>,
+    events: &[Recorded],
+    observe: &mut dyn FnMut(usize, &Machine, Time),
+) -> Result<Machine, Difference> {
     let mut machine = Machine::new(Arc::clone(params));
     let mut record = Record { events, index: 0 };
     while let Some(next) = record.peek() {
@@ -64,6 +76,7 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
         if record.index == before {
             return Err(record.difference(None));
         }
+        observe(record.index, &machine, next.at);
     }
     Ok(machine)
 }

@@ -1,0 +1,149 @@
+//! A history without its cast, as a server or its log has it: who is Byzantine is not known, and what processes read on their
+//! own side is not there. So something is assumed, and [`ASSUMPTIONS`] says it to readers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::case::{Case, Expectations};
+use super::explain::{Explanation, explain};
+use crate::access::Op;
+use crate::cast::{Cast, Part, Role};
+use crate::counts::RunCounts;
+use crate::detection::detect;
+use crate::entries::Entries;
+use crate::history::{Event, Offence, Recorded};
+use crate::params::Params;
+use crate::process::{ProcessEnd, Report};
+use crate::types::{ProcessId, Value};
+
+/// What is taken for granted, in sentences.
+pub const ASSUMPTIONS: &str = "A server does not know who is Byzantine: a process with an offence on record counts as faulty, \
+                               every other one as correct, with its first append as its proposal.";
+
+/// The cast that is assumed: a process with an offence on record is faulty, every other one correct.
+///
+/// One that never appended proposes what the first append of all proposes, so that it adds no value to those of correct
+/// processes.
+#[must_use]
+pub fn assumed_cast(params: &Params, history: &[Recorded]) -> Cast {
+    let accused = history.iter().filter_map(|recorded| match &recorded.event {
+        Event::Offence(Offence { process, .. }) => Some(*process),
+        _ => None,
+    });
+    let accused: BTreeSet<ProcessId> = accused.collect();
+    Cast::new(parts(params, history)).with_faulty(accused)
+}
+
+fn parts(params: &Params, history: &[Recorded]) -> Vec<Part> {
+    let mut proposals: Vec<Option<&Value>> = vec![None; params.processes() as usize];
+    let mut first = None;
+    for recorded in history {
+        if let Event::Accepted { process, op: Op::Append(value), .. } = &recorded.event
+            && let Some(proposal) = proposals.get_mut(process.index())
+        {
+            proposal.get_or_insert(value);
+            first.get_or_insert(value);
+        }
+    }
+    let none = Value::parse("none").expect("a text is a value");
+    let first = first.unwrap_or(&none);
+    let part =
+        |proposal: Option<&Value>| Part { role: Role::Correct, proposal: proposal.unwrap_or(first).clone() };
+    proposals.into_iter().map(part).collect()
+}
+
+/// The decisions that the server was told, as reports.
+#[must_use]
+pub fn told_reports(history: &[Recorded]) -> Vec<Report> {
+    let decided = history.iter().filter_map(|recorded| match &recorded.event {
+        Event::Decided { process, value } => Some(Report {
+            process: *process,
+            decision: Some(value.clone()),
+            phase: None,
+            from: Entries::default(),
+            ended: ProcessEnd::Decided,
+            unanswered: None,
+        }),
+        _ => None,
+    });
+    let mut reports: Vec<Report> = decided.collect();
+    reports.sort_by_key(|report| report.process);
+    reports
+}
+
+/// Explains a whole history under these assumptions.
+#[must_use]
+pub fn explain_assumed(params: &Arc<Params>, history: &[Recorded]) -> Explanation {
+    let (cast, reports) = (assumed_cast(params, history), told_reports(history));
+    let detection = detect(params, &cast, 0, history, &RunCounts::default());
+    let over = history.iter().any(|recorded| matches!(recorded.event, Event::Finished | Event::Closed));
+    explain(&Case {
+        params: params.clone(),
+        expected: &Expectations { assumed: true, ..Expectations::new(params, &cast, 0, &detection) },
+        cast: &cast,
+        history,
+        complete: over,
+        reports: &reports,
+        fired: detection.fired,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::history::OffenceKind;
+    use crate::judge::FaultReason;
+    use crate::params::ParamsSpec;
+    use crate::types::{Phase, Time, WarpId};
+    use crate::words::{ExplainedRun, Place};
+
+    #[test]
+    fn only_who_has_an_offence_on_record_counts_as_faulty() {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 3)).unwrap());
+        let offence = Offence {
+            process: ProcessId::new(2).unwrap(),
+            kind: OffenceKind::Malformed,
+            number: None,
+            phase: None,
+            detail: "x".to_owned(),
+        };
+        let history = [Recorded { at: Time::ZERO, event: Event::Offence(offence) }];
+        let explanation = explain_assumed(&params, &history);
+        let faulty: Vec<_> = explanation.faulty.iter().map(|it| (it.process.get(), &it.why)).collect();
+        assert_eq!(faulty, [(2, &FaultReason::Planned)]);
+    }
+
+    #[test]
+    fn what_a_server_cannot_know_is_not_told_as_known() {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 3)).unwrap());
+        let phase = |number: usize| Event::Stepped {
+            phase: Phase::new(number as u64).unwrap(),
+            warp: WarpId::from_index(number - 1).unwrap(),
+            length: 0,
+        };
+        let decided = |process, text| Event::Decided {
+            process: ProcessId::new(process).unwrap(),
+            value: Value::parse(text).unwrap(),
+        };
+        // All are late, two differ, and the third has not decided.
+        let events = [phase(1), phase(2), phase(3), decided(1, "a"), decided(2, "b")];
+        let history = events.map(|event| Recorded { at: Time::ZERO, event });
+        let explanation = explain_assumed(&params, &history);
+        let reasons = &explanation.verdict.reasons;
+        let agreement = "broke: process 1 decided a (";
+        assert!(reasons.iter().any(|reason| reason.contains(agreement)), "{reasons:?}");
+        let missing = "no decision came from correct processes: 3";
+        assert_eq!(reasons.last().map(String::as_str), Some(missing));
+        let run = ExplainedRun {
+            params: &params,
+            history: &history,
+            place: Place::Server,
+            explanation: &explanation,
+        };
+        let told = format!("{:?}", run.sections(9));
+        for unknown in ["plan", "no report", "earlier life", "from []"] {
+            assert!(!told.contains(unknown), "{unknown}: {told}");
+        }
+        assert!(told.contains("on their own side"), "{told}");
+    }
+}
