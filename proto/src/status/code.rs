@@ -85,9 +85,11 @@ impl RefusalReason {
             Self::NameTaken => did_not_happen(Code::AlreadyExists, Retry::No),
             // A phase opens when the other processes have acted: no delay is right.
             Self::NotYourPhase => did_not_happen(Code::FailedPrecondition, Retry::Yes),
-            Self::InstanceClosed | Self::ProcessLeft | Self::DecisionDiffers | Self::SessionReplaced => {
-                did_not_happen(Code::FailedPrecondition, Retry::No)
-            }
+            Self::InstanceClosed
+            | Self::ProcessLeft
+            | Self::DecisionDiffers
+            | Self::SessionReplaced
+            | Self::NoPage => did_not_happen(Code::FailedPrecondition, Retry::No),
             Self::PhaseNotKept => did_not_happen(Code::OutOfRange, Retry::No),
             Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow => {
                 did_not_happen(Code::ResourceExhausted, Retry::After(SOON))
@@ -179,6 +181,7 @@ mod tests {
                 RefusalReason::ProcessLeft,
                 RefusalReason::DecisionDiffers,
                 RefusalReason::SessionReplaced,
+                RefusalReason::NoPage,
             ],
         ),
         (Code::OutOfRange, false, &[RefusalReason::PhaseNotKept]),
@@ -224,7 +227,7 @@ mod tests {
         listed.sort_unstable();
         let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
         assert_eq!(listed, all);
-        assert_eq!(all.len(), 34);
+        assert_eq!(all.len(), 35);
     }
 
     #[test]
