@@ -1,0 +1,118 @@
+//! What does not change of an instance: its parameters, its processes, and the words for both.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+use stickycas_model::cast::{Cast, Role};
+use stickycas_model::params::{Params, Patience};
+use stickycas_model::types::ProcessId;
+use stickycas_model::words;
+
+/// Above this number of processes their names are not sent.
+const NAMES: usize = 1_024;
+
+/// The setting of an instance.
+#[derive(Clone, Debug, Serialize)]
+pub struct Setting {
+    /// Its id, or the name of the run.
+    pub id: String,
+    /// Its name, or what the run is about; may be empty. Clients choose it.
+    pub title: String,
+    /// n.
+    pub processes: u32,
+    /// p.
+    pub warp_size: u32,
+    /// r.
+    pub read_size: u32,
+    /// W.
+    pub warps: u32,
+    /// The patience of each process, in nanoseconds; `None`: without end (F3).
+    pub patience_nanos: Option<u64>,
+    /// The parameters in words, each a sentence.
+    pub words: Vec<String>,
+    /// The names of the processes, in order; empty if there are too many.
+    pub names: Vec<String>,
+    /// The index of the oldest event that is kept.
+    pub first_event: u64,
+    /// Whether more may happen.
+    pub live: bool,
+    /// Who is who, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cast: Option<CastShown>,
+    /// What to look at, in the order of the phases, if somebody has written that down.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub story: Vec<StoryStep>,
+}
+
+/// What is to be seen of a run in a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct StoryStep {
+    /// The phase; 0 is before the first.
+    pub phase: u64,
+    /// A few sentences.
+    pub says: &'static str,
+}
+
+/// Who plays what, as the scenario of a run says it. A server does not know it.
+#[derive(Clone, Debug, Serialize)]
+pub struct CastShown {
+    /// Byzantine processes, and what they play.
+    pub byzantine: BTreeMap<u32, String>,
+    /// The proposals of correct processes, in the order of all processes; those of others are `None`.
+    pub proposals: Vec<Option<String>>,
+    /// |Vc|: how many different values correct processes propose.
+    pub values: u64,
+    /// f, as the judge counts it.
+    pub f: u64,
+}
+
+impl Setting {
+    /// The setting of an instance with these parameters, of which every event is kept.
+    #[must_use]
+    pub fn new(id: String, title: String, params: &Params, names: &[&str], live: bool) -> Self {
+        let spec = params.spec();
+        let names = if names.len() <= NAMES { names } else { &[] };
+        Self {
+            id,
+            title,
+            processes: params.processes(),
+            warp_size: params.warp_size(),
+            read_size: params.read_size(),
+            warps: params.warps(),
+            patience_nanos: match spec.patience {
+                Patience::Finite(patience) => Some(u64::try_from(patience.as_nanos()).unwrap_or(u64::MAX)),
+                Patience::Endless => None,
+            },
+            words: vec![
+                format!("Warps take turns {}.", words::order(params)),
+                format!("Of the appends of a phase one wins, {}.", words::arbiter(params)),
+                format!("{}.", words::append_window(params)),
+            ],
+            names: names.iter().map(|&name| name.to_owned()).collect(),
+            first_event: 0,
+            live,
+            cast: None,
+            story: Vec::new(),
+        }
+    }
+}
+
+impl CastShown {
+    /// The cast of a run with the f that its judge counts.
+    #[must_use]
+    pub fn new(cast: &Cast, f: u64) -> Self {
+        let mut byzantine = BTreeMap::new();
+        let mut proposals = Vec::new();
+        let mut values = std::collections::BTreeSet::new();
+        for (process, part) in cast.parts() {
+            let is_correct = matches!(part.role, Role::Correct);
+            if !is_correct {
+                byzantine.insert(ProcessId::get(process), part.role.to_string());
+            } else {
+                values.insert(&part.proposal);
+            }
+            proposals.push(is_correct.then(|| part.proposal.to_string()));
+        }
+        Self { byzantine, proposals, values: values.len() as u64, f }
+    }
+}

@@ -1,0 +1,186 @@
+"""Runs that a viewer makes up, and one of them at any moment: the form, the presets, time, links, keys, the file."""
+
+import xml.etree.ElementTree as xml
+
+from page import WIDTHS, PageTest
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+
+VERDICTS = {
+    "all-correct": "verdict: valid", "at-the-bound": "verdict: valid", "over-the-bound": "verdict: outside",
+    "late-append-open": "verdict: outside", "late-append": "verdict: valid", "silent-minority": "verdict: valid",
+}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Play(PageTest):
+    def setUp(self):
+        super().setUp()
+        self.served = self.serve("play")
+
+    def preset(self, name):
+        return self.served.make({"preset": name})
+
+    def open_preset(self, name, rest=""):
+        self.open(f"{self.base}#/instance/{self.preset(name)}{rest}")
+
+    def test_each_preset_runs_and_says_why_it_ended_so(self):
+        for name, verdict in VERDICTS.items():
+            self.open(self.served.address)
+            self.find(f"[data-preset={name}]").click()
+            self.wait_for_text(".why", verdict)
+            self.wait_for_fact("phase", "0")
+            self.assertIn("1 of ", self.text(".story .note"))
+
+    def test_a_story_is_told_step_by_step_to_its_end(self):
+        for name in VERDICTS:
+            self.open_preset(name, "?phase=0")
+            self.wait_for_fact("phase", "0")
+            said = set()
+            while self.find(".story .primary").is_enabled():
+                self.assertNotIn(self.text(".story p"), said)
+                said.add(self.text(".story p"))
+                self.find(".story .primary").click()
+                self.wait(lambda: self.text(".story p") not in said, f"the next step of {name}")
+            self.assertGreaterEqual(len(said), 3, name)
+
+    def test_the_hole_is_seen_step_by_step_to_the_disagreement(self):
+        self.open_preset("late-append-open", "?phase=7")
+        self.wait_for_fact("list", "4 entries")
+        self.assertEqual(self.texts(".decisions .value"), ["a"])
+        self.press("One phase on")
+        self.wait_for_fact("list", "5, sealed")
+        self.assertIn("append", self.text("[aria-label=Offences]"))
+        self.press("One phase on")
+        self.press("One phase on")
+        self.wait(lambda: sorted(set(self.texts(".decisions .value"))) == ["a", "b"], "two decisions")
+        self.assertIn("had read 5 entries: 3 x b, 2 x a", self.text(".decisions"))
+        self.assertIn("had read 4 entries: 2 x a, 2 x b; a tie", self.text(".decisions"))
+
+    def test_time_goes_both_ways_and_plays(self):
+        self.open_preset("all-correct")
+        self.wait_for_fact("state", "finished")
+        last = self.fact("phase")
+        self.press("To the beginning")
+        self.wait_for_fact("list", "0 entries")
+        for phase in ["1", "2", "3"]:
+            self.press("One phase on")
+            self.wait_for_fact("phase", phase)
+        self.assertEqual(self.fact("list"), "3 entries")
+        self.press("One phase back")
+        self.wait_for_fact("phase", "2")
+        self.assertEqual(len(self.all(".entries tbody tr")), 2)
+        self.wait(lambda: "?phase=2" in self.browser.current_url, "the address")
+        self.find(".slider").send_keys(Keys.END)
+        self.wait_for_fact("phase", last)
+        self.press("To the beginning")
+        self.find("[aria-label=Speed]").send_keys("64")
+        self.press("Play")
+        self.wait_for_fact("phase", last)
+        self.wait(lambda: self.all('[aria-label="Play"]'), "it stops at the end")
+
+    def test_a_link_names_instance_phase_and_process(self):
+        self.open_preset("at-the-bound", "?phase=4&process=7")
+        self.wait_for_fact("phase", "4")
+        self.assertEqual(self.find(".slider").get_attribute("value"), "4")
+        self.wait_for_text(".chosen", "wins phase 4")
+
+    def test_an_entry_leads_to_its_process_and_phase(self):
+        self.open_preset("over-the-bound")
+        self.wait_for_fact("state", "finished")
+        self.press_text("process 3, phase 2")
+        self.wait_for_fact("phase", "2")
+        self.wait_for_text(".chosen", "Byzantine: plays collude(value=0)")
+
+    def test_an_instance_that_is_not_there_is_told(self):
+        self.expected = ("404",)
+        self.open(f"{self.base}#/instance/nothing")
+        self.wait_for_text(".refused", "no run of this name")
+
+    def test_the_form_says_what_is_promised_and_what_is_wrong(self):
+        self.expected = ("422",)
+        self.open(self.served.address)
+        self.wait_for_text(".promises", "1*(2+1)*2 = 6 < 12 = n")
+        self.fill("#play-byzantine", "2")
+        self.wait_for_text(".promises", "strong validity: not promised")
+        self.fill("#play-strategy", "nothing-of-the-kind")
+        self.wait_for_text("[role=alert]", "nothing-of-the-kind")
+        self.assertFalse(self.find(".form .primary").is_enabled())
+        self.fill("#play-strategy", "silent")
+        self.wait(lambda: self.find(".form .primary").is_enabled(), "the button")
+        self.find(".form .primary").click()
+        self.wait_for_text(".why", "verdict:")
+
+    def test_a_process_is_chosen_by_keys_mouse_and_number(self):
+        self.open_preset("over-the-bound")
+        self.wait_for_fact("state", "finished")
+        picture = self.find(".picture")
+        for _ in range(3):
+            picture.send_keys(Keys.ARROW_RIGHT)
+        self.wait_for_text(".chosen h3", "process 3")
+        self.wait_for_text("#told", "plays collude(value=0)")
+        picture.send_keys(Keys.ARROW_DOWN)
+        self.wait_for_text(".chosen h3", "process 5")
+        self.fill("#process", "11")
+        self.find("#process").send_keys(Keys.ENTER)
+        self.wait_for_text(".chosen h3", "process 11")
+        self.click_first_process()
+        self.wait(lambda: self.text(".chosen h3") == "process 1", "the process that was clicked")
+
+    def click_first_process(self):
+        """It stands at the left, below the list."""
+        canvas = self.find(".picture canvas")
+        self.browser.execute_script("scrollTo(0, 0)")
+        ActionChains(self.browser).move_to_element_with_offset(canvas, 110 - canvas.size["width"] // 2, 94 - canvas.size["height"] // 2).click().perform()
+
+    def test_everything_is_reached_by_tab(self):
+        self.open_preset("at-the-bound")
+        self.wait_for_text(".why", "verdict:")
+        reached = set()
+        body = self.browser.find_element(By.CSS_SELECTOR, "body")
+        body.send_keys(Keys.TAB)
+        for _ in range(60):
+            reached.add(self.browser.execute_script("const it = document.activeElement; return it.getAttribute('aria-label') ?? it.textContent"))
+            self.browser.switch_to.active_element.send_keys(Keys.TAB)
+        wanted = {"To the content", "Play", "Phase", "Speed", "latest", "Save as SVG", "Entries", "process 1, phase 1"}
+        self.assertEqual(wanted - reached, set())
+        self.assertTrue(any((name or "").startswith("The warps and their processes") for name in reached))
+
+    def test_a_picture_is_saved_as_a_file_that_stands_alone(self):
+        self.open_preset("at-the-bound", "?phase=5")
+        self.wait_for_fact("phase", "5")
+        root = xml.fromstring(self.saved(5))
+        titles = [it.text for it in root.iter(f"{SVG}title")]
+        self.assertTrue(any(title.startswith("process 1, its append won, at position 0") for title in titles), titles)
+        self.assertTrue(any(title.startswith("entry 4: b, of process 9 in phase 5") for title in titles), titles)
+        self.assertEqual(len([title for title in titles if title.startswith("process ")]), 13)
+        styled = [it for it in root.iter() if "class" in it.attrib or "style" in it.attrib or it.tag == f"{SVG}style"]
+        self.assertEqual(styled, [])
+
+    def test_large_instances_are_drawn_whole(self):
+        form = {
+            "processes": 1024, "warp_size": 32, "read_size": 32, "byzantine": 3, "strategy": "collude(value=0)", "values": 2,
+            "arbiter": "uniform", "append_window": "first_access", "order": "shuffled", "seed": 4,
+        }
+        self.open(f"{self.base}#/instance/{self.served.make({'form': form})}")
+        self.wait_for_fact("state", "finished")
+        phase = self.fact("phase").replace(",", "")
+        titles = [it.text for it in xml.fromstring(self.saved(phase)).iter(f"{SVG}title")]
+        self.assertEqual(len([it for it in titles if it.startswith("process ") and "has decided and left" in it]), 1024)
+        self.is_within_its_width()
+
+    def test_the_table_says_what_the_picture_shows(self):
+        self.open_preset("at-the-bound")
+        self.wait_for_fact("state", "finished")
+        self.browser.execute_script("document.querySelectorAll('details').forEach((it) => { it.open = true; })")
+        self.wait(lambda: len(self.all(".keys tbody tr")) == 7, "the warps")
+        self.assertEqual(self.texts(".keys tbody tr:last-child th, .keys tbody tr:last-child td")[2:], ["1", "1", "0", "1", "0", "1", "0", "0"])
+
+    def test_the_form_is_accessible_and_fits(self):
+        for width in WIDTHS:
+            self.width(width)
+            self.open(self.served.address)
+            self.wait_for_text(".promises", "promised")
+            self.is_within_its_width()
+            self.is_accessible(f"the form at {width}")

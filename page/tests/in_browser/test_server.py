@@ -1,0 +1,168 @@
+"""Instances of a real server on its page: watched to the decision, through kills of the server, with and without a token."""
+
+import subprocess
+
+from page import PROGRAMS, PageTest
+
+# What the browser itself logs of a lost connection and of answers that are errors.
+LOST = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "Failed to load resource")
+
+
+class Server:
+    """A server that listens on ports of its own, which stay when it is started again."""
+
+    def __init__(self, *arguments):
+        self.arguments = arguments
+        self.address = "127.0.0.1:0"
+        self.page = "127.0.0.1:0"
+        self.start()
+
+    def start(self):
+        command = [
+            PROGRAMS / "stickycas-server", "serve", *self.arguments, "--listen", self.address, "--no-http", "--page", self.page,
+            "--coordinator", "alice", "--log", "error",
+        ]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        said = {}
+        while "page" not in said:
+            what, _, address = self.process.stdout.readline().strip().partition(" on ")
+            assert what, "the server did not start"
+            said[what] = address
+        self.address, self.page = said["listening"], said["page"].removeprefix("http://").rstrip("/")
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+    @property
+    def base(self):
+        return f"http://{self.page}/"
+
+
+class ServerTest(PageTest):
+    """A test with a real server."""
+
+    def setUp(self):
+        super().setUp()
+        self.expected = LOST
+        self.processes = []
+
+    def started(self, *arguments):
+        server = Server(*arguments)
+        self.addCleanup(server.kill)
+        self.base = server.base
+        self.server = server
+        return server
+
+    def client(self, principal, *arguments):
+        command = [PROGRAMS / "stickycas-client", *arguments, *self.identity(principal)]
+        return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+    def identity(self, principal):
+        return ["--server", f"http://{self.server.address}", "--principal", principal]
+
+    def link(self, principal, *arguments):
+        return self.client(principal, "page-link", *arguments)
+
+    def create(self, *arguments):
+        self.client("alice", "create", "--name", "demo", "--roster", "ann,bob,eve", *arguments)
+
+    def play(self, principal, value):
+        command = [PROGRAMS / "stickycas-client", "propose", "--instance", "demo", "--value", value, *self.identity(principal)]
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+
+
+class Watched(ServerTest):
+    """Without credentials everybody may watch."""
+
+    def insecure(self, *arguments):
+        return self.started("--insecure-principals", *arguments)
+
+    def test_an_instance_is_watched_from_its_start_to_the_decision(self):
+        self.insecure("--in-memory")
+        self.create()
+        self.open(self.link("alice"))
+        self.wait(lambda: any(it.text == "demo" for it in self.all("table a")), "the instance in the table")
+        next(it for it in self.all("table a") if it.text == "demo").click()
+        self.wait_for_fact("state", "gathering")
+        self.wait_for_fact("waits for", "3 to join")
+        self.play("ann", "tea")
+        self.wait(lambda: (self.fact("waits for") or "").startswith("2 to join"), "one has joined")
+        self.play("bob", "tea")
+        self.play("eve", "rum")
+        self.wait_for_fact("state", "finished")
+        self.wait_for_text(".decisions", "by 3 of 3")
+        self.assertIn("had read 3 entries: 2 x tea, 1 x rum", self.text(".decisions"))
+        self.wait_for_text(".why", "What correct processes decided")
+        self.press("To the beginning")
+        self.wait_for_fact("list", "0 entries")
+
+    def test_a_viewer_goes_on_after_the_server_was_killed_and_has_its_log(self):
+        server = self.insecure("--data", str(self.folder() / "log"))
+        self.create()
+        self.play("ann", "tea")
+        self.play("bob", "tea")
+        self.open(self.link("alice", "--instance", "demo"))
+        self.wait(lambda: (self.fact("waits for") or "").startswith("1 to join"), "two have joined")
+        server.kill()
+        self.wait_for_text("#connection", "reconnecting")
+        server.start()
+        self.wait_for_text("#connection", "live")
+        self.play("eve", "rum")
+        self.wait_for_fact("state", "finished")
+        self.wait_for_text("[aria-label=Events]", "the server restarts")
+        self.wait_for_text(".decisions", "by 3 of 3")
+
+    def test_a_server_without_its_log_has_forgotten_the_instance(self):
+        server = self.insecure("--in-memory")
+        self.create()
+        self.open(self.link("alice", "--instance", "demo"))
+        self.wait_for_fact("state", "gathering")
+        server.kill()
+        server.start()
+        self.wait_for_text(".refused", "does not know this instance any more")
+
+
+class Tokens(ServerTest):
+    """With credentials a token is needed, on loopback too."""
+
+    def setUp(self):
+        super().setUp()
+        credentials = self.folder() / "credentials"
+        principals = [part for name in ("alice", "ann", "bob", "eve", "mallory") for part in ("--principal", name)]
+        command = [PROGRAMS / "stickycas-server", "credentials", "--out", credentials, "--principals", "0", *principals]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        self.credentials = credentials
+        self.started("--in-memory", "--credentials", str(credentials / "server"))
+        self.create()
+
+    def identity(self, principal):
+        return ["--server", f"https://{self.server.address}", "--credentials", str(self.credentials / "clients" / principal)]
+
+    def test_who_is_on_the_roster_may_watch(self):
+        self.open(self.link("ann", "--instance", "demo"))
+        self.wait_for_fact("state", "gathering")
+        self.assertNotIn("token", self.browser.current_url)
+
+    def test_a_viewer_without_a_token_is_told_how_to_get_one(self):
+        link = self.link("ann", "--instance", "demo")
+        for address in [link.split("token=")[0], link[:-4] + "AAAA", self.base]:
+            self.open(address)
+            self.wait_for_text(".refused", "stickycas-client page-link")
+
+    def test_a_foreign_token_is_refused(self):
+        token = self.link("mallory").split("token=")[1]
+        self.open(self.link("ann", "--instance", "demo").split("token=")[0] + f"token={token}")
+        self.wait(lambda: self.text(".refused"), "the refusal")
+        self.assertEqual(self.all(".facts"), [])
+
+    def test_a_token_of_the_server_before_it_was_killed_has_ended(self):
+        self.open(self.link("alice", "--instance", "demo"))
+        self.wait_for_fact("state", "gathering")
+        self.server.kill()
+        self.server.start()
+        self.wait_for_text(".refused", "stickycas-client page-link")
+
