@@ -167,28 +167,30 @@ impl CallPolicy {
         Ok((identity, account))
     }
 
-    /// The account of a request to a service that is open to all: that of the principal whose connection it is or who makes
-    /// it; else that of all clients without identity.
+    /// The account of a request to a service that is open to all: that of the principal who makes it, if it says so; else
+    /// that of the principal whose connection it is, or of all clients without identity.
     fn account_of_open(&self, request: &Parts, connection: Option<&Connection>) -> Arc<Account> {
-        let anonymous = self.principals.anonymous();
-        let of_request = || {
-            let verified = Cell::new(None);
-            let charge = || {
-                verified.set(Some(anonymous.charge_verification()?));
-                Ok(())
-            };
-            let identity = self.authenticator.identify(request, charge).ok();
-            let account = identity.and_then(|identity| self.principals.account(&identity.principal).ok());
-            let Some(verified) = verified.get() else { return account };
-            let passed = account.filter(|account| anonymous.pass_verification_to(account, verified).is_ok());
-            if passed.is_none() {
-                // The call goes on without an identity, and is charged as such.
-                anonymous.keep_verification(verified);
-            }
-            passed
+        let charged = self.charged(connection);
+        let verified = Cell::new(None);
+        let charge = || {
+            verified.set(Some(charged.charge_verification()?));
+            Ok(())
         };
-        let of_connection = connection.and_then(Connection::account).cloned();
-        of_connection.or_else(of_request).unwrap_or_else(|| anonymous.clone())
+        let identity = self.authenticator.identify(request, charge).ok();
+        let account = identity.and_then(|identity| self.principals.account(&identity.principal).ok());
+        let passed = match verified.get() {
+            None => account,
+            Some(verified) => {
+                let passed =
+                    account.filter(|account| charged.pass_verification_to(account, verified).is_ok());
+                if passed.is_none() {
+                    // The call goes on as one that says nothing.
+                    charged.keep_verification(verified);
+                }
+                passed
+            }
+        };
+        passed.unwrap_or_else(|| charged.clone())
     }
 
     /// Counts and charges a request that proves nobody, unless it `is_charged`, as is one whose token was verified. Returns

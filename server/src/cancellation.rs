@@ -129,6 +129,7 @@ impl Server {
         let readiness = Readiness::new(State::Serving);
         let commit_log = storage.metrics();
         let sources = Arc::new(Sources {
+            page: None,
             instances,
             principals,
             service,

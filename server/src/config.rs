@@ -53,6 +53,9 @@ pub struct Config {
     pub drain: Duration,
     /// The folder of the log. `None`: everything is kept in memory, and lost when the server stops.
     pub data: Option<PathBuf>,
+    /// The names by which the live page may be asked for, beside its address: on a loopback address `localhost` and the
+    /// loopback addresses, else the address itself.
+    pub page_hosts: Vec<String>,
     /// Whether tools may ask for the service definitions (gRPC reflection).
     pub reflection: bool,
 }
@@ -73,6 +76,7 @@ impl Config {
             admission: Admission::default(),
             drain: Duration::from_secs(5),
             data: None,
+            page_hosts: Vec::new(),
             reflection: true,
         }
     }

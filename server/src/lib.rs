@@ -34,6 +34,7 @@ mod logging;
 mod machine_memory;
 mod metrics;
 mod open_files;
+mod page;
 mod private_files;
 mod quota;
 mod readiness;
@@ -70,6 +71,7 @@ use instances::Instances;
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
 use metrics::Sources;
+use page::{Page, PageAddress};
 use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};
 use service::{Service, UnaryEndpoint, UnknownService};
@@ -77,6 +79,12 @@ use storage::Storage;
 pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
 use transport::{GrpcListener, GrpcTimeoutLayer, Security};
+
+/// Credentials that are changed before they are signed, for the tests of this project. It may change at any time.
+#[doc(hidden)]
+pub mod changed_credentials {
+    pub use crate::auth::ChangedCredentials;
+}
 
 /// Where a server listens.
 #[derive(Debug)]
@@ -87,12 +95,14 @@ pub struct Listeners {
     pub tokens: Option<TcpListener>,
     /// For operators: `/livez`, `/readyz` and `/metrics` over HTTP; `None`: nowhere.
     pub http: Option<TcpListener>,
+    /// For browsers: the live page over HTTP, on a loopback address, or over TLS, on another one; `None`: nowhere.
+    pub page: Option<TcpListener>,
 }
 
 impl From<TcpListener> for Listeners {
     /// For clients only.
     fn from(grpc: TcpListener) -> Self {
-        Self { grpc, tokens: None, http: None }
+        Self { grpc, tokens: None, http: None, page: None }
     }
 }
 
@@ -119,6 +129,9 @@ pub enum ServeError {
     /// There is no log.
     #[error(transparent)]
     Storage(#[from] StorageError),
+    /// The live page would be open to other machines, and nothing could be proven to them or by them.
+    #[error("the live page is served beyond loopback by TLS only, which needs credentials")]
+    PageWithoutCredentials,
 }
 
 /// Serves on these listeners until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
@@ -143,6 +156,7 @@ struct Environment<L> {
     grpc: L,
     tokens: Option<L>,
     http: Option<TcpListener>,
+    page: Option<TcpListener>,
     /// `None`: connections are not secured.
     credentials: Option<Arc<CredentialStore>>,
     storage: Storage,
@@ -150,11 +164,11 @@ struct Environment<L> {
 
 impl Environment<TcpListener> {
     fn new(
-        Listeners { grpc, tokens, http }: Listeners,
+        Listeners { grpc, tokens, http, page }: Listeners,
         credentials: Option<Arc<CredentialStore>>,
         storage: Storage,
     ) -> Self {
-        Self { grpc, tokens, http, credentials, storage }
+        Self { grpc, tokens, http, page, credentials, storage }
     }
 }
 
@@ -163,7 +177,11 @@ async fn serve_in<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let Environment { grpc, tokens, http, credentials, storage } = environment;
+    let Environment { grpc, tokens, http, page, credentials, storage } = environment;
+    let page_address = page.as_ref().and_then(|listener| listener.local_addr().ok());
+    if credentials.is_none() && page_address.is_some_and(|address| !address.ip().is_loopback()) {
+        return Err(ServeError::PageWithoutCredentials);
+    }
     let limits = &config.limits;
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
@@ -198,6 +216,11 @@ async fn serve_in<L: Listener>(
     if !recovers {
         service.set_recovered();
     }
+    let page = page.zip(page_address).map(|(listener, address)| {
+        service.set_page(PageAddress::of(address, &config.page_hosts));
+        let (credentials, service, principals) = (credentials.clone(), service.clone(), principals.clone());
+        (listener, Page::new(&instances, credentials, service, principals, drain.clone(), limits))
+    });
     let watchdog = service.clone();
     let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
@@ -217,6 +240,11 @@ async fn serve_in<L: Listener>(
         credentials: credentials.clone(),
         limits: limits.clone(),
         commit_log: storage.metrics(),
+        page: page.as_ref().map(|(_, page)| page.clone()),
+    });
+    let _page = page.map(|(listener, page)| {
+        let names = config.page_hosts.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move { page.serve(listener, &names).await }))
     });
     let _http = http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
 

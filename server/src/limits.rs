@@ -16,11 +16,14 @@
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
 //! | messages that have not come in whole | `incomplete_request_bytes`, twice while a buffer grows |
 //! | messages that are handled | `message_bytes` for each thread |
-//! | long answers that have not left (from 16 KiB on) | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |
+//! | long answers that have not left (from 16 KiB on), and lists of ended instances of which a Watch sends a snapshot | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |
 //! | short answers that have not left, and the state of calls and streams | 20 KiB for each of `calls`, `attach_streams` and `watch_streams`; a unary read keeps the list that it reads |
 //! | what is sent on connections and not taken by a call yet | `window_bytes`, and 64 KiB for each of `connections`; more for small messages between others, see below |
 //! | a connection without a principal: its handshake | 64 KiB, of `unclaimed_connections` |
 //! | a principal: counts, quotas, recent instances | 2 KiB |
+//! | the live page: frames of a viewed instance | `page_frame_bytes` of each of `page_instances`, and a snapshot of 256 KiB |
+//! | the live page: a connection with its viewer | 64 KiB of each of `page_connections` |
+//! | the live page: the table of all instances, while somebody looks at it | 80 bytes of each of `instances` |
 //!
 //! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte, which no call
 //! takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the window, measured by
@@ -85,7 +88,9 @@ macro_rules! for_each_limit {
             connection_window_bytes: u32 = 8 * 1024 * 1024, SIZE;
             /// Those on all connections, beside 64 KiB for each, which HTTP/2 demands. Half of it is kept for known principals.
             /// A connection for whose window there is no room has a smaller one and is served all the same; those that belong
-            /// to nobody when they begin have 1/32 of what is free. The default is 1/32 of the memory that the server may use.
+            /// to nobody when they begin have 1/32 of what is free. A stream of such a connection has 16 KiB at least, so that
+            /// the longest message comes in time where a round trip takes up to 78 ms; in exchange HTTP/2 may close it when
+            /// more than 128 small messages wait. The default is 1/32 of the memory that the server may use.
             window_bytes: usize = machine_memory::window_share(), SIZE;
             /// Those on one stream.
             stream_window_bytes: u32 = 128 * 1024, SIZE;
@@ -120,8 +125,8 @@ macro_rules! for_each_limit {
             request_timeout: Duration = Duration::from_secs(20), TIMEOUT;
             /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known principals.
             incomplete_request_bytes: usize = 256 * 1024 * 1024, SIZE;
-            /// Bytes of long answers that their clients have not read, of all clients. Half of it is kept for known
-            /// principals.
+            /// Bytes of long answers that their clients have not read, and of the list of an ended instance while a Watch sends
+            /// its snapshot, of all clients. Half of it is kept for known principals.
             unread_answer_bytes: usize = 1024 * 1024 * 1024, SIZE;
             /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
             /// is one frame, and is written as one.
@@ -221,13 +226,31 @@ macro_rules! for_each_limit {
             /// Processes, offences and the like named one by one in a Status; fewer processes with accesses that wait if they
             /// have more than 16 each.
             status_rows: usize = 1_024, COUNT;
+            /// Open connections to the listener of the live page. The next one is closed at once. A browser has some six.
+            page_connections: usize = 1_024, COUNT;
+            /// Those of one address (of IPv6: one network of 64 bits). The next one is closed at once.
+            page_connections_per_address: usize = 256, COUNT;
+            /// Streams of events that viewers of the live page have open, of an instance or of all. The next one is refused.
+            page_viewers: usize = 1_024, COUNT;
+            /// Those of one principal; where there are no credentials all viewers are one.
+            page_viewers_per_principal: usize = 128, COUNT;
+            /// Instances that viewers of the live page look at. Each has an encoder, which makes the frames for all of its
+            /// viewers. A principal that looks at more than a quarter of them opens no further one for itself alone.
+            page_instances: usize = 32, COUNT;
+            /// Bytes of the latest frames that are kept of one such instance. A viewer that falls behind them loses its stream.
+            page_frame_bytes: usize = 8 * 1024 * 1024, SIZE;
+            /// Requests to the live page that need work (lists, explanations, streams that begin) of one principal in a second,
+            /// and as many at once after a pause; tokens that were not seen before, of all together.
+            page_requests_per_second: u32 = 50, COUNT;
             /// How long a finished or closed instance can still be read (F10).
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
             /// How long an instance lives without a call (F10).
             idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
             /// How long the patience of processes stands still after a restart, unless all are back before (F3).
             rejoin: Duration = Duration::from_secs(5), DURATION;
-            /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer.
+            /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer. It is a second
+            /// where a Create finds no bytes of memory or of the log because of live instances, of which nobody knows when
+            /// they end, and less if the server lets go of an ended one before.
             retry_after: Duration = Duration::from_millis(100), TIMEOUT;
         }
     };

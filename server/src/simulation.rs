@@ -65,7 +65,7 @@ pub async fn serve<L: Listener>(
         disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
     let storage = Storage::durable(Arc::new(engine), None, &config.limits)?;
     serve_in(
-        Environment { grpc: listener, tokens: None, http: None, credentials: None, storage },
+        Environment { grpc: listener, tokens: None, http: None, page: None, credentials: None, storage },
         config,
         shutdown,
     )

@@ -13,6 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::Value;
 use stickycas_server::DevelopmentCas;
+use stickycas_server::changed_credentials::ChangedCredentials as _;
 use tempfile::TempDir;
 use time::OffsetDateTime;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
@@ -188,7 +189,11 @@ async fn refusals_without_end_do_not_fill_the_audit_log() {
         let mut nobody = program.connect(program.certificates, None).await;
         let _alert = nobody.read_to_end(&mut Vec::new()).await;
     }
-    assert_eq!(program.metric("stickycas_client_faults_total{kind=\"handshake_failed\"}").await, 50.0);
+    // The alert leaves before it is counted.
+    let counted = async {
+        while program.metric("stickycas_client_faults_total{kind=\"handshake_failed\"}").await < 50.0 {}
+    };
+    with_timeout(counted).await;
     let (mut refused, mut left_out) = (0, 0);
     while refused + left_out < 50 {
         let line = with_timeout(program.log.next_line()).await.unwrap().expect("the server runs");

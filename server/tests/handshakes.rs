@@ -3,7 +3,6 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -91,27 +90,4 @@ async fn a_newcomer_comes_in_beside_floods_from_four_addresses() {
     }
     drop(flood);
     fixtures::play(&server, &id, PROPOSAL).await;
-}
-
-/// How long a newcomer takes beside the floods, with the limits that a server has by itself:
-/// `cargo test --release --test network -- --ignored --nocapture a_newcomer_is_measured`.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
-async fn a_newcomer_is_measured() {
-    let server = Server::start().await;
-    let (flood, connected) = flood(server.address);
-    server.counts_until(|all| all.connections_silent > 1_000).await;
-    let (started, before) = (Instant::now(), connected.load(Ordering::Relaxed));
-    let mut times = Vec::new();
-    for number in 0..100 {
-        let begun = Instant::now();
-        let mut newcomer = with_timeout(connect_from(99, server.address)).await.unwrap();
-        newcomer.write_all(&[PREFACE, &list(1, &format!("p{number}"))].concat()).await.unwrap();
-        with_timeout(newcomer.read_exact(&mut [0; 64])).await.unwrap();
-        times.push(begun.elapsed());
-    }
-    let rate = (connected.load(Ordering::Relaxed) - before) as f64 / started.elapsed().as_secs_f64();
-    times.sort_unstable();
-    println!("beside {rate:.0} connects/s: p50 {:?}, longest {:?}", times[50], times[99]);
-    drop(flood);
 }

@@ -17,6 +17,8 @@ mod lifecycle;
 mod limits;
 mod offences;
 mod operators;
+mod page;
+mod page_tokens;
 mod program;
 mod program_credentials;
 mod program_data;

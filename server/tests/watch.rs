@@ -4,9 +4,11 @@ use stickycas_proto::v1::event::What;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::v1::{AppendWindow, Event, Parameters, Snapshot, WatchRequest, WatchResponse};
+use stickycas_server::PRINCIPAL_KEY;
 use tonic::{Code, Status, Streaming};
 
 use crate::harness::fixtures::{self, PROPOSAL, alone, parameters};
+use crate::harness::raw::{RawClient, framed};
 use crate::harness::stream::{Stream, hello};
 use crate::harness::{COORDINATOR, Client, OBSERVER, Server, assert_refused, assert_status, with_timeout};
 
@@ -116,6 +118,45 @@ async fn a_snapshot_comes_in_parts_and_the_events_after_it() {
     assert!(parts.iter().all(|part| part.next_index == seen.len() as u64));
     assert!(parts.iter().flat_map(|part| &part.entries).all(|entry| entry.value == PROPOSAL.as_bytes()));
     assert_eq!(events(&mut stream).await.unwrap(), None);
+}
+
+/// A Watch of p1 with a snapshot first, on a connection whose streams have this window; or why it is refused.
+async fn watch_raw(server: &Server, id: &str, window: u32) -> Result<(RawClient, h2::RecvStream), Status> {
+    let mut raw = RawClient::connect_with_window(server.address, window).await;
+    let (response, mut body) = raw.begin("InstanceService/Watch", &[(PRINCIPAL_KEY, "p1")]).await;
+    let request = WatchRequest { instance_id: id.to_owned(), from_phase: 0, snapshot_first: true };
+    body.send_data(framed(&request), true).unwrap();
+    let response = with_timeout(response).await.unwrap();
+    match Status::from_header_map(response.headers()) {
+        Some(refused) => Err(refused),
+        None => Ok((raw, response.into_body())),
+    }
+}
+
+#[tokio::test]
+async fn lists_that_only_watches_hold_share_a_bound() {
+    const VALUE: usize = 60_000;
+    let server = Server::with(|config| config.limits.unread_answer_bytes = 200_000).await;
+    let large = Parameters { max_value_bytes: 65_536, ..alone() };
+    let id = fixtures::instance_with(&server, large).await;
+    let (mut p1, value) = (server.client("p1").await, "x".repeat(VALUE));
+    p1.append(&id, 1, &value).await.unwrap();
+    p1.read(&id, 2).await.unwrap();
+    p1.decide(&id, &value).await.unwrap();
+    let mut held = Vec::new();
+    let refused = loop {
+        // Nothing of the snapshot is taken.
+        match watch_raw(&server, &id, 0).await {
+            Ok(watch) => held.push(watch),
+            Err(refused) => break refused,
+        }
+        assert!(server.limit_used("unread_answer_bytes").await >= held.len() * VALUE);
+    };
+    assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_BYTES");
+    assert!(!held.is_empty(), "there was room for one at first");
+    drop(held);
+    with_timeout(async { while server.limit_used("unread_answer_bytes").await > 0 {} }).await;
+    assert!(watch_raw(&server, &id, 0).await.is_ok());
 }
 
 #[tokio::test]

@@ -27,6 +27,7 @@ use super::roles::Roles;
 use super::token_keys::TokenKeys;
 use super::tokens::Tokens;
 use super::verifier::{ClientVerifier, Trust, TrustError};
+use super::viewer_tokens::ViewerTokens;
 use crate::config::TokenConfig;
 
 /// What credentials are made of.
@@ -39,6 +40,8 @@ pub(crate) struct CredentialSource {
     pub(crate) cached_tokens: usize,
     /// The roles that the settings grant.
     pub(crate) roles: Roles,
+    /// Those of viewers of the page.
+    pub(crate) viewers: Arc<ViewerTokens>,
 }
 
 /// See the module.
@@ -47,10 +50,14 @@ pub(crate) struct Credentials {
     pub(crate) tls: Arc<ServerConfig>,
     /// For handshakes in which it shows none, if tokens are taken.
     pub(crate) token_tls: Option<Arc<ServerConfig>>,
+    /// For the page beyond loopback: HTTP/1.1, and the client shows no certificate.
+    pub(crate) page_tls: Arc<ServerConfig>,
     /// Verifies the certificates of clients, in handshakes and afterwards.
     pub(crate) verifier: Arc<ClientVerifier>,
     /// Verifies tokens, if they are taken.
     pub(crate) tokens: Option<Tokens>,
+    /// Verifies tokens of viewers of the page.
+    pub(crate) viewers: Tokens,
     pub(crate) roles: Roles,
     /// The last moment at which the server's certificate is valid.
     pub(crate) not_after: UnixTime,
@@ -99,28 +106,41 @@ impl CredentialSource {
             TrustError::RevocationList(_) => files.wrong(REVOCATION_LISTS, &error),
         })?;
         let verifier = Arc::new(verifier);
-        let tls = server_config(&own, |builder| builder.with_client_cert_verifier(verifier.clone()));
+        let tls = server_config(&own, b"h2", |builder| builder.with_client_cert_verifier(verifier.clone()));
+        let without = ConfigBuilder::<ServerConfig, WantsVerifier>::with_no_client_auth;
+        let page_tls = server_config(&own, b"http/1.1", without);
+        let viewers = self.viewers.verifier(denied.clone());
         let tokens = self.tokens.as_ref().map(|config| {
             let keys = TokenKeys::parse(files.get(TOKEN_KEYS)?, config);
             let keys = keys.map_err(|error| files.wrong(TOKEN_KEYS, &error))?;
             Ok(Tokens::new(keys, denied, self.cached_tokens))
         });
         let tokens = tokens.transpose()?;
-        let token_tls = tokens
-            .as_ref()
-            .map(|_| server_config(&own, ConfigBuilder::<ServerConfig, WantsVerifier>::with_no_client_auth));
+        let token_tls = tokens.as_ref().map(|_| server_config(&own, b"h2", without));
         let roles = match files.optional_text(ROLES)? {
             None => self.roles.clone(),
             Some(text) => self.roles.with_file(text).map_err(|error| files.wrong(ROLES, &error))?,
         };
-        Ok(Credentials { tls, token_tls, verifier, tokens, roles, not_after, next_revocation_list, files })
+        Ok(Credentials {
+            tls,
+            token_tls,
+            page_tls,
+            verifier,
+            tokens,
+            viewers,
+            roles,
+            not_after,
+            next_revocation_list,
+            files,
+        })
     }
 }
 
-/// TLS 1.3 with this certificate, HTTP/2 inside, and no session that could be resumed: it would skip the verification of
+/// TLS 1.3 with this certificate, this protocol inside, and no session that could be resumed: it would skip the verification of
 /// the client's certificate.
 fn server_config(
     own: &Arc<CertifiedKey>,
+    protocol: &[u8],
     clients: impl FnOnce(
         ConfigBuilder<ServerConfig, WantsVerifier>,
     ) -> ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
@@ -131,7 +151,7 @@ fn server_config(
         .expect("the provider has ciphers of TLS 1.3");
     let own = Arc::new(rustls::sign::SingleCertAndKey::from(own.clone()));
     let mut tls = clients(builder).with_cert_resolver(own);
-    tls.alpn_protocols = vec![b"h2".to_vec()];
+    tls.alpn_protocols = vec![protocol.to_vec()];
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;
     tls.max_early_data_size = 0;

@@ -2,6 +2,8 @@
 //!
 //! In production CAs are run by those who run CAs; what matters to the server is what the certificates look like.
 
+mod changed;
+
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,6 +16,7 @@ use rcgen::{
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use time::OffsetDateTime;
 
+pub use self::changed::ChangedCredentials;
 use super::folder::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
 use crate::private_files::{create_private_folder, write_private};
 
@@ -73,15 +76,6 @@ impl DevelopmentCas {
         Self::marked(trust_domain, OffsetDateTime::now_utc() + lifetime, rand::random())
     }
 
-    /// Other CAs with the names of these: for tests of what a server refuses.
-    ///
-    /// # Errors
-    /// If no keys can be made.
-    #[doc(hidden)]
-    pub fn namesakes(&self) -> Result<Self, DevelopmentError> {
-        Self::marked(&self.trust_domain, self.not_after, self.mark)
-    }
-
     fn marked(trust_domain: &str, not_after: OffsetDateTime, mark: u32) -> Result<Self, DevelopmentError> {
         Ok(Self {
             trust_domain: trust_domain.to_owned(),
@@ -111,15 +105,10 @@ impl DevelopmentCas {
     /// # Errors
     /// If the name is none.
     pub fn client(&mut self, principal: &str) -> Result<Certified, DevelopmentError> {
-        self.changed_client(principal, |_| ())
+        self.sign_client(principal, |_| ())
     }
 
-    /// A certificate of this principal with something changed before it is signed: for tests of what a server refuses.
-    ///
-    /// # Errors
-    /// If the name is none, or what is changed cannot be encoded.
-    #[doc(hidden)]
-    pub fn changed_client(
+    fn sign_client(
         &mut self,
         principal: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -156,15 +145,10 @@ impl DevelopmentCas {
     /// # Errors
     /// If it cannot be written.
     pub fn write_revocation_list(&mut self, folder: &Path) -> Result<(), DevelopmentError> {
-        self.write_changed_revocation_list(folder, |_| ())
+        self.sign_revocation_list(folder, |_| ())
     }
 
-    /// Writes the revocation list with something changed before it is signed: for tests of what a server makes of it.
-    ///
-    /// # Errors
-    /// If it cannot be written, or what is changed cannot be encoded.
-    #[doc(hidden)]
-    pub fn write_changed_revocation_list(
+    fn sign_revocation_list(
         &mut self,
         folder: &Path,
         change: impl FnOnce(&mut CertificateRevocationListParams),

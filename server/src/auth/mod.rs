@@ -19,11 +19,12 @@ mod token_keys;
 mod token_verifier;
 mod tokens;
 mod verifier;
+mod viewer_tokens;
 
-pub(crate) use authenticator::{Authenticator, Identity};
+pub(crate) use authenticator::{Authenticator, Identity, identify_viewer};
 pub(crate) use certificate::{ClientIdentity, is_trust_domain};
 pub(crate) use credentials::Credentials;
-pub use development::{Certified, DevelopmentCas, DevelopmentError};
+pub use development::{Certified, ChangedCredentials, DevelopmentCas, DevelopmentError};
 pub(crate) use development::{write_token_file, write_token_list};
 pub use folder::{CredentialFolder, CredentialsError};
 pub(crate) use principal::Principal;

@@ -79,13 +79,24 @@ impl Ended {
 }
 
 impl Proof {
-    /// Checks that it still counts.
-    pub(super) fn check(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+    /// Checks of it what takes no signature: whether the principal of a connection is denied, and all that a stream
+    /// stands on.
+    pub(super) fn check_names(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+        match self {
+            Self::Connection { principal, .. } => {
+                credentials.verifier.check_denied(principal).map_err(Ended::Certificate)
+            }
+            Self::Stream(proof) => proof.check(credentials, now),
+        }
+    }
+
+    /// Checks the rest of it: the chain of a connection.
+    pub(super) fn check_chain(&self, credentials: &Credentials) -> Result<(), Ended> {
         match self {
             Self::Connection { certificates, .. } => {
                 identify(credentials, certificates).map(drop).map_err(Ended::Certificate)
             }
-            Self::Stream(proof) => proof.check(credentials, now),
+            Self::Stream(_) => Ok(()),
         }
     }
 
@@ -126,7 +137,10 @@ impl StreamProof {
             if token.expires <= now {
                 return Err(Ended::Expired);
             }
-            let tokens = credentials.tokens.as_ref().ok_or(Ended::NoTokens)?;
+            let tokens = match token.for_viewer {
+                true => &credentials.viewers,
+                false => credentials.tokens.as_ref().ok_or(Ended::NoTokens)?,
+            };
             tokens.check(token).map_err(Ended::Token)?;
         }
         match &self.observer {

@@ -63,7 +63,8 @@ pub(super) fn check(
             }
             None if !allow_missing => {
                 let what = format!(
-                    "there is no revocation list of CA {} in it: add one, or serve with --allow-missing-revocation-list",
+                    "there is no revocation list of CA {} of {CLIENT_CAS} in it: add one, or serve with \
+                     --allow-missing-revocation-list",
                     ca.subject()
                 );
                 return Err(files.wrong(REVOCATION_LISTS, &what));

@@ -21,6 +21,7 @@ use super::folder::CredentialsError;
 use super::principal::Principal;
 use super::registered::{Ended, Proof, Registered, StreamProof};
 use super::roles::Roles;
+use super::viewer_tokens::ViewerTokens;
 use crate::config::{AuthMode, Config};
 
 /// See the module.
@@ -71,8 +72,10 @@ pub(crate) struct Registration {
 
 /// How often it is looked which tokens have expired.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
-/// How many connections and streams are verified again in one piece: some milliseconds.
+/// How many chains of connections are verified again in one piece: some milliseconds.
 const AT_ONCE: usize = 64;
+/// How many connections and streams are looked at in one piece where no signature is verified.
+const NAMES_AT_ONCE: usize = 1_024;
 
 impl CredentialStore {
     /// What this configuration needs; `None`: nothing.
@@ -86,6 +89,7 @@ impl CredentialStore {
             tokens: config.tokens.clone(),
             cached_tokens: config.limits.cached_tokens,
             roles: Roles::of_settings(config),
+            viewers: Arc::new(ViewerTokens::new()),
         };
         let current = ArcSwap::from_pointee(source.read()?);
         Ok(Some(Arc::new(Self {
@@ -107,6 +111,11 @@ impl CredentialStore {
     /// The credentials in force, for a moment.
     pub(crate) fn now(&self) -> Guard<Arc<Credentials>> {
         self.current.load()
+    }
+
+    /// The tokens of viewers of the page.
+    pub(crate) fn viewers(&self) -> &ViewerTokens {
+        &self.source.viewers
     }
 
     /// Calls this with the roles in force, and again whenever others are, for ever.
@@ -178,16 +187,24 @@ impl CredentialStore {
         Ok(true)
     }
 
-    /// Verifies all that is open with new credentials, and ends what they do not allow. In pieces, since all of it may take
-    /// seconds: the lock is never held while something is verified, other threads have their turns, and what expires
-    /// meanwhile ends in time. What comes meanwhile is verified with the new credentials anyway.
+    /// Verifies all that is open with new credentials, and ends what they do not allow. First what takes no signature: who
+    /// is denied is out at once, however many others are to be verified. What comes meanwhile is verified with the new
+    /// credentials anyway.
     fn verify_open(&self, credentials: &Credentials) {
+        self.end_refused(NAMES_AT_ONCE, |proof, now| proof.check_names(credentials, now));
+        self.end_refused(AT_ONCE, |proof, _| proof.check_chain(credentials));
+    }
+
+    /// Ends what is open and does not pass this check at the present moment. In pieces of so many, since all of it may take
+    /// seconds: the lock is never held while something is checked, other threads have their turns, and what expires
+    /// meanwhile ends in time.
+    fn end_refused(&self, at_once: usize, check: impl Fn(&Proof, u64) -> Result<(), Ended>) {
         let mut from = 0;
         loop {
             let now = seconds_since_1970();
-            let (open, next) = self.registered().some(from, AT_ONCE);
+            let (open, next) = self.registered().some(from, at_once);
             for (key, proof, end) in open {
-                if let Err(why) = proof.check(credentials, now) {
+                if let Err(why) = check(&proof, now) {
                     audit::ended(proof.what(), proof.principal(), &why);
                     self.registered().end(key, &end, why);
                     end.cancel();
@@ -311,11 +328,15 @@ impl Drop for Registration {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake};
+
     use rustls::pki_types::pem::PemObject as _;
     use tempfile::TempDir;
     use time::OffsetDateTime;
 
-    use super::super::development::DevelopmentCas;
+    use super::super::development::{ChangedCredentials as _, DevelopmentCas};
     use super::super::folder::CredentialFolder;
     use super::*;
 
@@ -391,11 +412,42 @@ mod tests {
         open.retain(|(number, _)| !number.is_multiple_of(5));
         std::fs::write(folder.path().join("denied"), "ann").unwrap();
         assert!(store.reload().unwrap());
-        assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), open.len(), "each once");
+        let allowed = open.iter().filter(|(number, _)| !number.is_multiple_of(3)).count();
+        assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), allowed, "each once");
         for (number, registration) in &open {
             assert_eq!(registration.why().is_some(), number.is_multiple_of(3), "{number}");
             assert_eq!(registration.end.is_cancelled(), number.is_multiple_of(3), "{number}");
         }
+    }
+
+    /// Notes how many chains had been verified when it was woken.
+    struct VerifiedBefore(Arc<CredentialStore>, AtomicUsize);
+
+    impl Wake for VerifiedBefore {
+        fn wake(self: Arc<Self>) {
+            self.1.store(self.0.current().verifier.verified.load(Ordering::Relaxed), Ordering::Relaxed);
+        }
+    }
+
+    #[tokio::test]
+    async fn the_denied_are_out_before_any_chain_is_verified() {
+        const OTHERS: usize = 3 * AT_ONCE;
+        let (store, mut cas, folder) = store();
+        let (ann, bob) = (shown(&mut cas, "ann"), shown(&mut cas, "bob"));
+        let used = store.current();
+        let register = |name, shown| store.register_connection(Principal::new(name), shown, &used).unwrap();
+        let others: Vec<_> = (0..OTHERS).map(|_| register("bob", &bob)).collect();
+        let last = register("ann", &ann);
+        let woken = Arc::new(VerifiedBefore(store.clone(), AtomicUsize::new(usize::MAX)));
+        let mut ended = pin!(last.ended());
+        let waker = woken.clone().into();
+        assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        assert!(store.reload().unwrap());
+        assert_eq!(woken.1.load(Ordering::Relaxed), 0);
+        assert!(last.why().unwrap().to_string().contains("Denied"));
+        assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), OTHERS);
+        assert!(others.iter().all(|other| other.why().is_none()));
     }
 
     /// A list that has expired still counts: that nobody renews it must not shut everybody out.

@@ -27,6 +27,8 @@ pub(crate) struct Tokens {
     keys: TokenKeys,
     denied: Arc<BTreeSet<Principal>>,
     verified: TokenCache,
+    /// Whether they are those of viewers of the page.
+    for_viewers: bool,
 }
 
 /// What a token proves.
@@ -37,6 +39,8 @@ pub(crate) struct VerifiedToken {
     pub(crate) scope: Rights,
     /// From this moment on it proves nothing any more; in seconds since 1970.
     pub(crate) expires: u64,
+    /// Whether it is one of a viewer, which counts on the page alone.
+    pub(crate) for_viewer: bool,
     pub(crate) key_id: String,
     key_fingerprint: [u8; 32],
 }
@@ -91,7 +95,12 @@ struct Claims {
 impl Tokens {
     /// Remembers at most so many tokens.
     pub(super) fn new(keys: TokenKeys, denied: Arc<BTreeSet<Principal>>, cached: usize) -> Self {
-        Self { keys, denied, verified: TokenCache::new(cached) }
+        Self { keys, denied, verified: TokenCache::new(cached), for_viewers: false }
+    }
+
+    /// Those of viewers of the page.
+    pub(super) fn for_viewers(keys: TokenKeys, denied: Arc<BTreeSet<Principal>>, cached: usize) -> Self {
+        Self { for_viewers: true, ..Self::new(keys, denied, cached) }
     }
 
     /// What this token proves, if it was verified before and has not expired.
@@ -168,6 +177,7 @@ impl Tokens {
             principal,
             scope: claims.scope.as_deref().map_or(Rights::ALL, Rights::of_scope),
             expires: claims.exp,
+            for_viewer: self.for_viewers,
             key_id: key.id.clone(),
             key_fingerprint: key.fingerprint,
         })
@@ -198,6 +208,7 @@ impl VerifiedToken {
             principal: Principal::new(principal),
             scope: Rights::ALL,
             expires: u64::MAX,
+            for_viewer: false,
             key_id: String::new(),
             key_fingerprint: [0; 32],
         }

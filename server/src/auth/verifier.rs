@@ -116,10 +116,19 @@ impl ClientVerifier {
     /// If the certificate names no principal, or one that is denied.
     pub(crate) fn read_allowed(&self, certificate: &CertificateDer<'_>) -> Result<ClientIdentity, Error> {
         let identity = ClientIdentity::read(certificate, &self.trust_domain).map_err(other)?;
-        if self.denied.contains(&identity.principal) {
-            return Err(other(Denied(identity.principal.as_str().to_owned())));
-        }
+        self.check_denied(&identity.principal)?;
         Ok(identity)
+    }
+
+    /// Checks that this principal is not denied.
+    ///
+    /// # Errors
+    /// If it is.
+    pub(crate) fn check_denied(&self, principal: &Principal) -> Result<(), Error> {
+        if self.denied.contains(principal) {
+            return Err(other(Denied(principal.as_str().to_owned())));
+        }
+        Ok(())
     }
 }
 

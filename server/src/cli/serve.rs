@@ -49,7 +49,11 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     if let Some(address) = tokens {
         tracing::info!(%address, "serving callers that are known by their tokens");
     }
-    announce(address, tokens, operators.filter(|_| asked_for))?;
+    let page = listeners.page.as_ref().map(TcpListener::local_addr).transpose()?;
+    if let Some(address) = page {
+        tracing::info!(%address, "serving browsers: the live page");
+    }
+    announce(address, tokens, operators.filter(|_| asked_for), page)?;
 
     let (first, second) = signals.split();
     let store = credentials.clone();
@@ -89,7 +93,11 @@ fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> 
         None => None,
         Some(address) => Some(bind(address)?),
     };
-    Ok(Listeners { grpc, tokens, http })
+    let page = match settings.page {
+        None => None,
+        Some(address) => Some(bind(address)?),
+    };
+    Ok(Listeners { grpc, tokens, http, page })
 }
 
 /// Has the credentials read again on each SIGHUP, for ever.
@@ -108,6 +116,7 @@ fn announce(
     address: SocketAddr,
     tokens: Option<SocketAddr>,
     http: Option<SocketAddr>,
+    page: Option<SocketAddr>,
 ) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "listening on {address}")?;
@@ -116,6 +125,9 @@ fn announce(
     }
     if let Some(address) = http {
         writeln!(out, "http on {address}")?;
+    }
+    if let Some(address) = page {
+        writeln!(out, "page on {address}")?;
     }
     out.flush()
 }

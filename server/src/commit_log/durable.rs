@@ -126,23 +126,24 @@ impl DurableLog {
         (boundary, std::mem::take(&mut queue.dirty))
     }
 
-    /// Sets the checkpoint of the instance with this number, whose lock the caller holds; `None` removes it, since the
-    /// instance is gone. Returns how many bytes are in the batch that forms.
+    /// What a checkpoint covers that is made of an instance as it is now, while its lock is held: a place, and so many
+    /// records of the batch there.
+    pub(crate) fn covered(&self) -> (u64, u32) {
+        let queue = self.shared.queue();
+        (queue.place.get(), queue.forming.record_count())
+    }
+
+    /// Sets the checkpoint of the instance with this number; `None` removes it, since the instance is gone. What it covers
+    /// was appended before, so it is never committed earlier; records that came since stand behind that and are read
+    /// after it. Returns how many bytes that takes.
     pub(crate) fn checkpoint(&self, number: u64, checkpoint: Option<&Checkpoint>) -> usize {
-        // Encoded before the queue is locked. The place is known only behind: the fields of one message may be encoded in
-        // two parts.
-        let encoded = checkpoint.map(Checkpoint::encode_to_vec);
+        // Encoded before the queue is locked.
+        let state = checkpoint.map(Checkpoint::encode_to_vec);
         let mut queue = self.shared.queue();
         if self.shared.failure.get().is_some() {
             return 0;
         }
-        let (place, was_empty) = (queue.place.get(), queue.forming.is_empty());
-        let records = queue.forming.record_count();
-        let state = encoded.map(|mut encoded| {
-            let covered = Checkpoint { place, records, ..Checkpoint::default() };
-            encoded.extend(covered.encode_to_vec());
-            encoded
-        });
+        let was_empty = queue.forming.is_empty();
         let bytes = CHECKPOINT + state.as_ref().map_or(0, Vec::len);
         queue.forming.checkpoints.push((number, state));
         queue.forming.settling.bytes += bytes;

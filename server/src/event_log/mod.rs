@@ -3,6 +3,7 @@
 //! An [`EventLog`] grows while its instance lives; when the instance has ended the log becomes a [`ArchivedLog`].
 //! Only committed events are in it ([`crate::commit_log`]), so clients may see all of it (SPEC F13).
 
+mod archived;
 mod budget;
 mod codec;
 #[cfg(feature = "fuzzing")]
@@ -10,6 +11,7 @@ pub(crate) mod fuzzing;
 mod read;
 mod segments;
 
+pub(crate) use archived::{ArchivedLog, Trailer};
 pub(crate) use budget::Budget;
-pub(crate) use read::{ReadEvents, Truncated, step_of};
-pub(crate) use segments::{ArchivedLog, EventLog, Trailer};
+pub(crate) use read::{ReadEvents, SharedEvents, Truncated, step_of};
+pub(crate) use segments::EventLog;

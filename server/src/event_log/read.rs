@@ -16,11 +16,6 @@ pub(crate) trait ReadEvents {
     /// The events kept, in order.
     fn segments(&self) -> impl Iterator<Item = SegmentView<'_>>;
 
-    /// All events kept, in order.
-    fn all(&self) -> impl Iterator<Item = Recorded> {
-        self.segments().flat_map(SegmentView::events)
-    }
-
     /// The index that the next event will have.
     fn next_index(&self) -> u64 {
         self.first() + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()
@@ -129,6 +124,11 @@ impl SharedEvents {
     /// Whether there are none.
     pub(crate) fn is_empty(&self) -> bool {
         self.segments.is_empty()
+    }
+
+    /// Bytes of the segments that they stand in.
+    pub(crate) fn bytes(&self) -> usize {
+        self.segments.iter().map(|(bytes, _)| bytes.len()).sum()
     }
 
     /// The events, decoded as they are taken.

@@ -4,60 +4,59 @@
 //! index of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
 //!
 //! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has ended,
-//! its [`EventLog`] becomes an [`ArchivedLog`]: behind the last segment stands a trailer with the other data
-//! that are kept of the instance. The trailer is no part of the log, and the budget of all logs does not count it.
+//! its [`EventLog`] becomes an [`ArchivedLog`](super::archived::ArchivedLog).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use stickycas_model::compact_codec::{Decoder, Encoder};
+use stickycas_model::compact_codec::Encoder;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
-use super::codec::{EventDecoder, EventEncoder};
+use super::codec::EventEncoder;
 use super::read::{ReadEvents, SegmentBytes, SegmentView, step_of};
 
 /// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
 /// its beginning.
-const SEGMENT: usize = 128;
+pub(super) const SEGMENT: usize = 128;
 /// Bytes from which on a segment is closed: what readers copy of the open one while nothing can be added.
 const SEGMENT_BYTES: usize = 64 * 1024;
 
 /// The latest events of one instance.
 #[derive(Debug)]
 pub(crate) struct EventLog {
-    segments: VecDeque<Segment>,
+    pub(super) segments: VecDeque<Segment>,
     /// The segment behind all others, to which events are added.
-    open: OpenSegment,
+    pub(super) open: OpenSegment,
     /// The index of the oldest event kept.
-    first: u64,
+    pub(super) first: u64,
     /// The last phase whose step is not kept any more.
-    forgotten: Option<Phase>,
+    pub(super) forgotten: Option<Phase>,
     /// How many events may be kept.
-    limit: usize,
+    pub(super) limit: usize,
     /// How many events are kept.
-    count: usize,
-    holding: Holding,
+    pub(super) count: usize,
+    pub(super) holding: Holding,
 }
 
 /// A segment to which events are added.
 #[derive(Debug, Default)]
-struct OpenSegment {
+pub(super) struct OpenSegment {
     writer: EventEncoder,
-    encoded: Encoder,
-    count: u32,
-    last_step: Option<Phase>,
+    pub(super) encoded: Encoder,
+    pub(super) count: u32,
+    pub(super) last_step: Option<Phase>,
 }
 
 impl OpenSegment {
-    fn add(&mut self, at: Time, event: &Event) {
+    pub(super) fn add(&mut self, at: Time, event: &Event) {
         self.writer.write(at, event, &mut self.encoded);
         self.count += 1;
         self.last_step = step_of(event).or(self.last_step);
     }
 
-    fn view(&self) -> SegmentView<'_> {
+    pub(super) fn view(&self) -> SegmentView<'_> {
         let bytes = SegmentBytes::Open(self.encoded.bytes());
         SegmentView { bytes, count: self.count, last_step: self.last_step }
     }
@@ -78,22 +77,22 @@ impl OpenSegment {
 
 /// Consecutive events, encoded. Readers share the bytes, so that they need not decode them while the log is locked.
 #[derive(Debug)]
-struct Segment {
+pub(super) struct Segment {
     bytes: Arc<[u8]>,
-    count: u32,
+    pub(super) count: u32,
     /// See [`Encoder::repeated_bytes`].
-    repeated: u32,
+    pub(super) repeated: u32,
     /// The last phase executed in it.
-    last_step: Option<Phase>,
+    pub(super) last_step: Option<Phase>,
 }
 
 impl Segment {
-    fn view(&self) -> SegmentView<'_> {
+    pub(super) fn view(&self) -> SegmentView<'_> {
         let bytes = SegmentBytes::Closed(&self.bytes);
         SegmentView { bytes, count: self.count, last_step: self.last_step }
     }
 
-    fn size(&self) -> usize {
+    pub(super) fn size(&self) -> usize {
         /// The counts of references.
         const COUNTS: usize = 16;
         size_of::<Self>() + COUNTS + self.bytes.len()
@@ -164,129 +163,6 @@ impl EventLog {
         self.first += u64::from(segment.count);
         self.count -= segment.count as usize;
     }
-
-    /// The instance has ended: takes everything out of the log. `trailer` writes the rest of the archive.
-    pub(crate) fn archive(&mut self, trailer: impl FnOnce(&mut Encoder)) -> ArchivedLog {
-        let OpenSegment { mut encoded, count, last_step, .. } = std::mem::take(&mut self.open);
-        let events = u32::try_from(encoded.bytes().len()).expect("a segment of events takes less than 4 GiB");
-        let repeated = encoded.repeated_bytes();
-        trailer(&mut encoded);
-        // Outside the archive, the trailer has each value once more that the events have.
-        let repeated = repeated + encoded.remembered_bytes();
-        let older = (self.first > 0 || !self.segments.is_empty()).then(|| {
-            let segments = std::mem::take(&mut self.segments).into();
-            Box::new(OlderSegments { segments, first: self.first, forgotten: self.forgotten })
-        });
-        let budget = self.holding.release();
-        let archived = ArchivedLog {
-            encoded: encoded.bytes().into(),
-            events,
-            count,
-            repeated,
-            last_step,
-            older,
-            budget,
-        };
-        archived.budget.hold(archived.held());
-        archived
-    }
-}
-
-/// The events of an instance that has ended, and a trailer with the other data that are kept of the instance.
-#[derive(Debug)]
-pub(crate) struct ArchivedLog {
-    /// The last segment, and behind it the trailer.
-    encoded: Arc<[u8]>,
-    /// Bytes of the segment.
-    events: u32,
-    /// Events in it.
-    count: u32,
-    /// Bytes of values that stand in the segment or in the trailer and would stand there once more if values were not
-    /// remembered.
-    repeated: usize,
-    last_step: Option<Phase>,
-    /// The segments before the last one; `None` if there never was one.
-    older: Option<Box<OlderSegments>>,
-    budget: Arc<Budget>,
-}
-
-#[derive(Debug)]
-struct OlderSegments {
-    segments: Vec<Segment>,
-    first: u64,
-    forgotten: Option<Phase>,
-}
-
-impl ArchivedLog {
-    /// Bytes that it takes, with the trailer.
-    pub(crate) fn size(&self) -> usize {
-        self.encoded.len() - self.events as usize + self.held()
-    }
-
-    /// How many bytes more it would take if each event, and the trailer, had its values in full.
-    pub(crate) fn repeated_bytes(&self) -> usize {
-        let older = self.older.iter().flat_map(|older| &older.segments);
-        self.repeated + older.map(|segment| segment.repeated as usize).sum::<usize>()
-    }
-
-    /// Bytes that its events take.
-    fn held(&self) -> usize {
-        let older = self.older.iter().flat_map(|older| &older.segments).map(Segment::size);
-        self.events as usize + older.sum::<usize>()
-    }
-
-    /// The trailer, which is read without a lock on the instance.
-    pub(crate) fn trailer(&self) -> Trailer {
-        Trailer { encoded: self.encoded.clone(), count: self.count }
-    }
-
-    /// A log that goes on from here, of at most `limit` events.
-    pub(crate) fn reopen(&mut self, limit: usize) -> EventLog {
-        let mut open = OpenSegment::default();
-        self.last().events().for_each(|Recorded { at, event }| open.add(at, &event));
-        let budget = self.budget.clone();
-        // The budget counts one log less only when this is dropped; the new log is counted from here on.
-        self.budget.shrink(self.held());
-        let (segments, first, forgotten) = match self.older.take() {
-            Some(older) => (older.segments.into(), older.first, older.forgotten),
-            None => (VecDeque::new(), 0, None),
-        };
-        (self.encoded, self.events) = (Arc::default(), 0);
-        let mut log = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
-        log.count = log.segments().map(|segment| segment.count as usize).sum();
-        let held = log.segments.iter().map(Segment::size).sum::<usize>() + log.open.encoded.bytes().len();
-        log.holding.add(held);
-        log.holding.settle();
-        log
-    }
-
-    fn last(&self) -> SegmentView<'_> {
-        let bytes = SegmentBytes::Closed(&self.encoded);
-        SegmentView { bytes, count: self.count, last_step: self.last_step }
-    }
-}
-
-/// The bytes behind the events of an [`ArchivedLog`].
-#[derive(Debug)]
-pub(crate) struct Trailer {
-    encoded: Arc<[u8]>,
-    /// The number of events before it.
-    count: u32,
-}
-
-impl Trailer {
-    /// Reads the trailer from its beginning.
-    pub(crate) fn reader(&self) -> Decoder<'_> {
-        let mut events = EventDecoder::new(&self.encoded);
-        (0..self.count).for_each(|_| drop(events.read()));
-        events.into_rest()
-    }
-}
-
-impl Drop for ArchivedLog {
-    fn drop(&mut self) {
-        self.budget.release(self.held());
-    }
 }
 
 impl ReadEvents for EventLog {
@@ -303,29 +179,14 @@ impl ReadEvents for EventLog {
     }
 }
 
-impl ReadEvents for ArchivedLog {
-    fn first(&self) -> u64 {
-        self.older.as_ref().map_or(0, |older| older.first)
-    }
-
-    fn forgotten(&self) -> Option<Phase> {
-        self.older.as_ref().and_then(|older| older.forgotten)
-    }
-
-    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
-        let older = self.older.iter().flat_map(|older| &older.segments);
-        older.map(Segment::view).chain([self.last()])
-    }
-}
-
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::super::read::Truncated;
     use stickycas_model::types::WarpId;
 
     use super::*;
 
-    fn stepped(phase: u64) -> Event {
+    pub(crate) fn stepped(phase: u64) -> Event {
         Event::Stepped { phase: Phase::new(phase).unwrap(), warp: WarpId::FIRST, length: 0 }
     }
 
@@ -394,21 +255,6 @@ mod tests {
     }
 
     #[test]
-    fn a_log_that_is_archived_and_reopened_counts_once() {
-        let budget = Arc::new(Budget::new(usize::MAX));
-        let mut log = EventLog::new(usize::MAX, budget.clone());
-        for _ in 0..3 {
-            log.extend(Time::ZERO, &[const { Event::Finished }; 300]);
-            let mut archived = log.archive(|_| ());
-            log = archived.reopen(usize::MAX);
-            drop(archived);
-            assert_eq!(budget.logs(), 1);
-        }
-        drop(log);
-        assert_eq!((budget.held(), budget.logs()), (0, 0));
-    }
-
-    #[test]
     fn logs_that_grow_in_turn_hold_ever_smaller_shares() {
         const LIMIT: usize = 1_000_000;
         const LOGS: usize = 40;
@@ -427,38 +273,12 @@ mod tests {
     }
 
     /// A log in which no two events are equal.
-    fn long(events: u64) -> EventLog {
+    pub(crate) fn long(events: u64) -> EventLog {
         let mut log = EventLog::new(usize::MAX, plenty());
         for index in 0..events {
             log.extend(Time::from_nanos(index), &[stepped(1 + index / 2)]);
         }
         log
-    }
-
-    #[test]
-    fn a_log_reads_the_same_archived_and_reopened() {
-        let segment = SEGMENT as u64;
-        for events in [0, 1, segment - 1, segment, segment + 1, 3 * segment + 7] {
-            let mut log = long(events);
-            let expected: Vec<Recorded> = (0..events)
-                .map(|index| Recorded { at: Time::from_nanos(index), event: stepped(1 + index / 2) })
-                .collect();
-            let check = |what: &dyn Fn(u64, usize) -> Option<Vec<Recorded>>| {
-                assert_eq!(what(0, usize::MAX).unwrap(), expected);
-                for start in [1, segment - 1, segment, segment + 5, 2 * segment] {
-                    let rest = expected.iter().skip(start as usize).take(200);
-                    assert!(what(start, 200).unwrap().iter().eq(rest), "from {start} of {events}");
-                }
-            };
-            check(&|index, limit| log.from(index, limit));
-            let mut archived = log.archive(|out| out.number(77_u64));
-            check(&|index, limit| archived.from(index, limit));
-            assert_eq!(archived.next_index(), events);
-            assert_eq!(archived.trailer().reader().number(), Some(77));
-            let reopened = archived.reopen(usize::MAX);
-            check(&|index, limit| reopened.from(index, limit));
-            assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));
-        }
     }
 
     #[test]

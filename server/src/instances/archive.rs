@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::machine::{Machine, State};
+use stickycas_model::machine::{Brief, Machine, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 
@@ -35,6 +35,9 @@ pub(super) struct Archived {
     /// When the instance ended.
     pub(super) ended: Time,
     pub(super) state: State,
+    /// Length of the list, and processes and kinds of offences on record.
+    length: u32,
+    offences: u32,
 }
 
 impl Archived {
@@ -44,7 +47,14 @@ impl Archived {
         let events = events.archive(|out| machine.write_snapshot(out));
         let sessions = std::mem::take(sessions);
         let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
-        Self { events, sessions, ended, state: machine.state() }
+        let Brief { state, length, offences, .. } = machine.brief();
+        Self { events, sessions, ended, state, length, offences }
+    }
+
+    /// The instance in a line of a table.
+    pub(super) fn brief(&self) -> Brief {
+        let Self { state, length, offences, .. } = *self;
+        Brief { state, phase: None, length, awaited: 0, first_awaited: None, offences }
     }
 
     /// Bytes of memory that it takes, with its entry in the registry. While a call has it restored it takes more.

@@ -4,10 +4,12 @@
 //! takes more than is free. One coordinator alone may take all.
 
 use std::fmt::Display;
+use std::time::Duration;
 
 use super::config::SharedConfig;
 use super::load_monitor::LoadMonitor;
 use super::registry::{CreatorUsage, Registry};
+use crate::auth::Principal;
 use crate::limits::Limits;
 use crate::quota::may_take;
 
@@ -38,7 +40,17 @@ pub(super) enum Until {
     OwnAreLetGo,
     /// The same of any instances.
     AnyIsLetGo,
+    /// Bytes that the creator's instances may come to take. Ended ones give them back when the server lets go of them, as
+    /// above. Live ones give most of theirs back when they end, and nobody knows when that is: see [`UNTIL_AN_END`].
+    OwnBytes,
+    /// The same of any instances.
+    AnyBytes,
 }
+
+/// The wait that is advised while live instances have the bytes that a Create needs: it depends on their processes when they
+/// end. Longer than `retry_after`, since a place is free with the first that ends, and bytes for a large instance
+/// often only when many have.
+pub(super) const UNTIL_AN_END: Duration = Duration::from_secs(1);
 
 impl Until {
     fn because(self, why: String) -> Shortage {
@@ -73,6 +85,29 @@ pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) 
 }
 
 impl Registry {
+    /// How long a creator whose instance finds no capacity `until` then is told to wait at least, at this moment of the
+    /// timers. `None`: nobody knows.
+    pub(super) fn shortest_wait(
+        &self,
+        until: Until,
+        creator: &Principal,
+        load: &LoadMonitor,
+        now: u64,
+    ) -> Option<Duration> {
+        let own = self.creator(creator);
+        let own_release = || own?.releases.next(now);
+        let any_release = || self.creators().filter_map(|all| all.releases.next(now)).min();
+        let (release, is_any_live) = match until {
+            Until::InstancesEnd => (None, false),
+            Until::OwnAreLetGo => (own_release(), false),
+            Until::AnyIsLetGo => (any_release(), false),
+            Until::OwnBytes => (own_release(), own.is_some_and(|own| own.live() > 0)),
+            Until::AnyBytes => (any_release(), load.live() > 0),
+        };
+        let release = release.map(|due| Duration::from_nanos(due - now));
+        release.into_iter().chain(is_any_live.then_some(UNTIL_AN_END)).min()
+    }
+
     /// Why there is no capacity for an instance with this configuration; `None` if there is.
     pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         self.count_shortage(config, capacity)
@@ -89,7 +124,7 @@ impl Registry {
         let processes = config.params.processes() as usize;
         type Used = fn(&CreatorUsage) -> usize;
         // What others let go of makes room as well.
-        let (end, let_go) = (Until::InstancesEnd, Until::AnyIsLetGo);
+        let (end, let_go, bytes) = (Until::InstancesEnd, Until::AnyIsLetGo, Until::AnyBytes);
         let bounds: [(&str, usize, usize, Used, Until); 5] = [
             ("instances that have not ended", limits.live_instances, 1, CreatorUsage::live, end),
             ("instances, ended ones included", limits.instances, 1, |it| it.held, let_go),
@@ -99,14 +134,14 @@ impl Registry {
                 limits.instance_bytes,
                 memory,
                 |it| it.memory.bytes(),
-                end,
+                bytes,
             ),
             (
                 "bytes of the log that your instances may come to take",
                 limits.log_bytes,
                 log,
                 |it| it.log.bytes(),
-                end,
+                bytes,
             ),
         ];
         bounds.into_iter().find_map(|(what, total, amount, used, until)| {
@@ -130,19 +165,26 @@ impl Registry {
         let (all, limit) = (self.log_bytes(), limits.log_bytes);
         let own = self.creator(&config.creator).map_or(0, |created| created.log.bytes());
         let own_limit = limits.log_bytes_per_creator;
-        Some(Until::InstancesEnd.because(if all + needed > limit {
-            format!(
-                "the instances that the server holds may come to take {all} bytes of its log, and with this one more than \
-                 the {limit} that they may: wait until some have ended"
+        let (until, why) = if all + needed > limit {
+            (
+                Until::AnyBytes,
+                format!(
+                    "the instances that the server holds may come to take {all} bytes of its log, and with this one more \
+                     than the {limit} that they may: wait until some have ended"
+                ),
             )
         } else if own + needed > own_limit {
-            format!(
-                "your instances may come to take {own} bytes of the server's log, and with this one more than the \
-                 {own_limit} that they may: let some come to their end"
+            (
+                Until::OwnBytes,
+                format!(
+                    "your instances may come to take {own} bytes of the server's log, and with this one more than the \
+                     {own_limit} that they may: let some come to their end"
+                ),
             )
         } else {
             return None;
-        }))
+        };
+        Some(until.because(why))
     }
 
     fn count_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
@@ -210,7 +252,7 @@ impl Registry {
             )
         } else if bytes + limits.worst_case(&config.params) > limits.instance_bytes {
             (
-                Until::InstancesEnd,
+                Until::AnyBytes,
                 format!(
                     "the instances that the server holds may come to take {bytes} bytes, and with this one more than \
                      the {} that they may: a smaller pipeline or smaller values need less",

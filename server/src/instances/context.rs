@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use super::recent_offences::RecentOffences;
 use super::timers::Timers;
 use crate::commit_log::CommitLog;
 use crate::event_log::Budget;
@@ -24,6 +25,8 @@ pub(crate) struct Context {
     watchers: AtomicU64,
     /// The number of the instance that was created last.
     last_number: AtomicU64,
+    /// The offences that were recorded last.
+    pub(super) recent_offences: RecentOffences,
 }
 
 /// Names one Watch stream.
@@ -42,6 +45,7 @@ impl Context {
             closed: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),
             last_number: AtomicU64::new(0),
+            recent_offences: RecentOffences::default(),
         })
     }
 

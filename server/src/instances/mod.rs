@@ -14,6 +14,7 @@ mod live;
 mod load_monitor;
 mod operations;
 mod outbox;
+mod recent_offences;
 mod recovery;
 mod registry;
 mod releases;
@@ -27,7 +28,6 @@ mod waiters;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
-use std::time::Duration;
 
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
@@ -51,6 +51,7 @@ pub(crate) use instance::Instance;
 pub(crate) use load_monitor::LoadMonitor;
 pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use outbox::{Outbox, Polled, Receiver};
+pub(crate) use recent_offences::RecentOffences;
 pub use recovery::RecoveryError;
 pub(crate) use recovery::{Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
@@ -58,7 +59,7 @@ pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
 use byte_share::InstanceShares;
-use capacity::{Capacity, Shortage, Until, never_fits};
+use capacity::{Capacity, Shortage, never_fits};
 use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
@@ -143,6 +144,11 @@ impl Instances {
     /// What the steps of all instances have brought about.
     pub(crate) fn steps(&self) -> &StepCounters {
         &self.context.steps
+    }
+
+    /// The offences that were recorded last at any instance.
+    pub(crate) fn recent_offences(&self) -> &RecentOffences {
+        &self.context.recent_offences
     }
 
     /// What all instances together use now.
@@ -241,6 +247,11 @@ impl Instances {
     /// At most `limit` instances after this id, in the order of their ids.
     pub(crate) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
         self.registry().after(id, limit)
+    }
+
+    /// How many instances are held.
+    pub(crate) fn held(&self) -> usize {
+        self.registry().held()
     }
 
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed instance
@@ -350,16 +361,9 @@ impl Instances {
     /// Whether there is capacity for a new instance with this configuration.
     fn check_capacity(&self, registry: &Registry, config: &SharedConfig) -> Result<(), RpcRefusal> {
         registry.shortage(config, self.capacity()).map_or(Ok(()), |Shortage { why, until }| {
-            // When instances end nobody knows; when ended ones are let go of is known.
             let now = self.context.timers.now();
-            let known = match until {
-                Until::InstancesEnd => None,
-                Until::OwnAreLetGo => {
-                    registry.creator(&config.creator).and_then(|own| own.releases.next(now))
-                }
-                Until::AnyIsLetGo => registry.creators().filter_map(|all| all.releases.next(now)).min(),
-            };
-            let wait = Duration::from_nanos(known.map_or(0, |due| due - now)).max(self.limits().retry_after);
+            let wait = registry.shortest_wait(until, &config.creator, &self.load, now).unwrap_or_default();
+            let wait = wait.max(self.limits().retry_after);
             Err(RpcRefusal::new(RefusalReason::TooManyInstances, why).with_retry_after(wait))
         })
     }

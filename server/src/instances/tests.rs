@@ -3,9 +3,11 @@ use std::pin::pin;
 use std::sync::{Barrier, Mutex};
 use std::task::{Context as TaskContext, Poll, Waker};
 use std::thread;
+use std::time::Duration;
 
 use stickycas_model::params::ParamsSpec;
 
+use super::capacity::UNTIL_AN_END;
 use super::*;
 use crate::commit_log::{Append, MemoryLog, Place, ServedClock, Settle, Step};
 
@@ -110,6 +112,40 @@ fn a_refused_create_is_told_when_ended_instances_are_let_go() {
         third.reason == RefusalReason::TooManyInstances && wait > soonest && wait <= limits.retention,
         "{wait:?}"
     );
+}
+
+#[test]
+fn who_finds_no_bytes_is_told_more_than_who_finds_no_place() {
+    let spec = |name| create_spec(name, 2, "p1");
+    let retention = Duration::from_secs(60 * 60);
+    let usual = Limits { retention, ..Limits::default() };
+    let bytes = usual.worst_case(&spec("").params);
+    let log_bytes = usual.log_case(&spec("").params, 64);
+    // Of the server's memory, of its log, and of one creator's part of the log.
+    let limits = [
+        Limits { instance_bytes: bytes + 1, ..usual.clone() },
+        Limits { log_bytes, ..usual.clone() },
+        Limits { log_bytes_per_creator: log_bytes, ..usual },
+    ];
+    for limits in limits {
+        let log = Arc::new(DelayedLog::default());
+        let shared: Arc<dyn CommitLog> = log.clone();
+        let instances = Instances::new(limits, &shared);
+        let wait = || {
+            let refused = create(&instances, spec("second")).unwrap_err();
+            assert!(refused.message.contains("bytes"), "{refused:?}");
+            refused.retry_after.unwrap()
+        };
+        let (first, _) = create(&instances, spec("first")).unwrap();
+        log.settle_all(Settled::Committed);
+        // When a live instance ends nobody knows.
+        assert_eq!(wait(), UNTIL_AN_END);
+        let closed = first.close();
+        log.settle_all(Settled::Committed);
+        assert!(poll(closed.committed()).is_some());
+        let wait = wait();
+        assert!(wait > retention - Duration::from_secs(30 * 60) && wait <= retention, "{wait:?}");
+    }
 }
 
 fn named(name: &str) -> InstanceRef {

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::task::Waker;
 
-use stickycas_model::machine::{Entry, Machine, MemberStatus, State, Status};
+use stickycas_model::machine::{Brief, Entry, Machine, MemberStatus, State, Status};
 use stickycas_model::sticky_cas::StickyCas;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
 use stickycas_proto::convert::history::event_to_wire;
@@ -19,7 +19,7 @@ use super::effects::Uncommitted;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use super::sessions::SessionSink;
-use crate::event_log::{ReadEvents as _, Truncated};
+use crate::event_log::{ReadEvents as _, SharedEvents, Truncated};
 
 /// The state of an instance, and the index of the event that comes next.
 #[derive(Debug)]
@@ -35,9 +35,9 @@ type View<T> = Uncommitted<Result<T, RpcRefusal>>;
 
 /// What a watcher finds.
 #[derive(Debug)]
-pub(crate) enum WatchPoll {
+pub(crate) enum WatchPoll<E = Vec<v1::Event>> {
     /// The next events.
-    Events(Vec<v1::Event>),
+    Events(E),
     /// None yet; the watcher is woken when there are.
     Pending,
     /// The instance has ended or expired, and every event was delivered.
@@ -92,6 +92,14 @@ impl Instance {
         // The lock is free again while the machine is decoded.
         drop(inner);
         Uncommitted::new(Ok(view(&restore_machine(&trailer, &self.config), now, next_index)), None)
+    }
+
+    /// Whether this is the list that the instance itself has. The list of an ended one is decoded for each view.
+    pub(crate) fn has_list(&self, list: &Arc<StickyCas<Entry>>) -> bool {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(live) => Arc::ptr_eq(live.machine.shared_list(), list),
+            Lifecycle::Archived(_) => false,
+        }
     }
 
     /// Bytes from which the machine of an ended instance is made for a view; none of a live one.
@@ -169,6 +177,26 @@ impl Instance {
         watcher: WatcherId,
         waker: &Waker,
     ) -> WatchPoll {
+        match self.poll_recorded(index, limit, watcher, waker) {
+            WatchPoll::Events(events) => {
+                let numbered = (index..).zip(events.read());
+                WatchPoll::Events(numbered.map(|(index, recorded)| event_to_wire(index, &recorded)).collect())
+            }
+            WatchPoll::Pending => WatchPoll::Pending,
+            WatchPoll::End => WatchPoll::End,
+            WatchPoll::Gone(gone) => WatchPoll::Gone(gone),
+            WatchPoll::TooSlow(oldest) => WatchPoll::TooSlow(oldest),
+        }
+    }
+
+    /// The same, events as the log has them.
+    pub(crate) fn poll_recorded(
+        &self,
+        index: u64,
+        limit: usize,
+        watcher: WatcherId,
+        waker: &Waker,
+    ) -> WatchPoll<SharedEvents> {
         if let Some(failure) = self.context.log.failure() {
             return WatchPoll::Gone(failure.clone());
         }
@@ -187,11 +215,7 @@ impl Instance {
             Err(oldest) => return WatchPoll::TooSlow(oldest),
         };
         if !events.is_empty() {
-            drop(guard);
-            let numbered = (index..).zip(events.read());
-            return WatchPoll::Events(
-                numbered.map(|(index, recorded)| event_to_wire(index, &recorded)).collect(),
-            );
+            return WatchPoll::Events(events);
         }
         let gone = if inner.is_gone() { inner.gone() } else { None };
         match (&mut inner.lifecycle, gone) {
@@ -202,6 +226,63 @@ impl Instance {
             // The expiry of an instance is an end like others; that the log refuses it is none.
             (_, Some(gone)) if gone.reason != RefusalReason::InstanceUnknown => WatchPoll::Gone(gone),
             (Lifecycle::Live(_) | Lifecycle::Archived(_), _) => WatchPoll::End,
+        }
+    }
+}
+
+/// Views of the live page. None of them counts as touching the instance (F10): who only looks keeps nothing alive.
+impl Instance {
+    /// The machine at this moment, with the time of the instance and the index of the event that comes next.
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn observe<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
+        let mut inner = self.lock();
+        let now = self.now(&inner);
+        if let Some(gone) = self.gone(&inner) {
+            return inner.outcome(Err(Box::new(gone)));
+        }
+        let (trailer, next_index) = match &inner.lifecycle {
+            Lifecycle::Live(live) => {
+                let viewed = view(&live.machine, now, live.next_index());
+                return Uncommitted::new(Ok(viewed), inner.commit_receiver());
+            }
+            Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
+        };
+        // The lock is free again while the machine is decoded.
+        drop(inner);
+        Uncommitted::new(Ok(view(&restore_machine(&trailer, &self.config), now, next_index)), None)
+    }
+
+    /// The instance in a line of a table; `None` if it is gone. It may be ahead of what is committed.
+    pub(crate) fn brief(&self) -> Option<Brief> {
+        // After a step has panicked the instance is gone.
+        let Ok(inner) = self.inner.lock() else { return None };
+        if inner.gone.is_some() {
+            return None;
+        }
+        Some(match &inner.lifecycle {
+            Lifecycle::Live(live) => live.machine.brief(),
+            Lifecycle::Archived(archived) => archived.brief(),
+        })
+    }
+
+    /// The committed events that are kept, with the indices of the first of them and of the one that comes next.
+    pub(crate) fn kept_events(&self) -> (u64, u64, SharedEvents) {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(live) => (live.events.first(), live.events.next_index(), live.events.share_all()),
+            Lifecycle::Archived(archived) => {
+                let events = &archived.events;
+                (events.first(), events.next_index(), events.share_all())
+            }
+        }
+    }
+
+    /// The indices of the oldest committed event that is kept, and of the one that comes next.
+    pub(crate) fn kept_indices(&self) -> (u64, u64) {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(live) => (live.events.first(), live.events.next_index()),
+            Lifecycle::Archived(archived) => (archived.events.first(), archived.events.next_index()),
         }
     }
 }

@@ -40,7 +40,7 @@ impl Histogram {
     }
 
     /// The upper bound of each bucket and how many values it has.
-    pub(super) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
+    pub(crate) fn buckets(&self) -> impl Iterator<Item = (f64, u64)> {
         let bounds = self.bounds.iter().copied().chain([f64::INFINITY]);
         bounds.zip(self.counts.iter().map(|count| count.load(Ordering::Relaxed)))
     }

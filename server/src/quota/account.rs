@@ -18,7 +18,7 @@ use super::counts::{Counter, Counts};
 use super::frames::{ConnectionFrames, FrameBuckets, FramesRead, Overdrawn};
 use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
-use super::processor::ProcessorTime;
+use super::processor::{ProcessorTime, Rounds};
 use super::rate::{Bucket, CALL_COST, VERIFICATION_COST};
 use super::share::{Share, Taken, Taker, Threshold};
 use super::standing::Standing;
@@ -97,7 +97,9 @@ impl Account {
     pub(super) fn of_principal(principal: Principal, context: Arc<AccountContext>) -> Self {
         let allowance = context.principal;
         let standing = Standing::of(principal.as_str(), &context.known, context.now());
-        Self { standing: Mutex::new(standing), ..Self::new(Some(principal), allowance, context) }
+        let account = Self::new(Some(principal), allowance, context);
+        let processor = ProcessorTime::new(account.context.now(), standing.has_role());
+        Self { standing: Mutex::new(standing), processor, ..account }
     }
 
     pub(super) fn of_anonymous(context: Arc<AccountContext>) -> Self {
@@ -106,13 +108,14 @@ impl Account {
     }
 
     fn new(principal: Option<Principal>, allowance: Allowance, context: Arc<AccountContext>) -> Self {
+        let processor = ProcessorTime::new(context.now(), false);
         Self {
             principal,
             context,
             allowance,
             requests: Bucket::default(),
             frames: FrameBuckets::default(),
-            processor: ProcessorTime::default(),
+            processor,
             offences: Default::default(),
             permits: Default::default(),
             permit_shares: Default::default(),
@@ -217,6 +220,7 @@ impl Account {
         let known = &self.context.known;
         let mut standing = self.standing();
         standing.look_again(principal.as_str(), known, || self.context.now());
+        self.processor.set_role(standing.has_role());
         take(&standing).or_else(|| {
             // It may have become known a moment ago.
             standing
@@ -240,6 +244,7 @@ impl Account {
         let mut standing = self.standing();
         if let Some(principal) = &self.principal {
             standing.look_again(principal.as_str(), &self.context.known, || self.context.now());
+            self.processor.set_role(standing.has_role());
         }
         standing.is_known()
     }
@@ -388,9 +393,14 @@ impl Account {
         self.context.admission.mode() == Admission::Enforce && self.processor.is_overdrawn(self.context.now())
     }
 
-    /// The round in which the next task of the principal has its turn, while `current` is under way.
-    pub(crate) fn take_round(&self, current: u64) -> u64 {
-        self.processor.take_round(current)
+    /// Whether it has taken far more for some time.
+    pub(crate) fn is_far_above_its_share(&self) -> bool {
+        self.processor.is_far_overdrawn(self.context.now())
+    }
+
+    /// The rounds in which its tasks have their turns.
+    pub(crate) const fn rounds(&self) -> &Rounds {
+        self.processor.rounds()
     }
 
     /// How long no frames may be read; `None`: they may.
@@ -419,7 +429,7 @@ impl Account {
 
 impl Permit {
     /// The account that the permit is of.
-    pub(crate) fn account(&self) -> &Account {
+    pub(crate) fn account(&self) -> &Arc<Account> {
         &self.account
     }
 }

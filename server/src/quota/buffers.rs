@@ -13,7 +13,7 @@ use crate::limits::Limits;
 pub(crate) enum Buffer {
     /// Messages of which not all has come.
     Requests,
-    /// Long chunks of responses that have not left the server.
+    /// Long chunks of responses that have not left the server, and what is kept to make the next ones of.
     Answers,
     /// Windows of connections, above the smallest.
     Windows,

@@ -14,13 +14,14 @@ pub(crate) enum Method {
     Watch,
     Close,
     GetCounts,
+    CreateViewerToken,
     Health,
     Reflection,
     Unknown,
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 13] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Append,
         Self::Read,
         Self::Decide,
@@ -31,6 +32,7 @@ impl Method {
         Self::Watch,
         Self::Close,
         Self::GetCounts,
+        Self::CreateViewerToken,
         Self::Health,
         Self::Reflection,
         Self::Unknown,
@@ -52,7 +54,8 @@ impl Method {
             | Self::Get
             | Self::List
             | Self::Close
-            | Self::GetCounts => true,
+            | Self::GetCounts
+            | Self::CreateViewerToken => true,
         }
     }
 
@@ -69,6 +72,7 @@ impl Method {
             Self::Watch => "Watch",
             Self::Close => "Close",
             Self::GetCounts => "GetCounts",
+            Self::CreateViewerToken => "CreateViewerToken",
             Self::Health => "health",
             Self::Reflection => "reflection",
             Self::Unknown => "unknown",

@@ -31,4 +31,5 @@ pub(crate) use limited::Quota;
 pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;
 pub(crate) use principals::Principals;
+pub(crate) use processor::Rounds;
 pub(crate) use share::may_take;

@@ -93,6 +93,11 @@ impl Bucket {
         level.checked_sub(now).filter(|wait| *wait > 0).map(Duration::from_nanos)
     }
 
+    /// How many requests have been taken that are not refilled yet, what it is overdrawn by included.
+    pub(super) fn taken(&self, now: u64, rate: Rate) -> u64 {
+        self.full_at.load(Ordering::Relaxed).saturating_sub(now).div_ceil(rate.interval)
+    }
+
     /// Whether the bucket is full.
     pub(super) fn is_full(&self, now: u64) -> bool {
         self.full_at.load(Ordering::Relaxed) <= now
@@ -129,6 +134,7 @@ mod tests {
         assert_eq!(bucket.overdrawn(SECOND / 2, rate), None);
         bucket.charge(SECOND / 2, 1_000, rate);
         assert_eq!(bucket.overdrawn(SECOND / 2, rate), Some(Duration::from_secs(1)), "nobody pays for more");
+        assert_eq!((bucket.taken(SECOND / 2, rate), bucket.taken(SECOND, rate)), (20, 15));
         bucket.charge(9 * SECOND, 11, rate);
         assert_eq!(bucket.overdrawn(9 * SECOND, rate), Some(Duration::from_millis(100)));
     }

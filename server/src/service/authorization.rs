@@ -11,6 +11,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::Service;
+use crate::auth::{Principal, Rights};
 use crate::call_layer::Caller;
 use crate::instances::Instance;
 
@@ -54,7 +55,7 @@ impl Service {
 
 /// As what a caller may look at an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ViewBasis {
+pub(crate) enum ViewBasis {
     Creator,
     Member,
     Observer,
@@ -63,19 +64,29 @@ pub(super) enum ViewBasis {
 /// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13), as far as the scope of
 /// a token does not exclude it.
 pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<ViewBasis, RpcRefusal> {
+    view_basis(&caller.principal, caller.rights, caller.scope(), instance)
+}
+
+/// The same of a principal with these rights, of which its token leaves these.
+pub(crate) fn view_basis(
+    principal: &Principal,
+    rights: Rights,
+    scope: Rights,
+    instance: &Instance,
+) -> Result<ViewBasis, RpcRefusal> {
     let config = instance.config();
-    if caller.scope().coordinator && config.shared.creator == caller.principal {
+    if scope.coordinator && config.shared.creator == *principal {
         return Ok(ViewBasis::Creator);
     }
-    if caller.rights.process && instance.process_of(&caller.principal).is_some() {
+    if rights.process && instance.process_of(principal).is_some() {
         return Ok(ViewBasis::Member);
     }
-    if caller.rights.observer {
+    if rights.observer {
         return Ok(ViewBasis::Observer);
     }
     let why = format!(
         "{:?} is neither a process nor the creator of instance {}, nor an observer",
-        caller.principal.as_str(),
+        principal.as_str(),
         config.id
     );
     Err(RpcRefusal::new(RefusalReason::NotAMember, why))

@@ -1,41 +1,23 @@
 //! Decoders of this folder for [`crate::fuzzing`].
 
-use std::collections::{HashSet, VecDeque};
-use std::pin::Pin;
+use std::collections::HashSet;
 use std::sync::LazyLock;
-use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use http::HeaderMap;
-use http_body::Frame;
 use prost::Message as _;
 use stickycas_proto::convert::params::params_from_wire;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::principal::is_principal_name;
 use stickycas_proto::v1;
-use tonic::{Code, Status};
+use tonic::Code;
 
-use super::grpc_framing::{PREFIX, check_encoding, read_message};
+use super::grpc_framing::{Chunks, PREFIX, check_encoding, read_message};
 use super::instances::create_spec;
 use super::page_token::PageTokens;
 use crate::auth::Principal;
 use crate::fuzzing::in_chunks;
 use crate::limits::Limits;
-
-/// A body of these chunks.
-struct Chunks(VecDeque<Bytes>);
-
-impl http_body::Body for Chunks {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        Poll::Ready(self.0.pop_front().map(|chunk| Ok(Frame::data(chunk))))
-    }
-}
 
 /// The first message of a body is the same however its bytes are cut, and what stands behind its length.
 pub(crate) async fn first_message(bytes: &[u8]) {
@@ -68,10 +50,10 @@ pub fn page_token(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
     let (ann, bob) = (Principal::new("ann"), Principal::new("bob"));
     let id = InstanceId::new(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-    let good = TOKENS.seal(id, &ann).expect("there are random numbers");
+    let good = TOKENS.seal_id(id, &ann).expect("there are random numbers");
     if kind % 2 == 0 {
         let Ok(text) = std::str::from_utf8(rest) else { return };
-        assert!(TOKENS.open(text, &ann).is_err(), "nobody has sealed {text:?}");
+        assert!(TOKENS.open_id(text, &ann).is_err(), "nobody has sealed {text:?}");
         return;
     }
     let mut token = good.clone().into_bytes();
@@ -80,10 +62,10 @@ pub fn page_token(bytes: &[u8]) {
         token[place] = token[place].wrapping_add(change[1]);
     }
     let Ok(token) = String::from_utf8(token) else { return };
-    let opened = TOKENS.open(&token, &ann).ok();
+    let opened = TOKENS.open_id(&token, &ann).ok();
     // The digits of a token may be of either case.
     assert_eq!(opened, token.eq_ignore_ascii_case(&good).then_some(id), "{token} of {good}");
-    assert!(TOKENS.open(&token, &bob).is_err());
+    assert!(TOKENS.open_id(&token, &bob).is_err());
 }
 
 /// What a Create asks for is told as it was taken.

@@ -90,13 +90,13 @@ impl InstanceService for Service {
         };
         let after = match request.page_token.as_str() {
             "" => None,
-            token => Some(self.0.page_tokens.open(token, &caller.principal)?),
+            token => Some(self.0.page_tokens.open_id(token, &caller.principal)?),
         };
         caller.account.charge_work(size / LISTED_PER_FRAME)?;
         let page = self.0.instances.after(after, size);
         let next_page_token = match page.last() {
             Some(last) if page.len() == size => {
-                self.0.page_tokens.seal(last.config().id, &caller.principal)?
+                self.0.page_tokens.seal_id(last.config().id, &caller.principal)?
             }
             _ => String::new(),
         };
@@ -139,7 +139,7 @@ impl InstanceService for Service {
         let stream = if request.snapshot_first {
             caller.account.charge_work(view_cost(&instance))?;
             let snapshot = instance.snapshot().committed().await??;
-            WatchStream::with_snapshot(self, instance, snapshot, end, permit)
+            WatchStream::with_snapshot(self, instance, snapshot, end, permit)?
         } else {
             let index = instance.start_of(from).map_err(|truncated| {
                 let why = format!(

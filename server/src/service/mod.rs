@@ -18,8 +18,8 @@ mod unknown;
 mod watch;
 mod watchdog;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -32,12 +32,14 @@ use crate::auth::CredentialStore;
 use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
+use crate::page::PageAddress;
 use crate::quota::Principals;
 
+pub(crate) use authorization::{ViewBasis, view_basis};
 pub(crate) use grpc_framing::UnaryEndpoint;
+pub(crate) use page_token::PageTokens;
 pub(crate) use unknown::UnknownService;
 
-use page_token::PageTokens;
 use watchdog::Watchdog;
 
 /// The data that all services share.
@@ -57,6 +59,8 @@ struct Shared {
     page_tokens: PageTokens,
     /// Whether the instances are recovered. Before, nobody knows which there are.
     recovered: AtomicBool,
+    /// Where the live page is, if there is one.
+    page: OnceLock<PageAddress>,
 }
 
 impl Service {
@@ -78,12 +82,18 @@ impl Service {
             credentials,
             page_tokens,
             recovered,
+            page: OnceLock::new(),
         }))
     }
 
     /// The instances are recovered: calls are taken from now on.
     pub(crate) fn set_recovered(&self) {
         self.0.recovered.store(true, Ordering::Release);
+    }
+
+    /// There is a live page here.
+    pub(crate) fn set_page(&self, page: PageAddress) {
+        let _ = self.0.page.set(page);
     }
 
     /// Aborts the connections of clients that do not read, for ever.
@@ -115,7 +125,7 @@ impl Service {
     }
 
     /// Fails while the server takes nothing.
-    fn check_serving(&self) -> Result<(), RpcRefusal> {
+    pub(crate) fn check_serving(&self) -> Result<(), RpcRefusal> {
         if let Some(failure) = self.0.instances.log_failure() {
             return Err(failure);
         }

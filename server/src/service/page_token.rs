@@ -1,4 +1,4 @@
-//! The page tokens of List: where the next page begins, for the server alone to read.
+//! The page tokens of List, and of the table of the live page: where the next page begins, for the server alone to read.
 //!
 //! A page begins behind an instance that the caller may not know of. So a token is that id, encrypted for this caller
 //! (AES-128-GCM with a key that lives as long as the server, and a random nonce): it tells nothing, and another caller
@@ -15,7 +15,7 @@ use stickycas_proto::v1::RefusalReason;
 use crate::auth::Principal;
 
 /// Seals and opens page tokens.
-pub(super) struct PageTokens(RandomizedNonceKey);
+pub(crate) struct PageTokens(RandomizedNonceKey);
 
 impl fmt::Debug for PageTokens {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -23,14 +23,15 @@ impl fmt::Debug for PageTokens {
     }
 }
 
-/// Bytes of a nonce, of an id and of the authentication tag.
+/// Bytes of a nonce and of the authentication tag.
 const NONCE: usize = 12;
-const ID: usize = 16;
 const TAG: usize = 16;
+/// The most bytes that a token stands for.
+const CONTENT: usize = 64;
 
 impl PageTokens {
     /// With a key of its own.
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let key: [u8; 16] = rand::random();
         Self(RandomizedNonceKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128"))
     }
@@ -39,41 +40,63 @@ impl PageTokens {
     ///
     /// # Errors
     /// INTERNAL, if there are no random numbers.
-    pub(super) fn seal(&self, id: InstanceId, caller: &Principal) -> Result<String, RpcRefusal> {
-        let mut bytes = id.get().to_be_bytes().to_vec();
-        let sealed = self.0.seal_in_place_append_tag(Aad::from(caller.as_str()), &mut bytes);
-        let nonce = sealed.map_err(|_| RpcRefusal::internal())?;
-        let mut token = String::with_capacity(2 * (NONCE + ID + TAG));
-        for byte in nonce.as_ref().iter().chain(&bytes) {
-            let _ = write!(token, "{byte:02x}");
-        }
-        Ok(token)
+    pub(super) fn seal_id(&self, id: InstanceId, caller: &Principal) -> Result<String, RpcRefusal> {
+        self.seal(&id.get().to_be_bytes(), caller.as_str())
     }
 
     /// The instance behind which the page of this token begins.
     ///
     /// # Errors
     /// MALFORMED, if this server has not given the token to this caller since its start.
-    pub(super) fn open(&self, token: &str, caller: &Principal) -> Result<InstanceId, RpcRefusal> {
+    pub(super) fn open_id(&self, token: &str, caller: &Principal) -> Result<InstanceId, RpcRefusal> {
+        let bytes = self.open(token, caller.as_str())?;
+        let id = bytes.try_into().map_err(|_| not_ours())?;
+        Ok(InstanceId::new(u128::from_be_bytes(id)))
+    }
+
+    /// A token that stands for these bytes, for this caller.
+    ///
+    /// # Errors
+    /// INTERNAL, if there are no random numbers.
+    pub(crate) fn seal(&self, bytes: &[u8], caller: &str) -> Result<String, RpcRefusal> {
+        debug_assert!(bytes.len() <= CONTENT, "such a token would not be opened");
+        let mut bytes = bytes.to_vec();
+        let sealed = self.0.seal_in_place_append_tag(Aad::from(caller), &mut bytes);
+        let nonce = sealed.map_err(|_| RpcRefusal::internal())?;
+        let mut token = String::with_capacity(2 * (NONCE + bytes.len()));
+        for byte in nonce.as_ref().iter().chain(&bytes) {
+            let _ = write!(token, "{byte:02x}");
+        }
+        Ok(token)
+    }
+
+    /// The bytes for which this token stands.
+    ///
+    /// # Errors
+    /// MALFORMED, if this server has not given the token to this caller since its start.
+    pub(crate) fn open(&self, token: &str, caller: &str) -> Result<Vec<u8>, RpcRefusal> {
         let open = || {
             let mut bytes = from_hex(token)?;
-            let sealed = bytes.split_off(NONCE);
+            let mut sealed = bytes.split_off(NONCE);
             let nonce = aws_lc_rs::aead::Nonce::try_assume_unique_for_key(&bytes).ok()?;
-            let mut sealed = sealed;
-            let id = self.0.open_in_place(nonce, Aad::from(caller.as_str()), &mut sealed).ok()?;
-            Some(InstanceId::new(u128::from_be_bytes(<[u8; ID]>::try_from(&*id).ok()?)))
+            self.0.open_in_place(nonce, Aad::from(caller), &mut sealed).ok().map(|opened| opened.to_vec())
         };
-        open().ok_or_else(|| {
-            let why =
-                "page_token is none that this server gave you since it started: begin again without one";
-            RpcRefusal::new(RefusalReason::Malformed, why)
-        })
+        open().ok_or_else(not_ours)
     }
 }
 
-/// The bytes of a token, which has exactly so many.
+fn not_ours() -> RpcRefusal {
+    let why = "page_token is none that this server gave you since it started: begin again without one";
+    RpcRefusal::new(RefusalReason::Malformed, why)
+}
+
+/// The bytes of a token, which has no more than may be.
 fn from_hex(text: &str) -> Option<Vec<u8>> {
-    if text.len() != 2 * (NONCE + ID + TAG) || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+    let lengths = 2 * (NONCE + TAG)..=2 * (NONCE + TAG + CONTENT);
+    if !lengths.contains(&text.len())
+        || !text.len().is_multiple_of(2)
+        || !text.bytes().all(|byte| byte.is_ascii_hexdigit())
+    {
         return None;
     }
     let pairs = (0..text.len()).step_by(2);
@@ -88,9 +111,9 @@ mod tests {
     fn a_token_opens_for_its_caller_on_its_server_and_tells_nothing() {
         let (tokens, caller) = (PageTokens::new(), Principal::new("p1"));
         let id = InstanceId::new(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        let token = tokens.seal(id, &caller).unwrap();
-        assert_eq!(tokens.open(&token, &caller).unwrap(), id);
-        assert_ne!(tokens.seal(id, &caller).unwrap(), token, "not even that it is the same page");
+        let token = tokens.seal_id(id, &caller).unwrap();
+        assert_eq!(tokens.open_id(&token, &caller).unwrap(), id);
+        assert_ne!(tokens.seal_id(id, &caller).unwrap(), token, "not even that it is the same page");
         let forged = format!("{}{}", &token[..token.len() - 1], if token.ends_with('0') { '1' } else { '0' });
         for (tokens, caller, token) in [
             (&tokens, Principal::new("p2"), token.as_str()),
@@ -100,7 +123,7 @@ mod tests {
             (&tokens, caller.clone(), "01234567-89ab-cdef-0123-456789abcdef"),
             (&tokens, caller.clone(), &"\u{e9}".repeat(44)),
         ] {
-            assert_eq!(tokens.open(token, &caller).unwrap_err().reason, RefusalReason::Malformed);
+            assert_eq!(tokens.open_id(token, &caller).unwrap_err().reason, RefusalReason::Malformed);
         }
     }
 }

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use prost::Message as _;
 use stickycas_model::machine::Entry;
+use stickycas_model::sticky_cas::StickyCas;
 use stickycas_model::types::{Phase, Position};
 use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::watch_response::Content;
@@ -21,7 +22,8 @@ use super::status::status_to_wire;
 use super::stream_end::StreamEnd;
 use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
-use crate::quota::Permit;
+use crate::quota::{Account, Buffer, BufferedBytes, Permit};
+use crate::transport::too_many_unread;
 
 /// One Watch stream. See the module.
 pub(crate) struct WatchStream {
@@ -52,16 +54,21 @@ impl WatchStream {
     }
 
     /// A snapshot of the instance, and then the events after it.
+    ///
+    /// # Errors
+    /// If there is no room for the list, which nobody else holds.
     pub(super) fn with_snapshot(
         service: &Service,
         instance: Arc<Instance>,
         snapshot: Snapshot,
         end: StreamEnd,
         permit: Permit,
-    ) -> Self {
+    ) -> Result<Self, RpcRefusal> {
         let mut stream = Self::from_index(service, instance, snapshot.next_index, end, permit);
-        stream.snapshot = Some(SnapshotParts { snapshot, sent: 0 });
-        stream
+        let mut parts = SnapshotParts { snapshot, sent: 0, charge: None };
+        parts.charge(&stream.instance, stream.permit.account())?;
+        stream.snapshot = Some(parts);
+        Ok(stream)
     }
 
     fn next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<WatchResponse, Status>>> {
@@ -70,6 +77,9 @@ impl WatchStream {
         }
         let limits = &self.service.0.limits;
         if let Some(snapshot) = &mut self.snapshot {
+            if let Err(refused) = snapshot.charge(&self.instance, self.permit.account()) {
+                return Poll::Ready(Some(Err(refused.into())));
+            }
             let part = snapshot.next(limits);
             if part.last {
                 self.snapshot = None;
@@ -126,9 +136,27 @@ struct SnapshotParts {
     snapshot: Snapshot,
     /// Entries that were sent.
     sent: u32,
+    /// Of the list, if only this stream holds it.
+    charge: Option<BufferedBytes>,
 }
 
 impl SnapshotParts {
+    /// Charges the list to the client as an answer that has not been read, unless it is that of the instance: a view of an
+    /// ended one has decoded it for itself, and one that has ended meanwhile has let go of it. The latter is noticed with the
+    /// next part, so within `unread_for`.
+    fn charge(&mut self, instance: &Instance, account: &Arc<Account>) -> Result<(), RpcRefusal> {
+        let list = &self.snapshot.list;
+        if self.charge.is_some() || instance.has_list(list) {
+            return Ok(());
+        }
+        let mut charge = BufferedBytes::new(account.clone(), Buffer::Answers);
+        if !charge.grow(list_bytes(list)) {
+            return Err(too_many_unread());
+        }
+        self.charge = Some(charge);
+        Ok(())
+    }
+
     fn next(&mut self, limits: &Limits) -> v1::Snapshot {
         let Snapshot { status, list, next_index } = &self.snapshot;
         let first_position = self.sent;
@@ -145,6 +173,13 @@ impl SnapshotParts {
             last: self.sent == status.length,
         }
     }
+}
+
+/// Bytes of memory that a list takes.
+fn list_bytes(list: &StickyCas<Entry>) -> usize {
+    /// An entry, its place in the list, and the header of its value.
+    const ENTRY: usize = size_of::<Entry>() + 32;
+    list.iter().map(|entry| ENTRY + entry.value.as_bytes().len()).sum()
 }
 
 fn entry_to_wire(entry: &Entry) -> v1::Entry {
@@ -165,10 +200,40 @@ fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> u
 mod tests {
     use stickycas_model::machine::Machine;
     use stickycas_model::params::{Params, ParamsSpec};
-    use stickycas_model::sticky_cas::StickyCas;
     use stickycas_model::types::{ProcessId, Time, Value};
 
     use super::*;
+    use crate::auth::Principal;
+    use crate::commit_log::{CommitLog, MemoryLog};
+    use crate::instances::{CreateSpec, Instances};
+    use crate::quota::Principals;
+
+    #[tokio::test]
+    async fn a_list_is_charged_once_its_instance_lets_go_of_it() {
+        let limits = Limits::default();
+        let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
+        let spec = CreateSpec {
+            name: None,
+            params: Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap(),
+            seed_given: false,
+            roster: vec!["p1".to_owned(), "p2".to_owned()],
+        };
+        let creating = Instances::new(limits.clone(), &log).create(&Principal::new("creator"), spec).await;
+        let (instance, _) = creating.committed().await.unwrap().unwrap();
+        let account = Principals::new(&limits).account(&Principal::new("p1")).unwrap();
+        let snapshot = || async { instance.snapshot().committed().await.unwrap().unwrap() };
+        let parts = |snapshot| {
+            let mut parts = SnapshotParts { snapshot, sent: 0, charge: None };
+            parts.charge(&instance, &account).unwrap();
+            parts
+        };
+        let mut of_live = parts(snapshot().await);
+        assert!(of_live.charge.is_none(), "the instance has the list");
+        instance.close().committed().await.unwrap().unwrap();
+        of_live.charge(&instance, &account).unwrap();
+        assert!(of_live.charge.is_some(), "it has let go of it");
+        assert!(parts(snapshot().await).charge.is_some(), "it was decoded for this view");
+    }
 
     #[test]
     fn a_snapshot_shows_the_list_as_it_was_part_by_part() {
@@ -186,7 +251,7 @@ mod tests {
         let mut status = Machine::new(Arc::new(params)).status(Time::ZERO);
         status.length = list.len();
         let snapshot = Snapshot { status, list: list.clone(), next_index: 9 };
-        let mut parts = SnapshotParts { snapshot, sent: 0 };
+        let mut parts = SnapshotParts { snapshot, sent: 0, charge: None };
         append(6);
         let limits = Limits { events_per_message: 2, ..Limits::default() };
         let parts: Vec<v1::Snapshot> = (0..3).map(|_| parts.next(&limits)).collect();

@@ -272,6 +272,37 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
     ),
     ("page", "stickycas_calls", "instances_are_listed_in_pages"),
     ("status_rows", "stickycas_calls", "the_rows_of_a_status_are_limited_and_the_rest_counted"),
+    (
+        "page_connections",
+        r#"stickycas_limit_used{limit="page_connections"}"#,
+        "connections_to_the_page_are_limited_by_address_and_in_all",
+    ),
+    (
+        "page_connections_per_address",
+        r#"stickycas_limit_used{limit="page_connections_per_address"}"#,
+        "connections_to_the_page_above_the_limit_are_closed",
+    ),
+    (
+        "page_viewers",
+        r#"stickycas_limit_used{limit="page_viewers"}"#,
+        "viewers_of_the_page_are_limited_by_principal_and_in_all",
+    ),
+    (
+        "page_viewers_per_principal",
+        r#"stickycas_limit_used{limit="page_viewers_per_principal"}"#,
+        "viewers_and_what_they_look_at_are_bounded",
+    ),
+    (
+        "page_instances",
+        r#"stickycas_limit_used{limit="page_instances"}"#,
+        "viewers_and_what_they_look_at_are_bounded",
+    ),
+    (
+        "page_frame_bytes",
+        r#"stickycas_limit_used{limit="page_frame_bytes"}"#,
+        "a_viewer_that_falls_behind_loses_its_stream_and_no_other",
+    ),
+    ("page_requests_per_second", "stickycas_page_refused", "who_asks_the_page_too_often_is_told"),
     ("retention", "stickycas_instances", "a_finished_instance_is_dropped_after_its_retention"),
     ("idle_lifetime", "stickycas_instances", "waiting_accesses_of_an_expired_instance_are_refused"),
     ("rejoin", "stickycas_instances", "an_instance_goes_on_where_it_was"),
@@ -286,7 +317,8 @@ Everything that a client can fill has a bound. This page is made from the list i
 
 - A client above a bound is refused at once, with RetryInfo where waiting helps, and no other client is affected. RetryInfo
   tells when there is room again where that is known: of a rate, of ended instances that the server lets go of, of
-  accounts; else `retry_after`.
+  accounts; else `retry_after`. A Create that finds no bytes of memory or of the log is told a second while live instances have
+  them, since nobody knows when they end, or less if the server lets go of an ended one before.
 - What all clients share is bounded as a whole too. Half of it is kept for known principals: a quarter of that half for
   those with a role, in equal reserves, and the rest in equal parts for the coordinators; the processes of a coordinator's
   instances have equal reserves in its part. So a long roster takes nothing from those with a role and from the
@@ -300,7 +332,10 @@ Everything that a client can fill has a bound. This page is made from the list i
 - What clients send and no call takes is held within the windows of their connections: at most `window_bytes` and 64 KiB for each
   of `connections` (1 GiB by default), in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small
   messages between others that are taken hold up to 12 times as much (measured), of both. The default of `window_bytes`, 1/32 of
-  the memory, is 12/32 in that case: together with instances in their worst case more than the memory.
+  the memory, is 12/32 in that case: together with instances in their worst case more than the memory. However small the
+  window of a connection is, one stream may fill 16 KiB of it.
+- Whoever opens a connection pays for its frames. A call on it is charged to the principal that makes it, with all that it
+  costs: its rate, its bytes, its permits, and the offences that it is.
 - Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
   snapshot of a Watch shows 1/16, 16 KiB of an ended instance that either shows 1, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
   order 1/64, the verification of a token 60; at most half of what the rate allows in a second. Under the lock of

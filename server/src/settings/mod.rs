@@ -42,6 +42,9 @@ pub(crate) struct Settings {
     /// `None`: operators have no listener.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) data: Data,
+    /// `None`: there is no live page.
+    pub(crate) page: Option<SocketAddr>,
+    pub(crate) page_hosts: Vec<String>,
     /// `None`: callers show no certificates.
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) trust_domain: String,
@@ -71,6 +74,8 @@ impl Default for Settings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             http: Some(SocketAddr::from(([127, 0, 0, 1], 7421))),
+            page: None,
+            page_hosts: Vec::new(),
             data: Data::Auto,
             credentials: None,
             trust_domain: "stickycas".to_owned(),
@@ -124,6 +129,7 @@ impl Settings {
             admission: self.admission,
             data,
             drain: self.drain,
+            page_hosts: self.page_hosts,
             reflection: self.reflection,
         })
     }

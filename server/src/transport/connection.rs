@@ -15,7 +15,7 @@ use super::unclaimed::{Pool, PoolLimits, Source};
 use super::unread::Unread;
 use crate::auth::ClientIdentity;
 use crate::limits::Limits;
-use crate::quota::{Account, Counter, FRAME_TYPES, NoPermit, Permit, Principals, Quota};
+use crate::quota::{Account, Counter, FRAME_TYPES, NoPermit, Permit, Principals, Quota, Rounds};
 
 /// One connection. Clones share it.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub(super) struct ConnectionState {
     /// Where it comes from.
     address: SocketAddr,
     source: Source,
+    /// Those of its address.
+    rounds: Arc<Rounds>,
     unclaimed: Arc<UnclaimedConnections>,
     /// What the handshake has proven of the client; not set without TLS.
     identity: OnceLock<ClientIdentity>,
@@ -98,8 +100,10 @@ impl UnclaimedConnections {
     pub(crate) fn register(self: &Arc<Self>, address: SocketAddr) -> Connection {
         let source = Source::of(address);
         let mut pool = self.pool();
+        let (number, rounds) = pool.next_number(source);
         let connection = Arc::new(ConnectionState {
-            number: pool.next_number(),
+            number,
+            rounds: rounds.clone(),
             address,
             source,
             unclaimed: self.clone(),
@@ -113,7 +117,7 @@ impl UnclaimedConnections {
             unread: OnceLock::new(),
             given_up: AtomicBool::new(false),
         });
-        let loser = pool.add(source, connection.number, Arc::downgrade(&connection));
+        let loser = pool.add(source, (number, rounds), Arc::downgrade(&connection));
         self.publish(&pool);
         // Before a connection may be dropped, which takes the lock.
         drop(pool);
@@ -217,7 +221,14 @@ impl Connection {
         self.0.claim.get().map(|claim| &claim.account)
     }
 
-    /// The account to which its frames are charged: that of its principal, or that of all clients without identity.
+    /// The rounds in which its tasks have their turns while the account is greedy to which they are charged: those of its
+    /// principal; without one those of its address, so that no address waits for all tasks of another.
+    pub(super) fn rounds(&self) -> &Rounds {
+        self.proven_account().map_or(&self.0.rounds, |account| account.rounds())
+    }
+
+    /// The account to which its frames and its processor time are charged: that of its principal, or that of all clients
+    /// without identity.
     pub(super) fn charged_account(&self) -> &Arc<Account> {
         self.proven_account().unwrap_or_else(|| self.0.unclaimed.principals.anonymous())
     }

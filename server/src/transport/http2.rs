@@ -197,12 +197,16 @@ mod tests {
 
     /// Whether a connection still answers after the window of a stream was filled by messages of so many bytes.
     async fn survives(message: usize, limits: &Limits) -> bool {
+        survives_messages(message, u64::from(limits.stream_window_bytes) / message as u64, limits).await
+    }
+
+    /// Whether a connection still answers while so many messages of so many bytes wait.
+    async fn survives_messages(message: usize, messages: u64, limits: &Limits) -> bool {
         let (mut client, principals) = connect(limits).await;
         // Answered when the client knows the windows.
         let (response, _) = client.send_request(request("/"), true).unwrap();
         assert_eq!(response.await.unwrap().status(), StatusCode::OK);
         let (_response, mut send) = client.send_request(request("/hold"), false).unwrap();
-        let messages = u64::from(limits.stream_window_bytes) / message as u64;
         for _ in 0..messages {
             send.send_data(Bytes::from(vec![1; message]), false).unwrap();
         }
@@ -274,9 +278,13 @@ mod tests {
         assert_eq!(all[0], (512 * KIB, 32 * KIB));
         assert!(all.is_sorted_by(|before, after| before.0 >= after.0), "{all:?}");
         assert!(all[20].0 > 200 * KIB, "{all:?}");
-        let least = (65_535, 2_047);
+        let least = (65_535, 16 * KIB);
         assert_eq!(all.last(), Some(&least));
-        assert!(all.iter().all(|(window, stream)| *stream == 32 * KIB || *stream == window / 32), "{all:?}");
+        assert!(all.iter().all(|(_, stream)| (16 * KIB..=32 * KIB).contains(stream)), "{all:?}");
+        // The longest message comes in time, even over a slow line.
+        let round_trips = limits.message_bytes.div_ceil(least.1);
+        let slowest = limits.request_timeout / u32::try_from(round_trips).unwrap();
+        assert!(slowest > Duration::from_millis(75), "{slowest:?}");
         let held: usize = all.iter().filter(|windows| **windows != least).map(|(window, _)| window).sum();
         assert_eq!(principals.buffered(Buffer::Windows), (held, TOTAL));
         assert!(held <= TOTAL / 4);
@@ -390,5 +398,9 @@ mod tests {
         let usual =
             Limits { connection_window_bytes: window, stream_window_bytes: window, ..Limits::default() };
         assert!(!survives(40, &usual).await);
+        // A connection for whose window there is no room: as many as `LEAST_OF_STREAM` says, and not as many as fit.
+        let pressed = Limits { window_bytes: 0, ..Limits::default() };
+        assert!(survives_messages(16, 128, &pressed).await);
+        assert!(!survives_messages(16, 16 * 1024 / 16, &pressed).await);
     }
 }

@@ -23,6 +23,7 @@ mod turns;
 mod unclaimed;
 mod unread;
 mod windows;
+mod work_time;
 
 pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
@@ -31,7 +32,7 @@ pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
 pub use listener::{Listener, listen};
 pub(crate) use message_framing::PREFIX;
-pub(crate) use permit_body::{ResponseHold, held_body};
+pub(crate) use permit_body::{ResponseHold, held_body, too_many_unread};
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, RequestLimits, oversized, undecodable};
 pub(crate) use serve::{GrpcListener, Security, serve};
 pub(crate) use unread::UnreadAnswers;

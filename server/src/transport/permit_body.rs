@@ -45,6 +45,13 @@ pub(crate) fn held_body(body: Body, hold: ResponseHold) -> Body {
     Body::new(HeldBody { body, account, permit, unread, rest: Bytes::new(), charge: None, over: false })
 }
 
+/// There is no room for an answer.
+pub(crate) fn too_many_unread() -> RpcRefusal {
+    let why = "the server holds as much of answers that their clients have not read as it may: read what was sent, and \
+               ask again";
+    RpcRefusal::new(RefusalReason::TooManyBytes, why)
+}
+
 struct HeldBody {
     body: Body,
     account: Arc<Account>,
@@ -100,9 +107,7 @@ impl HeldBody {
     fn end_early(&mut self) -> Frame<Bytes> {
         self.over = true;
         self.body = Body::empty();
-        let why = "the server holds as much of answers that their clients have not read as it may: read what was sent, and \
-                   ask again";
-        let refused = RpcRefusal::new(RefusalReason::TooManyBytes, why);
+        let refused = too_many_unread();
         self.account.count_refusal(refused.reason);
         let mut trailers = HeaderMap::new();
         // Fails for no status of ours: its parts are text and base64.

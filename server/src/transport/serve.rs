@@ -145,9 +145,10 @@ async fn serve_accepted<T, S>(
     S::Future: Send,
 {
     let (turns, client) = (server.turns(), connection.clone());
+    let handshake = secure(io, &security, server.preface_timeout(), &connection);
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = secure(io, &security, server.preface_timeout(), &connection) => secured,
+        secured = turns.clone().of(client.clone(), handshake) => secured,
     };
     match secured {
         Some(Secured::Plain(io)) => turns.of(client, server.serve_connection(io, connection, drain)).await,

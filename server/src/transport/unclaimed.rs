@@ -8,9 +8,10 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::Weak;
+use std::sync::{Arc, Weak};
 
 use super::connection::ConnectionState;
+use crate::quota::Rounds;
 
 /// Where a client comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -52,6 +53,7 @@ pub(super) struct Pool {
 #[derive(Debug, Default)]
 struct Held {
     known: bool,
+    rounds: Arc<Rounds>,
     connections: BTreeMap<u64, Weak<ConnectionState>>,
 }
 
@@ -105,21 +107,22 @@ impl Pool {
         }
     }
 
-    /// The number of the next connection.
-    pub(super) fn next_number(&mut self) -> u64 {
+    /// The number of the next connection from this address, which is to be added, and the rounds of the address.
+    pub(super) fn next_number(&mut self, source: Source) -> (u64, Arc<Rounds>) {
         self.next += 1;
-        self.next
+        let rounds = self.sources.get(&source).map(|held| held.rounds.clone());
+        (self.next, rounds.unwrap_or_default())
     }
 
     /// Adds a connection; returns the one that has to make room for it, if there is one.
     pub(super) fn add(
         &mut self,
         source: Source,
-        number: u64,
+        (number, rounds): (u64, Arc<Rounds>),
         connection: Weak<ConnectionState>,
     ) -> Option<Weak<ConnectionState>> {
         let known = self.lately.contains(source);
-        self.sources.entry(source).or_insert_with(|| Held { known, ..Held::default() });
+        self.sources.entry(source).or_insert_with(|| Held { known, rounds, ..Held::default() });
         self.change(source, |held| held.connections.insert(number, connection));
         let loser = self.overfull(source)?;
         self.change(loser, |held| held.connections.pop_first()).flatten().map(|(_, oldest)| oldest)
@@ -215,7 +218,7 @@ mod tests {
 
     /// Adds a connection from this address; whether one had to make room.
     fn add(pool: &mut Pool, last: u8) -> bool {
-        let number = pool.next_number();
+        let number = pool.next_number(source(last));
         pool.add(source(last), number, Weak::new()).is_some()
     }
 
@@ -269,6 +272,14 @@ mod tests {
         pool.remove(source(1), 1);
         assert!(pool.sources.is_empty() && pool.strangers.by_count.is_empty());
         assert_eq!(pool.strangers.connections + pool.known.connections, 0);
+    }
+
+    #[test]
+    fn connections_of_one_address_share_their_rounds() {
+        let mut pool = pool(8, 9);
+        assert!(!add(&mut pool, 1));
+        let [(_, one), (_, same), (_, other)] = [1, 1, 2].map(|last| pool.next_number(source(last)));
+        assert_eq!([one.take(0), same.take(0), other.take(0)], [0, 1, 0]);
     }
 
     #[test]

@@ -17,6 +17,11 @@ const LEAST_TAKEN: u32 = 2 * (SMALLEST + 1);
 /// messages wait: half of the window bounds them, each counted as 256 bytes. So those of 16 bytes fill the window of
 /// their stream before.
 const STREAMS: u32 = 32;
+/// The least that one stream has, whatever the window is. A message needs a round trip for each of these, and must come
+/// within `request_timeout`: one of 4 MiB does where a round trip takes up to 78 ms. For that a window below 32 of these
+/// gives up what [`STREAMS`] is for. In the smallest one 128 messages of 16 bytes may wait; when many more wait, because the
+/// server has no time for them or because the client reads no answers, HTTP/2 closes the connection.
+pub(super) const LEAST_OF_STREAM: u32 = 16 * 1024;
 
 /// See the module. What was taken for them is given back when this is dropped.
 #[derive(Debug)]
@@ -34,7 +39,8 @@ impl Windows {
         let window = taken.grow_by_at_most(usual as usize, LEAST_TAKEN.min(usual) as usize);
         let window = if window == 0 { SMALLEST } else { u32::try_from(window).unwrap_or(usual) };
         let stream = limits.stream_window_bytes.min(LARGEST);
-        let stream = if window < usual { stream.min(window / STREAMS) } else { stream };
+        let stream =
+            if window < usual { stream.min((window / STREAMS).max(LEAST_OF_STREAM)) } else { stream };
         Self { connection: window, stream, _taken: taken }
     }
 }

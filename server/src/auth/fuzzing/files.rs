@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use rcgen::CertificateParams;
 use rustls::pki_types::CertificateDer;
@@ -16,6 +16,7 @@ use crate::auth::folder::{
 };
 use crate::auth::principal::Principal;
 use crate::auth::roles::Roles;
+use crate::auth::viewer_tokens::ViewerTokens;
 
 static GOOD_FILES: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let key = key(4);
@@ -31,6 +32,8 @@ static GOOD_FILES: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| 
         (TOKEN_KEYS, KEY_SET.as_bytes().to_vec()),
     ])
 });
+
+static VIEWERS: LazyLock<Arc<ViewerTokens>> = LazyLock::new(|| Arc::new(ViewerTokens::new()));
 
 /// The first byte says which file has the other bytes, and whether a CA may have no revocation list.
 pub fn credentials(bytes: &[u8]) {
@@ -48,6 +51,7 @@ pub fn credentials(bytes: &[u8]) {
         tokens: Some(config()),
         cached_tokens: 8,
         roles: Roles::default(),
+        viewers: VIEWERS.clone(),
     };
     match source.parse(Files::of(folder, contents)) {
         Ok(credentials) => check(&credentials, name, content),

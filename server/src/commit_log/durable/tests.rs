@@ -274,6 +274,7 @@ async fn a_checkpoint_covers_the_records_before_it() {
     let (_, done) = it.engine.next();
     it.step(1, Place::START);
     it.step(2, Place::START);
+    assert_eq!(it.log.covered(), (2, 2), "the second batch forms, and has two records");
     it.log.checkpoint(1, Some(&Checkpoint { at_nanos: 7, ..Checkpoint::default() }));
     it.step(1, Place::START);
     it.log.checkpoint(3, None);
@@ -281,7 +282,7 @@ async fn a_checkpoint_covers_the_records_before_it() {
     let (batch, _done) = it.engine.next();
     let [(1, Some(state)), (3, None)] = &batch.checkpoints[..] else { panic!("{:?}", batch.checkpoints) };
     let state = Checkpoint::decode(&**state).unwrap();
-    assert_eq!((state.place, state.records, state.at_nanos), (2, 2, 7));
+    assert_eq!(state.at_nanos, 7);
     assert_eq!(instances(&batch), [1, 2, 1]);
 }
 

@@ -210,11 +210,10 @@ fn of_too_many_events_a_checkpoint_keeps_the_latest() {
     for number in 0..40 {
         play(&instance, ProcessId::FIRST, Act::Read, number);
     }
-    let inner = instance.lock();
-    let Lifecycle::Live(live) = &inner.lifecycle else { panic!("it lives") };
-    let kept: Vec<Recorded> = live.events.all().collect();
-    let checkpoint =
-        instance.checkpoint_of(&live.machine, &live.events, kept.iter().cloned(), (None, live.latest));
+    let captured = instance.capture(&log(), false).unwrap();
+    let kept: Vec<Recorded> = captured.events.read().collect();
+    assert!(captured.uncommitted.is_empty());
+    let checkpoint = instance.checkpoint_of(captured);
     let first = usize::try_from(checkpoint.first_index).unwrap();
     assert!(first > 0 && first + checkpoint.events.len() == kept.len());
     let told: Vec<_> = kept[first..].iter().map(|recorded| event_to_wire(0, recorded)).collect();

@@ -246,6 +246,35 @@ async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
     assert_eq!(named, Some(third.config().id));
 }
 
+/// The lock of an instance is free while its checkpoint is made, so inputs come in between.
+#[tokio::test]
+async fn inputs_behind_a_checkpoint_that_is_still_written_are_replayed() {
+    for seed in 0..20 {
+        let engine = Arc::new(RedbEngine::in_memory().unwrap());
+        let mut server = Server::start(engine, StdRng::seed_from_u64(seed)).await;
+        for _ in 0..4 {
+            server.create().await;
+        }
+        for _ in 0..3 {
+            (0..50).for_each(|_| server.input());
+            let log = server.storage.durable_log().unwrap();
+            let (needed_from, _) = log.begin_checkpoints();
+            let instances = server.all();
+            let captured: Vec<_> = instances.iter().map(|instance| instance.capture(log, false)).collect();
+            (0..50).for_each(|_| server.input());
+            // In a later batch than what they cover.
+            let log = server.storage.durable_log().unwrap();
+            log.committed().await;
+            for (instance, captured) in instances.iter().zip(captured) {
+                captured.into_iter().for_each(|captured| _ = instance.write_captured(log, captured));
+            }
+            log.committed().await;
+            log.trim(needed_from);
+            server = server.restart().await;
+        }
+    }
+}
+
 /// An engine that fails when it has read everything.
 #[derive(Debug)]
 struct FailingEngine(RedbEngine);

@@ -301,12 +301,16 @@ impl http_body::Body for ResponseBody {
     }
 }
 
+#[cfg(any(test, feature = "fuzzing"))]
+mod chunks;
 #[cfg(test)]
 mod differential;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(super) use chunks::Chunks;
+
 #[cfg(test)]
 mod tests {
-    use std::collections::VecDeque;
     use std::sync::Arc;
 
     use stickycas_model::access::{AppendAnswer, ReadAnswer};
@@ -323,21 +327,6 @@ mod tests {
     use crate::instances::Instances;
     use crate::quota::Principals;
     use crate::transport::{LimitedBody, RequestLimits};
-
-    /// A body of these chunks.
-    struct Chunks(VecDeque<Bytes>);
-
-    impl http_body::Body for Chunks {
-        type Data = Bytes;
-        type Error = Status;
-
-        fn poll_frame(
-            mut self: Pin<&mut Self>,
-            _: &mut Context<'_>,
-        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-            Poll::Ready(self.0.pop_front().map(|chunk| Ok(Frame::data(chunk))))
-        }
-    }
 
     async fn read_in_chunks(bytes: &[u8], chunk: usize) -> Result<Bytes, Code> {
         let chunks = bytes.chunks(chunk).map(Bytes::copy_from_slice).collect();
