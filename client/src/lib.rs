@@ -62,6 +62,7 @@ pub mod error;
 pub mod info;
 mod instance_end;
 mod operations;
+mod page;
 mod report;
 pub mod retry;
 mod token_file;
@@ -94,6 +95,7 @@ pub use self::driver::{LAST_MOMENT, Played, ProcessSpec};
 pub use self::error::{Error, Refusal};
 pub use self::instance_end::InstanceEnd;
 pub use self::operations::{Appended, Read, WaitMode};
+pub use self::page::PageAccess;
 pub use self::retry::RetryPolicy;
 pub use self::watch::{Watch, WatchFrom, Watched};
 

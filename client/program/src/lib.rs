@@ -12,6 +12,7 @@ mod failure;
 mod global_args;
 mod inspect;
 mod output;
+mod page_link;
 mod process;
 mod propose;
 mod record;
@@ -86,6 +87,7 @@ enum CallCommand {
     Watch(watch::Watch),
     /// Tell what the server has counted of its callers' conduct (coordinators and observers).
     Counts(inspect::Counts),
+    PageLink(page_link::PageLink),
 }
 
 /// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
@@ -161,6 +163,7 @@ async fn perform(
         CallCommand::List => inspect::list(&client, output).await,
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,
+        CallCommand::PageLink(link) => link.run(&client, output).await,
     }
 }
 

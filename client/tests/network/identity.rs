@@ -5,9 +5,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
 use stickycas_client::{Client, Credentials, Error, InstanceId, RefusalReason};
+use stickycas_proto::v1;
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
+use tonic::Request;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::site::{Site, append, create, get, refused, speak};
 use crate::support::value;
@@ -64,6 +70,55 @@ async fn a_connection_with_tokens_may_carry_many_principals() {
     // The name of the principal may be there too, and the scheme has no case.
     let ann = authorization("ann").replace("Bearer", "bearer");
     get(&channel, instance, &[("authorization", &ann), ("stickycas-principal", "ann")]).await.unwrap();
+}
+
+/// Whoever opens a connection does not pay for what others do on it.
+#[tokio::test]
+async fn each_call_on_a_connection_is_charged_to_its_own_principal() {
+    // Fourteen calls at once, and as many in a second.
+    let site = Site::with(|config| config.limits.requests_per_second = 140).await;
+    let instance = create(&site.token_client("coordinator"), ["ann", "bob"]).await;
+    let channel = site.token_channel();
+    let [ann, bob] = ["ann", "bob"].map(|name| format!("Bearer {}", site.token(name, &json!({}))));
+    get(&channel, instance, &[("authorization", &ann)]).await.unwrap();
+    // The connection is that of ann. What follows is of bob: an offence, bytes, and calls until they are too many.
+    let instance_id = instance.to_string();
+    let close = of(&bob, v1::CloseRequest { instance_id: instance_id.clone() });
+    let status = InstanceServiceClient::new(channel.clone()).close(close).await.unwrap_err();
+    assert_eq!(refused(&status).0, RefusalReason::NotCreator);
+    let value = vec![0; 200_000].into();
+    let append = of(&bob, v1::AppendRequest { instance_id, access_number: 1, value, no_wait: true });
+    StickyCasServiceClient::new(channel.clone()).append(append).await.unwrap_err();
+    let status = loop {
+        if let Err(status) = get(&channel, instance, &[("authorization", &bob)]).await {
+            break status;
+        }
+    };
+    assert_eq!(refused(&status).0, RefusalReason::RateExceeded);
+    let mut health = HealthClient::new(channel.clone());
+    let status = loop {
+        if let Err(status) = health.check(of(&bob, HealthCheckRequest::default())).await {
+            break status;
+        }
+    };
+    assert_eq!(refused(&status).0, RefusalReason::RateExceeded);
+
+    get(&channel, instance, &[("authorization", &ann)]).await.unwrap();
+    let observer = site.token_client("observer");
+    let counts = observer.counts(&[]).await.unwrap().principals;
+    assert_eq!(counts.keys().collect::<Vec<_>>(), ["bob"]);
+    assert_eq!(counts["bob"].messages_oversized, 1);
+    assert_eq!(counts["bob"].refused(RefusalReason::RateExceeded), 2);
+    let offences = observer.get(instance).await.unwrap().status.offences.shown;
+    assert!(!offences.is_empty(), "the close that was refused");
+    assert!(offences.iter().all(|offence| offence.process.get() == 2), "{offences:?}");
+}
+
+/// A request of the principal with this token.
+fn of<T>(authorization: &str, message: T) -> Request<T> {
+    let mut request = Request::new(message);
+    request.metadata_mut().insert("authorization", authorization.parse().unwrap());
+    request
 }
 
 /// One connection, a token for each principal, all in one file: what a load with many thousand does.

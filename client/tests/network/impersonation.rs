@@ -10,6 +10,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{HandshakeKind, ServerConfig};
 use serde_json::json;
 use stickycas_client::{Client, InstanceId, RefusalReason};
+use stickycas_server::changed_credentials::ChangedCredentials as _;
 use stickycas_server::{DevelopmentCas, TokenIssuer};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;

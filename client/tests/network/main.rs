@@ -5,6 +5,7 @@ mod connections;
 mod examples;
 mod identity;
 mod impersonation;
+mod page;
 mod plays;
 mod reload;
 mod site;
