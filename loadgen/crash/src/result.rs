@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Serialize};
 use stickycas_harness::report::table::{align_right, grid};
-use stickycas_harness::report::words::grouped;
+use stickycas_model::words::grouped;
 
 use crate::plan::RoundPlan;
 use crate::violation::Violation;

@@ -2,9 +2,8 @@
 //!
 //! A log has what happened at its instances. It does not have the cast, nor what processes read on their own side. So a
 //! process with an offence on record counts as faulty, and every other one as correct, with its first append as its proposal
-//! and with the decision that it reported to the server. [`ASSUMPTIONS`] says this to readers.
+//! and with the decision that it reported to the server ([`assumed_cast`]). [`ASSUMPTIONS`] says this to readers.
 
-use std::collections::BTreeSet;
 use std::fmt;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -13,14 +12,10 @@ use std::sync::Arc;
 
 use prost::Message as _;
 use serde::Serialize;
-use stickycas_model::access::Op;
-use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
-use stickycas_model::entries::Entries;
-use stickycas_model::history::{Event, Offence, Recorded};
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::judge::{ASSUMPTIONS, assumed_cast, told_reports};
 use stickycas_model::params::Params;
-use stickycas_model::process::{ProcessEnd, Report};
-use stickycas_model::types::{ProcessId, Value};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::convert::params::params_from_wire;
@@ -31,10 +26,6 @@ use stickycas_proto::names::InstanceId;
 use crate::record::{ExecutionMode, Record};
 use crate::replay::{DifferentEvent, first_difference};
 use crate::scenario::Scenario;
-
-/// What is taken for granted of an instance of which there is only the log.
-pub const ASSUMPTIONS: &str = "A log does not say who is Byzantine: a process with an offence on record counts as faulty, \
-                               every other one as correct, with its first append as its proposal.";
 
 /// Bytes of the longest message that is read: more than that of any instance.
 const LONGEST: u64 = 1 << 31;
@@ -156,53 +147,12 @@ impl DumpedInstance {
 
 /// The instance as a run.
 fn record(id: InstanceId, params: Arc<Params>, history: Vec<Recorded>, is_whole: bool) -> Record {
-    let accused = history.iter().filter_map(|recorded| match &recorded.event {
-        Event::Offence(Offence { process, .. }) => Some(*process),
-        _ => None,
-    });
-    let accused: BTreeSet<ProcessId> = accused.collect();
     let over = history.iter().any(|recorded| matches!(recorded.event, Event::Finished | Event::Closed));
-    let cast = Cast::new(parts(&params, &history)).with_faulty(accused);
-    let reports = reports(&history);
+    let cast = assumed_cast(&params, &history);
+    let reports = told_reports(&history);
     let scenario =
         Scenario { name: id.to_string(), about: ASSUMPTIONS.to_owned(), expect: None, params, cast, seed: 0 };
     Record::judged(scenario, ExecutionMode::Dumped, history, is_whole && over, RunCounts::default(), reports)
-}
-
-/// All processes as correct ones. One that never appended proposes what the first append of all proposes, so that it adds
-/// no value to those of correct processes.
-fn parts(params: &Params, history: &[Recorded]) -> Vec<Part> {
-    let mut proposals: Vec<Option<&Value>> = vec![None; params.processes() as usize];
-    let mut first = None;
-    for recorded in history {
-        if let Event::Accepted { process, op: Op::Append(value), .. } = &recorded.event
-            && let Some(proposal) = proposals.get_mut(process.index())
-        {
-            proposal.get_or_insert(value);
-            first.get_or_insert(value);
-        }
-    }
-    let none = Value::parse("none").expect("a text is a value");
-    let first = first.unwrap_or(&none);
-    let part =
-        |proposal: Option<&Value>| Part { role: Role::Correct, proposal: proposal.unwrap_or(first).clone() };
-    proposals.into_iter().map(part).collect()
-}
-
-/// The decisions that the server was told.
-fn reports(history: &[Recorded]) -> Vec<Report> {
-    let decided = history.iter().filter_map(|recorded| match &recorded.event {
-        Event::Decided { process, value } => Some(Report {
-            process: *process,
-            decision: Some(value.clone()),
-            phase: None,
-            from: Entries::default(),
-            ended: ProcessEnd::Decided,
-            unanswered: None,
-        }),
-        _ => None,
-    });
-    decided.collect()
 }
 
 /// What a replay of an instance shows.

@@ -15,7 +15,7 @@
 //! | files | `files`, `fault_plan`, `proposals`, `scenario` |
 //! | a run | `record`, `simulate`, `run` |
 //! | reports | `environment`, `host`, `report`: the run folder, tables, JSON, and what HTML reports are made of |
-//! | what reads or makes folders | `replay`, `explain`, `judge` |
+//! | what reads or makes folders | `replay`, `explain`, `view` and `play`, `judge` |
 //!
 //! Besides, for every layer: `atomic_files`, `command_line`, `progress`, `stats`. Loads, campaigns and plans for
 //! containers are crates of their own, which use this one and not each other.
@@ -30,6 +30,7 @@ pub mod fault_plan;
 pub mod files;
 pub mod host;
 pub mod judge;
+pub mod play;
 pub mod progress;
 pub mod proposals;
 pub mod record;
@@ -39,6 +40,7 @@ pub mod run;
 pub mod scenario;
 mod simulate;
 pub mod stats;
+pub mod view;
 
 pub use self::record::{ExecutionMode, Record};
 pub use self::scenario::Scenario;

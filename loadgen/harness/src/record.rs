@@ -77,7 +77,7 @@ impl Record {
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
-        let verdict = with_case(&scenario, &history, complete, &counted, &reports, judge);
+        let verdict = with_case(&scenario, how, &history, complete, &counted, &reports, judge);
         Self {
             scenario,
             how,
@@ -119,8 +119,8 @@ impl Record {
     /// The verdict with what leads to it.
     #[must_use]
     pub fn explained(&self) -> Explanation {
-        let Self { scenario, history, complete, counted, reports, .. } = self;
-        let explained = with_case(scenario, history, *complete, counted, reports, explain);
+        let Self { scenario, how, history, complete, counted, reports, .. } = self;
+        let explained = with_case(scenario, *how, history, *complete, counted, reports, explain);
         // With what the harness saw.
         Explanation { verdict: self.verdict.clone(), ..explained }
     }
@@ -129,6 +129,7 @@ impl Record {
 /// Puts a run before the judge.
 fn with_case<T>(
     scenario: &Scenario,
+    how: ExecutionMode,
     history: &[Recorded],
     complete: bool,
     counted: &RunCounts,
@@ -137,7 +138,8 @@ fn with_case<T>(
 ) -> T {
     let Scenario { params, cast, seed, .. } = scenario;
     let detection = detect(params, cast, *seed, history, counted);
-    let expected = Expectations::new(params, cast, *seed, &detection);
+    let assumed = how == ExecutionMode::Dumped;
+    let expected = Expectations { assumed, ..Expectations::new(params, cast, *seed, &detection) };
     to_record(&Case {
         params: Arc::clone(params),
         cast,

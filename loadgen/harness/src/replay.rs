@@ -21,9 +21,9 @@ use stickycas_model::judge::{Observed, Verdict};
 use stickycas_model::params::Params;
 use stickycas_model::sim::{self, Difference};
 use stickycas_model::types::Time;
+use stickycas_model::words;
 
 use crate::report::folder::Folder;
-use crate::report::words;
 
 /// What a replay shows.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -11,4 +11,5 @@ mod run_folder;
 mod scenario_files;
 mod scenarios;
 mod strategies;
+mod view;
 mod wire_attacks;

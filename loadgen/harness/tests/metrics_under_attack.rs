@@ -70,10 +70,8 @@ impl Server {
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let (grpc, http) = (free().await.unwrap(), free().await.unwrap());
         let (url, address) = (format!("http://{}", grpc.local_addr().unwrap()), http.local_addr().unwrap());
-        // A client of which nothing is heard is given up sooner than usual, so that the test does not wait for that. And a
-        // machine on which much else runs must be fast enough to exceed the rate of resets.
-        let preface_timeout = Duration::from_secs(2);
-        let limits = Limits { preface_timeout, resets_per_second: 512, ..Limits::default() };
+        // A client of which nothing is heard is given up sooner than usual, so that the test does not wait for that.
+        let limits = Limits { preface_timeout: Duration::from_secs(2), ..run::attacked_limits() };
         let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
         let (stop, stopped) = oneshot::channel::<()>();
         let shutdown = async { drop(stopped.await) };

@@ -163,7 +163,7 @@ fn the_same_seed_repeats_a_simulated_run_event_by_event() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_scenario_keeps_its_promise_over_the_network() {
     // A client of which nothing is heard is given up sooner than usual, so that nobody waits for that.
-    let limits = Limits { preface_timeout: Duration::from_millis(500), ..Limits::default() };
+    let limits = Limits { preface_timeout: Duration::from_millis(500), ..run::attacked_limits() };
     let server = OwnServer::start_with(limits.clone()).await.unwrap();
     let handle = Arc::new(server.connect().await.unwrap());
     let scenarios = delivered().into_iter().map(|path| Scenario::load(&path, Some(5)).unwrap());

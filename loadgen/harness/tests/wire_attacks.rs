@@ -34,10 +34,8 @@ pub(super) fn scenario(attack: Option<&str>) -> Scenario {
 }
 
 fn limits() -> Limits {
-    // A client of which nothing is heard is given up sooner than usual, so that no test waits for that. And a machine on which
-    // much else runs must be fast enough to exceed the rate of resets.
-    let preface_timeout = Duration::from_millis(500);
-    Limits { preface_timeout, resets_per_second: 512, ..Limits::default() }
+    // A client of which nothing is heard is given up sooner than usual, so that no test waits for that.
+    Limits { preface_timeout: Duration::from_millis(500), ..run::attacked_limits() }
 }
 
 /// What is missing of a run under attack.

@@ -15,25 +15,13 @@ use stickycas_proto::v1::client_frame::Frame;
 #[path = "../../../proto/tests/wire/frames.rs"]
 mod frames;
 
+use crate::generated_frame::generated_frame;
 use frames::{Reencoding, client_frame, mutated, mutation, reencoded, reencodings, server_frame};
 
 /// The response as the generated types have it.
 fn generated_from(response: &DecodedResponse) -> v1::AttachResponse {
-    let frame = |frame: &ResponseFrame| match frame {
-        ResponseFrame::Append { channel, number, phase, result } => {
-            let result = Some(v1::answer::Result::Append(*result));
-            v1::Answer { channel: *channel, number: *number, phase: *phase, result }.into()
-        }
-        ResponseFrame::Read { channel, number, phase, start, values, length, sealed } => {
-            let values = response.values(values).map(Bytes::copy_from_slice).collect();
-            let read = v1::ReadResult { start: *start, values, length: *length, sealed: *sealed };
-            let result = Some(v1::answer::Result::Read(read));
-            v1::Answer { channel: *channel, number: *number, phase: *phase, result }.into()
-        }
-        ResponseFrame::Decided { channel } => v1::Decided { channel: *channel }.into(),
-        ResponseFrame::Other(frame) => v1::ServerFrame { frame: frame.as_deref().cloned() },
-    };
-    v1::AttachResponse { frames: response.frames().iter().map(frame).collect() }
+    let frames = response.frames().iter().map(|frame| generated_frame(response, frame)).collect();
+    v1::AttachResponse { frames }
 }
 
 /// Both decoders accept or refuse the bytes, and read the same.

@@ -244,7 +244,7 @@ fn every_delivered_profile_is_one_and_is_named_like_its_file() {
         names.push(profile.name);
     }
     names.sort();
-    assert_eq!(names, ["byzantine", "closed", "steady", "steps"]);
+    assert_eq!(names, ["byzantine", "closed", "steady", "steps", "watch"]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -19,6 +19,7 @@ mod run;
 mod scenario;
 mod simulate;
 mod stop;
+mod view;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -57,6 +58,10 @@ enum Command {
     Report(report::ReportArgs),
     /// Say what a run folder or the dump of a server's log shows, and why
     Explain(explain::ExplainArgs),
+    /// Show a run folder on a page in the browser: phase by phase, as the paper draws it
+    View(view::ViewArgs),
+    /// Make up runs on a page in the browser: what the theorem promises of them, and how they go
+    Play(view::PlayArgs),
     /// Feed the history of a run folder, or of a dump's instances, to the simulator's machine, and compare
     Replay(replay::ReplayArgs),
     /// Search small instances exhaustively and say which claims hold
@@ -123,6 +128,8 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
         Command::Report(args) => report::run(&args).map(ExitCode::from),
         Command::Explain(args) => explain::run(&args).map(ExitCode::from),
+        Command::View(args) => view::run(&args).map(ExitCode::from),
+        Command::Play(args) => view::run_play(&args).map(ExitCode::from),
         Command::Replay(args) => replay::run(&args).map(ExitCode::from),
         Command::Explore(args) => explore::run(&args).map(ExitCode::from),
         Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),

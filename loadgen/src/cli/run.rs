@@ -8,10 +8,9 @@ use clap::Args;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::record::Record;
 use stickycas_harness::run::{
-    self, COORDINATOR, Identities, MOST_CERTIFICATES, OwnServer, RunOptions, ServerHandle,
+    self, COORDINATOR, Identities, MOST_CERTIFICATES, OwnServer, RunOptions, ServerHandle, attacked_limits,
 };
 use stickycas_harness::scenario::Scenario;
-use stickycas_server::limits::Limits;
 
 use super::output::{RunLog, tell};
 use super::scenario::{ScenarioArgs, repeat};
@@ -64,7 +63,7 @@ async fn run_on_some_server(args: &RunArgs, scenario: &Scenario) -> anyhow::Resu
         if args.in_process { None } else { Some(std::env::current_exe().context("cannot find myself")?) };
     let options = RunOptions { program, stall: args.timeout, quiet: false };
     let Some(url) = &args.server else {
-        let server = OwnServer::start_for(&scenario.params, Limits::default()).await?;
+        let server = OwnServer::start_for(&scenario.params, attacked_limits()).await?;
         if scenario.params.processes() > MOST_CERTIFICATES {
             tell(&format!(
                 "processes are known by tokens: only up to {MOST_CERTIFICATES} processes get certificates"

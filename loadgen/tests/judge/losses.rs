@@ -31,8 +31,9 @@ async fn a_restarted_judge_goes_on_with_the_same_instance() {
     assert_eq!(again, instance);
     assert_verdict(&record, Outcome::Valid);
     assert!(record.complete, "it was followed from its first event");
-    assert_eq!(record.reports.len(), 5);
-    assert!(record.reports.iter().all(|report| !report.from.is_empty()), "each has reported again");
+    // The silent one may have heard that the instance was closed, and have reported too.
+    let correct = record.reports.iter().filter(|report| report.process.get() != 6);
+    assert_eq!(correct.filter(|report| !report.from.is_empty()).count(), 5, "each has reported again");
 }
 
 #[tokio::test]

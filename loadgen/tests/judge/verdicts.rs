@@ -23,8 +23,10 @@ async fn processes_server_and_judge_start_in_any_order() {
     let (first, record) = judge.next().await;
     assert_eq!(first, first_instance);
     assert_verdict(&record, Outcome::Valid);
-    assert_eq!((record.scenario.seed, record.reports.len()), (7, 5));
-    assert!(record.reports.iter().all(|report| !report.from.is_empty()), "{:?}", record.reports);
+    assert_eq!(record.scenario.seed, 7);
+    // The silent one may have heard that the instance was closed, and have reported too.
+    let correct = record.reports.iter().filter(|report| report.process.get() != 6);
+    assert_eq!(correct.filter(|report| !report.from.is_empty()).count(), 5, "{:?}", record.reports);
     let (second, record) = judge.next().await;
     assert_ne!(second, first);
     assert_verdict(&record, Outcome::Valid);

@@ -1,5 +1,5 @@
 //! The connections to the [`ReportService`](super::ReportService): no more at a time than the limit, and, where reporters
-//! show certificates, only those of reporters that are known.
+//! show certificates, only those of reporters that are known, each of which has places that no other can take.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,10 @@ use tonic::transport::server::Connected;
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Connections of one reporter that has shown a certificate: its client has one, and another one that takes its place.
+/// Places that each reporter that has shown a certificate has for itself, however many others there are and whatever they
+/// open: its client has one connection, and another one that takes its place.
+const OWN: usize = 2;
+/// Connections of one such reporter, at most.
 const PER_REPORTER: usize = 4;
 
 /// How reporters are known by their certificates, and which are expected.
@@ -34,15 +37,16 @@ pub(super) struct KnownReporters {
     pub(super) are: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-/// Accepted connections, at most `limit` open at a time; one more is closed at once. No more are accepted when
-/// the stream is dropped. With `reporters` those that have shown the certificate of one of them.
+/// Accepted connections, as many at a time as there are `places`; one more is closed at once. No more are accepted when
+/// the stream is dropped. With `reporters` those that have shown the certificate of one of them, and the places are
+/// those beside the ones that each has for itself.
 pub(super) fn accept(
     listener: TcpListener,
-    limit: usize,
+    places: usize,
     reporters: Option<KnownReporters>,
 ) -> ReceiverStream<io::Result<LimitedConnection>> {
     let (accepted, connections) = mpsc::channel(1);
-    let places = Places::new(limit);
+    let places = Places::new(places);
     tokio::spawn(async move {
         loop {
             let connection = tokio::select! {
@@ -59,8 +63,8 @@ pub(super) fn accept(
             };
             let Some(reporters) = reporters.clone() else {
                 let Some(open) = places.open() else { continue };
-                let connection =
-                    LimitedConnection { io: Either::Left(stream), reporter: None, ended: None, _open: open };
+                let place = Place::Shared { _open: open };
+                let connection = LimitedConnection { io: Either::Left(stream), place, ended: None };
                 if accepted.send(Ok(connection)).await.is_err() {
                     return;
                 }
@@ -81,19 +85,27 @@ pub(super) fn accept(
 /// The places of connections.
 #[derive(Clone, Debug)]
 struct Places {
-    open: Arc<Semaphore>,
+    /// Those that nobody has for itself.
+    shared: Arc<Semaphore>,
     /// The open connections of reporters that have shown certificates.
-    reporters: Arc<Mutex<BTreeMap<Arc<str>, usize>>>,
+    reporters: Arc<Mutex<BTreeMap<Arc<str>, Held>>>,
+}
+
+/// The places of one reporter that are taken.
+#[derive(Debug, Default)]
+struct Held {
+    own: usize,
+    shared: usize,
 }
 
 impl Places {
-    fn new(limit: usize) -> Self {
-        Self { open: Arc::new(Semaphore::new(limit)), reporters: Arc::default() }
+    fn new(shared: usize) -> Self {
+        Self { shared: Arc::new(Semaphore::new(shared)), reporters: Arc::default() }
     }
 
-    /// A place for one more connection.
+    /// A place for one more connection, of those that are shared.
     fn open(&self) -> Option<OwnedSemaphorePermit> {
-        let open = Arc::clone(&self.open).try_acquire_owned();
+        let open = Arc::clone(&self.shared).try_acquire_owned();
         open.inspect_err(|_| tracing::warn!("connection closed: as many are open as may be")).ok()
     }
 
@@ -107,15 +119,23 @@ impl Places {
         let KnownReporters { acceptor, are } = reporters;
         let (io, client) = acceptor.accept(stream, address, HANDSHAKE, |name| are(name)).await?;
         let name: Arc<str> = client.principal().into();
-        let reporter = Reporter::enter(&self.reporters, name)?;
-        let open = self.open()?;
+        let place = Place::Reporter(self.enter(name)?);
         let ended = Box::pin(async move { client.ended().await });
-        Some(LimitedConnection {
-            io: Either::Right(Box::new(io)),
-            reporter: Some(reporter),
-            ended: Some(ended),
-            _open: open,
-        })
+        Some(LimitedConnection { io: Either::Right(Box::new(io)), place, ended: Some(ended) })
+    }
+
+    /// A place for one more connection of a reporter, if it may have one more and there is one.
+    fn enter(&self, name: Arc<str>) -> Option<Reporter> {
+        let mut reporters = lock(&self.reporters);
+        let (own, shared) = reporters.get(&name).map_or((0, 0), |held| (held.own, held.shared));
+        if own + shared >= PER_REPORTER {
+            tracing::warn!(%name, "connection closed: the reporter has as many as it may");
+            return None;
+        }
+        let open = if own < OWN { None } else { Some(self.open()?) };
+        let held = reporters.entry(Arc::clone(&name)).or_default();
+        *(if open.is_none() { &mut held.own } else { &mut held.shared }) += 1;
+        Some(Reporter { name, all: Arc::clone(&self.reporters), open })
     }
 }
 
@@ -123,33 +143,31 @@ impl Places {
 #[derive(Debug)]
 struct Reporter {
     name: Arc<str>,
-    all: Arc<Mutex<BTreeMap<Arc<str>, usize>>>,
-}
-
-impl Reporter {
-    /// `None`: it has as many as it may.
-    fn enter(all: &Arc<Mutex<BTreeMap<Arc<str>, usize>>>, name: Arc<str>) -> Option<Self> {
-        let mut open = lock(all);
-        let count = open.entry(Arc::clone(&name)).or_default();
-        if *count >= PER_REPORTER {
-            tracing::warn!(%name, "connection closed: the reporter has as many as it may");
-            return None;
-        }
-        *count += 1;
-        Some(Self { name, all: Arc::clone(all) })
-    }
+    all: Arc<Mutex<BTreeMap<Arc<str>, Held>>>,
+    /// `None`: the place is one of its own.
+    open: Option<OwnedSemaphorePermit>,
 }
 
 impl Drop for Reporter {
     fn drop(&mut self) {
-        let mut open = lock(&self.all);
-        if let Some(count) = open.get_mut(&self.name) {
-            *count -= 1;
-            if *count == 0 {
-                open.remove(&self.name);
+        let mut reporters = lock(&self.all);
+        if let Some(held) = reporters.get_mut(&self.name) {
+            *(if self.open.is_none() { &mut held.own } else { &mut held.shared }) -= 1;
+            if held.own + held.shared == 0 {
+                reporters.remove(&self.name);
             }
         }
     }
+}
+
+/// What a connection has taken.
+#[derive(Debug)]
+enum Place {
+    /// Of a client that has shown nothing.
+    Shared {
+        _open: OwnedSemaphorePermit,
+    },
+    Reporter(Reporter),
 }
 
 fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -159,10 +177,9 @@ fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An open connection, counted as long as it lives.
 pub(super) struct LimitedConnection {
     io: Either<TcpStream, Box<TlsStream<TcpStream>>>,
-    reporter: Option<Reporter>,
+    place: Place,
     /// Completes when the reporter is not allowed any more.
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    _open: OwnedSemaphorePermit,
 }
 
 /// What the calls on a connection know of it: the principal that its client has proven, if any.
@@ -173,7 +190,10 @@ impl Connected for LimitedConnection {
     type ConnectInfo = ProvenReporter;
 
     fn connect_info(&self) -> ProvenReporter {
-        ProvenReporter(self.reporter.as_ref().map(|reporter| Arc::clone(&reporter.name)))
+        ProvenReporter(match &self.place {
+            Place::Shared { .. } => None,
+            Place::Reporter(reporter) => Some(Arc::clone(&reporter.name)),
+        })
     }
 }
 
@@ -226,15 +246,37 @@ mod tests {
 
     #[test]
     fn a_reporter_has_so_many_connections_and_takes_none_of_others() {
-        let all = Arc::default();
-        let enter = |name: &str| Reporter::enter(&all, name.into());
+        let places = Places::new(PER_REPORTER);
+        let enter = |name: &str| places.enter(name.into());
         let mut open: Vec<Reporter> = (0..PER_REPORTER).map(|_| enter("process-1").unwrap()).collect();
         assert!(enter("process-1").is_none());
         assert!(enter("process-2").is_some());
         open.pop();
         assert!(enter("process-1").is_some());
         drop(open);
-        assert!(lock(&all).is_empty(), "nothing is kept of those that are gone");
+        assert!(lock(&places.reporters).is_empty(), "nothing is kept of those that are gone");
+        assert_eq!(places.shared.available_permits(), PER_REPORTER);
+    }
+
+    #[test]
+    fn greedy_reporters_leave_every_other_one_its_own_places() {
+        const SHARED: usize = 64;
+        let places = Places::new(SHARED);
+        let enter = |name: String| places.enter(name.into());
+        // Of 100 processes 33 may be Byzantine, and they have more than all that is shared if they can.
+        let greedy: Vec<Reporter> = (1..=33)
+            .flat_map(|process| std::iter::repeat_n(process, PER_REPORTER))
+            .filter_map(|process| enter(format!("process-{process}")))
+            .collect();
+        assert_eq!(greedy.len(), 33 * OWN + SHARED);
+        let mut others: Vec<Vec<Reporter>> = (34..=100)
+            .map(|process| (0..OWN).map(|_| enter(format!("process-{process}")).unwrap()).collect())
+            .collect();
+        assert!(enter("process-34".to_owned()).is_none(), "nothing is left");
+        // What it gives back is its own again.
+        others[0].pop();
+        assert!(enter("process-35".to_owned()).is_none());
+        assert!(enter("process-34".to_owned()).is_some());
     }
 
     /// The judge's end, and clients that connect to it.
@@ -246,7 +288,7 @@ mod tests {
     }
 
     impl Site {
-        /// A listener that asks for certificates and expects process-1, with places for one connection and so many
+        /// A listener that asks for certificates and expects process-1, with one place that is shared and so many
         /// handshakes.
         async fn new(handshakes: usize) -> Self {
             let folder = tempfile::tempdir().unwrap();

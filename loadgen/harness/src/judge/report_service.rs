@@ -41,7 +41,7 @@ pub(super) const RECENT: usize = 16;
 const REST_OF_A_REPORT: usize = 64 * 1024;
 /// The most calls at a time on one connection.
 const CALLS_PER_CONNECTION: u32 = 8;
-/// The most connections at a time, beyond one of each process.
+/// The most connections at a time, beyond one of each process, or beyond those that each has for itself.
 const SPARE_CONNECTIONS: usize = 64;
 /// How often a connection is asked whether it lives, and how long it has to answer.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -109,6 +109,8 @@ impl ReportService {
     ) -> anyhow::Result<Self> {
         let roster = Arc::new(roster(params));
         let limit = roster.len() + SPARE_CONNECTIONS;
+        // Who shows a certificate has places for itself.
+        let places = if credentials.is_some() { SPARE_CONNECTIONS } else { limit };
         // As many handshakes at a time from one address as there may be connections.
         let acceptor = credentials.map(|folder| ClientAcceptor::new(folder, 2 * limit));
         let acceptor = acceptor.transpose()?.map(Arc::new);
@@ -121,7 +123,7 @@ impl ReportService {
             let roster = Arc::clone(&roster);
             KnownReporters { acceptor, are: Arc::new(move |name| roster.contains_key(name)) }
         });
-        let connections = connection_limit::accept(listener, limit, reporters);
+        let connections = connection_limit::accept(listener, places, reporters);
         let handler = ReportHandler {
             shared: shared.clone(),
             roster,

@@ -4,4 +4,3 @@ pub mod folder;
 pub mod html;
 pub mod json;
 pub mod table;
-pub mod words;

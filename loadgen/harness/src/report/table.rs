@@ -11,8 +11,8 @@ use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
+use stickycas_model::words;
 
-use super::words;
 use crate::record::Record;
 
 /// Rows shown on a terminal; the run folder has all.
@@ -78,7 +78,7 @@ fn shown(record: &Record) -> BTreeMap<ProcessId, Shown> {
 
 /// An empty table for a terminal, as wide as its content.
 #[must_use]
-pub fn grid<const N: usize>(header: [&str; N]) -> Table {
+pub fn grid<'a>(header: impl IntoIterator<Item = &'a str>) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
     table.set_content_arrangement(ContentArrangement::Disabled);

@@ -41,7 +41,7 @@ pub use self::identities::Identities;
 use self::launcher::Launcher;
 pub use self::options::{DEFAULT_STALL, RunOptions};
 use self::result::to_record;
-pub use self::server::{MOST_CERTIFICATES, OwnServer};
+pub use self::server::{MOST_CERTIFICATES, OwnServer, attacked_limits};
 pub use self::server_handle::{COORDINATOR, ServerHandle, principal};
 use crate::progress::RunProgress;
 use crate::record::{ExecutionMode, Record};

@@ -43,6 +43,13 @@ pub struct OwnServer {
     task: JoinHandle<anyhow::Result<()>>,
 }
 
+/// The bounds of a server that a run may attack: the usual ones, but for resets. A flood of them shows if it exceeds the
+/// rate, and a machine on which much else runs must be fast enough for that.
+#[must_use]
+pub fn attacked_limits() -> Limits {
+    Limits { resets_per_second: 512, ..Limits::default() }
+}
+
 impl OwnServer {
     /// Starts it. It accepts connections when this returns. It believes names.
     ///
@@ -214,4 +221,20 @@ fn make_credentials(folder: &Path, principals: &[String], form: Form) -> anyhow:
         }
     }
     Ok(Identities::read(&clients)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::byzantine::WireAttack;
+
+    use super::*;
+
+    #[test]
+    fn a_flood_of_resets_shows_where_few_are_read_in_a_second() {
+        /// Resets that a machine with much else to do reads in a second.
+        const READ: u32 = 1_000;
+        let flood: WireAttack = "reset-flood".parse().unwrap();
+        let allowed = attacked_limits().resets_per_second * (1 + flood.count() / READ);
+        assert!(flood.count() > allowed, "{flood} is within the {allowed} that are allowed meanwhile");
+    }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use stickycas_harness::report::table::{align_right, grid};
-use stickycas_harness::report::words::grouped;
+use stickycas_model::words::grouped;
 
 use super::Report;
 

@@ -1,0 +1,282 @@
+//! Runs that a viewer of the live page makes up: a form says what is run, the theorem says at once what it promises, and the
+//! simulator runs it. Presets tell the story of the project.
+//!
+//! Only for a browser on the same machine: anybody who reaches it may have runs computed. Bounded all the same: the size of
+//! a run ([`LARGEST`], [`MOST_EVENTS`]), one at a time, and how many are kept ([`KEPT`]).
+
+mod presets;
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use http::StatusCode;
+use http::request::Parts;
+use serde::{Deserialize, Serialize};
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::Params;
+use stickycas_model::types::ProcessId;
+use stickycas_model::words::Section;
+use stickycas_page::Hosts;
+use stickycas_page::promise::{Assumed, Promise, promise};
+use stickycas_page::setting::StoryStep;
+use stickycas_page::source::{ListQuery, Opened, Page, Refused, Source, Told};
+use tokio::sync::Semaphore;
+
+use crate::scenario::Scenario;
+use crate::simulate;
+use crate::view::ViewedRun;
+
+/// The most processes of a run.
+pub const LARGEST: u32 = 1_024;
+/// The most accesses of a run by its own bound on phases: n * (1 + c).
+pub const MOST_EVENTS: u64 = 1 << 17;
+/// The runs that are kept; a new one takes the place of the oldest.
+pub const KEPT: usize = 16;
+/// Who has it makes a run; the others wait.
+static MAKING: Semaphore = Semaphore::const_new(1);
+/// Bytes of a form.
+const FORM_BYTES: usize = 64 * 1024;
+
+/// What a viewer fills in.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Form {
+    /// n.
+    pub processes: u32,
+    /// p.
+    pub warp_size: u32,
+    /// r.
+    pub read_size: u32,
+    /// f, the number of Byzantine processes.
+    pub byzantine: u32,
+    /// What they play, as scenario files write it.
+    pub strategy: String,
+    /// |Vc|: correct processes propose so many different values.
+    pub values: u32,
+    /// As in scenario files.
+    pub arbiter: String,
+    /// As in scenario files.
+    pub append_window: String,
+    /// As in scenario files.
+    pub order: String,
+    /// From which everything is drawn; `None`: a new one.
+    pub seed: Option<u64>,
+}
+
+/// What is to be run.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+enum Wanted {
+    /// A preset, by its name.
+    Preset(String),
+    /// A filled-in form.
+    Form(Form),
+}
+
+/// What a form comes to before it is run.
+#[derive(Debug, Serialize)]
+struct Preview {
+    /// What the theorem promises.
+    promise: Promise,
+    /// The same run as a scenario file.
+    scenario: String,
+}
+
+/// A run that was made.
+#[derive(Debug, Serialize)]
+struct Made {
+    /// By which it is opened.
+    id: String,
+}
+
+/// What the form offers.
+#[derive(Debug, Serialize)]
+struct Offer {
+    presets: Vec<presets::Preset>,
+    /// Of each strategy its name and its usage.
+    strategies: Vec<(&'static str, &'static str)>,
+    largest: u32,
+}
+
+/// The runs that were made up. See the module.
+#[derive(Debug, Default)]
+pub struct Runs(Mutex<VecDeque<Arc<ViewedRun>>>);
+
+impl Form {
+    /// The form as a scenario file.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let text = |text: &str| toml::Value::from(text).to_string();
+        let mut file = format!(
+            "name = \"play\"\nabout = \"made up on the page\"\n\n[instance]\nprocesses = {}\nwarp_size = {}\nread_size = \
+             {}\norder = {}\narbiter = {}\nappend_window = {}\npatience = \"10s\"\n\n[proposals]\ndistinct = {}\n",
+            self.processes,
+            self.warp_size,
+            self.read_size,
+            text(&self.order),
+            text(&self.arbiter),
+            text(&self.append_window),
+            self.values
+        );
+        if self.byzantine > 0 {
+            file += &format!(
+                "\n[[faults]]\ncount = {}\nstrategy = {}\nplacement = \"spread\"\n",
+                self.byzantine,
+                text(&self.strategy)
+            );
+        }
+        file
+    }
+
+    fn scenario(&self) -> Result<(String, Scenario), Refused> {
+        let text = self.to_toml();
+        let scenario = Scenario::parse("form", &text, self.seed).map_err(|error| refused(&error))?;
+        check_size(&scenario)?;
+        Ok((text, scenario))
+    }
+}
+
+fn refused(why: &dyn std::fmt::Display) -> Refused {
+    Refused { status: StatusCode::UNPROCESSABLE_ENTITY, why: why.to_string() }
+}
+
+fn check_size(scenario: &Scenario) -> Result<(), Refused> {
+    let params = &scenario.params;
+    if params.processes() > LARGEST {
+        return Err(refused(&format!("n = {}: give at most {LARGEST} here", params.processes())));
+    }
+    let accesses = u64::from(params.processes()) * (1 + u64::from(params.reads()));
+    if accesses > MOST_EVENTS {
+        return Err(refused(&format!("{accesses} accesses: give a larger r or a smaller n")));
+    }
+    scenario.check_simulable().map_err(|error| refused(&error))
+}
+
+impl Wanted {
+    fn scenario(&self) -> Result<Scenario, Refused> {
+        match self {
+            Self::Form(form) => Ok(form.scenario()?.1),
+            Self::Preset(name) => presets::scenario(name).map_err(|error| refused(&error)),
+        }
+    }
+}
+
+impl Wanted {
+    fn story(&self) -> &'static [StoryStep] {
+        match self {
+            Self::Form(_) => &[],
+            Self::Preset(name) => presets::steps(name),
+        }
+    }
+}
+
+impl Runs {
+    fn add(&self, run: ViewedRun) -> String {
+        let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        while runs.len() >= KEPT {
+            runs.pop_front();
+        }
+        let run = Arc::new(run);
+        let id = run.id().to_owned();
+        runs.retain(|other| other.id() != id);
+        runs.push_back(run);
+        id
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<ViewedRun>, Refused> {
+        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        runs.iter().find(|run| run.id() == id).cloned().ok_or_else(|| Refused {
+            status: StatusCode::NOT_FOUND,
+            why: format!("there is no run of this name any more: the last {KEPT} are kept, run it again"),
+        })
+    }
+}
+
+impl Source for Runs {
+    const PLAYS: bool = true;
+    type Viewer = ();
+
+    fn viewer(&self, _: &Parts) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    async fn instances(&self, (): &(), _: &ListQuery) -> Result<Page, Refused> {
+        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let rows: Vec<_> = runs.iter().rev().map(|run| run.row().clone()).collect();
+        Ok(Page { total: Some(rows.len() as u64), rows, next: None })
+    }
+
+    async fn open(&self, (): (), id: &str, from: Option<u64>) -> Result<Opened, Refused> {
+        self.find(id)?.open((), id, from).await
+    }
+
+    async fn params(&self, (): &(), id: &str) -> Result<Arc<Params>, Refused> {
+        self.find(id)?.params(&(), id).await
+    }
+
+    async fn told(&self, (): &(), id: &str, process: ProcessId) -> Result<Told, Refused> {
+        self.find(id)?.told(&(), id, process).await
+    }
+
+    async fn explanation(&self, (): &(), id: &str) -> Result<Vec<Section>, Refused> {
+        self.find(id)?.explanation(&(), id).await
+    }
+}
+
+/// The pages of runs that viewers make up.
+pub fn router() -> Router {
+    let runs = Arc::new(Runs::default());
+    let own = Router::new()
+        .route("/api/play", get(offer))
+        .route("/api/play/preview", post(preview))
+        .route("/api/play/runs", post(make))
+        .layer(DefaultBodyLimit::max(FORM_BYTES))
+        .with_state(runs.clone());
+    stickycas_page::router_with(runs, Hosts::with(&[]), own)
+}
+
+async fn offer() -> Json<Offer> {
+    let strategies =
+        Strategy::ALL_NAMES.into_iter().filter_map(|name| Some((name, Strategy::describe(name)?))).collect();
+    Json(Offer { presets: presets::all(), strategies, largest: LARGEST })
+}
+
+/// JSON alone is taken: a form of another site cannot send it.
+fn given<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
+    let Json(given) = body.map_err(|error| Refused { status: error.status(), why: error.body_text() })?;
+    Ok(given)
+}
+
+async fn preview(body: Result<Json<Form>, JsonRejection>) -> Result<Json<Preview>, Refused> {
+    let (text, scenario) = given(body)?.scenario()?;
+    let assumed = Assumed {
+        f: scenario.cast.byzantine().count() as u64,
+        values: scenario.cast.correct_proposals().len() as u64,
+    };
+    Ok(Json(Preview { promise: promise(&scenario.params, assumed), scenario: text }))
+}
+
+async fn make(
+    State(runs): State<Arc<Runs>>,
+    body: Result<Json<Wanted>, JsonRejection>,
+) -> Result<Json<Made>, Refused> {
+    let wanted: Wanted = given(body)?;
+    let (scenario, story) = (wanted.scenario()?, wanted.story());
+    let failed = |error: &dyn std::fmt::Display| Refused {
+        status: StatusCode::INTERNAL_SERVER_ERROR,
+        why: format!("the run failed: {error}"),
+    };
+    // The run has it, not the request: who goes away leaves a run that goes on.
+    let making = MAKING.acquire().await.map_err(|error| failed(&error))?;
+    // A run may take a second, and other pages go on meanwhile.
+    let made = tokio::task::spawn_blocking(move || {
+        let _making = making;
+        ViewedRun::new(simulate(&scenario)).with_story(story)
+    });
+    let run = made.await.map_err(|error| failed(&error))?;
+    Ok(Json(Made { id: runs.add(run) }))
+}

@@ -1,0 +1,156 @@
+//! A run folder as a source of the live page: the same picture as of a server's instance, with the cast and the verdict.
+
+use std::io;
+use std::sync::Arc;
+
+use axum::Router;
+use http::StatusCode;
+use http::request::Parts;
+use stickycas_model::history::{Event, Recorded};
+use stickycas_model::machine::State;
+use stickycas_model::params::Params;
+use stickycas_model::types::{Phase, ProcessId};
+use stickycas_model::words::{ExplainedRun, Place, Section};
+use stickycas_page::recorded::{EncodedFrame, frames};
+use stickycas_page::setting::{CastShown, Setting, StoryStep};
+use stickycas_page::source::{ListQuery, Opened, Page, Refused, Row, Source, Told};
+use stickycas_page::{Hosts, events};
+use tokio::net::TcpListener;
+
+use crate::explain::ROWS;
+use crate::record::Record;
+
+/// A run that is shown.
+#[derive(Debug)]
+pub struct ViewedRun {
+    setting: Setting,
+    params: Arc<Params>,
+    history: Vec<Recorded>,
+    frames: Vec<EncodedFrame>,
+    sections: Vec<Section>,
+    row: Row,
+}
+
+impl ViewedRun {
+    /// The run of a record. The machine goes through its history once.
+    #[must_use]
+    pub fn new(record: Record) -> Self {
+        let explanation = record.explained();
+        let scenario = &record.scenario;
+        let params = scenario.params.clone();
+        let run = ExplainedRun {
+            params: &params,
+            history: &record.history,
+            place: Place::RunFolder,
+            explanation: &explanation,
+        };
+        let id = format!("{}-{}", scenario.name, scenario.seed);
+        let title = if scenario.about.is_empty() { scenario.name.clone() } else { scenario.about.clone() };
+        let mut setting = Setting::new(id.clone(), title, &params, &[], false);
+        setting.cast = Some(CastShown::new(&scenario.cast, record.verdict.f));
+        let reached = record.history.iter().rev().find_map(|recorded| recorded.event.reached());
+        let ended = record.history.iter().rev().find_map(|recorded| match recorded.event {
+            Event::Finished => Some(State::Finished),
+            Event::Closed => Some(State::Closed),
+            _ => None,
+        });
+        let row = Row {
+            id,
+            name: scenario.name.clone(),
+            state: stickycas_page::frame::state_name(ended.unwrap_or(State::Running)),
+            processes: params.processes(),
+            phase: reached.map(Phase::get),
+            length: u32::try_from(explanation.entries.len()).unwrap_or(u32::MAX),
+            awaited: (0, None),
+            offences: record.verdict.blame.values().flat_map(|kinds| kinds.values()).sum(),
+        };
+        Self {
+            sections: run.sections(ROWS),
+            frames: frames(&params, &record.history),
+            setting,
+            params,
+            history: record.history,
+            row,
+        }
+    }
+
+    /// The same run, with what is to be seen of it.
+    #[must_use]
+    pub(crate) fn with_story(mut self, story: &[StoryStep]) -> Self {
+        self.setting.story = story.to_vec();
+        self
+    }
+
+    /// The part of the page's address that leads to this run.
+    #[must_use]
+    pub fn fragment(&self) -> String {
+        format!("#/instance/{}", self.setting.id)
+    }
+
+    /// By which it is opened.
+    pub(crate) fn id(&self) -> &str {
+        &self.setting.id
+    }
+
+    /// The run in a table.
+    pub(crate) fn row(&self) -> &Row {
+        &self.row
+    }
+
+    fn checked(&self, id: &str) -> Result<(), Refused> {
+        if id == self.setting.id {
+            return Ok(());
+        }
+        let why = format!("there is no run of this name here: the one that is shown is {}", self.setting.id);
+        Err(Refused { status: StatusCode::NOT_FOUND, why })
+    }
+}
+
+impl Source for ViewedRun {
+    type Viewer = ();
+
+    fn viewer(&self, _: &Parts) -> Result<(), Refused> {
+        Ok(())
+    }
+
+    async fn instances(&self, (): &(), _: &ListQuery) -> Result<Page, Refused> {
+        Ok(Page { rows: vec![self.row.clone()], total: Some(1), next: None })
+    }
+
+    async fn open(&self, (): (), id: &str, from: Option<u64>) -> Result<Opened, Refused> {
+        self.checked(id)?;
+        let from = from.unwrap_or(0);
+        let frames = self.frames.iter().filter(|frame| frame.next > from);
+        let frames: Vec<_> = frames.map(|frame| Ok(events::frame(frame.next, &frame.json))).collect();
+        let frames = Box::pin(tokio_stream::iter(frames));
+        Ok(Opened { setting: self.setting.clone(), snapshot: None, frames })
+    }
+
+    async fn params(&self, (): &(), id: &str) -> Result<Arc<Params>, Refused> {
+        self.checked(id)?;
+        Ok(self.params.clone())
+    }
+
+    async fn told(&self, (): &(), id: &str, process: ProcessId) -> Result<Told, Refused> {
+        self.checked(id)?;
+        Ok(Told::of(&self.history, process))
+    }
+
+    async fn explanation(&self, (): &(), id: &str) -> Result<Vec<Section>, Refused> {
+        self.checked(id)?;
+        Ok(self.sections.clone())
+    }
+}
+
+/// The pages of a run.
+pub fn router(run: ViewedRun) -> Router {
+    stickycas_page::router(Arc::new(run), Hosts::with(&[]))
+}
+
+/// Serves pages on this listener until the future is dropped.
+///
+/// # Errors
+/// If the listener fails.
+pub async fn serve(pages: Router, listener: TcpListener) -> io::Result<()> {
+    axum::serve(listener, pages).await
+}
