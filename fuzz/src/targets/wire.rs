@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use prost::Message as _;
-use stickycas_load::attach_codec::{DecodedResponse, ResponseFrame};
+use stickycas_load::attach_codec::DecodedResponse;
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::process::RawOp;
@@ -20,6 +20,11 @@ use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1;
 pub(super) use stickycas_server::fuzzing::{create_request, page_token};
 use tonic::{Code, Status};
+
+#[path = "../../../loadgen/load/tests/generated_frame/mod.rs"]
+mod generated_frame;
+
+use generated_frame::generated_frame;
 
 /// The parameters of an instance to which requests are made.
 fn params() -> Params {
@@ -89,24 +94,6 @@ pub(super) fn attach_response(bytes: &[u8]) {
             let expected = AnswerData::from_frame(answer, &params).ok();
             assert_eq!(ours.answer(ours_frame, &params).ok(), expected);
         }
-    }
-}
-
-/// A frame as the generated types have it.
-fn generated_frame(response: &DecodedResponse, frame: &ResponseFrame) -> v1::ServerFrame {
-    match frame {
-        ResponseFrame::Append { channel, number, phase, result } => {
-            let result = Some(v1::answer::Result::Append(*result));
-            v1::Answer { channel: *channel, number: *number, phase: *phase, result }.into()
-        }
-        ResponseFrame::Read { channel, number, phase, start, values, length, sealed } => {
-            let values = response.values(values).map(Bytes::copy_from_slice).collect();
-            let read = v1::ReadResult { start: *start, values, length: *length, sealed: *sealed };
-            let result = Some(v1::answer::Result::Read(read));
-            v1::Answer { channel: *channel, number: *number, phase: *phase, result }.into()
-        }
-        ResponseFrame::Decided { channel } => v1::Decided { channel: *channel }.into(),
-        ResponseFrame::Other(frame) => v1::ServerFrame { frame: frame.as_deref().cloned() },
     }
 }
 
