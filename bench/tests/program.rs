@@ -361,6 +361,20 @@ fn an_attack_that_does_not_exist_is_refused() {
 }
 
 #[test]
+fn tls_is_measured_beside_plain_connections_in_each_round() {
+    let results = results(&["tls", "--rounds", "1", "--scale", "0.02", "--connections", "20"]);
+    let measures = results["measures"].as_array().unwrap();
+    let names: Vec<_> = measures.iter().map(|measure| measure["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["unary", "attach/64", "connect"]);
+    for measure in measures {
+        let [plain, tls] = ["plain", "tls"].map(|side| measure[side][0]["rate"].as_f64().unwrap());
+        let of_plain = measure["of_plain"]["median"].as_f64().unwrap();
+        assert!((of_plain * plain / tls - 1.0).abs() < 1e-9, "{measure}");
+    }
+    assert!(measures[2]["tls"][0]["memory_bytes"].as_f64().is_some(), "{results}");
+}
+
+#[test]
 fn newcomers_get_in_among_clients_that_connect() {
     if !has_two_processors() {
         return;
