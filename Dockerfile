@@ -30,14 +30,17 @@ RUN demo/cargo-for "${TARGETARCH}" prepare
 COPY --from=manifests /src .
 # What was built of our own packages was empty, and must not be taken for the real thing.
 RUN demo/cargo-for "${TARGETARCH}" build \
-    && rm -rf model program proto server client loadgen target/image/.fingerprint/stickycas-* \
+    && rm -rf model page program proto server client loadgen target/image/.fingerprint/stickycas-* \
         target/*/image/.fingerprint/stickycas-*
 COPY model model
 COPY program program
 COPY proto proto
+COPY page page
 COPY server server
 COPY client client
 COPY loadgen loadgen
+# The presets of `play` are files of it.
+COPY scenarios scenarios
 # Stands in run folders beside the version.
 ARG COMMIT
 # Volumes take the owners of these folders: /credentials/* are those of the service that makes certificates.
@@ -59,6 +62,7 @@ LABEL org.opencontainers.image.title="StickyCAS" \
       org.opencontainers.image.revision="${COMMIT}"
 COPY --from=build /image /
 COPY scenarios /scenarios
+COPY profiles /profiles
 COPY demo/perturbations /perturbations
 ENV PATH=/usr/local/bin
 # Nobody in particular; by number, because there is no list of users.
