@@ -75,6 +75,11 @@ impl Instance {
     /// Views the machine, which counts as touching the instance (F10). `view` is also given the index of the event
     /// that comes next.
     pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
+        self.look(true, view)
+    }
+
+    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next.
+    fn look<T>(&self, touches: bool, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         let mut inner = self.lock();
         let now = self.now(&inner);
         if let Some(gone) = self.gone(&inner) {
@@ -82,8 +87,10 @@ impl Instance {
         }
         let (trailer, next_index) = match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
-                live.touched = live.touched.max(now);
-                self.log_counts(live);
+                if touches {
+                    live.touched = live.touched.max(now);
+                    self.log_counts(live);
+                }
                 let viewed = view(&live.machine, now, live.next_index());
                 return Uncommitted::new(Ok(viewed), inner.commit_receiver());
             }
@@ -237,21 +244,7 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn observe<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
-        let mut inner = self.lock();
-        let now = self.now(&inner);
-        if let Some(gone) = self.gone(&inner) {
-            return inner.outcome(Err(Box::new(gone)));
-        }
-        let (trailer, next_index) = match &inner.lifecycle {
-            Lifecycle::Live(live) => {
-                let viewed = view(&live.machine, now, live.next_index());
-                return Uncommitted::new(Ok(viewed), inner.commit_receiver());
-            }
-            Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
-        };
-        // The lock is free again while the machine is decoded.
-        drop(inner);
-        Uncommitted::new(Ok(view(&restore_machine(&trailer, &self.config), now, next_index)), None)
+        self.look(false, view)
     }
 
     /// The instance in a line of a table; `None` if it is gone. It may be ahead of what is committed.

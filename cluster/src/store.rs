@@ -1,0 +1,228 @@
+//! What this crate asks of etcd, and no more: transactions, linearizable reads, leases, watches.
+//!
+//! Two things implement it: the client of etcd, and a model of etcd on the time of a simulation. Both answer alike, so what
+//! is built on a [`Store`] runs on either. Nothing is sent twice behind the caller's back: only the caller knows whether a
+//! request that may have taken effect may be repeated.
+
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+/// The number of a change of the whole store, from 1; 0: before the first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Revision(pub u64);
+
+/// Names a lease. Never 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LeaseId(pub i64);
+
+/// Keys from `from` up to and without `to`, in the order of their bytes.
+#[derive(Clone, PartialEq, Eq)]
+pub struct KeyRange {
+    /// The first key.
+    pub from: Bytes,
+    /// The first key behind the range; `None`: only the key `from`.
+    pub to: Option<Bytes>,
+}
+
+/// A key, and what the store keeps of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeyValue {
+    /// The key.
+    pub key: Bytes,
+    /// The value.
+    pub value: Bytes,
+    /// The revision at which the key was created; once it is deleted, its next creation has another one.
+    pub created: Revision,
+    /// The revision at which the value was set.
+    pub modified: Revision,
+    /// The lease at whose end the key is deleted.
+    pub lease: Option<LeaseId>,
+}
+
+/// What must hold for the operations of a [`Txn`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Compare {
+    /// The key was created at this revision; [`Revision`] 0: there is no such key.
+    Created(Bytes, Revision),
+    /// The key has this value.
+    Value(Bytes, Bytes),
+}
+
+/// An operation of a [`Txn`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Op {
+    /// Sets a key.
+    Put {
+        /// The key.
+        key: Bytes,
+        /// Its value.
+        value: Bytes,
+        /// The lease at whose end the key is deleted.
+        lease: Option<LeaseId>,
+    },
+    /// Deletes keys.
+    Delete(KeyRange),
+    /// Reads keys.
+    Get(KeyRange),
+}
+
+/// Operations that take effect all at once, or not at all.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Txn {
+    /// What must hold.
+    pub compare: Vec<Compare>,
+    /// What is done if all of it holds.
+    pub then: Vec<Op>,
+    /// What is done otherwise.
+    pub otherwise: Vec<Op>,
+}
+
+/// What became of a [`Txn`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TxnAnswer {
+    /// The revision of the store after it.
+    pub revision: Revision,
+    /// Whether all comparisons held.
+    pub succeeded: bool,
+    /// What each [`Op::Get`] that was done has found, in their order.
+    pub found: Vec<Vec<KeyValue>>,
+}
+
+/// What a read has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RangeAnswer {
+    /// The revision of the store at which it was read.
+    pub revision: Revision,
+    /// Keys in order, at most as many as were asked for.
+    pub found: Vec<KeyValue>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// A change that a [`Watch`] tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// A key was set.
+    Put(KeyValue),
+    /// A key was deleted, by a request or with its lease, at this revision.
+    Deleted(Bytes, Revision),
+}
+
+/// Why a request has no answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StoreError {
+    /// It has not taken effect, and may be sent again.
+    #[error("etcd has not taken the request: {0}")]
+    NotDone(String),
+    /// Nobody knows whether it has taken effect.
+    #[error("it is not known whether etcd has taken the request: {0}")]
+    Unknown(String),
+    /// There is no such lease, or it has ended.
+    #[error("the lease has ended")]
+    NoLease,
+    /// What was asked for is compacted away; the oldest revision that is kept.
+    #[error("etcd has compacted what lies before revision {}", .0.0)]
+    Compacted(Revision),
+    /// The store is full, and takes only what frees space. It has not taken effect.
+    #[error("etcd has no space left (mvcc: database space exceeded)")]
+    NoSpace,
+    /// The request can never be taken: it is too large, say. It has not taken effect.
+    #[error("etcd refuses the request: {0}")]
+    Refused(String),
+}
+
+/// See the module. Futures are cancelled by being dropped; then nobody knows whether the request has taken effect.
+pub trait Store: fmt::Debug + Send + Sync + 'static {
+    /// Changes that come one by one.
+    type Watch: Watch;
+
+    /// Does this transaction.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn txn(&self, txn: Txn) -> impl Future<Output = Result<TxnAnswer, StoreError>> + Send;
+
+    /// Reads at most `limit` keys of the newest state (linearizable), the first ones in order; 0: all.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; never [`StoreError::Unknown`], since a read changes nothing.
+    fn range(
+        &self,
+        range: KeyRange,
+        limit: usize,
+    ) -> impl Future<Output = Result<RangeAnswer, StoreError>> + Send;
+
+    /// Makes a lease that ends when it was not kept alive for so long.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn grant(&self, time_to_live: Duration) -> impl Future<Output = Result<LeaseId, StoreError>> + Send;
+
+    /// Keeps a lease alive for its full time from now on; returns that time.
+    ///
+    /// # Errors
+    /// [`StoreError::NoLease`], or see there.
+    fn keep_alive(&self, lease: LeaseId) -> impl Future<Output = Result<Duration, StoreError>> + Send;
+
+    /// Ends a lease, and deletes its keys.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn revoke(&self, lease: LeaseId) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Tells the changes of these keys from this revision on.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn watch(
+        &self,
+        range: KeyRange,
+        from: Revision,
+    ) -> impl Future<Output = Result<Self::Watch, StoreError>> + Send;
+
+    /// Forgets what was overwritten or deleted before this revision.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn compact(&self, revision: Revision) -> impl Future<Output = Result<(), StoreError>> + Send;
+}
+
+/// Changes, in the order of their revisions.
+pub trait Watch: Send + 'static {
+    /// The next changes: all of one revision are told together.
+    ///
+    /// # Errors
+    /// [`StoreError::Compacted`], or the connection has ended; after an error the watch is over.
+    fn next(&mut self) -> impl Future<Output = Result<Vec<Change>, StoreError>> + Send;
+}
+
+impl KeyRange {
+    /// One key.
+    pub fn one(key: impl Into<Bytes>) -> Self {
+        Self { from: key.into(), to: None }
+    }
+
+    /// All keys that begin with this; it has a byte that is not 255.
+    pub fn prefix(prefix: impl Into<Bytes>) -> Self {
+        let from = prefix.into();
+        let mut to = from.to_vec();
+        while to.last() == Some(&u8::MAX) {
+            to.pop();
+        }
+        if let Some(last) = to.last_mut() {
+            *last += 1;
+        }
+        Self { from, to: Some(to.into()) }
+    }
+}
+
+impl fmt::Debug for KeyRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.to {
+            Some(to) => write!(f, "{:?}..{to:?}", self.from),
+            None => write!(f, "{:?}", self.from),
+        }
+    }
+}
