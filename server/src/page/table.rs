@@ -205,12 +205,17 @@ impl Tables {
                 return Ok(table);
             }
         }
-        let _making = self.making.lock().await;
-        match self.latest.load_full() {
-            // Somebody else has made one meanwhile.
-            Some(table) if table.made.elapsed() < table.used() => Ok(table),
-            _ => self.make().await,
-        }
+        let tables = self.clone();
+        // A task of its own: requests that are cancelled would otherwise have one made beside the other.
+        let made = tokio::spawn(async move {
+            let _making = tables.making.lock().await;
+            match tables.latest.load_full() {
+                // Somebody else has made one meanwhile.
+                Some(table) if table.made.elapsed() < table.used() => Ok(table),
+                _ => tables.make().await,
+            }
+        });
+        made.await.map_err(|_| internal())?
     }
 
     async fn make(self: &Arc<Self>) -> Result<Arc<Table>, Refused> {
