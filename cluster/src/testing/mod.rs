@@ -1,0 +1,1 @@
+//! Starts etcd, and compares stores: for tests and benchmarks.
