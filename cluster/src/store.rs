@@ -174,7 +174,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// See [`StoreError`].
     fn revoke(&self, lease: LeaseId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Tells the changes of these keys from this revision on; 0: from the first.
+    /// Tells the changes of these keys from this revision on; 0: those that come from now on.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -187,7 +187,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what was overwritten or deleted before this revision.
     ///
     /// # Errors
-    /// [`StoreError::Compacted`], with the given revision: it was compacted as far already. [`StoreError::Refused`]: the
+    /// [`StoreError::Compacted`]: it was compacted as far already, at least up to the revision in the error. [`StoreError::Refused`]: the
     /// store has not come to this revision. Or see there.
     fn compact(&self, revision: Revision) -> impl Future<Output = Result<(), StoreError>> + Send;
 }

@@ -53,12 +53,10 @@ struct Pending {
 impl EtcdWatch {
     pub(super) async fn open(client: &Client, range: KeyRange, from: Revision) -> Result<Self, StoreError> {
         let (key, range_end) = convert::range(range)?;
-        // For etcd 0 means from now on.
-        let start_revision = convert::signed(from)?.max(1);
         let create = WatchCreateRequest {
             key,
             range_end,
-            start_revision,
+            start_revision: convert::signed(from)?,
             fragment: true,
             ..WatchCreateRequest::default()
         };
