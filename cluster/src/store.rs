@@ -122,7 +122,8 @@ pub enum StoreError {
     /// There is no such lease, or it has ended.
     #[error("the lease has ended")]
     NoLease,
-    /// What was asked for is compacted away; the oldest revision that is kept.
+    /// What was asked for is compacted away. The oldest revision whose changes are kept: the one after the compaction, since
+    /// etcd before 3.4.34 forgets what was deleted at the revision of the compaction itself.
     #[error("etcd has compacted what lies before revision {}", .0.0)]
     Compacted(Revision),
     /// The store is full, and takes only what frees space. Nobody knows whether this request has taken effect: etcd

@@ -3,6 +3,10 @@
 //! etcd never splits the changes of one revision between two answers, except in fragments of one answer, which are put
 //! together here. An answer may tell several revisions; they are told one by one.
 //!
+//! A compaction at a revision also forgets what was deleted at just that revision (etcd before 3.4.34 and 3.5.15), and a
+//! watch that begins there misses it without an error. So a watch begins one revision earlier here, and what that one
+//! tells is left out: then etcd refuses it.
+//!
 //! Nothing comes while nothing changes, and a member that is stopped sends nothing either. So an idle watch asks for a
 //! sign of life (a progress request), and ends if none comes in time.
 
@@ -44,6 +48,8 @@ pub struct EtcdWatch {
 /// What was received and not yet told.
 #[derive(Debug, Default)]
 struct Pending {
+    /// What is older is not told.
+    from: Revision,
     /// Changes of an answer whose last fragment has not come.
     fragments: Vec<Event>,
     /// All changes of a revision each.
@@ -53,10 +59,15 @@ struct Pending {
 impl EtcdWatch {
     pub(super) async fn open(client: &Client, range: KeyRange, from: Revision) -> Result<Self, StoreError> {
         let (key, range_end) = convert::range(range)?;
+        // 0: from now on.
+        let start_revision = match convert::signed(from)? {
+            from @ ..2 => from,
+            from => from - 1,
+        };
         let create = WatchCreateRequest {
             key,
             range_end,
-            start_revision: convert::signed(from)?,
+            start_revision,
             fragment: true,
             ..WatchCreateRequest::default()
         };
@@ -82,7 +93,7 @@ impl EtcdWatch {
         Ok(Self {
             requests,
             answers,
-            pending: Pending::default(),
+            pending: Pending { from, ..Pending::default() },
             over: None,
             idle,
             limit,
@@ -139,8 +150,8 @@ impl Pending {
     /// The watch is over.
     fn take(&mut self, answer: WatchResponse) -> Result<(), StoreError> {
         if answer.compact_revision != 0 {
-            let oldest = convert::revision(answer.compact_revision).map_err(malformed(Kind::Read))?;
-            return Err(StoreError::Compacted(oldest));
+            let compacted = convert::revision(answer.compact_revision).map_err(malformed(Kind::Read))?;
+            return Err(StoreError::Compacted(Revision(compacted.0 + 1)));
         }
         if answer.canceled {
             return Err(failure::error(&cancel_status(&answer), Kind::Read));
@@ -151,6 +162,9 @@ impl Pending {
         }
         for event in self.fragments.drain(..) {
             let (revision, change) = convert::change(event).map_err(malformed(Kind::Read))?;
+            if revision < self.from {
+                continue;
+            }
             match self.revisions.back_mut() {
                 Some((last, changes)) if *last == revision => changes.push(change),
                 _ => self.revisions.push_back((revision, vec![change])),
@@ -213,7 +227,14 @@ mod tests {
     #[test]
     fn a_watch_behind_a_compaction_ends_with_the_oldest_revision() {
         let gone = WatchResponse { canceled: true, compact_revision: 9, ..WatchResponse::default() };
-        assert_eq!(Pending::default().take(gone), Err(StoreError::Compacted(Revision(9))));
+        assert_eq!(Pending::default().take(gone), Err(StoreError::Compacted(Revision(10))));
+    }
+
+    #[test]
+    fn what_is_older_than_was_asked_for_is_not_told() {
+        let mut pending = Pending { from: Revision(5), ..Pending::default() };
+        pending.take(answer(vec![put("a", 4), put("a", 5)], false)).unwrap();
+        assert_eq!(told(&pending), [(5, 1)]);
     }
 
     #[test]
