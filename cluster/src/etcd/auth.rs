@@ -38,7 +38,11 @@ impl Auth {
     ///
     /// # Errors
     /// None was given. Then the request was not sent: never [`StoreError::Unknown`].
-    pub(super) async fn token(&self, channel: &Channel, refused: Option<&Token>) -> Result<Token, StoreError> {
+    pub(super) async fn token(
+        &self,
+        channel: &Channel,
+        refused: Option<&Token>,
+    ) -> Result<Token, StoreError> {
         let mut token = self.token.lock().await;
         if token.number == 0 || refused.is_some_and(|refused| refused.number == token.number) {
             let value = self.fetch(channel).await?;

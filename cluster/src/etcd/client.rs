@@ -152,10 +152,8 @@ impl Client {
     fn note(&self, chosen: &Chosen, error: &StoreError) {
         match error {
             StoreError::NotDone(_) | StoreError::Unknown(_) => self.shared.endpoints.failed(chosen),
-            StoreError::NoLease
-            | StoreError::Compacted(_)
-            | StoreError::NoSpace
-            | StoreError::Refused(_) => {}
+            StoreError::NoLease | StoreError::Compacted(_) | StoreError::NoSpace | StoreError::Refused(_) => {
+            }
         }
     }
 }

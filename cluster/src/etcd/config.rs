@@ -120,8 +120,7 @@ impl Config {
 
 impl Tls {
     pub(super) fn load(&self) -> Result<ClientTlsConfig, ConfigError> {
-        let mut tls =
-            ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&self.authorities)?));
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&self.authorities)?));
         if let Some(identity) = &self.identity {
             let (certificate, key) = (read(&identity.certificate)?, read(&identity.key)?);
             tls = tls.identity(tonic::transport::Identity::from_pem(certificate, key));

@@ -33,7 +33,9 @@ pub(super) fn range(range: KeyRange) -> Result<(Bytes, Bytes), StoreError> {
     }
     match range.to {
         None => Ok((range.from, Bytes::new())),
-        Some(to) if to.is_empty() || to == TO_THE_END => refuse("no key is smaller than the end of the range"),
+        Some(to) if to.is_empty() || to == TO_THE_END => {
+            refuse("no key is smaller than the end of the range")
+        }
         Some(to) => Ok((range.from, to)),
     }
 }

@@ -32,11 +32,14 @@ impl Endpoints {
     pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
         let tls = config.tls.as_ref().map(super::Tls::load).transpose()?;
         let list = config.endpoints.iter().map(|url| {
-            let refuse = |reason: &str| ConfigError::Endpoint { endpoint: url.clone(), reason: reason.to_owned() };
+            let refuse =
+                |reason: &str| ConfigError::Endpoint { endpoint: url.clone(), reason: reason.to_owned() };
             let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| refuse(&error.to_string()))?;
             let uri = endpoint.uri();
             match uri.scheme_str() {
-                Some("https") if tls.is_none() => return Err(refuse("https needs certificates of authorities")),
+                Some("https") if tls.is_none() => {
+                    return Err(refuse("https needs certificates of authorities"));
+                }
                 Some("http") if tls.is_some() => return Err(refuse("http, though there are keys for https")),
                 Some("https" | "http") => {}
                 _ => return Err(refuse("it begins neither with https:// nor with http://")),
@@ -71,8 +74,7 @@ impl Endpoints {
     pub(super) fn failed(&self, chosen: &Chosen) {
         let next = (chosen.index + 1) % self.list.len();
         // If it fails, another request has moved it.
-        let _moved =
-            self.current.compare_exchange(chosen.index, next, Ordering::Relaxed, Ordering::Relaxed);
+        let _moved = self.current.compare_exchange(chosen.index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }
 

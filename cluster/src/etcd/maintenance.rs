@@ -152,7 +152,11 @@ impl Client {
         .await
     }
 
-    async fn alarm(&self, kind: Kind, request: wire::AlarmRequest) -> Result<wire::AlarmResponse, StoreError> {
+    async fn alarm(
+        &self,
+        kind: Kind,
+        request: wire::AlarmRequest,
+    ) -> Result<wire::AlarmResponse, StoreError> {
         self.call(kind, request, |channel, request| async move {
             MaintenanceClient::new(channel).alarm(request).await.map(tonic::Response::into_inner)
         })

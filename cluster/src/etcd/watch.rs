@@ -3,7 +3,7 @@
 //! etcd never splits the changes of one revision between two answers, except in fragments of one answer, which are put
 //! together here. An answer may tell several revisions; they are told one by one.
 //!
-//! A compaction at a revision also forgets what was deleted at just that revision (etcd before 3.4.34 and 3.5.15), and a
+//! A compaction at a revision also forgets what was deleted at just that revision (etcd before 3.4.34 and 3.5.16), and a
 //! watch that begins there misses it without an error. So a watch begins one revision earlier here, and what that one
 //! tells is left out: then etcd refuses it.
 //!
@@ -191,7 +191,10 @@ fn request(union: RequestUnion) -> WatchRequest {
 
 impl fmt::Debug for EtcdWatch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("EtcdWatch").field("pending", &self.pending).field("over", &self.over).finish_non_exhaustive()
+        f.debug_struct("EtcdWatch")
+            .field("pending", &self.pending)
+            .field("over", &self.over)
+            .finish_non_exhaustive()
     }
 }
 
@@ -202,7 +205,8 @@ mod tests {
 
     /// A put of this key at this revision.
     fn put(key: &'static str, mod_revision: i64) -> Event {
-        let kv = KeyValue { key: key.into(), mod_revision, create_revision: mod_revision, ..KeyValue::default() };
+        let kv =
+            KeyValue { key: key.into(), mod_revision, create_revision: mod_revision, ..KeyValue::default() };
         Event { kv: Some(kv), ..Event::default() }
     }
 

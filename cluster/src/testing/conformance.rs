@@ -14,7 +14,8 @@ use rand::{Rng as _, SeedableRng as _};
 use tokio::time::timeout;
 
 use crate::store::{
-    Change, Compare, KeyRange, KeyValue, LeaseId, Op, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer, Watch,
+    Change, Compare, KeyRange, KeyValue, LeaseId, Op, RangeAnswer, Revision, Store, StoreError, Txn,
+    TxnAnswer, Watch,
 };
 
 /// A lease that does not end by itself during a comparison.
@@ -160,7 +161,10 @@ async fn watches<S: Store>(store: &S, prefix: &str, key: &impl Fn(&str) -> Bytes
     let told = next(&mut watch).await??;
     ensure!(matches!(&told[..], [Change::Put(kv)] if kv.modified == more), "it goes on: {told:?}");
     ensure!(next(&mut kept).await?? == told, "one that begins behind the compaction tells the same");
-    ensure!(store.range(KeyRange::prefix(prefix.to_owned()), 0).await?.found.len() == 3, "compaction keeps keys");
+    ensure!(
+        store.range(KeyRange::prefix(prefix.to_owned()), 0).await?.found.len() == 3,
+        "compaction keeps keys"
+    );
     Ok(())
 }
 
@@ -350,8 +354,9 @@ impl<'a, S: Store> Side<'a, S> {
                 }
             }
         };
-        let answer = answer.or_else(|error| self.error(error))?;
-        if let Answer::Txn(TxnAnswer { revision, .. }) | Answer::Range(RangeAnswer { revision, .. }) = &answer {
+        let answer = answer.or_else(|error| self.error(&error))?;
+        if let Answer::Txn(TxnAnswer { revision, .. }) | Answer::Range(RangeAnswer { revision, .. }) = &answer
+        {
             self.revision = revision.0;
         }
         Ok(answer)
@@ -387,12 +392,14 @@ impl<'a, S: Store> Side<'a, S> {
         }
     }
 
-    fn error(&self, error: StoreError) -> anyhow::Result<Answer> {
+    fn error(&self, error: &StoreError) -> anyhow::Result<Answer> {
         match error {
             StoreError::NoLease => Ok(Answer::NoLease),
             StoreError::Refused(_) => Ok(Answer::Refused),
-            StoreError::Compacted(oldest) => Ok(Answer::Compacted(Some(self.relative(oldest)))),
-            StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace => bail!("it failed: {error}"),
+            StoreError::Compacted(oldest) => Ok(Answer::Compacted(Some(self.relative(*oldest)))),
+            StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace => {
+                bail!("it failed: {error}")
+            }
         }
     }
 
@@ -437,6 +444,9 @@ impl<'a, S: Store> Side<'a, S> {
 
 impl<S: Store> fmt::Debug for Side<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Side").field("base", &self.base).field("revision", &self.revision).finish_non_exhaustive()
+        f.debug_struct("Side")
+            .field("base", &self.base)
+            .field("revision", &self.revision)
+            .finish_non_exhaustive()
     }
 }

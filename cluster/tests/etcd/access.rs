@@ -21,7 +21,10 @@ async fn with_users_a_password_is_needed_and_a_lost_token_is_replaced() {
     let (mut etcd, nobody) = single().await;
     enable_users(&etcd.urls()[0]).await;
     let answer = set(&nobody, "a", "1").await;
-    assert!(matches!(&answer, Err(StoreError::NotDone(told)) if told.contains("user name is empty")), "{answer:?}");
+    assert!(
+        matches!(&answer, Err(StoreError::NotDone(told)) if told.contains("user name is empty")),
+        "{answer:?}"
+    );
 
     let folder = tempfile::tempdir().unwrap();
     let with = |password: &str| {
@@ -31,7 +34,10 @@ async fn with_users_a_password_is_needed_and_a_lost_token_is_replaced() {
         Client::new(&Config { user, ..etcd.config() }).unwrap()
     };
     let answer = set(&with("wrong"), "a", "1").await;
-    assert!(matches!(&answer, Err(StoreError::Refused(told)) if told.contains("authentication failed")), "{answer:?}");
+    assert!(
+        matches!(&answer, Err(StoreError::Refused(told)) if told.contains("authentication failed")),
+        "{answer:?}"
+    );
 
     let client = with(PASSWORD);
     conforms(&client, "/conforms/").await.unwrap();
@@ -67,7 +73,8 @@ async fn a_user_is_no_error_where_etcd_has_none() {
 async fn with_tls_both_sides_show_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
-    let (server, client) = (authority.issue(folder.path(), "server"), authority.issue(folder.path(), "client"));
+    let (server, client) =
+        (authority.issue(folder.path(), "server"), authority.issue(folder.path(), "client"));
     let tls = Tls { authorities: authority.file.clone(), identity: Some(client), domain: None };
     let server_tls = ServerTls {
         certificate: server.certificate,
@@ -93,7 +100,8 @@ async fn with_tls_both_sides_show_certificates() {
     }
     for identity in [None, Some(stranger)] {
         // In TLS 1.3 a server refuses a client after the handshake: the request may have been sent by then.
-        let client = Client::new(&Config { tls: Some(Tls { identity, ..tls.clone() }), ..etcd.config() }).unwrap();
+        let client =
+            Client::new(&Config { tls: Some(Tls { identity, ..tls.clone() }), ..etcd.config() }).unwrap();
         let answer = set(&client, "a", "2").await;
         assert!(matches!(answer, Err(StoreError::NotDone(_) | StoreError::Unknown(_))), "{answer:?}");
     }

@@ -1,9 +1,7 @@
 use std::time::Duration;
 
 use stickycas_cluster::etcd::{Client, EtcdWatch};
-use stickycas_cluster::store::{
-    KeyRange, LeaseId, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer,
-};
+use stickycas_cluster::store::{KeyRange, LeaseId, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer};
 use stickycas_cluster::testing::conformance::{compare, conforms, put, unconditional};
 
 use super::{get, single};

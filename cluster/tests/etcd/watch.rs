@@ -54,8 +54,7 @@ async fn a_large_change_comes_in_fragments_and_is_told_at_once() {
 #[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
 async fn an_idle_watch_goes_on_while_its_member_answers() {
     let (etcd, client) = single().await;
-    let restless =
-        Client::new(&Config { watch_idle: Duration::from_millis(1), ..etcd.config() }).unwrap();
+    let restless = Client::new(&Config { watch_idle: Duration::from_millis(1), ..etcd.config() }).unwrap();
     let mut watch = restless.watch(KeyRange::one("watched"), Revision(0)).await.unwrap();
     let told = tokio::spawn(async move { next(&mut watch).await.unwrap() });
     for round in 0..200 {
