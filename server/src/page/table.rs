@@ -1,7 +1,7 @@
 //! All instances as a table, sorted and filtered, however many there are.
 //!
 //! The table is a copy: a line for each instance, sorted when somebody asks for an order. It is renewed in the background
-//! while somebody asks, piece by piece and outside all locks, and takes a twentieth of one processor at most: the longer it
+//! while somebody asks, piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it
 //! took to make, the longer it is used. Nobody is shown what is not committed.
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ const PIECE: usize = 1_024;
 /// How long a table is used at least.
 const USED: Duration = Duration::from_secs(1);
 /// A table is used so many times as long as it took to make.
-const TIMES: u32 = 20;
+const TIMES: u32 = 50;
 /// A table that is so many times older than it should be is not shown any more.
 const TOO_OLD: u32 = 4;
 /// After how long a table that nobody asks for is dropped.
