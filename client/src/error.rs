@@ -194,7 +194,7 @@ impl Error {
 #[doc(hidden)]
 impl From<RpcRefusal> for Error {
     fn from(refused: RpcRefusal) -> Self {
-        let RpcRefusal { reason, message, details, retry_after } = refused;
+        let RpcRefusal { reason, message, details, retry_after, .. } = refused;
         Self::Refused(Refusal { reason, message, details, retry_after })
     }
 }

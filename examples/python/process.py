@@ -32,7 +32,7 @@ ASK_AGAIN = {
 }
 # Reasons with these codes by which a request did not happen. With any other reason, such as LOG_FAILED or DRAINING, and
 # without one, when the connection broke, nobody can say.
-DID_NOT_HAPPEN = {"RECOVERING", "RATE_EXCEEDED"}
+DID_NOT_HAPPEN = {"RECOVERING", "RATE_EXCEEDED", "NOT_OWNER"}
 # The server is there, and will serve: it is not out of reach, however long that takes.
 WILL_SERVE = {"DEADLINE", "RECOVERING"}
 
