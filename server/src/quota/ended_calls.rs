@@ -104,7 +104,7 @@ mod tests {
         }
         let counted: Vec<_> = ended.seconds().map(|(name, seconds)| (name, seconds.count())).collect();
         let unary =
-            ["Append", "Read", "Decide", "Create", "Get", "List", "Close", "GetCounts", "CreateViewerToken"];
+            ["Append", "Read", "Decide", "Create", "Get", "List", "Close", "GetCounts", "CreateViewerToken", "GetCluster"];
         assert_eq!(counted, unary.map(|name| (name, 1)));
     }
 }
