@@ -166,7 +166,7 @@ fn endpoint(server: &str, scheme: &str) -> Result<Endpoint, Error> {
 /// A channel to a [`ClientConfig`].
 #[derive(Clone, Debug)]
 pub struct Connection {
-    config: ClientConfig,
+    config: Arc<ClientConfig>,
     channel: Channel,
     connector: Connector,
 }
@@ -216,7 +216,7 @@ impl Connection {
     #[must_use]
     pub fn lazy(config: ClientConfig) -> Self {
         let channel = config.endpoint.connect_lazy();
-        Self { config, channel, connector: Connector::Tcp }
+        Self { config: config.into(), channel, connector: Connector::Tcp }
     }
 
     /// The same over byte streams that `connect` opens, in place of TCP.
@@ -231,7 +231,7 @@ impl Connection {
             async move { connecting.await.map(TokioIo::new) }
         });
         let channel = config.endpoint.connect_with_connector_lazy(connector);
-        Self { config, channel, connector: Connector::OneServer }
+        Self { config: config.into(), channel, connector: Connector::OneServer }
     }
 
     /// The same over byte streams to any server: `connect` is given its address, host and port.
@@ -252,7 +252,7 @@ impl Connection {
             }))
         };
         let channel = open(&config.endpoint);
-        Self { config, channel, connector: Connector::Streams(Arc::new(open)) }
+        Self { config: config.into(), channel, connector: Connector::Streams(Arc::new(open)) }
     }
 
     /// One try to open a connection now.
@@ -264,7 +264,7 @@ impl Connection {
         let channel = connected.map_err(|error| {
             Error::from_status(&config.server, &Status::from_error(error.into())).before_anything_was_sent()
         })?;
-        Ok(Self { config, channel, connector: Connector::Tcp })
+        Ok(Self { config: config.into(), channel, connector: Connector::Tcp })
     }
 
     /// A connection of the same principal, with the same settings, to another server.
@@ -281,14 +281,17 @@ impl Connection {
                 return Err(Error::unreachable(&config.server, cause, false));
             }
         };
-        Ok(Self { config, channel, connector: self.connector.clone() })
+        Ok(Self { config: config.into(), channel, connector: self.connector.clone() })
     }
 
     /// The same channel, for the principal of another connection.
     pub(crate) fn identified_as(&self, other: &Self) -> Self {
-        let ClientConfig { server, endpoint, keep_alive, .. } = self.config.clone();
-        let config = ClientConfig { server, endpoint, keep_alive, ..other.config.clone() };
-        Self { config, channel: self.channel.clone(), connector: self.connector.clone() }
+        if self.config.principal == other.config.principal {
+            return self.clone();
+        }
+        let ClientConfig { server, endpoint, keep_alive, .. } = ClientConfig::clone(&self.config);
+        let config = ClientConfig { server, endpoint, keep_alive, ..ClientConfig::clone(&other.config) };
+        Self { config: config.into(), channel: self.channel.clone(), connector: self.connector.clone() }
     }
 
     /// The same connection for another principal: the two share one channel. Fit where a program plays many
@@ -305,8 +308,9 @@ impl Connection {
         let metadata = identity(principal)?;
         let token = credentials.as_ref().and_then(Credentials::token);
         let principal = principal.to_owned();
-        let config = ClientConfig { principal, metadata, token, credentials, ..self.config.clone() };
-        Ok(Self { config, channel: self.channel.clone(), connector: self.connector.clone() })
+        let config =
+            ClientConfig { principal, metadata, token, credentials, ..ClientConfig::clone(&self.config) };
+        Ok(Self { config: config.into(), channel: self.channel.clone(), connector: self.connector.clone() })
     }
 
     /// The server's address and the principal.

@@ -240,7 +240,13 @@ mod tests {
             }));
             let all = Counts { refusals, calls_abandoned: refused, ..Counts::default() };
             let principals = BTreeMap::from([("p".to_owned(), all.clone()), (of.to_owned(), all.clone())]);
-            ServerCounts { started: time(at), all, principals, left_out: 1, server: Some(ServerFacts::default()) }
+            ServerCounts {
+                started: time(at),
+                all,
+                principals,
+                left_out: 1,
+                server: Some(ServerFacts::default()),
+            }
         };
         let merged = counts("DRAINING", 7, 2).merged(counts("INTERNAL", 5, 3));
         let expected = BTreeMap::from([("DRAINING", 1), ("INTERNAL", 1), ("NOT_YOUR_PHASE", 5)]);

@@ -38,7 +38,10 @@ impl Client {
     /// When a server cannot be reached.
     pub async fn counts(&self, principals: &[String]) -> Result<ServerCounts, Error> {
         let parts = self.counts_of_servers(principals).await?;
-        parts.into_values().reduce(ServerCounts::merged).ok_or_else(|| Error::Protocol("no counts".to_owned()))
+        parts
+            .into_values()
+            .reduce(ServerCounts::merged)
+            .ok_or_else(|| Error::Protocol("no counts".to_owned()))
     }
 
     /// The same of each server, by its address.

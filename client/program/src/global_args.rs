@@ -47,9 +47,10 @@ pub(super) struct GlobalArgs {
 impl GlobalArgs {
     /// A client of the server, or of the cluster.
     pub(super) fn cluster_client(&self) -> Result<Client, Error> {
-        let (first, others) = self.server.split_first().ok_or_else(|| {
-            Error::InvalidArgument("--server: give the address of a server".to_owned())
-        })?;
+        let (first, others) = self
+            .server
+            .split_first()
+            .ok_or_else(|| Error::InvalidArgument("--server: give the address of a server".to_owned()))?;
         let builder = others.iter().fold(Client::builder(first), ClientBuilder::server);
         let policy = if others.is_empty() { RetryPolicy::default() } else { RetryPolicy::of_cluster() };
         self.client_of(builder.any_server(self.any_server), policy)

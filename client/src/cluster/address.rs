@@ -53,8 +53,17 @@ mod tests {
         }
         let long = format!("{}:1", "a".repeat(LONGEST));
         for bad in [
-            "", "localhost", ":7420", "localhost:0", "localhost:99999", "a@b:1", "http://a:1", "a:1/b", "a b:1",
-            "*", &long,
+            "",
+            "localhost",
+            ":7420",
+            "localhost:0",
+            "localhost:99999",
+            "a@b:1",
+            "http://a:1",
+            "a:1/b",
+            "a b:1",
+            "*",
+            &long,
         ] {
             assert_eq!(Address::parse(bad), None, "{bad}");
         }

@@ -216,9 +216,8 @@ impl Cluster {
                     state.named = named.take(MOST_SERVERS).collect();
                     // Connections to servers that have gone.
                     let State { connections, named, down, .. } = &mut *state;
-                    connections.retain(|address, _| {
-                        named.contains(address) || self.shared.given.contains(address)
-                    });
+                    connections
+                        .retain(|address, _| named.contains(address) || self.shared.given.contains(address));
                     down.retain(|address, _| named.contains(address) || self.shared.given.contains(address));
                     return;
                 }

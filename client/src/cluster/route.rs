@@ -193,7 +193,9 @@ impl<'a> Failure<'a> {
         match error {
             Error::Refused(refusal) => match refusal.reason {
                 RefusalReason::NotOwner | RefusalReason::OwnerLost => Self::NotOwner(refusal),
-                RefusalReason::Draining | RefusalReason::Recovering | RefusalReason::LogFailed => Self::NotServing,
+                RefusalReason::Draining | RefusalReason::Recovering | RefusalReason::LogFailed => {
+                    Self::NotServing
+                }
                 _ => Self::Other,
             },
             Error::Unreachable { .. } => Self::Down,

@@ -15,11 +15,11 @@ const TWO: InstanceId = InstanceId::new(2);
 /// Time for a few tries.
 const SOON: Duration = Duration::from_millis(50);
 
-async fn servers<const N: usize>() -> [Scripted; N] {
+fn servers<const N: usize>() -> [Scripted; N] {
     let world = Arc::<World>::default();
     let mut servers = Vec::new();
     for _ in 0..N {
-        servers.push(Scripted::start(&world).await);
+        servers.push(Scripted::start(&world));
     }
     servers.try_into().unwrap_or_else(|_| unreachable!("as many were started"))
 }
@@ -33,7 +33,7 @@ async fn decides(client: &Client, instance: InstanceId, proposal: &str) {
 
 #[tokio::test]
 async fn a_redirect_is_followed_by_sessions_calls_and_watches_and_remembered() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     a.react_to_all(Reaction::NotOwner(b.owner(7)));
     let client = client_of(&[&a, &b], FOR_EVER);
     decides(&client, ONE, "x").await;
@@ -49,7 +49,7 @@ async fn a_redirect_is_followed_by_sessions_calls_and_watches_and_remembered() {
 
 #[tokio::test]
 async fn a_caller_that_does_not_wait_is_redirected_too() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     a.react_to_all(Reaction::NotOwner(b.owner(7)));
     let client = client_of(&[&a, &b], FOR_EVER);
     let appended = client.append(ONE, AccessNumber::FIRST, value("x"), WaitMode::NoWait).await.unwrap();
@@ -58,7 +58,7 @@ async fn a_caller_that_does_not_wait_is_redirected_too() {
 
 #[tokio::test]
 async fn two_owners_are_two_servers_of_one_client() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     a.react(TWO, Reaction::NotOwner(b.owner(3)));
     b.react(ONE, Reaction::NotOwner(a.owner(4)));
     let client = client_of(&[&a, &b], FOR_EVER);
@@ -73,7 +73,7 @@ async fn two_owners_are_two_servers_of_one_client() {
 
 #[tokio::test]
 async fn servers_that_name_each_other_end_after_a_bounded_number_of_redirects() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     let client = client_of(&[&a, &b], Duration::ZERO);
     // The same epoch: one of them contradicts what is known.
     a.react_to_all(Reaction::NotOwner(b.owner(5)));
@@ -87,7 +87,7 @@ async fn servers_that_name_each_other_end_after_a_bounded_number_of_redirects() 
 
 #[tokio::test]
 async fn a_chain_of_ever_newer_owners_is_left_after_its_bound() {
-    let chain: [Scripted; 8] = servers().await;
+    let chain: [Scripted; 8] = servers();
     for (epoch, pair) in (1..).zip(chain.windows(2)) {
         pair[0].react_to_all(Reaction::NotOwner(pair[1].owner(epoch)));
     }
@@ -103,17 +103,16 @@ async fn a_chain_of_ever_newer_owners_is_left_after_its_bound() {
 
 #[tokio::test]
 async fn an_older_epoch_is_ignored() {
-    let [a, b, c] = servers().await;
+    let [a, b, c] = servers();
     let client = client_of(&[&a, &b, &c], FOR_EVER);
     a.react_to_all(Reaction::NotOwner(b.owner(9)));
     client.close(ONE).await.unwrap();
     // The owner moves on, and one server after the other still names an older owner that would answer.
     a.react_to_all(Reaction::NotOwner(c.owner(8)));
     b.react_to_all(Reaction::NotOwner(c.owner(8)));
-    let patient = client.clone().with_retry(stickycas_client::RetryPolicy {
-        give_up_after: Duration::ZERO,
-        ..client.retry_policy()
-    });
+    let patient = client
+        .clone()
+        .with_retry(stickycas_client::RetryPolicy { give_up_after: Duration::ZERO, ..client.retry_policy() });
     let error = patient.close(ONE).await.unwrap_err();
     assert_eq!(error.reason(), Some(RefusalReason::NotOwner), "{error}");
     assert_eq!(c.asked(), Vec::<String>::new());
@@ -124,7 +123,7 @@ async fn an_older_epoch_is_ignored() {
 
 #[tokio::test]
 async fn an_access_whose_owner_was_deposed_is_asked_at_the_next_one_with_the_same_number() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     a.react(ONE, Reaction::LoseAfterAccepting(b.owner(6)));
     let client = client_of(&[&a, &b], FOR_EVER);
     decides(&client, ONE, "x").await;
@@ -136,12 +135,15 @@ async fn an_access_whose_owner_was_deposed_is_asked_at_the_next_one_with_the_sam
     b.react(TWO, Reaction::Serve);
     let other = client_of(&[&a, &b], FOR_EVER);
     other.append(TWO, AccessNumber::FIRST, value("y"), WaitMode::UntilPhase).await.unwrap();
-    assert_eq!((a.times_asked(&format!("access 1 of {TWO}")), b.times_asked(&format!("access 1 of {TWO}"))), (1, 1));
+    assert_eq!(
+        (a.times_asked(&format!("access 1 of {TWO}")), b.times_asked(&format!("access 1 of {TWO}"))),
+        (1, 1)
+    );
 }
 
 #[tokio::test]
 async fn an_access_whose_owner_died_is_asked_at_the_next_one_with_the_same_number() {
-    let [a, b, c] = servers().await;
+    let [a, b, c] = servers();
     a.react(ONE, Reaction::DieAfterAccepting);
     // Until the lease has ended, the others name the dead server.
     b.react_to_all(Reaction::NotOwner(a.owner(6)));
@@ -170,7 +172,7 @@ async fn an_access_whose_owner_died_is_asked_at_the_next_one_with_the_same_numbe
 
 #[tokio::test]
 async fn a_dead_server_is_passed_over() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     a.kill().await;
     let client = client_of(&[&a, &b], FOR_EVER);
     client.close(ONE).await.unwrap();
@@ -180,7 +182,7 @@ async fn a_dead_server_is_passed_over() {
 
 #[tokio::test]
 async fn an_owner_is_dialled_if_a_given_server_names_it_and_not_otherwise() {
-    let [a, b, stranger] = servers().await;
+    let [a, b, stranger] = servers();
     a.react(ONE, Reaction::NotOwner(b.owner(2)));
     a.react(TWO, Reaction::NotOwner(stranger.owner(2)));
     a.names(&[&a, &b]);
@@ -202,7 +204,7 @@ async fn an_owner_is_dialled_if_a_given_server_names_it_and_not_otherwise() {
 
 #[tokio::test]
 async fn lists_of_all_servers_are_merged_in_the_order_of_ids() {
-    let [a, b, c] = servers().await;
+    let [a, b, c] = servers();
     a.lists(&[&[1, 5], &[7]]);
     b.lists(&[&[2], &[], &[6, 9]]);
     // An instance that has moved meanwhile is listed twice.
@@ -223,7 +225,7 @@ async fn lists_of_all_servers_are_merged_in_the_order_of_ids() {
 
 #[tokio::test]
 async fn a_list_is_not_given_without_a_server_that_is_named() {
-    let [a, b] = servers().await;
+    let [a, b] = servers();
     a.lists(&[&[1]]);
     a.names(&[&a, &b]);
     b.kill().await;

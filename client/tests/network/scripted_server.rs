@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 
 use stickycas_client::{Client, InstanceId, Owner, RefusalReason, RetryPolicy};
 use stickycas_model::params::{Params, ParamsSpec};
@@ -16,7 +17,6 @@ use stickycas_proto::v1::server_service_server::{ServerService, ServerServiceSer
 use stickycas_proto::v1::sticky_cas_service_server::{StickyCasService, StickyCasServiceServer};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-use tokio::task::JoinHandle;
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
@@ -45,7 +45,7 @@ pub enum Reaction {
 pub struct Scripted {
     pub address: String,
     state: Arc<State>,
-    task: Arc<JoinHandle<()>>,
+    thread: Arc<JoinHandle<()>>,
 }
 
 #[derive(Default)]
@@ -66,8 +66,9 @@ struct State {
 
 impl Scripted {
     /// A server that serves every instance.
-    pub async fn start(world: &Arc<World>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    pub fn start(world: &Arc<World>) -> Self {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (end, ended) = tokio::sync::oneshot::channel();
         let state = State { world: world.clone(), end: Mutex::new(Some(end)), ..State::default() };
@@ -76,16 +77,19 @@ impl Scripted {
         let serving = Server::builder()
             .add_service(StickyCasServiceServer::new(service.clone()))
             .add_service(InstanceServiceServer::new(service.clone()))
-            .add_service(ServerServiceServer::new(service))
-            .serve_with_incoming(TcpListenerStream::new(listener));
-        let task = tokio::spawn(async move {
-            // Dropped and not drained: connections break.
-            tokio::select! {
-                _ = serving => {}
-                _ = ended => {}
-            }
+            .add_service(ServerServiceServer::new(service));
+        // A runtime of its own: with it end its connections, which are tasks of their own.
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let thread = std::thread::spawn(move || {
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
+                tokio::select! {
+                    _ = serving.serve_with_incoming(TcpListenerStream::new(listener)) => {}
+                    _ = ended => {}
+                }
+            });
         });
-        Self { address, state, task: Arc::new(task) }
+        Self { address, state, thread: Arc::new(thread) }
     }
 
     pub fn react(&self, instance: InstanceId, reaction: Reaction) {
@@ -122,7 +126,7 @@ impl Scripted {
 
     pub async fn kill(&self) {
         drop(self.state.end.lock().unwrap().take());
-        while !self.task.is_finished() {
+        while !self.thread.is_finished() {
             tokio::task::yield_now().await;
         }
     }
@@ -137,7 +141,8 @@ pub fn client_of(servers: &[&Scripted], give_up_after: std::time::Duration) -> C
     };
     let url = |server: &&Scripted| format!("http://{}", server.address);
     let (first, others) = servers.split_first().unwrap();
-    let builder = others.iter().fold(Client::builder(url(first)), |builder, server| builder.server(url(server)));
+    let builder =
+        others.iter().fold(Client::builder(url(first)), |builder, server| builder.server(url(server)));
     builder.principal("p1").retry(policy).connect_lazy().unwrap()
 }
 
@@ -322,7 +327,11 @@ impl InstanceService for Service {
         };
         Ok(Response::new(v1::ListResponse {
             instances: page.iter().map(summary).collect(),
-            next_page_token: if more { format!("{:p} {}", Arc::as_ptr(&self.0), number + 1) } else { String::new() },
+            next_page_token: if more {
+                format!("{:p} {}", Arc::as_ptr(&self.0), number + 1)
+            } else {
+                String::new()
+            },
             other_servers: if more { Vec::new() } else { self.0.cluster.lock().unwrap().clone() },
         }))
     }
@@ -365,6 +374,10 @@ impl ServerService for Service {
             address: address.clone(),
             ..v1::ClusterServer::default()
         });
-        Ok(Response::new(v1::GetClusterResponse { shards: 64, servers: servers.collect(), ..Default::default() }))
+        Ok(Response::new(v1::GetClusterResponse {
+            shards: 64,
+            servers: servers.collect(),
+            ..Default::default()
+        }))
     }
 }
