@@ -210,6 +210,8 @@ mod tests {
         assert!(builder().principal("ann").connect_lazy().is_ok());
         assert!(refused(builder()).starts_with("principal \"\": give 1 to 128 letters"));
         assert!(refused(Client::builder("nowhere").principal("ann")).starts_with("server \"nowhere\""));
+        let several = builder().principal("ann").server("https://127.0.0.1:7421");
+        assert!(refused(several).starts_with("server \"https://127.0.0.1:7421\""), "each server is checked");
         assert!(
             refused(builder().principal("ann").keep_alive(Duration::ZERO)).starts_with("keep-alive of 0")
         );

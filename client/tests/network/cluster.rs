@@ -178,6 +178,9 @@ async fn a_dead_server_is_passed_over() {
     client.close(ONE).await.unwrap();
     client.close(TWO).await.unwrap();
     assert_eq!(b.times_asked("close"), 2);
+    let builder = Client::builder(format!("http://{}", a.address)).server(format!("http://{}", b.address));
+    let connected = builder.principal("p1").connect().await.unwrap();
+    assert_eq!(connected.server(), format!("http://{}", b.address));
 }
 
 #[tokio::test]
