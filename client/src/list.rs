@@ -3,6 +3,7 @@
 //! A server answers for itself and names the others; this client asks each of them and merges what they say. A server that
 //! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
 use stickycas_proto::v1;
@@ -26,7 +27,7 @@ impl Client {
     pub async fn list(&self) -> Result<Vec<Summary>, Error> {
         let parts = self.ask_all(async |client, route| client.list_of(route).await).await?;
         let all: BTreeMap<_, _> =
-            parts.into_iter().flat_map(|(_, part)| part).map(|summary| (summary.id, summary)).collect();
+            parts.into_values().flatten().map(|summary| (summary.id, summary)).collect();
         Ok(all.into_values().collect())
     }
 
@@ -85,9 +86,10 @@ impl Client {
         let mut parts = BTreeMap::from([(by.clone(), first)]);
         for name in names.into_iter().collect::<BTreeSet<_>>() {
             let other = self.cluster.admit(&name, &by).await?;
-            if !parts.contains_key(&other) {
-                let Part(part, _) = ask(self, &mut Route::pinned(&self.cluster, other.clone())).await?;
-                parts.insert(other, part);
+            if let Entry::Vacant(part) = parts.entry(other) {
+                let mut route = Route::pinned(&self.cluster, part.key().clone());
+                let Part(told, _) = ask(self, &mut route).await?;
+                part.insert(told);
             }
         }
         Ok(parts)
