@@ -25,7 +25,10 @@ type Answered<T> = Result<Response<T>, Status>;
 
 /// What all servers know of the instances: the accesses that were accepted, by their numbers.
 #[derive(Debug, Default)]
-pub struct World(Mutex<HashMap<String, BTreeMap<u64, Option<Vec<u8>>>>>);
+pub struct World(Mutex<HashMap<String, Accesses>>);
+
+/// The accesses of an instance by their numbers, each with the value that it appends.
+type Accesses = BTreeMap<u64, Option<Vec<u8>>>;
 
 /// What a server does with requests for an instance.
 #[derive(Clone, Debug)]
