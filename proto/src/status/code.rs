@@ -208,7 +208,11 @@ mod tests {
             &[RefusalReason::ReaderTooSlow, RefusalReason::RequestTooSlow, RefusalReason::TooManyBytes],
         ),
         // Ends a call whose access was accepted before.
-        (Code::Unavailable, true, &[RefusalReason::Draining, RefusalReason::LogFailed, RefusalReason::OwnerLost]),
+        (
+            Code::Unavailable,
+            true,
+            &[RefusalReason::Draining, RefusalReason::LogFailed, RefusalReason::OwnerLost],
+        ),
         (Code::Unavailable, false, &[RefusalReason::Recovering, RefusalReason::NotOwner]),
         (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
         (Code::Internal, true, &[RefusalReason::Internal]),
