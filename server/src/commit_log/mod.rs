@@ -30,7 +30,7 @@ use std::sync::Arc;
 use stickycas_model::history::Event;
 use stickycas_model::types::Time;
 use stickycas_proto::log::v1::Record;
-use stickycas_proto::names::InstanceId;
+use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::oneshot;
 
@@ -102,6 +102,9 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
 pub(crate) struct Step<'a> {
     /// The instance.
     pub(crate) instance: InstanceId,
+    /// Its name, which a log that several servers share claims with its creation and releases at its end.
+    #[expect(dead_code, reason = "no log is shared by servers yet")]
+    pub(crate) name: Option<&'a InstanceName>,
     /// The place of the instance's step before this one.
     pub(crate) last: Place,
     /// The time of the instance at which its machine took the step.

@@ -232,6 +232,7 @@ impl Instance {
         }
         let step = Step {
             instance: self.config.id,
+            name: self.config.name.as_ref(),
             last: live.last_place,
             at: effects.at,
             events: &effects.events,

@@ -135,13 +135,25 @@ impl<'a> Recovery<'a> {
         map_in_order(threads, decode, |decoding| recovery.read(engine, decoding))
     }
 
-    /// Reads on while what was read before is decoded. Everything is taken in the order in which it was read, so of
-    /// several faults the first is told.
     fn read(
         mut self,
         engine: &dyn Engine,
         decoding: &mut OrderedMap<'_, Chunk, DecodedChunk>,
     ) -> Result<Recovered, RecoveryError> {
+        let read = self.read_all(engine, decoding);
+        // Also if the shard cannot be served: it is dropped then, with all that was found.
+        let waiting = |known: &Known| known.instance.lock().live().map_or(0, |live| live.machine.waiting());
+        self.instances.context.steps.restore_waiting(self.known.values().map(waiting).sum());
+        read.map(|()| self.recovered)
+    }
+
+    /// Reads on while what was read before is decoded. Everything is taken in the order in which it was read, so of
+    /// several faults the first is told.
+    fn read_all(
+        &mut self,
+        engine: &dyn Engine,
+        decoding: &mut OrderedMap<'_, Chunk, DecodedChunk>,
+    ) -> Result<(), RecoveryError> {
         let (mut chunk, mut stopped) = (Chunk::default(), None);
         let read = engine.read(&mut |stored| {
             self.tell_progress(&stored);
@@ -178,7 +190,9 @@ impl<'a> Recovery<'a> {
     fn take(&mut self, decoded: DecodedChunk) -> Result<(), RecoveryError> {
         for decoded in decoded {
             match decoded {
-                Decoded::Checkpoint(number, Ok(restored)) => self.restore(number, restored),
+                Decoded::Checkpoint(number, Ok(restored)) => self
+                    .restore(number, restored)
+                    .map_err(|what| damaged(format!("the checkpoint of instance {number}"), &what))?,
                 Decoded::Checkpoint(number, Err(what)) => {
                     return Err(damaged(format!("the checkpoint of instance {number}"), &what));
                 }
@@ -188,15 +202,32 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    fn restore(&mut self, number: u64, Restored { instance, covered, name_taken }: Restored) {
+    /// The error says what is wrong with it.
+    fn restore(
+        &mut self,
+        number: u64,
+        Restored { instance, covered, name_taken }: Restored,
+    ) -> Result<(), String> {
+        self.check_shard(&instance)?;
         self.instances.adopt(&instance);
         if name_taken {
             self.instances.registry_mut().release_name(&instance);
         }
         self.known.insert(number, Known { instance, covered });
+        Ok(())
     }
 
-    fn finish(mut self) -> Result<Recovered, RecoveryError> {
+    /// Whether the instance belongs to the shard in whose log it was found.
+    fn check_shard(&self, instance: &Instance) -> Result<(), String> {
+        let (id, found, here) = (instance.config.id, self.shard.key, &self.instances.placement);
+        let key = here.shard_of(id);
+        if key != found {
+            return Err(format!("instance {id} belongs to shard {}, and this is {}", key.0, found.0));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), RecoveryError> {
         if let Some(number) = self.partial.first() {
             let what = format!(
                 "instances have records but no beginning, {number} first ({} in all)",
@@ -211,8 +242,6 @@ impl<'a> Recovery<'a> {
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len();
-        let waiting = |known: &Known| known.instance.lock().live().map_or(0, |live| live.machine.waiting());
-        self.instances.context.steps.restore_waiting(self.known.values().map(waiting).sum());
         let known = self
             .known
             .iter()
@@ -222,7 +251,7 @@ impl<'a> Recovery<'a> {
         // An instance that is gone is found under no id.
         let dirty = dirty.chain(gone.map(|number| (*number, InstanceId::new(0))));
         self.recovered.dirty = dirty.map(|(number, instance)| Dirty { number, instance }).collect();
-        Ok(self.recovered)
+        Ok(())
     }
 
     fn replay(&mut self, place: u64, batch: Result<Batch, DecodeError>) -> Result<(), RecoveryError> {
@@ -266,6 +295,7 @@ impl<'a> Recovery<'a> {
                 let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
                 let live = Live::new(&config, self.shard);
                 let instance = self.shard.recovered(config, live, self.recovered.served);
+                self.check_shard(&instance)?;
                 self.instances.adopt(&instance);
                 self.known.insert(record.instance, Known { instance, covered: at });
                 Ok(())

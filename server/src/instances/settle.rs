@@ -88,6 +88,7 @@ impl Instance {
         let record = self.shard.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
         self.shard.log.append(Step {
             instance: self.config.id,
+            name: self.config.name.as_ref(),
             last,
             at: now,
             events: &[],

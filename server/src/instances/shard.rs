@@ -112,7 +112,8 @@ pub(crate) struct ShardHeld(pub(crate) ShardKey);
 /// Shards that come and go. All of it may be done while other shards are served.
 impl Instances {
     /// The server owns this shard from now on, and commits its steps to `log`. Its instances are found once it is
-    /// [served](Self::serve_shard); what its engine has kept is recovered before.
+    /// [served](Self::serve_shard); what its engine has kept is recovered before. If that fails, the shard is to be
+    /// [dropped](Self::drop_shard).
     ///
     /// # Errors
     /// If the server has the shard.
@@ -148,8 +149,8 @@ impl Instances {
     }
 
     /// The server owns this shard no more, for the reason `why`: nothing of it is written or told from now on. All its
-    /// instances go; who waits for one of them, or has a session or a Watch there, is told why. Returns when nothing is left of
-    /// it: the shard may be added again.
+    /// instances go; who waits for one of them, or has a session or a Watch there, is told why. When the first call returns,
+    /// nothing is left of the shard, and it may be added again.
     pub(crate) async fn drop_shard(&self, shard: &Arc<ShardContext>, why: RpcRefusal) {
         if shard.lost.set(why.clone()).is_err() {
             return;

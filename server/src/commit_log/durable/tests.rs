@@ -35,6 +35,7 @@ fn append(log: &DurableLog, number: u64, last: Place) -> Place {
     let record = Record { instance: number, input, ..Record::default() };
     let step = Step {
         instance: InstanceId::new(number.into()),
+        name: None,
         last,
         at: Time::ZERO,
         events: &[],

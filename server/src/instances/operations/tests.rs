@@ -213,7 +213,7 @@ impl CommitLog for DelayedLog {
         true
     }
 
-    fn append(&self, Step { instance, last, at, events, record }: Step<'_>) -> Append {
+    fn append(&self, Step { instance, last, at, events, record, .. }: Step<'_>) -> Append {
         let mut steps = self.unsettled.lock().unwrap();
         assert_eq!(instance, InstanceId::new(1));
         assert!(record.is_some_and(|record| record.at_nanos == at.as_nanos()));

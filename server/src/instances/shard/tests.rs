@@ -239,6 +239,7 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
         }
     };
     lost.log.committed().await;
+    assert_eq!(server.instances.steps().waiting(), 2);
     let woken_before = woken.wake_count();
 
     server.cluster.owners.lock().unwrap().insert(ShardKey(0), other());
@@ -267,7 +268,7 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
         usage.reserved_bytes / 2,
         "also of an instance that somebody still holds"
     );
-    assert_eq!(server.instances.load().live(), 1);
+    assert_eq!((server.instances.load().live(), server.instances.steps().waiting()), (1, 1));
     assert!(server.instances.log_failure().is_none());
 
     // The other shard has noticed nothing.
@@ -282,6 +283,7 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
     let found = server.instances.get(a.config().id).unwrap();
     assert!(!Arc::ptr_eq(&found, &a) && Arc::ptr_eq(found.shard(), &again.context));
     assert_eq!(server.instances.usage().reserved_bytes, usage.reserved_bytes);
+    assert_eq!(server.instances.steps().waiting(), 1, "that of the other shard was answered");
     let named = InstanceRef::Name("a".parse().unwrap());
     assert!(Arc::ptr_eq(&server.instances.find(&named).await.unwrap(), &found));
     let repeated = found.call(access(FIRST, None, 1, append("x")));
@@ -298,6 +300,30 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
     );
     assert_eq!(server.create(spec("c")).await.config().number, 2, "no number is given twice");
     drop(kept);
+}
+
+#[tokio::test]
+async fn the_log_of_another_shard_is_damaged_and_leaves_nothing() {
+    let server = Server::new(None);
+    let lost = server.take(0, Arc::new(RedbEngine::in_memory().unwrap())).await;
+    let instance = server.create(spec("")).await;
+    let _waiting = instance.call(access(FIRST, None, 1, READ));
+    lost.log.committed().await;
+    server.instances.drop_shard(&lost.context, owner_lost(ShardKey(0))).await;
+    lost.log.close();
+    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::with_state(server.state.clone()));
+    for key in [1, 2].map(ShardKey) {
+        let wrong = server.instances.add_shard(key, &log).unwrap();
+        let damaged = Recovery::run(&server.instances, &wrong, &*lost.engine, None).unwrap_err().to_string();
+        assert!(damaged.contains("belongs to shard 0"), "{damaged}");
+        server.instances.drop_shard(&wrong, owner_lost(key)).await;
+    }
+    let again = server.take(0, lost.engine.clone()).await;
+    assert_eq!((server.instances.held(), server.instances.steps().waiting()), (1, 1));
+    server.instances.drop_shard(&again.context, owner_lost(ShardKey(0))).await;
+    let usage = server.instances.usage();
+    assert_eq!((usage.held, usage.processes, usage.reserved_bytes), (0, 0, 0));
+    assert_eq!((server.instances.load().live(), server.instances.steps().waiting()), (0, 0));
 }
 
 #[tokio::test]
