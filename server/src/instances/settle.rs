@@ -41,6 +41,8 @@ impl Instance {
     fn refuse_all(&self, inner: &mut Inner, why: RpcRefusal) {
         if let Lifecycle::Live(live) = &mut inner.lifecycle {
             for effects in live.uncommitted.drain(..) {
+                // Its accesses were not counted, and are forgotten with the others.
+                self.context().steps.restore_waiting_of(&effects.events);
                 effects.refuse(&why, &live.sessions);
             }
         }

@@ -239,7 +239,12 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
         }
     };
     lost.log.committed().await;
-    assert_eq!(server.instances.steps().waiting(), 2);
+    with_timeout(async {
+        while server.instances.steps().waiting() < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
     let woken_before = woken.wake_count();
 
     server.cluster.owners.lock().unwrap().insert(ShardKey(0), other());

@@ -119,18 +119,19 @@ async fn a_refusal_on_a_stream_waits_and_a_kept_answer_does_not() {
     assert!(matches!(stream.next().await, Frame::Answer(_)), "it never changes");
     assert_eq!(log.tell(&Ok(())), 0);
 
-    // The other process is awaited.
+    stream.hello(&instance, FIRST, 1).await;
+    assert!(matches!(stream.next().await, Frame::Replaced(_)));
     let refused = || {
-        let read = Access { no_wait: true, ..access(FIRST, session, 2, READ) };
-        instance.access(read, &sink, Instant::now()).unwrap_err()
+        let (session, value) = (session.unwrap(), Value::new(b"x").unwrap());
+        instance.decide(FIRST, session, value, &sink, Instant::now()).unwrap_err()
     };
     for (outcome, told) in
-        [(Ok(()), RefusalReason::NotYourPhase), (Err(owner_lost(ShardKey(0))), RefusalReason::OwnerLost)]
+        [(Ok(()), RefusalReason::SessionReplaced), (Err(owner_lost(ShardKey(0))), RefusalReason::OwnerLost)]
     {
-        assert_eq!(refused(), RefusalReason::NotYourPhase);
+        assert_eq!(refused(), RefusalReason::SessionReplaced);
         assert!(stream.is_silent() && stream.outbox.has_unconfirmed());
         assert_eq!(log.tell(&outcome), 1);
-        assert_eq!(stream.refusal().await, (0, 2, told));
+        assert_eq!(stream.refusal().await, (0, 0, told));
         assert!(!stream.outbox.has_unconfirmed());
     }
 }
