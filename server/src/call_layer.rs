@@ -29,7 +29,7 @@ use tower::{Layer, Service};
 
 use self::call::{Call, CallFuture, Ending, Refusal};
 use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
-use crate::commit_log::CommitLog;
+use crate::commit_log::Logs;
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
@@ -69,7 +69,7 @@ struct CallPolicy {
     authenticator: Authenticator,
     principals: Principals,
     limits: Limits,
-    log: Arc<dyn CommitLog>,
+    logs: Arc<Logs>,
     unread: UnreadAnswers,
 }
 
@@ -87,10 +87,10 @@ impl CallLayer {
         authenticator: Authenticator,
         limits: &Limits,
         principals: Principals,
-        log: Arc<dyn CommitLog>,
+        logs: Arc<Logs>,
     ) -> Self {
         let (limits, unread) = (limits.clone(), UnreadAnswers::default());
-        let policy = Arc::new(CallPolicy { authenticator, principals, limits, log, unread });
+        let policy = Arc::new(CallPolicy { authenticator, principals, limits, logs, unread });
         Self { policy, open_to_all: None }
     }
 
@@ -308,8 +308,8 @@ pub(crate) struct CallService<S> {
 
 impl<S> CallService<S> {
     /// The log, for which what is told of instances must wait. Services that are open to all tell nothing of them.
-    fn log(&self) -> Option<Arc<dyn CommitLog>> {
-        self.open_to_all.is_none().then(|| self.policy.log.clone())
+    fn logs(&self) -> Option<Arc<Logs>> {
+        self.open_to_all.is_none().then(|| self.policy.logs.clone())
     }
 }
 
@@ -339,8 +339,8 @@ where
         match policy.admit(&parts, self.open_to_all.is_some()) {
             Ok(Admitted { account, permit, request, caller }) => {
                 let limits = policy.request_limits(method, caller.as_ref());
-                let log = self.log();
-                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), log.clone());
+                let logs = self.logs();
+                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), logs.clone());
                 let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
                 let connection = parts.extensions.get::<Connection>();
@@ -349,7 +349,7 @@ where
                     ending,
                     request,
                     hold: ResponseHold { account, permit: Some(permit), unread },
-                    log,
+                    logs,
                 });
                 if let Some(caller) = caller {
                     parts.extensions.insert(caller);
@@ -361,7 +361,8 @@ where
                 let ending = Ending { method, principals: self.policy.principals.clone(), begun: None };
                 CallFuture::Refused(Refusal::new(
                     ending,
-                    self.log(),
+                    self.logs(),
+                    Some(refused.reason),
                     (refused.reason.code(), refused.to_status().into_http()),
                     None,
                 ))

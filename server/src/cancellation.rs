@@ -117,13 +117,18 @@ impl Server {
         let drain = CancellationToken::new();
         let service = Service::new(instances.clone(), limits.clone(), drain, principals.clone(), None);
         let roles = Roles::of_settings(&config);
-        let layer = CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), log.clone());
+        let layer = CallLayer::new(
+            Authenticator::Insecure(roles),
+            &limits,
+            principals.clone(),
+            instances.logs().clone(),
+        );
         let mut routes = Routes::builder();
         routes
             .add_service(layer.layer(UnaryEndpoint::new(service.clone(), &limits)))
             .add_service(layer.layer(service.instances()))
             .add_service(layer.layer(service.server()));
-        let calls = GrpcTimeoutLayer::new(log).layer(routes.routes().prepare());
+        let calls = GrpcTimeoutLayer::new(instances.logs().clone()).layer(routes.routes().prepare());
         storage.recover(&instances).await.unwrap();
         service.set_recovered();
         let readiness = Readiness::new(State::Serving);

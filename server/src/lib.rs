@@ -189,7 +189,6 @@ async fn serve_in<L: Listener>(
     let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
-    let log = storage.log();
     let known = KnownPrincipals::default();
     let roles = Roles::of_settings(&config);
     known.set_roles(roles.coordinators(), roles.observers());
@@ -198,7 +197,7 @@ async fn serve_in<L: Listener>(
         let set = move |roles: &Roles| known.set_roles(roles.coordinators(), roles.observers());
         AbortOnDropHandle::new(tokio::spawn(store.with_roles(set)))
     });
-    let instances = Instances::with(limits.clone(), &log, known.clone());
+    let instances = Instances::with(limits.clone(), &storage.log(), known.clone());
     let timers = instances.clone();
     let timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
@@ -226,7 +225,7 @@ async fn serve_in<L: Listener>(
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
     let authenticator =
         credentials.clone().map_or_else(|| Authenticator::Insecure(roles), Authenticator::Proven);
-    let call_layer = CallLayer::new(authenticator, limits, principals.clone(), log.clone());
+    let call_layer = CallLayer::new(authenticator, limits, principals.clone(), instances.logs().clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let report = readiness.clone();
     let reporter = health.clone();
@@ -265,7 +264,7 @@ async fn serve_in<L: Listener>(
     *router = std::mem::take(router)
         .fallback_service(call_layer.open_to_all(Method::Unknown).layer(UnknownService));
     let _unread = AbortOnDropHandle::new(tokio::spawn(call_layer.clone().run_unread()));
-    let calls = GrpcTimeoutLayer::new(log).layer(routes.prepare());
+    let calls = GrpcTimeoutLayer::new(instances.logs().clone()).layer(routes.prepare());
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 

@@ -219,13 +219,13 @@ async fn refusals_are_bounded(refused: ClientFrame) {
         stream.send(vec![refused.clone(); FRAMES]);
     }
     let full = async {
-        while it.log.room().is_none() {
+        while it.log.state().room().is_none() {
             tokio::task::yield_now().await;
         }
     };
     with_timeout(full).await;
     it.settle_network().await;
-    assert!(it.log.room().is_some(), "nothing further is read");
+    assert!(it.log.state().room().is_some(), "nothing further is read");
     let waiting = it.log.uncommitted_bytes();
     assert!(waiting <= LIMIT + BEYOND, "{waiting} bytes wait: more than the limit was read");
     it.engine.set_commits(true);

@@ -9,7 +9,7 @@ use stickycas_proto::status::RpcRefusal;
 use tokio::task::spawn_blocking;
 
 use crate::commit_log::engine::Engine;
-use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, MemoryLog};
+use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, LogState, MemoryLog};
 use crate::config::Config;
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
@@ -84,7 +84,10 @@ impl Durable {
     fn new(dir: Option<DataDir>, limits: &Limits) -> Self {
         let metrics = Arc::<CommitLogMetrics>::default();
         Self {
-            log: Arc::new(DurableLog::new(limits.uncommitted_bytes, metrics.clone())),
+            log: Arc::new(DurableLog::new(
+                Arc::new(LogState::new(limits.uncommitted_bytes)),
+                metrics.clone(),
+            )),
             engine: OnceLock::new(),
             metrics,
             tail_bytes: limits.log_tail_bytes as u64,
@@ -193,13 +196,13 @@ impl Storage {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
         let (engine, target) = (durable.engine().clone(), instances.clone());
         if !engine.blocks() {
-            return Recovery::run(&target, &*engine, None);
+            return Recovery::run(&target, &target.only_shard(), &*engine, None);
         }
         // The folder stays locked as long as its log is read, also if nobody waits for that any more.
         let dir = durable.dir.clone();
         let replaying = spawn_blocking(move || {
             let file_bytes = dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
-            Recovery::run(&target, &*engine, file_bytes)
+            Recovery::run(&target, &target.only_shard(), &*engine, file_bytes)
         });
         replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
     }
@@ -225,7 +228,7 @@ impl Storage {
     pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
         let Self::Durable(durable) = self else { return };
         durable.log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.restart(recovered.served).await;
+        instances.serve_shard(&instances.only_shard(), recovered.served).await;
     }
 
     /// Gives every instance with new records a checkpoint, and trims the log.

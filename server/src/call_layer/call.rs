@@ -9,12 +9,11 @@ use std::time::Instant;
 use http::Response;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
-use tokio::sync::oneshot;
 use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::is_stream;
-use crate::commit_log::{CommitLog, REFUSAL_BYTES};
+use crate::commit_log::{Barrier, Confirmations, Logs, REFUSAL_BYTES};
 use crate::quota::{Counter, Method, Permit, Principals};
 use crate::transport::{BodyState, DecodeFailure, ResponseHold, held_body};
 
@@ -34,7 +33,7 @@ pub(crate) struct Call {
     pub(super) request: Arc<BodyState>,
     pub(super) hold: ResponseHold,
     /// `None`: what it is told does not depend on the log.
-    pub(super) log: Option<Arc<dyn CommitLog>>,
+    pub(super) logs: Option<Arc<Logs>>,
 }
 
 /// Counts a call when it ends.
@@ -58,8 +57,10 @@ impl Ending {
 /// The refusal of a call, until everything is committed that was logged before it.
 pub(crate) struct Refusal {
     ending: Ending,
-    log: Option<Arc<dyn CommitLog>>,
-    committed: Option<oneshot::Receiver<()>>,
+    logs: Option<Arc<Logs>>,
+    committed: Option<Barrier>,
+    /// Of a refusal that says something of an instance.
+    confirmed: Option<Confirmations>,
     /// With its code; `None` once it was told.
     response: Option<(Code, Response<Body>)>,
     _permit: Option<Permit>,
@@ -93,12 +94,14 @@ where
 impl Refusal {
     pub(super) fn new(
         ending: Ending,
-        log: Option<Arc<dyn CommitLog>>,
+        logs: Option<Arc<Logs>>,
+        reason: Option<RefusalReason>,
         response: (Code, Response<Body>),
         permit: Option<Permit>,
     ) -> Box<Self> {
-        let committed = log.as_ref().and_then(|log| log.barrier(REFUSAL_BYTES));
-        Box::new(Self { ending, log, committed, response: Some(response), _permit: permit })
+        let committed = logs.as_ref().and_then(|logs| logs.barrier(REFUSAL_BYTES));
+        let confirmed = logs.as_ref().zip(reason).and_then(|(logs, reason)| logs.confirm_refusal(reason));
+        Box::new(Self { ending, logs, committed, confirmed, response: Some(response), _permit: permit })
     }
 }
 
@@ -107,11 +110,16 @@ impl Future for Refusal {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
         if let Some(committed) = &mut self.committed {
-            let _ = ready!(Pin::new(committed).poll(cx));
+            ready!(Pin::new(committed).poll(cx));
         }
+        self.committed = None;
+        let unconfirmed = match &mut self.confirmed {
+            Some(confirmed) => ready!(Pin::new(confirmed).poll(cx)).err(),
+            None => None,
+        };
         let response = self.response.take().expect("a future is not polled after its end");
         // After a failure nothing else is told.
-        let failure = self.log.as_ref().and_then(|log| log.failure());
+        let failure = self.logs.as_ref().and_then(|logs| logs.failure()).or(unconfirmed.as_ref());
         let failed = failure.map(|failure| (failure.reason.code(), failure.to_status().into_http()));
         let (code, response) = failed.unwrap_or(response);
         self.ending.count(code);
@@ -163,18 +171,18 @@ impl Call {
             return Ok(response);
         }
         let account = &self.hold.account;
-        let refused = match (self.request.overload(), DecodeFailure::of(&status, &self.request)) {
+        let (reason, refused) = match (self.request.overload(), DecodeFailure::of(&status, &self.request)) {
             // No offence: the path to the client may be slow.
             (Some(refused), _) => {
                 account.count_refusal(refused.reason);
-                (refused.reason.code(), refused.to_status().into_http())
+                (Some(refused.reason), (refused.reason.code(), refused.to_status().into_http()))
             }
             (None, Some(failure)) => {
                 let refused = DecodeFailure::refusal(&status, &self.request);
                 account.count(failure.counter());
                 account.count_refusal(refused.reason);
                 account.file_offence(failure.offence(), &refused.message);
-                (refused.reason.code(), refused.to_status().into_http())
+                (Some(refused.reason), (refused.reason.code(), refused.to_status().into_http()))
             }
             (None, None) => {
                 account.count_status(&status);
@@ -184,9 +192,9 @@ impl Call {
                     self.ending.count(status.code());
                     return Ok(response);
                 }
-                (status.code(), response)
+                (reason, (status.code(), response))
             }
         };
-        Err(Refusal::new(self.ending, self.log, refused, self.hold.permit))
+        Err(Refusal::new(self.ending, self.logs, reason, refused, self.hold.permit))
     }
 }

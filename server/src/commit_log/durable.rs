@@ -14,18 +14,17 @@ mod writer;
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
 use stickycas_proto::log::v1::{Checkpoint, Record, Restart, record};
 use stickycas_proto::status::RpcRefusal;
-use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{Engine, Usage};
-use super::{Append, CommitLog, Place, ServedClock, Settle, Settled, Step};
+use super::{Append, CommitLog, LogState, Place, Settle, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
@@ -52,9 +51,8 @@ impl fmt::Debug for DurableLog {
 }
 
 impl DurableLog {
-    /// A log that writes nothing before it has an [engine](Self::write_to). `limit`: bytes that may wait for their commit
-    /// before no further inputs are read.
-    pub(crate) fn new(limit: usize, metrics: Arc<CommitLogMetrics>) -> Self {
+    /// A log that writes nothing before it has an [engine](Self::write_to). `state`: what the logs of the server share.
+    pub(crate) fn new(state: Arc<LogState>, metrics: Arc<CommitLogMetrics>) -> Self {
         metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Queue {
@@ -65,6 +63,7 @@ impl DurableLog {
             in_flight: VecDeque::new(),
             leaving: VecDeque::new(),
             bytes: 0,
+            counted: 0,
             closing: None,
         };
         let shared = Arc::new(Shared {
@@ -72,12 +71,9 @@ impl DurableLog {
             work: Notify::new(),
             failure: OnceLock::new(),
             failed: Notify::new(),
-            clock: Arc::default(),
+            state,
             began: OnceLock::new(),
             told_nanos: AtomicU64::new(0),
-            limit,
-            full: AtomicBool::new(false),
-            room: Arc::default(),
             settled: sender,
             usage: Mutex::default(),
             metrics,
@@ -98,7 +94,7 @@ impl DurableLog {
     /// The server serves from now on: the log goes on behind this place, with the record of the restart. `served`: how
     /// long instances had been served. `dirty`: those that the restart changes, and those that have records in the log.
     pub(crate) async fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
-        let _ = self.shared.began.set((served, self.shared.clock.now()));
+        let _ = self.shared.began.set((served, self.shared.state.clock().now()));
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         {
             let mut queue = self.shared.queue();
@@ -247,7 +243,7 @@ impl CommitLog for DurableLog {
         if step.last < queue.dirty_since {
             queue.dirty.push(Dirty { number, instance: step.instance });
         }
-        self.shared.check_room(&queue);
+        self.shared.check_room(&mut queue);
         drop(queue);
         if was_empty {
             self.shared.work.notify_one();
@@ -276,7 +272,7 @@ impl CommitLog for DurableLog {
         let mut queue = self.shared.queue();
         if self.shared.failure.get().is_none() {
             queue.hold(place, bytes);
-            self.shared.check_room(&queue);
+            self.shared.check_room(&mut queue);
         }
     }
 
@@ -284,17 +280,12 @@ impl CommitLog for DurableLog {
         self.shared.failure.get()
     }
 
-    fn room(&self) -> Option<OwnedNotified> {
-        if !self.shared.full.load(Ordering::Relaxed) {
-            return None;
-        }
-        let room = self.shared.room.clone().notified_owned();
-        // There may be room since the first look.
-        self.shared.full.load(Ordering::SeqCst).then_some(room)
+    fn state(&self) -> &Arc<LogState> {
+        &self.shared.state
     }
 
-    fn clock(&self) -> Arc<ServedClock> {
-        self.shared.clock.clone()
+    fn depose(&self, why: &RpcRefusal) {
+        self.shared.fail(why);
     }
 
     fn uncommitted_bytes(&self) -> usize {

@@ -2,12 +2,20 @@
 
 use std::sync::Arc;
 
-use super::{Append, CommitLog, ServedClock, Settle, Step};
+use super::{Append, CommitLog, LogState, Settle, Step};
 
 /// Commits every step at once, and keeps nothing of it: the instances are the only copy.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryLog {
-    clock: Arc<ServedClock>,
+    state: Arc<LogState>,
+}
+
+impl MemoryLog {
+    /// The log of a shard; what the logs of its server share is this.
+    #[cfg(test)]
+    pub(crate) fn with_state(state: Arc<LogState>) -> Self {
+        Self { state }
+    }
 }
 
 impl CommitLog for MemoryLog {
@@ -21,7 +29,7 @@ impl CommitLog for MemoryLog {
 
     fn on_settled(&self, _: Settle) {}
 
-    fn clock(&self) -> Arc<ServedClock> {
-        self.clock.clone()
+    fn state(&self) -> &Arc<LogState> {
+        &self.state
     }
 }

@@ -14,9 +14,9 @@ use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 
 use super::config::InstanceConfig;
-use super::context::Context;
 use super::live::{Live, event_limit};
 use super::sessions::Sessions;
+use super::shard::ShardContext;
 use crate::event_log::{ArchivedLog, ReadEvents as _, Trailer};
 
 /// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
@@ -87,11 +87,11 @@ impl Archived {
     }
 
     /// The instance as it was before it was archived.
-    pub(super) fn restore(&mut self, config: &InstanceConfig, context: &Context) -> Live {
+    pub(super) fn restore(&mut self, config: &InstanceConfig, shard: &ShardContext) -> Live {
         let machine = restore_machine(&self.events.trailer(), config);
-        let events = self.events.reopen(event_limit(config, &context.limits));
+        let events = self.events.reopen(event_limit(config, &shard.server.limits));
         let sessions = self.sessions.take().map_or_else(Sessions::default, |sessions| *sessions);
-        Live::unarchived(machine, events, sessions, context, self.ended)
+        Live::unarchived(machine, events, sessions, shard, self.ended)
     }
 }
 
@@ -130,7 +130,7 @@ mod tests {
         let shared =
             SharedConfig::new(Principal::new("creator"), &params, &roster, Lifetimes::of(&Limits::default()));
         let config = InstanceConfig::new(InstanceId::new(1), 1, None, Seed::new(5), Arc::new(shared));
-        Arc::new(Instance::new(config, Context::new(Limits::default(), Arc::<MemoryLog>::default())))
+        Arc::new(Instance::new(config, ShardContext::alone(Limits::default(), Arc::<MemoryLog>::default())))
     }
 
     fn access(process: ProcessId, session: Option<SessionId>, number: u64, op: Op) -> Access {

@@ -1,11 +1,11 @@
-//! What all instances share: the commit log, the timers, the limits, and the memory that they may take together.
+//! What all instances of a server share, of whichever shard: the timers, the limits, and the memory that they may take together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use super::recent_offences::RecentOffences;
 use super::timers::Timers;
-use crate::commit_log::CommitLog;
+use crate::commit_log::LogState;
 use crate::event_log::Budget;
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
@@ -14,7 +14,6 @@ use crate::metrics::StepCounters;
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(super) limits: Limits,
-    pub(super) log: Arc<dyn CommitLog>,
     pub(super) timers: Timers,
     /// What the steps of all instances bring about, for operators.
     pub(super) steps: StepCounters,
@@ -23,8 +22,6 @@ pub(crate) struct Context {
     /// Instances that are held and were closed.
     closed: AtomicUsize,
     watchers: AtomicU64,
-    /// The number of the instance that was created last.
-    last_number: AtomicU64,
     /// The offences that were recorded last.
     pub(super) recent_offences: RecentOffences,
 }
@@ -34,17 +31,15 @@ pub(crate) struct Context {
 pub(crate) struct WatcherId(u64);
 
 impl Context {
-    pub(super) fn new(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
+    pub(super) fn new(limits: Limits, log: &LogState) -> Arc<Self> {
         let event_budget = Arc::new(Budget::new(limits.event_bytes));
         Arc::new(Self {
-            timers: Timers::new(log.clock()),
+            timers: Timers::new(log.clock().clone()),
             limits,
-            log,
             steps: StepCounters::default(),
             event_budget,
             closed: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),
-            last_number: AtomicU64::new(0),
             recent_offences: RecentOffences::default(),
         })
     }
@@ -64,16 +59,6 @@ impl Context {
         // If the log refused the close, it was never counted.
         let _ =
             self.closed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |closed| closed.checked_sub(1));
-    }
-
-    /// The number of a new instance.
-    pub(super) fn next_number(&self) -> u64 {
-        self.last_number.fetch_add(1, Ordering::Relaxed) + 1
-    }
-
-    /// An instance of this number is there.
-    pub(super) fn skip_number(&self, number: u64) {
-        self.last_number.fetch_max(number, Ordering::Relaxed);
     }
 
     /// The id of a new watcher.

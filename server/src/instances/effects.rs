@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::Place;
+use crate::commit_log::{CommitLog, Confirmation, Place};
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
 /// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
@@ -34,6 +34,8 @@ pub(super) struct Effects {
     pub(super) opening: Option<Box<OpeningSession>>,
     /// The frame with which the request is answered on its session.
     pub(super) reply: Option<(SessionSink, Outgoing)>,
+    /// Resolves when the reply may be told, if that is a refusal without an input to be logged.
+    pub(super) confirmation: Option<Confirmation>,
     /// Unary calls that tell something that follows from the steps up to this one.
     pub(super) commit_waiters: Vec<oneshot::Sender<Result<(), Box<RpcRefusal>>>>,
 }
@@ -65,6 +67,7 @@ impl Effects {
             opened_phases: 0,
             opening: None,
             reply: None,
+            confirmation: None,
             commit_waiters: Vec::new(),
         }
     }
@@ -103,7 +106,7 @@ impl Effects {
             if let Outgoing::Decided(channel) = &reply {
                 sink.outbox.release_channel(*channel);
             }
-            sink.outbox.push_outgoing(reply);
+            sink.push_confirmed(reply, self.confirmation.take());
         }
         for waiter in self.commit_waiters.drain(..) {
             let _ = waiter.send(Ok(()));
@@ -154,9 +157,14 @@ impl Effects {
         opens || replies || (session_open && self.events.iter().any(of_process))
     }
 
-    /// Answers the request with any frame.
-    pub(super) fn reply(&mut self, to: &SessionSink, frame: impl Into<ServerFrame>) {
-        self.reply_outgoing(to, Outgoing::Frame(Box::new(frame.into())));
+    /// Refuses the request.
+    pub(super) fn reply(&mut self, to: &SessionSink, refusal: impl Into<ServerFrame>) {
+        self.reply_outgoing(to, Outgoing::Frame(Box::new(refusal.into())));
+    }
+
+    /// Whether the request is refused on its session.
+    pub(super) fn refuses(&self) -> bool {
+        matches!(self.reply, Some((_, Outgoing::Frame(_))))
     }
 
     /// Answers the request.
@@ -172,12 +180,19 @@ pub(crate) struct Uncommitted<T> {
     value: T,
     /// `None`: the step is committed already.
     commit: Option<CommitReceiver>,
+    /// `None`: nothing is to be confirmed, or nobody else can know it better.
+    confirmation: Option<Confirmation>,
 }
 
 impl<T> Uncommitted<T> {
     /// A value, and what tells that its step is committed.
     pub(super) fn new(value: T, commit: Option<CommitReceiver>) -> Self {
-        Self { value, commit }
+        Self { value, commit, confirmation: None }
+    }
+
+    /// The same, told when this log has confirmed that the server still owns the shard.
+    pub(super) fn confirmed_by(self, log: &dyn CommitLog) -> Self {
+        Self { confirmation: log.confirm(), ..self }
     }
 
     /// The value before its step is committed, for what is not told as a fact of the instance, such as counters.
@@ -192,7 +207,7 @@ impl<T> Uncommitted<T> {
 
     /// Another value that follows from this one.
     pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Uncommitted<U> {
-        Uncommitted { value: map(self.value), commit: self.commit }
+        Uncommitted { value: map(self.value), commit: self.commit, confirmation: self.confirmation }
     }
 
     /// Waits for the commit and returns the value.
@@ -200,13 +215,16 @@ impl<T> Uncommitted<T> {
     /// # Errors
     /// The reason that the log gives if it refuses the step: nobody knows whether the step took place.
     pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
-        match self.commit {
-            None => Ok(self.value),
-            Some(commit) => match commit.await {
-                Ok(Ok(())) => Ok(self.value),
-                Ok(Err(refused)) => Err(*refused),
-                Err(_) => Err(RpcRefusal::internal()),
-            },
+        if let Some(commit) = self.commit {
+            match commit.await {
+                Ok(Ok(())) => {}
+                Ok(Err(refused)) => return Err(*refused),
+                Err(_) => return Err(RpcRefusal::internal()),
+            }
         }
+        if let Some(confirmation) = self.confirmation {
+            confirmation.await?;
+        }
+        Ok(self.value)
     }
 }

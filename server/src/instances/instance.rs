@@ -29,6 +29,7 @@ use super::lifecycle::Lifecycle;
 use super::live::Live;
 use super::outbox::Outgoing;
 use super::sessions::SessionSink;
+use super::shard::ShardContext;
 use super::trace::trace_event;
 use crate::auth::Principal;
 use crate::commit_log::{Append, Place, Step};
@@ -37,24 +38,24 @@ use crate::commit_log::{Append, Place, Step};
 #[derive(Debug)]
 pub(crate) struct Instance {
     pub(super) config: InstanceConfig,
-    pub(super) context: Arc<Context>,
+    pub(super) shard: Arc<ShardContext>,
     pub(super) inner: Mutex<Inner>,
 }
 
 /// From creation to the end.
 impl Instance {
     /// A new instance, whose time begins now.
-    pub(super) fn new(config: InstanceConfig, context: Arc<Context>) -> Self {
-        let live = Live::new(&config, &context);
-        Self::with(config, context, live)
+    pub(super) fn new(config: InstanceConfig, shard: Arc<ShardContext>) -> Self {
+        let live = Live::new(&config, &shard);
+        Self::with(config, shard, live)
     }
 
     /// An instance whose time goes on now.
-    pub(super) fn with(config: InstanceConfig, context: Arc<Context>, live: Live) -> Self {
+    pub(super) fn with(config: InstanceConfig, shard: Arc<ShardContext>, live: Live) -> Self {
         let latest = live.latest;
         let mut inner = Inner::new(live, 0);
-        inner.resume(latest, context.timers.now());
-        Self { config, context, inner: Mutex::new(inner) }
+        inner.resume(latest, shard.server.timers.now());
+        Self { config, shard, inner: Mutex::new(inner) }
     }
 
     /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
@@ -81,8 +82,8 @@ impl Instance {
         let inner = &mut *inner;
         inner.timer.fired(due);
         // The clock has shown that moment, even if it was stopped since.
-        let moment = self.context.timers.now().max(due);
-        if inner.gone.is_some() || self.context.log.failure().is_some() {
+        let moment = self.context().timers.now().max(due);
+        if inner.gone.is_some() || self.shard.failure().is_some() {
             return inner.is_gone();
         }
         let now = inner.time(moment).max(inner.latest());
@@ -120,7 +121,7 @@ impl Instance {
             })
         });
         taken.unwrap_or_else(|gone| {
-            inner.tell(sink, gone.to_frame(sink.channel, number), &self.context);
+            inner.tell(sink, gone.to_frame(sink.channel, number), &self.shard);
             Err(gone.reason)
         })
     }
@@ -148,8 +149,8 @@ impl Instance {
         if let Some(gone) = self.gone(inner) {
             return Err(Box::new(gone));
         }
-        let now = inner.time(self.context.timers.nanos(at));
-        let live = inner.restore(&self.config, &self.context);
+        let now = inner.time(self.context().timers.nanos(at));
+        let live = inner.restore(&self.config, &self.shard);
         // Another call, or the timer, may have been here since that moment: time never goes back.
         let now = now.max(live.latest);
         live.touched = now;
@@ -161,7 +162,7 @@ impl Instance {
 
     /// Why the instance is gone, if it is.
     pub(super) fn gone(&self, inner: &Inner) -> Option<RpcRefusal> {
-        inner.gone().or_else(|| self.context.log.failure().cloned())
+        inner.gone().or_else(|| self.shard.failure().cloned())
     }
 
     /// Runs one input of a live instance and commits what it brings about.
@@ -218,8 +219,12 @@ impl Instance {
         if live.keeps_inputs {
             let input = effects.input.take();
             let Some(input) = input.filter(|input| live.has_changed(input)) else {
+                if effects.refuses() {
+                    // The transaction of a step before this one may have been begun before the request came.
+                    effects.confirmation = self.shard.log.confirm();
+                }
                 let Some(last) = live.uncommitted.back() else { return Append::Committed };
-                self.context.log.hold(last.place, effects.bytes());
+                self.shard.log.hold(last.place, effects.bytes());
                 return Append::Later(last.place);
             };
             record = self.record(effects.at, *input, effects.digest());
@@ -227,12 +232,13 @@ impl Instance {
         }
         let step = Step {
             instance: self.config.id,
+            name: self.config.name.as_ref(),
             last: live.last_place,
             at: effects.at,
             events: &effects.events,
             record: logged,
         };
-        let appended = self.context.log.append(step);
+        let appended = self.shard.log.append(step);
         if let Append::Later(place) = appended {
             live.last_place = place;
             if effects.events.iter().any(|event| matches!(event, Event::Stepped { .. })) {
@@ -258,7 +264,7 @@ impl Instance {
 
     /// Counts the effects of a committed step, records them and then tells them.
     fn release(&self, live: &mut Live, effects: &mut Effects) {
-        self.context.steps.count(&effects.events, std::mem::take(&mut effects.opened_phases));
+        self.context().steps.count(&effects.events, std::mem::take(&mut effects.opened_phases));
         self.release_uncounted(live, effects);
     }
 
@@ -302,13 +308,13 @@ impl Instance {
                 }
                 Event::Finished | Event::Closed => {
                     if *event == Event::Closed {
-                        self.context.count_closed();
+                        self.context().count_closed();
                     }
                     live.ended.get_or_insert(*at);
                     live.live_guard = None;
                 }
                 Event::PatienceSpent { .. } => spent += 1,
-                Event::Offence(_) => self.context.recent_offences.add(&self.config, event),
+                Event::Offence(_) => self.context().recent_offences.add(&self.config, event),
                 _ => {}
             }
             trace_event(self.config.id, event);
@@ -334,7 +340,17 @@ impl Instance {
     /// Has the instance woken when time alone changes something.
     pub(super) fn set_timer(&self, inner: &mut Inner) {
         let Some(due) = inner.next_wake(self.params(), &self.config.shared.lifetimes) else { return };
-        inner.timer.set(inner.moment(due), self.config.id, &self.context.timers);
+        inner.timer.set(inner.moment(due), self.config.id, &self.context().timers);
+    }
+
+    /// What all instances of the server share.
+    pub(super) fn context(&self) -> &Context {
+        &self.shard.server
+    }
+
+    /// What the instances of its shard share.
+    pub(crate) fn shard(&self) -> &Arc<ShardContext> {
+        &self.shard
     }
 
     pub(crate) fn config(&self) -> &InstanceConfig {
@@ -377,7 +393,7 @@ impl Instance {
 
     /// The time of the instance now, as its lock shows it.
     pub(super) fn now(&self, inner: &Inner) -> Time {
-        inner.time(self.context.timers.now())
+        inner.time(self.context().timers.now())
     }
 
     /// Bytes of what is archived; `None` if nothing is.
@@ -393,7 +409,7 @@ impl Instance {
     #[cfg(test)]
     pub(super) fn wake_now(&self) -> bool {
         let due = self.lock_poisoned().timer.due();
-        self.wake(due.min(self.context.timers.now()))
+        self.wake(due.min(self.context().timers.now()))
     }
 
     /// Archives an ended instance as if no call had come for a while.

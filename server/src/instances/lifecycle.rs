@@ -9,11 +9,12 @@ use stickycas_proto::v1::ServerFrame;
 use super::archive::{Archived, restored_for};
 use super::byte_share::InstanceShares;
 use super::config::{InstanceConfig, Lifetimes};
-use super::context::Context;
 use super::effects::{CommitReceiver, Effects, Uncommitted};
 use super::live::Live;
 use super::load_monitor::LiveGuard;
+use super::outbox::Outgoing;
 use super::sessions::SessionSink;
+use super::shard::ShardContext;
 use super::timers::TimerHandle;
 
 /// What the lock of an instance guards.
@@ -161,9 +162,9 @@ impl Inner {
     }
 
     /// The live instance, restored if it was archived.
-    pub(super) fn restore(&mut self, config: &InstanceConfig, context: &Context) -> &mut Live {
+    pub(super) fn restore(&mut self, config: &InstanceConfig, shard: &ShardContext) -> &mut Live {
         if let Lifecycle::Archived(archived) = &mut self.lifecycle {
-            self.lifecycle = Lifecycle::Live(Box::new(archived.restore(config, context)));
+            self.lifecycle = Lifecycle::Live(Box::new(archived.restore(config, shard)));
         }
         match &mut self.lifecycle {
             Lifecycle::Live(live) => live,
@@ -190,17 +191,17 @@ impl Inner {
     }
 
     /// Tells a client on its session that the instance is gone, when that may be told.
-    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>, context: &Context) {
+    pub(super) fn tell(&mut self, sink: &SessionSink, frame: impl Into<ServerFrame>, shard: &ShardContext) {
         let waiting = self.gone.as_mut().map(|gone| &mut gone.uncommitted);
         match waiting.filter(|waiting| !waiting.is_empty()) {
             Some(waiting) => {
                 let mut effects = Effects::new(waiting[0].at, Vec::new());
                 effects.place = waiting[0].place;
                 effects.reply(sink, frame);
-                context.log.hold(effects.place, effects.bytes());
+                shard.log.hold(effects.place, effects.bytes());
                 waiting.push(effects);
             }
-            None => sink.outbox.push(frame),
+            None => sink.push_confirmed(Outgoing::Frame(Box::new(frame.into())), shard.confirm_gone()),
         }
     }
 

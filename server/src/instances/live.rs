@@ -16,10 +16,11 @@ use stickycas_proto::log::v1::{self as log, record};
 
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
-use super::context::{Context, WatcherId};
+use super::context::WatcherId;
 use super::effects::Effects;
 use super::load_monitor::LiveGuard;
 use super::sessions::Sessions;
+use super::shard::ShardContext;
 use super::waiters::Waiters;
 use crate::commit_log::Place;
 use crate::event_log::EventLog;
@@ -65,14 +66,15 @@ pub(super) fn event_limit(config: &InstanceConfig, limits: &Limits) -> usize {
 
 impl Live {
     /// A new instance, in which nothing has happened.
-    pub(super) fn new(config: &InstanceConfig, context: &Arc<Context>) -> Self {
-        Self::with_machine(Machine::new(Arc::new(config.params())), config, context)
+    pub(super) fn new(config: &InstanceConfig, shard: &ShardContext) -> Self {
+        Self::with_machine(Machine::new(Arc::new(config.params())), config, shard)
     }
 
     /// An instance with this machine and without events.
-    pub(super) fn with_machine(machine: Machine, config: &InstanceConfig, context: &Arc<Context>) -> Self {
+    pub(super) fn with_machine(machine: Machine, config: &InstanceConfig, shard: &ShardContext) -> Self {
+        let context = &shard.server;
         let events = EventLog::new(event_limit(config, &context.limits), context.event_budget.clone());
-        let ended = Self::unarchived(machine, events, Sessions::default(), context, Time::ZERO);
+        let ended = Self::unarchived(machine, events, Sessions::default(), shard, Time::ZERO);
         Self { ended: None, was_archived: false, ..ended }
     }
 
@@ -81,18 +83,18 @@ impl Live {
         machine: Machine,
         events: EventLog,
         sessions: Sessions,
-        context: &Context,
+        shard: &ShardContext,
         ended: Time,
     ) -> Self {
         Self {
             machine,
-            keeps_inputs: context.log.keeps_inputs(),
+            keeps_inputs: shard.log.keeps_inputs(),
             last_place: Place::START,
             uncommitted: VecDeque::new(),
             stopped_until: None,
             events,
             sessions,
-            waiters: Waiters::new(context.limits.callers_per_access),
+            waiters: Waiters::new(shard.server.limits.callers_per_access),
             watchers: BTreeMap::new(),
             touched: ended,
             latest: ended,

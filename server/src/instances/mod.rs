@@ -12,6 +12,7 @@ mod instance;
 mod lifecycle;
 mod live;
 mod load_monitor;
+mod names;
 mod operations;
 mod outbox;
 mod recent_offences;
@@ -21,12 +22,15 @@ mod releases;
 mod roster;
 mod sessions;
 mod settle;
+mod shard;
 mod timers;
 mod trace;
 mod view;
 mod waiters;
 
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use stickycas_model::machine::State;
@@ -35,10 +39,9 @@ use stickycas_model::types::Seed;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
-use tokio::sync::oneshot;
 
 use crate::auth::Principal;
-use crate::commit_log::{CommitLog, REFUSAL_BYTES, Settled};
+use crate::commit_log::{Barrier, CommitLog, Confirmations, LogState, Logs, REFUSAL_BYTES, Settled};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
 use crate::quota::KnownPrincipals;
@@ -49,12 +52,14 @@ pub(crate) use context::WatcherId;
 pub(crate) use effects::Uncommitted;
 pub(crate) use instance::Instance;
 pub(crate) use load_monitor::LoadMonitor;
+pub(crate) use names::NameClaims;
 pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use outbox::{Outbox, Polled, Receiver};
 pub(crate) use recent_offences::RecentOffences;
 pub use recovery::RecoveryError;
 pub(crate) use recovery::{Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
+pub(crate) use shard::{Placement, ShardContext, ShardKey};
 pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
@@ -64,6 +69,7 @@ use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
 use registry::Registry;
+use shard::OneShard;
 
 /// What a Create asks for; the parameters are checked, the roster fits them.
 #[derive(Debug)]
@@ -102,6 +108,15 @@ pub(crate) struct InstanceUsage {
 pub(crate) struct Instances {
     registry: RwLock<Registry>,
     context: Arc<Context>,
+    /// The shards that this server owns, or has not dropped wholly yet.
+    shards: RwLock<BTreeMap<ShardKey, Arc<ShardContext>>>,
+    /// Their logs.
+    logs: Arc<Logs>,
+    placement: Arc<dyn Placement>,
+    /// `None`: names are unique in the registry, and nowhere else.
+    names: Option<Arc<dyn NameClaims>>,
+    /// Which shard the next new instance is in.
+    turn: AtomicUsize,
     load: Arc<LoadMonitor>,
     known: KnownPrincipals,
 }
@@ -114,26 +129,71 @@ impl Instances {
 
     /// As [`Self::new`]; the processes of instances are among the known principals.
     pub(crate) fn with(limits: Limits, log: &Arc<dyn CommitLog>, known: KnownPrincipals) -> Arc<Self> {
-        let load = Arc::new(LoadMonitor::new(&limits));
-        let context = Context::new(limits, log.clone());
-        let instances = Arc::new(Self { registry: RwLock::default(), context, load, known });
-        let settles = Arc::downgrade(&instances);
-        log.on_settled(Box::new(move |id, settled| {
-            if let Some(instances) = settles.upgrade() {
-                instances.settle(id, settled);
-            }
-        }));
+        let instances = Self::without_shards(limits, log.state(), known, Arc::new(OneShard), None);
+        let shard = instances.add_shard(ShardKey::default(), log).expect("it has no shard");
+        // The service takes no calls before the shard has been recovered.
+        shard.set_served();
         instances
     }
 
-    /// Resolves when a refusal may be told: everything that was logged so far is committed. `None` if it is.
-    pub(crate) fn refusal_barrier(&self) -> Option<oneshot::Receiver<()>> {
-        self.context.log.barrier(REFUSAL_BYTES)
+    /// No shards yet. `state`: what their logs will share.
+    pub(crate) fn without_shards(
+        limits: Limits,
+        state: &Arc<LogState>,
+        known: KnownPrincipals,
+        placement: Arc<dyn Placement>,
+        names: Option<Arc<dyn NameClaims>>,
+    ) -> Arc<Self> {
+        let load = Arc::new(LoadMonitor::new(&limits));
+        let context = Context::new(limits, state);
+        let logs = Arc::new(Logs::new(state.clone()));
+        let (registry, shards, turn) = (RwLock::default(), RwLock::default(), AtomicUsize::new(0));
+        Arc::new(Self { registry, context, shards, logs, placement, names, turn, load, known })
     }
 
-    /// Why nothing may be told any more, if the log has failed.
+    /// The only shard of a server that is no part of a cluster.
+    pub(crate) fn only_shard(&self) -> Arc<ShardContext> {
+        let shards = self.shards();
+        shards.get(&ShardKey::default()).cloned().expect("it is there from the beginning")
+    }
+
+    /// The logs of all shards.
+    pub(crate) fn logs(&self) -> &Arc<Logs> {
+        &self.logs
+    }
+
+    /// Resolves when a refusal may be told: everything that was logged so far is committed. `None` if it is.
+    pub(crate) fn refusal_barrier(&self) -> Option<Barrier> {
+        self.logs.barrier(REFUSAL_BYTES)
+    }
+
+    /// Resolves when a refusal for this reason may be told, if it says something of an instance that another server may own.
+    pub(crate) fn confirm_refusal(&self, reason: RefusalReason) -> Option<Confirmations> {
+        self.logs.confirm_refusal(reason)
+    }
+
+    /// The refusal of a call, when it may be told; or why it may not.
+    pub(crate) async fn confirm_absent(&self, refused: RpcRefusal) -> RpcRefusal {
+        match self.confirm_refusal(refused.reason) {
+            Some(confirmations) => confirmations.await.err().unwrap_or(refused),
+            None => refused,
+        }
+    }
+
+    /// Completes when it may be told which instances there are, and which there are not.
+    ///
+    /// # Errors
+    /// Why it may not.
+    pub(crate) async fn confirmed(&self) -> Result<(), RpcRefusal> {
+        match self.logs.confirm() {
+            Some(confirmations) => confirmations.await,
+            None => Ok(()),
+        }
+    }
+
+    /// Why nothing may be told any more, if a log has failed.
     pub(crate) fn log_failure(&self) -> Option<RpcRefusal> {
-        self.context.log.failure().cloned()
+        self.logs.failure().cloned()
     }
 
     /// Measures whether the server keeps up.
@@ -163,7 +223,7 @@ impl Instances {
             reserved_bytes: registry.memory_bytes(),
             event_bytes: self.context.event_budget.held(),
             log_bytes: registry.log_bytes(),
-            uncommitted_bytes: self.context.log.uncommitted_bytes(),
+            uncommitted_bytes: self.logs.uncommitted_bytes(),
         }
     }
 
@@ -174,8 +234,7 @@ impl Instances {
             let processes = instance.params().processes();
             // A panic in its step is the end of this instance, and must not be that of all timers.
             if catch_unwind(AssertUnwindSafe(|| instance.wake(due))).unwrap_or(true) {
-                drop(instance);
-                self.remove(id);
+                self.remove(&instance);
             }
             processes
         };
@@ -183,9 +242,7 @@ impl Instances {
         timers.run(|| timers.clock.now(), |at| timers.clock.sleep_until(at), wake).await;
     }
 
-    /// The commit log settles steps of an instance.
-    fn settle(&self, id: InstanceId, settled: Settled) {
-        let Some(instance) = self.registry().get(id).cloned() else { return };
+    fn settle_instance(&self, instance: &Arc<Instance>, settled: Settled) {
         // A panic is the end of this instance, and must not be that of all settling.
         let settle = AssertUnwindSafe(|| instance.settle(settled));
         let gone = catch_unwind(settle).unwrap_or_else(|_| {
@@ -193,18 +250,23 @@ impl Instances {
             true
         });
         if gone {
-            drop(instance);
-            self.remove(id);
+            self.remove(instance);
         }
     }
 
-    fn remove(&self, id: InstanceId) {
-        let removed = self.registry_mut().remove(id, self.context.timers.now());
-        if removed.as_ref().is_some_and(|instance| instance.is_closed()) {
+    fn remove(&self, instance: &Arc<Instance>) {
+        let (id, now) = (instance.config().id, self.context.timers.now());
+        {
+            let mut registry = self.registry_mut();
+            // Another one of this id may be there: of a shard that was dropped and taken again.
+            if !registry.get(id).is_some_and(|held| Arc::ptr_eq(held, instance)) {
+                return;
+            }
+            let _ = registry.remove(id, now);
+        }
+        if instance.is_closed() {
             self.context.forget_closed();
         }
-        // Dropped when the lock of the registry is free again.
-        drop(removed);
         tracing::debug!(instance = %id, "removed");
     }
 
@@ -226,27 +288,38 @@ impl Instances {
 
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
-        self.registry().get(id).cloned().ok_or_else(|| self.not_found(&id.to_string()))
+        let found = self.registry().get(id).filter(|instance| instance.shard.is_served()).cloned();
+        found.ok_or_else(|| self.absent(id))
     }
 
-    /// The refusal of a call that names an instance which is not there. After the log has failed nobody knows that.
-    fn not_found(&self, which: &str) -> RpcRefusal {
-        self.log_failure().unwrap_or_else(|| unknown(which))
-    }
-
-    /// The instance with this id or name.
-    pub(crate) fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, RpcRefusal> {
-        match which {
-            InstanceRef::Id(id) => self.get(*id),
-            InstanceRef::Name(name) => {
-                self.registry().named(name).cloned().ok_or_else(|| self.not_found(name.as_str()))
-            }
+    /// The instance with this id or name. See [`NameClaims`] for names of instances that are not here.
+    pub(crate) async fn find(&self, which: &InstanceRef) -> Result<Arc<Instance>, RpcRefusal> {
+        let name = match which {
+            InstanceRef::Id(id) => return self.get(*id),
+            InstanceRef::Name(name) => name,
+        };
+        let found = self.registry().named(name).filter(|instance| instance.shard.is_served()).cloned();
+        match found {
+            Some(found) => Ok(found),
+            None => Err(self.unknown_name(name).await),
         }
     }
 
-    /// At most `limit` instances after this id, in the order of their ids.
+    /// The refusal of a call that names an instance which is not here. After the log has failed nobody knows that.
+    async fn unknown_name(&self, name: &InstanceName) -> RpcRefusal {
+        if let Some(failure) = self.log_failure() {
+            return failure;
+        }
+        match self.holder_elsewhere(name).await {
+            Ok(Some(id)) => self.absent(id),
+            Ok(None) => unknown(name.as_str()),
+            Err(refused) => refused,
+        }
+    }
+
+    /// At most `limit` instances after this id, in the order of their ids, of shards that are served.
     pub(crate) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
-        self.registry().after(id, limit)
+        self.registry().served_after(id, limit)
     }
 
     /// How many instances are held.
@@ -265,10 +338,19 @@ impl Instances {
         let CreateSpec { name, params, seed_given, roster } = spec;
         let lifetimes = Lifetimes::of(self.limits());
         let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster, lifetimes));
-        if let Some(why) = never_fits(&shared, self.limits(), self.context.log.keeps_inputs()) {
+        let Some((id, shard)) = self.draw_id() else {
+            let why = "the server owns no shard at the moment: try another one, or again";
+            let refused = RpcRefusal::new(RefusalReason::NotOwner, why);
+            return Uncommitted::new(Err(refused.with_retry_after(self.limits().retry_after)), None);
+        };
+        if let Some(why) = never_fits(&shared, self.limits(), shard.log.keeps_inputs()) {
             return Uncommitted::new(Err(RpcRefusal::new(RefusalReason::BadParameters, why)), None);
         }
-        let id = InstanceId::new(rand::random());
+        if let Some(name) = &name
+            && let Err(refused) = self.check_name(name).await
+        {
+            return Uncommitted::new(Err(refused), None);
+        }
         let mut config = InstanceConfig::new(id, 0, name, params.spec().seed, shared);
         loop {
             let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
@@ -280,23 +362,28 @@ impl Instances {
                     return state.map(|state| state.and(same).map(|()| (existing, false)));
                 }
                 Some((state, existing)) => {
-                    let id = existing.config().id;
-                    if state.committed().await.flatten().is_err() {
-                        // The instance is gone, and with it its claim to the name.
-                        self.remove(id);
-                        continue;
+                    match state.committed().await.flatten() {
+                        Ok(_) => Some(existing.config().id),
+                        // The instance is held by another server.
+                        Err(lost) if lost.reason == RefusalReason::OwnerLost => {
+                            return Uncommitted::new(Err(lost), None);
+                        }
+                        Err(_) => {
+                            // The instance is gone, and with it its claim to the name.
+                            self.remove(&existing);
+                            continue;
+                        }
                     }
-                    Some(id)
                 }
                 None => None,
             };
-            if let Err(refused) = self.check_capacity(&self.registry(), &config.shared) {
+            if let Err(refused) = self.check_capacity(&self.registry(), &config.shared, &shard) {
                 return Uncommitted::new(Err(refused), None);
             }
             // The log is read back in the order of numbers: who takes a name has a higher number than who gave it up.
-            config.number = self.context.next_number();
+            config.number = shard.next_number();
             // A large instance takes long to build: the lock of the registry is not held meanwhile.
-            let instance = Arc::new(Instance::new(config.clone(), self.context.clone()));
+            let instance = Arc::new(Instance::new(config.clone(), shard.clone()));
             // Nobody else finds the instance before its creation is in the log: its lock is held until then.
             let mut inner = instance.lock();
             match self.insert(&instance, closed) {
@@ -306,7 +393,7 @@ impl Instances {
                     let created = instance.start(&mut inner);
                     drop(inner);
                     if created.peek().is_err() {
-                        self.remove(instance.config().id);
+                        self.remove(&instance);
                     }
                     return created.map(|created| created.map(|()| (instance, true)));
                 }
@@ -331,14 +418,14 @@ impl Instances {
     /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.
     fn insert(&self, instance: &Arc<Instance>, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
         let shared = &instance.config().shared;
-        self.check_checkpoint(shared)?;
+        self.check_checkpoint(shared, &instance.shard)?;
         let mut registry = self.registry_mut();
         let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
         if named.map(|named| named.config().id) != closed {
             return Ok(Inserted::NameTaken);
         }
-        self.check_capacity(&registry, shared)?;
-        let (guard, shares) = registry.insert(instance, self.capacity());
+        self.check_capacity(&registry, shared, &instance.shard)?;
+        let (guard, shares) = registry.insert(instance, self.capacity(&instance.shard));
         drop(registry);
         // Not before there is room for the instance: those who are known share a reserve.
         shared.make_known(&self.known);
@@ -346,9 +433,9 @@ impl Instances {
     }
 
     /// A checkpoint is one value of the log, which bounds their length.
-    fn check_checkpoint(&self, config: &SharedConfig) -> Result<(), RpcRefusal> {
+    fn check_checkpoint(&self, config: &SharedConfig, shard: &ShardContext) -> Result<(), RpcRefusal> {
         let checkpoint = self.limits().log_case(&config.params, config.roster.bytes()) / 2;
-        if !self.context.log.keeps_inputs() || checkpoint <= LARGEST_CHECKPOINT {
+        if !shard.log.keeps_inputs() || checkpoint <= LARGEST_CHECKPOINT {
             return Ok(());
         }
         let why = format!(
@@ -359,8 +446,13 @@ impl Instances {
     }
 
     /// Whether there is capacity for a new instance with this configuration.
-    fn check_capacity(&self, registry: &Registry, config: &SharedConfig) -> Result<(), RpcRefusal> {
-        registry.shortage(config, self.capacity()).map_or(Ok(()), |Shortage { why, until }| {
+    fn check_capacity(
+        &self,
+        registry: &Registry,
+        config: &SharedConfig,
+        shard: &ShardContext,
+    ) -> Result<(), RpcRefusal> {
+        registry.shortage(config, self.capacity(shard)).map_or(Ok(()), |Shortage { why, until }| {
             let now = self.context.timers.now();
             let wait = registry.shortest_wait(until, &config.creator, &self.load, now).unwrap_or_default();
             let wait = wait.max(self.limits().retry_after);
@@ -368,13 +460,21 @@ impl Instances {
         })
     }
 
-    fn capacity(&self) -> Capacity<'_> {
-        let (has_log, coordinators) = (self.context.log.keeps_inputs(), self.known.coordinators());
+    fn capacity(&self, shard: &ShardContext) -> Capacity<'_> {
+        let (has_log, coordinators) = (shard.log.keeps_inputs(), self.known.coordinators());
         Capacity { limits: self.limits(), load: &self.load, has_log, coordinators }
     }
 
     fn registry(&self) -> RwLockReadGuard<'_, Registry> {
         self.registry.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shards(&self) -> RwLockReadGuard<'_, BTreeMap<ShardKey, Arc<ShardContext>>> {
+        self.shards.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn shards_mut(&self) -> RwLockWriteGuard<'_, BTreeMap<ShardKey, Arc<ShardContext>>> {
+        self.shards.write().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn registry_mut(&self) -> RwLockWriteGuard<'_, Registry> {

@@ -146,7 +146,7 @@ impl Instance {
 
     /// Refuses a call because as many wait for its access as may, which is an offence (B2).
     fn too_many_waiters(&self, process: ProcessId, inner: &mut Inner) -> RpcRefusal {
-        let limits = &self.context.limits;
+        let limits = &self.context().limits;
         let why = format!("{} calls wait for this access, as many as may", limits.callers_per_access);
         let (kind, detail) = (OffenceKind::QuotaExceeded, why.clone());
         let offence = Offence { process, kind, number: None, phase: None, detail };
@@ -242,7 +242,7 @@ impl Instance {
                 && self.gone(&inner).is_none()
             {
                 // It need not be restored to be closed again.
-                return Uncommitted::new(Ok(()), None);
+                return Uncommitted::new(Ok(()), None).confirmed_by(&*self.shard.log);
             }
         }
         self.unary_step(|live, effects| {

@@ -8,9 +8,10 @@
 //! when the bound is reached, and puts frames back that do not fit into a message. A test compares the two.
 
 use std::collections::VecDeque;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 
 use stickycas_model::machine::Welcome;
 use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
@@ -21,6 +22,7 @@ use stickycas_proto::v1::{self, ServerFrame};
 
 use super::completed_access::CompletedAccess;
 use super::config::{InstanceConfig, SharedConfig};
+use crate::commit_log::Confirmation;
 
 /// See the module.
 #[derive(Debug)]
@@ -34,6 +36,8 @@ pub(crate) struct Outbox {
 #[derive(Debug, Default)]
 struct State {
     frames: VecDeque<Outgoing>,
+    /// Frames that may be told when the ownership of their shard is confirmed, in the order in which they came.
+    unconfirmed: VecDeque<Unconfirmed>,
     /// Whether more frames were pushed than may wait.
     overflowed: bool,
     /// How many times the stream has taken frames out.
@@ -41,6 +45,41 @@ struct State {
     /// Channels whose sessions have ended: the client may use them again.
     released: Vec<u32>,
     waker: Option<Waker>,
+}
+
+/// A frame that waits to be confirmed.
+#[derive(Debug)]
+struct Unconfirmed {
+    channel: u32,
+    frame: Outgoing,
+    confirmation: Confirmation,
+}
+
+impl State {
+    /// Frames that wait.
+    fn length(&self) -> usize {
+        self.frames.len() + self.unconfirmed.len()
+    }
+
+    /// Whether there is room for a frame. Without it all frames are dropped, and the stream ends.
+    fn make_room(&mut self, limit: usize) -> bool {
+        if self.length() >= limit {
+            self.overflowed = true;
+            self.frames.clear();
+            self.unconfirmed.clear();
+        }
+        !self.overflowed
+    }
+
+    /// Frames that are confirmed, or cannot be, can be sent. The stream is woken when there are more.
+    fn confirm(&mut self, cx: &mut Context<'_>) {
+        while let Some(Unconfirmed { channel, frame, confirmation }) = self.unconfirmed.front_mut() {
+            let Poll::Ready(confirmed) = Pin::new(confirmation).poll(cx) else { return };
+            let refused = confirmed.err().map(|why| why.to_frame(*channel, frame.access_number()).into());
+            let first = self.unconfirmed.pop_front().map(|first| first.frame);
+            self.frames.extend(refused.map(|refused| Outgoing::Frame(Box::new(refused))).or(first));
+        }
+    }
 }
 
 /// One frame that waits to be sent.
@@ -156,14 +195,29 @@ impl Outbox {
     /// Pushes a frame and wakes the stream. An outbox that is full drops all frames instead, and its stream ends.
     pub(super) fn push_outgoing(&self, frame: Outgoing) {
         let mut state = self.state();
-        if state.frames.len() >= self.limit {
-            state.overflowed = true;
-            state.frames.clear();
-        }
-        if !state.overflowed {
+        if state.make_room(self.limit) {
             state.frames.push_back(frame);
         }
-        self.length.store(state.frames.len(), Ordering::Relaxed);
+        self.wake(state);
+    }
+
+    /// The same when the frame may be told, which is of this channel. If it may not, the client is told the reason in its
+    /// place.
+    pub(super) fn push_unconfirmed(&self, channel: u32, frame: Outgoing, confirmation: Confirmation) {
+        let mut state = self.state();
+        if state.make_room(self.limit) {
+            state.unconfirmed.push_back(Unconfirmed { channel, frame, confirmation });
+        }
+        self.wake(state);
+    }
+
+    /// Whether frames wait to be confirmed.
+    pub(crate) fn has_unconfirmed(&self) -> bool {
+        !self.state().unconfirmed.is_empty()
+    }
+
+    fn wake(&self, mut state: MutexGuard<'_, State>) {
+        self.length.store(state.length(), Ordering::Relaxed);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -188,12 +242,13 @@ impl Outbox {
         receiver: &mut Receiver,
         limit: usize,
         bytes: usize,
-        cx: &Context<'_>,
+        cx: &mut Context<'_>,
     ) -> Polled {
         let mut state = self.state();
         if state.overflowed {
             return Polled::Overflow;
         }
+        state.confirm(cx);
         if state.frames.is_empty() {
             if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
                 state.waker = Some(cx.waker().clone());
@@ -206,7 +261,7 @@ impl Outbox {
         } else {
             receiver.frames.extend(state.frames.drain(..limit));
         }
-        self.length.store(state.frames.len(), Ordering::Relaxed);
+        self.length.store(state.length(), Ordering::Relaxed);
         drop(state);
         // Entries are looked up here, while the instances go on.
         let message = receiver.encode(bytes);
@@ -220,7 +275,7 @@ impl Outbox {
     fn put_back(&self, rest: &mut VecDeque<Outgoing>) {
         let mut state = self.state();
         rest.drain(..).rev().for_each(|frame| state.frames.push_front(frame));
-        self.length.store(state.frames.len(), Ordering::Relaxed);
+        self.length.store(state.length(), Ordering::Relaxed);
     }
 }
 
@@ -284,7 +339,7 @@ mod tests {
 
     /// Takes out what is there.
     fn take(outbox: &Outbox, receiver: &mut Receiver, limit: usize, bytes: usize) -> Option<Vec<u32>> {
-        match outbox.poll(receiver, limit, bytes, &Context::from_waker(Waker::noop())) {
+        match outbox.poll(receiver, limit, bytes, &mut Context::from_waker(Waker::noop())) {
             Polled::Frames(message) => Some(channels(&message)),
             Polled::Empty => None,
             Polled::Overflow => panic!("it holds too much"),
@@ -296,17 +351,17 @@ mod tests {
         let (outbox, mut receiver, woken) =
             (Outbox::new(100), Receiver::default(), Arc::new(CountingWaker::default()));
         let waker = Waker::from(woken.clone());
-        let cx = Context::from_waker(&waker);
+        let mut cx = Context::from_waker(&waker);
         for round in 1..=3 {
             // To ask more often changes nothing.
             for _ in 0..round {
-                assert!(matches!(outbox.poll(&mut receiver, 9, 999, &cx), Polled::Empty));
+                assert!(matches!(outbox.poll(&mut receiver, 9, 999, &mut cx), Polled::Empty));
             }
             assert_eq!(woken.wake_count(), round - 1);
             outbox.push(Replaced { channel: 1, session: 1, incarnation: 1 });
             push_decided(&outbox, 2);
             assert_eq!(woken.wake_count(), round);
-            let Polled::Frames(message) = outbox.poll(&mut receiver, 9, 999, &cx) else { panic!() };
+            let Polled::Frames(message) = outbox.poll(&mut receiver, 9, 999, &mut cx) else { panic!() };
             assert_eq!(channels(&message), [1, 2]);
         }
     }
@@ -317,7 +372,7 @@ mod tests {
         let tasks: [Arc<CountingWaker>; 2] = Default::default();
         for task in &tasks {
             let waker = Waker::from(task.clone());
-            let out = outbox.poll(&mut receiver, 9, 999, &Context::from_waker(&waker));
+            let out = outbox.poll(&mut receiver, 9, 999, &mut Context::from_waker(&waker));
             assert!(matches!(out, Polled::Empty));
         }
         push_decided(&outbox, 0);
@@ -367,7 +422,7 @@ mod tests {
             let waker = Waker::from(Arc::new(Bell(bell)));
             let (mut receiver, mut next) = (Receiver::default(), [0; THREADS as usize]);
             while next != [EACH; THREADS as usize] {
-                let some = match outbox.poll(&mut receiver, limit, bytes, &Context::from_waker(&waker)) {
+                let some = match outbox.poll(&mut receiver, limit, bytes, &mut Context::from_waker(&waker)) {
                     Polled::Frames(message) => channels(&message),
                     // Woken by nobody, it would wait for ever.
                     Polled::Empty => {
@@ -391,7 +446,7 @@ mod tests {
         let (outbox, mut receiver, woken) =
             (Outbox::new(2), Receiver::default(), Arc::new(CountingWaker::default()));
         let waker = Waker::from(woken.clone());
-        let mut out = || outbox.poll(&mut receiver, 9, 999, &Context::from_waker(&waker));
+        let mut out = || outbox.poll(&mut receiver, 9, 999, &mut Context::from_waker(&waker));
         assert!(matches!(out(), Polled::Empty));
         (0..5).for_each(|channel| push_decided(&outbox, channel));
         assert_eq!((woken.wake_count(), outbox.len()), (1, 0));

@@ -33,6 +33,7 @@ use super::config::{InstanceConfig, nanos};
 use super::effects::Effects;
 use super::instance::Instance;
 use super::live::Live;
+use super::shard::ShardContext;
 use crate::commit_log::engine::{Engine, EngineError, Stored};
 use crate::commit_log::{Dirty, Place, RULES};
 
@@ -88,6 +89,7 @@ pub(crate) struct Recovered {
 /// See the module.
 pub(crate) struct Recovery<'a> {
     instances: &'a Instances,
+    shard: &'a Arc<ShardContext>,
     known: HashMap<u64, Known>,
     /// Instances of which records stand in the log that begin in the middle. Their expiry must follow: the records are
     /// what is left of an instance that is gone.
@@ -106,17 +108,20 @@ struct Known {
 }
 
 impl<'a> Recovery<'a> {
-    /// Reads everything that the engine has kept. `file_bytes`: the length of its file, if it has one.
+    /// Reads everything that the engine has kept of this shard. The server may serve others meanwhile. `file_bytes`: the length of
+    /// its file, if it has one.
     ///
     /// # Errors
     /// Why nothing may be served from it.
     pub(crate) fn run(
         instances: &'a Instances,
+        shard: &'a Arc<ShardContext>,
         engine: &dyn Engine,
         file_bytes: Option<u64>,
     ) -> Result<Recovered, RecoveryError> {
         let recovery = Self {
             instances,
+            shard,
             known: HashMap::new(),
             partial: BTreeSet::new(),
             in_tail: HashSet::new(),
@@ -126,17 +131,29 @@ impl<'a> Recovery<'a> {
         // A simulation has one thread.
         let cores = || available_parallelism().map_or(1, NonZero::get);
         let threads = if engine.blocks() { cores().min(MOST_THREADS) } else { 0 };
-        let decode = |chunk: Chunk| chunk.decode(instances);
+        let decode = |chunk: Chunk| chunk.decode(instances, shard);
         map_in_order(threads, decode, |decoding| recovery.read(engine, decoding))
     }
 
-    /// Reads on while what was read before is decoded. Everything is taken in the order in which it was read, so of
-    /// several faults the first is told.
     fn read(
         mut self,
         engine: &dyn Engine,
         decoding: &mut OrderedMap<'_, Chunk, DecodedChunk>,
     ) -> Result<Recovered, RecoveryError> {
+        let read = self.read_all(engine, decoding);
+        // Also if the shard cannot be served: it is dropped then, with all that was found.
+        let waiting = |known: &Known| known.instance.lock().live().map_or(0, |live| live.machine.waiting());
+        self.instances.context.steps.restore_waiting(self.known.values().map(waiting).sum());
+        read.map(|()| self.recovered)
+    }
+
+    /// Reads on while what was read before is decoded. Everything is taken in the order in which it was read, so of
+    /// several faults the first is told.
+    fn read_all(
+        &mut self,
+        engine: &dyn Engine,
+        decoding: &mut OrderedMap<'_, Chunk, DecodedChunk>,
+    ) -> Result<(), RecoveryError> {
         let (mut chunk, mut stopped) = (Chunk::default(), None);
         let read = engine.read(&mut |stored| {
             self.tell_progress(&stored);
@@ -173,7 +190,9 @@ impl<'a> Recovery<'a> {
     fn take(&mut self, decoded: DecodedChunk) -> Result<(), RecoveryError> {
         for decoded in decoded {
             match decoded {
-                Decoded::Checkpoint(number, Ok(restored)) => self.restore(number, restored),
+                Decoded::Checkpoint(number, Ok(restored)) => self
+                    .restore(number, restored)
+                    .map_err(|what| damaged(format!("the checkpoint of instance {number}"), &what))?,
                 Decoded::Checkpoint(number, Err(what)) => {
                     return Err(damaged(format!("the checkpoint of instance {number}"), &what));
                 }
@@ -183,15 +202,32 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    fn restore(&mut self, number: u64, Restored { instance, covered, name_taken }: Restored) {
+    /// The error says what is wrong with it.
+    fn restore(
+        &mut self,
+        number: u64,
+        Restored { instance, covered, name_taken }: Restored,
+    ) -> Result<(), String> {
+        self.check_shard(&instance)?;
         self.instances.adopt(&instance);
         if name_taken {
             self.instances.registry_mut().release_name(&instance);
         }
         self.known.insert(number, Known { instance, covered });
+        Ok(())
     }
 
-    fn finish(mut self) -> Result<Recovered, RecoveryError> {
+    /// Whether the instance belongs to the shard in whose log it was found.
+    fn check_shard(&self, instance: &Instance) -> Result<(), String> {
+        let (id, found, here) = (instance.config.id, self.shard.key, &self.instances.placement);
+        let key = here.shard_of(id);
+        if key != found {
+            return Err(format!("instance {id} belongs to shard {}, and this is {}", key.0, found.0));
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<(), RecoveryError> {
         if let Some(number) = self.partial.first() {
             let what = format!(
                 "instances have records but no beginning, {number} first ({} in all)",
@@ -206,8 +242,6 @@ impl<'a> Recovery<'a> {
             return Err(damaged("the end".to_owned(), &what));
         }
         self.recovered.instances = self.known.len();
-        let waiting = |known: &Known| known.instance.lock().live().map_or(0, |live| live.machine.waiting());
-        self.instances.context.steps.restore_waiting(self.known.values().map(waiting).sum());
         let known = self
             .known
             .iter()
@@ -217,7 +251,7 @@ impl<'a> Recovery<'a> {
         // An instance that is gone is found under no id.
         let dirty = dirty.chain(gone.map(|number| (*number, InstanceId::new(0))));
         self.recovered.dirty = dirty.map(|(number, instance)| Dirty { number, instance }).collect();
-        Ok(self.recovered)
+        Ok(())
     }
 
     fn replay(&mut self, place: u64, batch: Result<Batch, DecodeError>) -> Result<(), RecoveryError> {
@@ -247,7 +281,7 @@ impl<'a> Recovery<'a> {
         if record.instance != 0 {
             self.in_tail.insert(record.instance);
             // No number is given twice while the log knows it.
-            self.instances.context.skip_number(record.instance);
+            self.shard.skip_number(record.instance);
         }
         match input {
             Input::Restart(_) => {
@@ -259,8 +293,9 @@ impl<'a> Recovery<'a> {
             Input::Created(created) if !self.known.contains_key(&record.instance) => {
                 let intern = |config| self.instances.intern(config);
                 let config = InstanceConfig::from_log(record.instance, created, intern).map_err(text)?;
-                let live = Live::new(&config, &self.instances.context);
-                let instance = self.instances.recovered(config, live, self.recovered.served);
+                let live = Live::new(&config, self.shard);
+                let instance = self.shard.recovered(config, live, self.recovered.served);
+                self.check_shard(&instance)?;
                 self.instances.adopt(&instance);
                 self.known.insert(record.instance, Known { instance, covered: at });
                 Ok(())
@@ -270,7 +305,7 @@ impl<'a> Recovery<'a> {
                 self.partial.remove(&record.instance);
                 let is_covered = self.known.get(&record.instance).is_some_and(|known| at < known.covered);
                 if !is_covered && let Some(known) = self.known.remove(&record.instance) {
-                    self.instances.remove(known.instance.config().id);
+                    self.instances.remove(&known.instance);
                 }
                 Ok(())
             }
@@ -297,44 +332,42 @@ fn text(error: impl Into<WireError>) -> String {
     error.to_string()
 }
 
-impl Instances {
+impl ShardContext {
     /// An instance that was found in the log. `served`: how long instances had been served when it was as it is.
-    fn recovered(&self, config: InstanceConfig, live: Live, served: Duration) -> Arc<Instance> {
-        let mut instance = Instance::with(config, self.context.clone(), live);
+    fn recovered(self: &Arc<Self>, config: InstanceConfig, live: Live, served: Duration) -> Arc<Instance> {
+        let mut instance = Instance::with(config, self.clone(), live);
         let inner = instance.inner.get_mut().expect("nobody else has it");
         if inner.is_closed() {
-            self.context.count_closed();
+            self.server.count_closed();
         }
         let latest = inner.latest();
         inner.resume(latest, nanos(served));
         inner.archive_if_idle(&instance.config, latest);
         Arc::new(instance)
     }
+}
 
+impl Instances {
     /// Registers an instance that was found in the log, whatever the limits are by now.
     fn adopt(&self, instance: &Arc<Instance>) {
-        self.context.skip_number(instance.config.number);
-        let (guard, shares) = self.registry_mut().insert(instance, self.capacity());
+        instance.shard.skip_number(instance.config.number);
+        // The logs of two shards do not say which of two instances took the name of the other, when that was closed.
+        let name = instance.config.name.as_ref();
+        let named = name.and_then(|name| self.registry().named(name).cloned());
+        let keeps = named.filter(|it| !Arc::ptr_eq(&it.shard, &instance.shard) && !it.is_closed());
+        let (guard, shares) = {
+            let mut registry = self.registry_mut();
+            let inserted = registry.insert(instance, self.capacity(&instance.shard));
+            if let Some(keeps) = keeps {
+                registry.give_name_back(&keeps);
+            }
+            inserted
+        };
         instance.config().shared.make_known(&self.known);
         let inner = &mut *instance.lock();
         inner.set_shares(shares, &instance.config);
         if !inner.has_ended() {
             inner.set_live_guard(guard);
-        }
-    }
-
-    /// The server has recovered, and serves from now on: the restart, whose record is committed, is an input of every
-    /// instance, and its time goes on (F3). `served`: how long instances had been served. Other tasks run
-    /// between pages: those that tell that the server is not ready yet.
-    pub(crate) async fn restart(&self, served: Duration) {
-        const PAGE: usize = 256;
-        let mut after: Option<InstanceId> = None;
-        loop {
-            let page = self.after(after, PAGE);
-            let Some(last) = page.last() else { return };
-            after = Some(last.config().id);
-            page.iter().for_each(|instance| instance.go_on(served, Instant::now()));
-            tokio::task::yield_now().await;
         }
     }
 }
@@ -350,7 +383,7 @@ impl Instance {
     fn replay(&self, record: &Record, input: &Input, served: Duration) -> Result<(), String> {
         let at = Time::from_nanos(record.at_nanos);
         let inner = &mut *self.lock();
-        let live = inner.restore(&self.config, &self.context);
+        let live = inner.restore(&self.config, &self.shard);
         if at < live.latest {
             return Err(format!("its time {at:?} is before that of the record before, {:?}", live.latest));
         }
@@ -391,12 +424,12 @@ impl Instance {
     /// The server has restarted, and serves from this moment on. `served`: how long instances had been served. What is
     /// left of the retention of an instance that has ended is what was left then; for another one the restart counts as a
     /// call (F10).
-    fn go_on(&self, served: Duration, moment: Instant) {
+    pub(super) fn go_on(&self, served: Duration, moment: Instant) {
         self.restart();
         let inner = &mut *self.lock();
         let latest = inner.latest();
         let now = if inner.has_ended() { inner.time(nanos(served)).max(latest) } else { latest };
-        inner.resume(now, self.context.timers.nanos(moment));
+        inner.resume(now, self.context().timers.nanos(moment));
         self.set_timer(inner);
     }
 }

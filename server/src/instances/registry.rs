@@ -110,7 +110,24 @@ impl Registry {
         }
     }
 
-    /// At most `limit` instances after this id, in the order of their ids.
+    /// The instance, which is held, is found by its name again.
+    pub(super) fn give_name_back(&mut self, instance: &Instance) {
+        let config = instance.config();
+        if let Some(name) = &config.name
+            && self.by_id.contains_key(&config.id)
+        {
+            self.by_name.insert(name.clone(), config.id);
+        }
+    }
+
+    /// At most `limit` instances after this id, in the order of their ids, of shards that are served.
+    pub(super) fn served_after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
+        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
+        let behind = self.by_id.range((from, Bound::Unbounded)).map(|(_, it)| it);
+        behind.filter(|it| it.shard().is_served()).take(limit).cloned().collect()
+    }
+
+    /// The same of all shards.
     pub(super) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
         self.by_id.range((from, Bound::Unbounded)).take(limit).map(|(_, it)| it.clone()).collect()

@@ -7,7 +7,8 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::Replaced;
 
 use super::completed_access::CompletedAccess;
-use super::outbox::Outbox;
+use super::outbox::{Outbox, Outgoing};
+use crate::commit_log::Confirmation;
 
 /// One channel of one Attach stream: where the answers of a session go.
 #[derive(Clone, Debug)]
@@ -17,6 +18,14 @@ pub(crate) struct SessionSink {
 }
 
 impl SessionSink {
+    /// Pushes a frame of this channel, when it may be told.
+    pub(super) fn push_confirmed(&self, frame: Outgoing, confirmation: Option<Confirmation>) {
+        match confirmation {
+            Some(confirmation) => self.outbox.push_unconfirmed(self.channel, frame, confirmation),
+            None => self.outbox.push_outgoing(frame),
+        }
+    }
+
     /// Whether the two are one channel of one stream.
     pub(super) fn is(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.outbox, &other.outbox) && self.channel == other.channel

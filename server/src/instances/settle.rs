@@ -10,7 +10,7 @@ use stickycas_proto::v1::RefusalReason;
 use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::{Gone, Inner, Lifecycle};
-use super::sessions::Sessions;
+use super::sessions::{SessionSink, Sessions};
 use crate::commit_log::{Append, Place, Settled, Step};
 
 impl Instance {
@@ -24,20 +24,33 @@ impl Instance {
         let inner = &mut *inner;
         match settled {
             Settled::Committed(place) => self.settle_through(inner, place),
-            Settled::Refused(why) => {
-                if let Lifecycle::Live(live) = &mut inner.lifecycle {
-                    for effects in live.uncommitted.drain(..) {
-                        effects.refuse(&why, &live.sessions);
-                    }
-                }
-                let gone = inner.gone.take().map_or_else(Vec::new, |gone| gone.uncommitted);
-                for effects in gone {
-                    effects.refuse(&why, &Sessions::default());
-                }
-                self.end(inner, *why);
-            }
+            Settled::Refused(why) => self.refuse_all(inner, *why),
         }
         inner.is_gone()
+    }
+
+    /// The server has lost the shard of the instance, which is gone for that reason: nothing of it is told any more. What it
+    /// had reserved is given back, whoever still has a reference to it.
+    pub(super) fn lose(&self, why: &RpcRefusal) {
+        let inner = &mut *self.lock_poisoned();
+        self.refuse_all(inner, why.clone());
+        inner.shares = None;
+    }
+
+    /// Nothing more is committed: tells everybody who waits for it.
+    fn refuse_all(&self, inner: &mut Inner, why: RpcRefusal) {
+        if let Lifecycle::Live(live) = &mut inner.lifecycle {
+            for effects in live.uncommitted.drain(..) {
+                // Its accesses were not counted, and are forgotten with the others.
+                self.context().steps.restore_waiting_of(&effects.events);
+                effects.refuse(&why, &live.sessions);
+            }
+        }
+        let gone = inner.gone.take().map_or_else(Vec::new, |gone| gone.uncommitted);
+        for effects in gone {
+            effects.refuse(&why, &Sessions::default());
+        }
+        self.end(inner, why);
     }
 
     fn settle_through(&self, inner: &mut Inner, place: Place) {
@@ -51,7 +64,7 @@ impl Instance {
         }
         let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
         self.release_through(live, place);
-        let moment = self.context.timers.now();
+        let moment = self.context().timers.now();
         if live.stopped_until.is_some_and(|until| until <= place) {
             live.stopped_until = None;
             let latest = live.latest;
@@ -74,9 +87,10 @@ impl Instance {
     }
 
     fn append_expiry(&self, now: Time, last: Place) -> Append {
-        let record = self.context.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
-        self.context.log.append(Step {
+        let record = self.shard.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
+        self.shard.log.append(Step {
             instance: self.config.id,
+            name: self.config.name.as_ref(),
             last,
             at: now,
             events: &[],
@@ -94,7 +108,7 @@ impl Instance {
             Append::Committed => self.end(inner, why),
             Append::Later(place) => {
                 let effects = Effects { place, ..Effects::new(now, Vec::new()) };
-                inner.timer.clear(self.config.id, &self.context.timers);
+                inner.timer.clear(self.config.id, &self.context().timers);
                 inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));
             }
         }
@@ -102,26 +116,33 @@ impl Instance {
 
     /// The instance is gone: tells everybody who waits for it.
     fn end(&self, inner: &mut Inner, why: RpcRefusal) {
+        let release = |sink: SessionSink| {
+            if why.reason == RefusalReason::OwnerLost {
+                // The client goes on elsewhere, also if it waits for nothing.
+                sink.outbox.push(why.to_frame(sink.channel, None));
+            }
+            sink.outbox.release_channel(sink.channel);
+        };
         match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
                 live.live_guard = None;
-                self.context.steps.forget_waiting(live.machine.waiting());
+                self.context().steps.forget_waiting(live.machine.waiting());
                 for (process, sink) in live.sessions.drain() {
                     for (number, _) in live.machine.member(process).waiting {
                         sink.outbox.push(why.to_frame(sink.channel, Some(number)));
                     }
-                    sink.outbox.release_channel(sink.channel);
+                    release(sink);
                 }
                 live.waiters.refuse_all(&why);
                 live.wake_watchers();
             }
             Lifecycle::Archived(archived) => {
                 for (_, sink) in archived.sessions.take().into_iter().flat_map(|mut open| open.drain()) {
-                    sink.outbox.release_channel(sink.channel);
+                    release(sink);
                 }
             }
         }
-        inner.timer.clear(self.config.id, &self.context.timers);
+        inner.timer.clear(self.config.id, &self.context().timers);
         inner.gone = Some(Box::new(Gone { why, uncommitted: Vec::new() }));
     }
 }

@@ -9,14 +9,14 @@ use stickycas_model::params::ParamsSpec;
 
 use super::capacity::UNTIL_AN_END;
 use super::*;
-use crate::commit_log::{Append, MemoryLog, Place, ServedClock, Settle, Step};
+use crate::commit_log::{Append, LogState, MemoryLog, Place, Settle, Step};
 
 /// A log that commits nothing by itself, and settles as a log does: through the function that it was given.
 #[derive(Default)]
 struct DelayedLog {
     unsettled: Mutex<VecDeque<(InstanceId, Place)>>,
     settle: Mutex<Option<Settle>>,
-    clock: Arc<ServedClock>,
+    state: Arc<LogState>,
 }
 
 impl std::fmt::Debug for DelayedLog {
@@ -40,8 +40,8 @@ impl CommitLog for DelayedLog {
         *self.settle.lock().unwrap() = Some(settle);
     }
 
-    fn clock(&self) -> Arc<ServedClock> {
-        self.clock.clone()
+    fn state(&self) -> &Arc<LogState> {
+        &self.state
     }
 }
 
@@ -148,8 +148,9 @@ fn who_finds_no_bytes_is_told_more_than_who_finds_no_place() {
     }
 }
 
-fn named(name: &str) -> InstanceRef {
-    InstanceRef::Name(InstanceName::optional(name).unwrap().unwrap())
+fn find(instances: &Instances, name: &str) -> Result<Arc<Instance>, RpcRefusal> {
+    let name = InstanceRef::Name(InstanceName::optional(name).unwrap().unwrap());
+    poll(instances.find(&name)).expect("it waits for nothing")
 }
 
 #[test]
@@ -182,10 +183,10 @@ fn only_a_closed_instance_gives_up_its_name() {
     assert_eq!(refused.reason, RefusalReason::NameTaken);
     first.close().into_inner().unwrap();
     let (second, new) = create(&instances, create_spec("name", 3, "another")).unwrap();
-    assert!(new && Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
+    assert!(new && Arc::ptr_eq(&find(&instances, "name").unwrap(), &second));
     // The name stays with the newer instance when the older one is removed.
     instances.registry_mut().remove(first.config().id, 0);
-    assert!(Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
+    assert!(Arc::ptr_eq(&find(&instances, "name").unwrap(), &second));
 }
 
 #[test]
@@ -206,7 +207,7 @@ fn a_creation_is_told_when_the_log_has_settled_it() {
 #[derive(Debug)]
 struct FailedLog {
     failure: RpcRefusal,
-    clock: Arc<ServedClock>,
+    state: Arc<LogState>,
 }
 
 impl CommitLog for FailedLog {
@@ -224,19 +225,20 @@ impl CommitLog for FailedLog {
         Some(&self.failure)
     }
 
-    fn clock(&self) -> Arc<ServedClock> {
-        self.clock.clone()
+    fn state(&self) -> &Arc<LogState> {
+        &self.state
     }
 }
 
 #[test]
 fn nothing_is_created_when_the_log_has_failed() {
     let failure = RpcRefusal::new(RefusalReason::LogFailed, "the disk is full");
-    let log: Arc<dyn CommitLog> = Arc::new(FailedLog { failure: failure.clone(), clock: Arc::default() });
+    let log: Arc<dyn CommitLog> = Arc::new(FailedLog { failure: failure.clone(), state: Arc::default() });
+    log.state().fail(&failure);
     let instances = Instances::new(Limits::default(), &log);
     let refused = create(&instances, create_spec("name", 3, "p1")).unwrap_err();
     assert_eq!(refused, failure);
-    assert!(instances.find(&named("name")).is_err());
+    assert!(find(&instances, "name").is_err());
 }
 
 #[test]
@@ -248,10 +250,10 @@ fn a_name_is_free_when_the_close_is_committed() {
     let creator = Principal::new("creator");
     let mut second = pin!(instances.create(&creator, create_spec("name", 3, "another")));
     assert!(poll(&mut second).is_none(), "the close may still be refused");
-    assert!(Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &first));
+    assert!(Arc::ptr_eq(&find(&instances, "name").unwrap(), &first));
     log.settle_all(Settled::Committed);
     let (second, new) = poll(second).expect("the close is committed").into_inner().unwrap();
-    assert!(new && Arc::ptr_eq(&instances.find(&named("name")).unwrap(), &second));
+    assert!(new && Arc::ptr_eq(&find(&instances, "name").unwrap(), &second));
 }
 
 #[test]

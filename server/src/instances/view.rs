@@ -54,7 +54,7 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn status(&self, process: Option<ProcessId>) -> View<(Status, Option<MemberStatus>)> {
-        let rows = self.context.limits.status_rows;
+        let rows = self.context().limits.status_rows;
         self.view(|machine, now, _| {
             (machine.status_rows(now, rows), process.map(|process| machine.member(process)))
         })
@@ -66,7 +66,7 @@ impl Instance {
     /// Why the instance is gone, if it is.
     pub(crate) fn snapshot(&self) -> View<Snapshot> {
         self.view(|machine, now, next_index| Snapshot {
-            status: machine.status_rows(now, self.context.limits.status_rows),
+            status: machine.status_rows(now, self.context().limits.status_rows),
             list: machine.shared_list().clone(),
             next_index,
         })
@@ -92,13 +92,15 @@ impl Instance {
                     self.log_counts(live);
                 }
                 let viewed = view(&live.machine, now, live.next_index());
-                return Uncommitted::new(Ok(viewed), inner.commit_receiver());
+                let viewed = Uncommitted::new(Ok(viewed), inner.commit_receiver());
+                return viewed.confirmed_by(&*self.shard.log);
             }
             Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
         };
         // The lock is free again while the machine is decoded.
         drop(inner);
-        Uncommitted::new(Ok(view(&restore_machine(&trailer, &self.config), now, next_index)), None)
+        let viewed = view(&restore_machine(&trailer, &self.config), now, next_index);
+        Uncommitted::new(Ok(viewed), None).confirmed_by(&*self.shard.log)
     }
 
     /// Whether this is the list that the instance itself has. The list of an ended one is decoded for each view.
@@ -128,7 +130,7 @@ impl Instance {
             (None, Lifecycle::Live(live)) => Ok(live.machine.state()),
             (None, Lifecycle::Archived(archived)) => Ok(archived.state),
         };
-        Uncommitted::new(state, inner.commit_receiver())
+        Uncommitted::new(state, inner.commit_receiver()).confirmed_by(&*self.shard.log)
     }
 
     /// Whether the client of this session, which receives on `sink`, is still to be told something that it waits for.
@@ -163,7 +165,7 @@ impl Instance {
 
     /// The id of a new watcher.
     pub(crate) fn next_watcher(&self) -> WatcherId {
-        self.context.next_watcher()
+        self.context().next_watcher()
     }
 
     /// The stream of this watcher has ended.
@@ -204,7 +206,7 @@ impl Instance {
         watcher: WatcherId,
         waker: &Waker,
     ) -> WatchPoll<SharedEvents> {
-        if let Some(failure) = self.context.log.failure() {
+        if let Some(failure) = self.shard.failure() {
             return WatchPoll::Gone(failure.clone());
         }
         let mut guard = self.lock();

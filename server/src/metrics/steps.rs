@@ -104,6 +104,17 @@ impl StepCounters {
         self.uncounted_waiting.fetch_add(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
+    /// These events of a step are never counted, since it was not committed; but its accesses wait at the machine or do so no
+    /// more.
+    pub(crate) fn restore_waiting_of(&self, events: &[Event]) {
+        let waiting = events.iter().map(|event| match event {
+            Event::Accepted { .. } => 1,
+            Event::Answered { .. } | Event::Withdrawn { .. } => -1,
+            _ => 0,
+        });
+        self.uncounted_waiting.fetch_add(waiting.sum(), Ordering::Relaxed);
+    }
+
     /// An instance is gone, and with it so many accesses that were waiting.
     pub(crate) fn forget_waiting(&self, accesses: usize) {
         self.uncounted_waiting.fetch_sub(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);

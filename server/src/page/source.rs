@@ -31,11 +31,14 @@ const EXPLAINED_BYTES: usize = 64 * 1024 * 1024;
 
 impl Page {
     /// The instance with this id, if the viewer may look at it.
-    fn find(&self, viewer: &Viewer, id: &str) -> Result<(Arc<Instance>, ViewBasis), Refused> {
+    async fn find(&self, viewer: &Viewer, id: &str) -> Result<(Arc<Instance>, ViewBasis), Refused> {
         let no_id =
             || Refused { status: StatusCode::NOT_FOUND, why: "that is no id of an instance".to_owned() };
         let id: InstanceId = id.parse().map_err(|_| no_id())?;
-        let instance = self.instances.get(id).map_err(|refused| refusal(&refused))?;
+        let instance = match self.instances.get(id) {
+            Ok(instance) => instance,
+            Err(refused) => return Err(refusal(&self.instances.confirm_absent(refused).await)),
+        };
         let basis = viewer.basis(&instance)?;
         Ok((instance, basis))
     }
@@ -77,7 +80,7 @@ impl Source for Page {
     }
 
     async fn open(&self, viewer: Viewer, id: &str, from: Option<u64>) -> Result<Opened, Refused> {
-        let (instance, basis) = self.find(&viewer, id)?;
+        let (instance, basis) = self.find(&viewer, id).await?;
         let permit = self.permits.viewer(viewer.principal())?;
         let entered = self.feeds.enter(&instance, viewer.principal())?;
         let (snapshot, frames) = entered.open(from).await?;
@@ -88,17 +91,17 @@ impl Source for Page {
     }
 
     async fn params(&self, viewer: &Viewer, id: &str) -> Result<Arc<Params>, Refused> {
-        let (instance, _) = self.find(viewer, id)?;
+        let (instance, _) = self.find(viewer, id).await?;
         Ok(Arc::new(instance.config().params()))
     }
 
     async fn told(&self, viewer: &Viewer, id: &str, process: ProcessId) -> Result<Told, Refused> {
-        let (instance, _) = self.find(viewer, id)?;
+        let (instance, _) = self.find(viewer, id).await?;
         self.of_events(&instance, move |_, events| Ok(Told::of(events, process))).await
     }
 
     async fn explanation(&self, viewer: &Viewer, id: &str) -> Result<Vec<Section>, Refused> {
-        let (instance, _) = self.find(viewer, id)?;
+        let (instance, _) = self.find(viewer, id).await?;
         let params = Arc::new(instance.config().params());
         self.of_events(&instance, move |first, events| {
             if first > 0 {

@@ -224,8 +224,9 @@ impl Tables {
         let table = Arc::new(made.map_err(|_| internal())?);
         // Everything in it is committed when this is.
         if let Some(committed) = self.instances.refusal_barrier() {
-            let _ = committed.await;
+            committed.await;
         }
+        self.instances.confirmed().await.map_err(|refused| refusal(&refused))?;
         if let Some(failure) = self.instances.log_failure() {
             return Err(refusal(&failure));
         }

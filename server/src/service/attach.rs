@@ -315,7 +315,7 @@ impl AttachStream {
             let why = format!("channel {number} is not open: say hello first");
             return Err(RpcRefusal::new(RefusalReason::Malformed, why));
         };
-        Ok((channel, channel.instance().ok_or_else(|| self.service.expired())?))
+        Ok((channel, channel.instance().ok_or_else(|| self.service.gone(channel))?))
     }
 
     fn refuse(&mut self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
@@ -330,7 +330,7 @@ impl AttachStream {
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
     /// any more, so a channel that owes no answer will owe none later.
     fn is_finished(&mut self) -> bool {
-        if self.requests.is_some() || self.refusals.len() > 0 {
+        if self.requests.is_some() || self.refusals.len() > 0 || self.outbox.has_unconfirmed() {
             return false;
         }
         while let Some(number) = self.unfinished.last() {

@@ -11,6 +11,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::Service;
+use super::channels::Channel;
 use crate::auth::{Principal, Rights};
 use crate::call_layer::Caller;
 use crate::instances::Instance;
@@ -20,6 +21,11 @@ impl Service {
     pub(super) fn expired(&self) -> RpcRefusal {
         let expired = || RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired");
         self.0.instances.log_failure().unwrap_or_else(expired)
+    }
+
+    /// The refusal of what comes on a channel whose instance is gone: it has expired, or another server has it.
+    pub(super) fn gone(&self, channel: &Channel) -> RpcRefusal {
+        self.0.instances.owner_lost(channel.shard()).unwrap_or_else(|| self.expired())
     }
 
     /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.

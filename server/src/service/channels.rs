@@ -7,7 +7,7 @@ use foldhash::fast::RandomState;
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 
-use crate::instances::{Instance, SessionSink};
+use crate::instances::{Instance, SessionSink, ShardContext};
 
 /// See the module. Clients choose the numbers, so they are hashed with a random key.
 #[derive(Debug, Default)]
@@ -22,6 +22,7 @@ pub(super) struct Channels {
 pub(super) struct Channel {
     /// Weak: a channel does not keep an expired instance in memory.
     instance: Weak<Instance>,
+    shard: Arc<ShardContext>,
     pub(super) process: ProcessId,
     pub(super) session: SessionId,
     /// Where the answers of the session go.
@@ -104,10 +105,22 @@ impl Channel {
         session: SessionId,
         sink: SessionSink,
     ) -> Self {
-        Self { instance: Arc::downgrade(instance), process, session, sink, free: false }
+        Self {
+            instance: Arc::downgrade(instance),
+            shard: instance.shard().clone(),
+            process,
+            session,
+            sink,
+            free: false,
+        }
     }
 
-    /// The instance, unless it has expired.
+    /// The shard of the instance.
+    pub(super) fn shard(&self) -> &ShardContext {
+        &self.shard
+    }
+
+    /// The instance, unless it has expired, or the server has lost its shard.
     pub(super) fn instance(&self) -> Option<Arc<Instance>> {
         self.instance.upgrade()
     }

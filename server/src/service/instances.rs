@@ -68,7 +68,7 @@ impl InstanceService for Service {
     async fn get(&self, request: Request<GetRequest>) -> Result<Response<GetResponse>, Status> {
         let caller = self.caller(request.extensions())?;
         let which = InstanceRef::try_from(request.get_ref()).map_err(|error| RpcRefusal::from(&error))?;
-        let instance = self.0.instances.find(&which)?;
+        let instance = self.0.instances.find(&which).await?;
         authorize_view(&caller, &instance)?;
         caller.account.charge_work(view_cost(&instance))?;
         let process = instance.process_of(&caller.principal);
@@ -112,6 +112,8 @@ impl InstanceService for Service {
                 Err(refused) => return Err(refused.into()),
             }
         }
+        // That there are no others.
+        self.0.instances.confirmed().await?;
         Ok(Response::new(ListResponse { instances, next_page_token, other_servers: Vec::new() }))
     }
 

@@ -141,7 +141,7 @@ impl Service {
     /// Why a call that waited gets no answer: when what it follows from is committed, and if it is.
     async fn interrupted(&self) -> RpcRefusal {
         if let Some(committed) = self.0.instances.refusal_barrier() {
-            let _ = committed.await;
+            committed.await;
         }
         self.draining()
     }

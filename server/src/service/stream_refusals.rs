@@ -7,10 +7,11 @@ use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use stickycas_model::types::AccessNumber;
 use stickycas_proto::v1::Refusal;
-use tokio::sync::oneshot;
 use tonic::Status;
 
+use crate::commit_log::{Barrier, Confirmations};
 use crate::instances::{Instances, Outbox};
 
 /// See the module. In the order in which they are told.
@@ -20,7 +21,9 @@ pub(super) struct StreamRefusals(VecDeque<Waiting>);
 #[derive(Debug)]
 struct Waiting {
     /// Resolves when it may be told; `None`: when those before it are.
-    committed: Option<oneshot::Receiver<()>>,
+    committed: Option<Barrier>,
+    /// The same, of a refusal that says something of an instance.
+    confirmed: Option<Confirmations>,
     refusal: StreamRefusal,
 }
 
@@ -46,9 +49,17 @@ impl StreamRefusals {
             // With this the stream ends at the next poll.
             return;
         }
+        let confirmed = match &refusal {
+            StreamRefusal::Frame(refusal) => instances.confirm_refusal(refusal.reason()),
+            StreamRefusal::Stream(_) => None,
+        };
         match refusal {
-            StreamRefusal::Frame(refusal) if committed.is_none() && self.0.is_empty() => outbox.push(refusal),
-            refusal => self.0.push_back(Waiting { committed, refusal }),
+            StreamRefusal::Frame(refusal)
+                if committed.is_none() && confirmed.is_none() && self.0.is_empty() =>
+            {
+                outbox.push(refusal);
+            }
+            refusal => self.0.push_back(Waiting { committed, confirmed, refusal }),
         }
     }
 
@@ -65,17 +76,23 @@ impl StreamRefusals {
         }
         while let Some(first) = self.0.front_mut() {
             if let Some(committed) = &mut first.committed {
-                // Without a sender the log has failed.
-                let _ = ready!(Pin::new(committed).poll(cx));
+                ready!(Pin::new(committed).poll(cx));
                 first.committed = None;
             }
+            let unconfirmed = match &mut first.confirmed {
+                Some(confirmed) => ready!(Pin::new(confirmed).poll(cx)).err(),
+                None => None,
+            };
             if let Some(failure) = instances.log_failure() {
                 return Poll::Ready(failure.into());
             }
             let Some(Waiting { refusal, .. }) = self.0.pop_front() else { break };
-            match refusal {
-                StreamRefusal::Frame(refusal) => outbox.push(refusal),
-                StreamRefusal::Stream(status) => return Poll::Ready(status),
+            match (refusal, unconfirmed) {
+                (StreamRefusal::Frame(refusal), Some(why)) => {
+                    outbox.push(why.to_frame(refusal.channel, AccessNumber::new(refusal.access_number)));
+                }
+                (StreamRefusal::Frame(refusal), None) => outbox.push(refusal),
+                (StreamRefusal::Stream(status), _) => return Poll::Ready(status),
             }
         }
         Poll::Pending

@@ -88,9 +88,10 @@ impl Service {
                 }
             })
         };
-        let decided = decide();
+        // Boxed here: a call that waits keeps no place for what it waits for.
+        let decided = decide().map(|decided| Box::pin(decided.committed()));
         async move {
-            Box::pin(decided?.committed()).await??;
+            decided?.await??;
             Ok(DecideResponse {})
         }
     }

@@ -15,16 +15,16 @@ use tokio_util::either::Either;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use crate::commit_log::{CommitLog, REFUSAL_BYTES};
+use crate::commit_log::{Logs, REFUSAL_BYTES};
 
 /// Puts deadlines on the calls of a service. See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct GrpcTimeoutLayer(Arc<dyn CommitLog>);
+pub(crate) struct GrpcTimeoutLayer(Arc<Logs>);
 
 impl GrpcTimeoutLayer {
     /// A deadline that has passed is told when everything is committed that was logged before.
-    pub(crate) fn new(log: Arc<dyn CommitLog>) -> Self {
-        Self(log)
+    pub(crate) fn new(logs: Arc<Logs>) -> Self {
+        Self(logs)
     }
 }
 
@@ -32,7 +32,7 @@ impl<S> Layer<S> for GrpcTimeoutLayer {
     type Service = GrpcTimeout<S>;
 
     fn layer(&self, inner: S) -> GrpcTimeout<S> {
-        GrpcTimeout { inner, log: self.0.clone() }
+        GrpcTimeout { inner, logs: self.0.clone() }
     }
 }
 
@@ -40,7 +40,7 @@ impl<S> Layer<S> for GrpcTimeoutLayer {
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcTimeout<S> {
     inner: S,
-    log: Arc<dyn CommitLog>,
+    logs: Arc<Logs>,
 }
 
 impl<S, B> Service<Request<B>> for GrpcTimeout<S>
@@ -62,16 +62,16 @@ where
             grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.inner.call(request);
         let Some(deadline) = deadline else { return Either::Left(call) };
-        let log = self.log.clone();
+        let logs = self.logs.clone();
         Either::Right(Box::pin(async move {
             if let Ok(response) = timeout_at(deadline, call).await {
                 return response;
             }
             // It tells that an access was accepted.
-            if let Some(committed) = log.barrier(REFUSAL_BYTES) {
-                let _ = committed.await;
+            if let Some(committed) = logs.barrier(REFUSAL_BYTES) {
+                committed.await;
             }
-            let refused = log.failure().cloned().unwrap_or_else(deadline_exceeded);
+            let refused = logs.failure().cloned().unwrap_or_else(deadline_exceeded);
             Ok(refused.to_status().into_http())
         }))
     }

@@ -33,7 +33,7 @@ use tokio::time::Sleep;
 use tonic::{Code, Status};
 
 use super::message_framing::{Announced, MessageFraming, Scanned};
-use crate::commit_log::CommitLog;
+use crate::commit_log::Logs;
 use crate::quota::{Account, Buffer, BufferedBytes, Counter};
 
 /// The status of a message whose bytes do not decode; the call layer makes a refusal of it.
@@ -165,7 +165,7 @@ pub(crate) struct LimitedBody<B> {
     limits: RequestLimits,
     remaining: usize,
     /// `None`: what is asked changes nothing, and does not wait for the log.
-    log: Option<Arc<dyn CommitLog>>,
+    logs: Option<Arc<Logs>>,
     /// Completes when the log has room again; `None`: it had room when it was asked last.
     room: Option<Pin<Box<OwnedNotified>>>,
     account: Arc<Account>,
@@ -191,14 +191,14 @@ impl<B> LimitedBody<B> {
         state: Arc<BodyState>,
         limits: RequestLimits,
         account: Arc<Account>,
-        log: Option<Arc<dyn CommitLog>>,
+        logs: Option<Arc<Logs>>,
     ) -> Self {
         Self {
             body,
             state,
             limits,
             remaining: limits.bytes,
-            log,
+            logs,
             room: None,
             account,
             framing: MessageFraming::default(),
@@ -214,7 +214,7 @@ impl<B> LimitedBody<B> {
             if let Some(room) = &mut self.room {
                 ready!(room.as_mut().poll(cx));
             }
-            self.room = self.log.as_ref().and_then(|log| log.room()).map(Box::pin);
+            self.room = self.logs.as_ref().and_then(|logs| logs.room()).map(Box::pin);
             if self.room.is_none() {
                 return Poll::Ready(());
             }

@@ -26,6 +26,8 @@ pub(super) struct Queue {
     pub(super) leaving: VecDeque<(Place, usize)>,
     /// Bytes of all of them.
     pub(super) bytes: usize,
+    /// As many of them as the server has counted.
+    pub(super) counted: usize,
     /// The last batch that is written, once the log closes; what is appended behind it is never settled.
     pub(super) closing: Option<Place>,
 }

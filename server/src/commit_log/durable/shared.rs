@@ -1,9 +1,9 @@
 //! What those who append to the log, its writer and its engine share: the queue, and what becomes of its batches.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::queue::{InFlight, Queue, Settling};
 use crate::commit_log::engine::{Outcome, Usage};
-use crate::commit_log::{Place, ServedClock, Settled};
+use crate::commit_log::{LogState, Place, Settled};
 use crate::metrics::CommitLogMetrics;
 
 /// See the module.
@@ -22,18 +22,12 @@ pub(super) struct Shared {
     pub(super) work: Notify,
     pub(super) failure: OnceLock<RpcRefusal>,
     pub(super) failed: Notify,
-    /// What the time of instances follows.
-    pub(super) clock: Arc<ServedClock>,
+    /// What the logs of the server share.
+    pub(super) state: Arc<LogState>,
     /// How long instances had been served when this server began to serve, and what the clock showed then.
     pub(super) began: OnceLock<(Duration, u64)>,
     /// What the last batch tells of it, in nanoseconds.
     pub(super) told_nanos: AtomicU64,
-    /// Bytes that may wait for their commit before no further inputs are read.
-    pub(super) limit: usize,
-    /// Whether more wait.
-    pub(super) full: AtomicBool,
-    /// Notified when there is room again.
-    pub(super) room: Arc<Notify>,
     pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
     /// The engine's usage when it committed the last batch.
     pub(super) usage: Mutex<Usage>,
@@ -58,29 +52,21 @@ impl Shared {
     }
 
     pub(super) fn served(&self) -> Duration {
-        let since = |began| Duration::from_nanos(self.clock.now().saturating_sub(began));
+        let since = |began| Duration::from_nanos(self.state.clock().now().saturating_sub(began));
         self.began.get().map_or(Duration::ZERO, |(served, began)| *served + since(*began))
     }
 
-    /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that the clock stands still
-    /// exactly while the log is full.
-    pub(super) fn check_room(&self, queue: &Queue) {
-        if self.failure.get().is_some() {
-            return;
-        }
-        let was_full = self.full.load(Ordering::Relaxed);
-        if queue.bytes > self.limit && !was_full {
-            self.clock.stop(Instant::now());
-            self.full.store(true, Ordering::SeqCst);
-        } else if queue.bytes <= self.limit / 2 && was_full {
-            self.make_room();
+    /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that bytes are counted in the
+    /// order in which they come and go.
+    pub(super) fn check_room(&self, queue: &mut Queue) {
+        if self.failure.get().is_none() {
+            self.count_bytes(queue);
         }
     }
 
-    fn make_room(&self) {
-        self.clock.resume(Instant::now());
-        self.full.store(false, Ordering::SeqCst);
-        self.room.notify_waiters();
+    fn count_bytes(&self, queue: &mut Queue) {
+        let before = std::mem::replace(&mut queue.counted, queue.bytes);
+        self.state.recount(before, queue.bytes);
     }
 
     /// The engine tells what became of the batch at this place.
@@ -91,7 +77,10 @@ impl Shared {
             Outcome::Unknown(error) => {
                 tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
                 let why = format!("the server cannot write its log: {error}");
-                self.fail(&RpcRefusal::new(RefusalReason::LogFailed, why));
+                let why = RpcRefusal::new(RefusalReason::LogFailed, why);
+                self.metrics.count_failure();
+                self.state.fail(&why);
+                self.fail(&why);
             }
         }
     }
@@ -117,14 +106,14 @@ impl Shared {
     pub(super) fn release(&self, place: Place) {
         let mut queue = self.queue();
         queue.release(place);
-        self.check_room(&queue);
+        self.check_room(&mut queue);
     }
 
+    /// Nothing is written or committed any more.
     pub(super) fn fail(&self, why: &RpcRefusal) {
         if self.failure.set(why.clone()).is_err() {
             return;
         }
-        self.metrics.count_failure();
         let mut queue = self.queue();
         let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
         let forming = std::mem::take(&mut queue.forming).settling;
@@ -134,7 +123,7 @@ impl Shared {
         // Nothing waits any more, and nothing will.
         queue.leaving.clear();
         queue.bytes = 0;
-        self.make_room();
+        self.count_bytes(&mut queue);
         drop(queue);
         self.work.notify_one();
         self.failed.notify_waiters();

@@ -16,7 +16,7 @@ struct Fixture {
 }
 
 fn log_on(engine: Arc<dyn Engine>, limit: usize) -> DurableLog {
-    let log = DurableLog::new(limit, Arc::default());
+    let log = DurableLog::new(Arc::new(LogState::new(limit)), Arc::default());
     log.write_to(engine).unwrap();
     log
 }
@@ -35,6 +35,7 @@ fn append(log: &DurableLog, number: u64, last: Place) -> Place {
     let record = Record { instance: number, input, ..Record::default() };
     let step = Step {
         instance: InstanceId::new(number.into()),
+        name: None,
         last,
         at: Time::ZERO,
         events: &[],
@@ -121,14 +122,14 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
 #[tokio::test]
 async fn while_too_much_waits_no_inputs_are_read() {
     let mut it = fixture(1, 4 * 1024);
-    assert!(it.log.room().is_none());
+    assert!(it.log.state().room().is_none());
     let mut steps = 0;
-    while it.log.room().is_none() {
+    while it.log.state().room().is_none() {
         it.step(steps, Place::START);
         steps += 1;
     }
     assert!(steps > 1);
-    let room = it.log.room().unwrap();
+    let room = it.log.state().room().unwrap();
     let mut settled = 0;
     while settled < steps {
         let (batch, done) = it.engine.next();
@@ -136,7 +137,7 @@ async fn while_too_much_waits_no_inputs_are_read() {
         done(Outcome::Committed);
     }
     room.await;
-    assert!(it.log.room().is_none());
+    assert!(it.log.state().room().is_none());
     for _ in 0..steps {
         it.settled().await.1.unwrap();
     }
@@ -154,11 +155,11 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     };
     goes_on(&it.log, it.log.served());
     it.log.hold(place, 10_000);
-    let (served, clock) = (it.log.served(), it.log.clock());
+    let (served, clock) = (it.log.served(), it.log.state().clock().clone());
     assert_eq!(clock.nanos(Instant::now() + Duration::from_secs(60)), clock.now());
     assert_eq!(it.log.served(), served);
     let (_, done) = it.engine.next();
-    let room = it.log.room().expect("too much waits");
+    let room = it.log.state().room().expect("too much waits");
     done(Outcome::Committed);
     it.settled().await.1.unwrap();
     room.await;
@@ -179,7 +180,7 @@ async fn a_log_that_has_failed_does_not_become_full_again() {
     let (_, first) = it.engine.next();
     let next = it.step(2, Place::START);
     it.log.hold(next, 10_000);
-    assert!(it.log.room().is_some());
+    assert!(it.log.state().room().is_some());
     // The effects of the first batch leave when the second has failed.
     first(Outcome::Committed);
     let (_, second) = it.engine.next();
@@ -188,7 +189,7 @@ async fn a_log_that_has_failed_does_not_become_full_again() {
     assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
     it.log.hold(next, 10_000);
     assert_eq!(it.log.uncommitted_bytes(), 0);
-    assert!(it.log.room().is_none());
+    assert!(it.log.state().room().is_none());
 }
 
 #[tokio::test]
@@ -199,21 +200,21 @@ async fn effects_of_inputs_that_are_not_logged_count() {
     let next = it.step(2, Place::START);
     // What waits for a batch that is in flight, and for the one that forms.
     for (place, bytes) in [(place, 3_000), (next, 1_000)] {
-        assert!(it.log.room().is_none());
+        assert!(it.log.state().room().is_none());
         it.log.hold(place, bytes);
     }
-    let room = it.log.room().expect("too much waits");
+    let room = it.log.state().room().expect("too much waits");
     first(Outcome::Committed);
     it.settled().await.1.unwrap();
     room.await;
-    assert!(it.log.room().is_none(), "what waited for it has left with it");
+    assert!(it.log.state().room().is_none(), "what waited for it has left with it");
     it.log.hold(place, 1_000_000);
-    assert!(it.log.room().is_none(), "nothing can wait for it any more");
+    assert!(it.log.state().room().is_none(), "nothing can wait for it any more");
     let (_, second) = it.engine.next();
     second(Outcome::Committed);
     assert!(it.log.uncommitted_bytes() > 1_000, "it is committed, and its effects have not left");
     it.log.hold(next, 1_000_000);
-    let room = it.log.room().expect("too much waits");
+    let room = it.log.state().room().expect("too much waits");
     it.settled().await.1.unwrap();
     room.await;
     assert_eq!(it.log.uncommitted_bytes(), 0);
@@ -222,12 +223,15 @@ async fn effects_of_inputs_that_are_not_logged_count() {
 #[tokio::test]
 async fn what_waits_for_a_barrier_counts() {
     let it = fixture(1, 4 * 1024);
-    assert!(it.log.barrier(10_000).is_none() && it.log.room().is_none(), "nothing is to be committed");
+    assert!(
+        it.log.barrier(10_000).is_none() && it.log.state().room().is_none(),
+        "nothing is to be committed"
+    );
     it.step(1, Place::START);
     let before = it.log.uncommitted_bytes();
     let barrier = it.log.barrier(10_000).unwrap();
     assert_eq!(it.log.uncommitted_bytes(), before + 10_000);
-    let room = it.log.room().expect("too much waits");
+    let room = it.log.state().room().expect("too much waits");
     let (_, done) = it.engine.next();
     done(Outcome::Committed);
     barrier.await.unwrap();

@@ -13,10 +13,10 @@ use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
 use super::super::byte_share::{ByteReserve, ByteShare, InstanceShares};
 use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
-use super::super::context::Context;
 use super::super::outbox::Outbox;
 use super::super::releases::Releases;
 use super::super::sessions::SessionSink;
+use super::super::shard::ShardContext;
 use super::*;
 use crate::auth::Principal;
 use crate::commit_log::{CommitLog, MemoryLog};
@@ -34,12 +34,12 @@ fn instance(spec: ParamsSpec) -> Instance {
     let name = InstanceName::optional(&"n".repeat(64)).unwrap();
     let config = InstanceConfig::new(InstanceId::new(u128::MAX), u64::MAX, name, Seed::new(u64::MAX), shared);
     let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
-    Instance::new(config, Context::new(limits, log))
+    Instance::new(config, ShardContext::alone(limits, log))
 }
 
 /// A log that takes checkpoints and writes none.
 fn log() -> DurableLog {
-    DurableLog::new(usize::MAX, Arc::default())
+    DurableLog::new(Arc::default(), Arc::default())
 }
 
 /// What a process does.

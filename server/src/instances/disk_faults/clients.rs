@@ -71,8 +71,8 @@ impl Client {
     }
 
     fn frames(&mut self) -> Vec<Frame> {
-        let cx = TaskContext::from_waker(Waker::noop());
-        match self.sink.outbox.poll(&mut self.receiver, 10_000, usize::MAX, &cx) {
+        let mut cx = TaskContext::from_waker(Waker::noop());
+        match self.sink.outbox.poll(&mut self.receiver, 10_000, usize::MAX, &mut cx) {
             Polled::Frames(EncodedResponse(bytes)) => {
                 let message = v1::AttachResponse::decode(&*bytes).unwrap();
                 message.frames.into_iter().filter_map(|frame| frame.frame).collect()
@@ -126,11 +126,9 @@ impl Clients {
         };
         let spec = ParamsSpec { patience, ..ParamsSpec::new(processes, warp_size, read_size) };
         let name = format!("instance-{}", self.random.random_range(0..6));
-        if server
-            .instances
-            .find(&InstanceRef::Name(name.parse().unwrap()))
-            .is_ok_and(|it| !self.is_closed(&it))
-        {
+        let name_ref = InstanceRef::Name(name.parse().unwrap());
+        let found = poll(server.instances.find(&name_ref)).expect("it waits for nothing");
+        if found.is_ok_and(|it| !self.is_closed(&it)) {
             return;
         }
         let spec = CreateSpec {

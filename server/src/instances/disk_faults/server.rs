@@ -129,13 +129,14 @@ impl Server {
             changed,
             this: this.clone(),
         });
-        let log = Arc::new(DurableLog::new(usize::MAX, Arc::default()));
+        let log = Arc::new(DurableLog::new(Arc::default(), Arc::default()));
         log.write_to(engine.clone()).expect("there are threads");
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
-        let recovered = Recovery::run(&instances, &*engine, None).inspect_err(|_| log.close())?;
+        let recovered = Recovery::run(&instances, &instances.only_shard(), &*engine, None)
+            .inspect_err(|_| log.close())?;
         log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.restart(recovered.served).await;
+        instances.serve_shard(&instances.only_shard(), recovered.served).await;
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })
@@ -208,11 +209,11 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
     let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     let instances = Instances::new(limits(), &memory);
-    let recovered = Recovery::run(&instances, &engine, None);
+    let recovered = Recovery::run(&instances, &instances.only_shard(), &engine, None);
     disk.switch_off();
     let recovered = recovered?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().build().expect("it takes nothing of the system");
-    runtime.block_on(instances.restart(recovered.served));
+    runtime.block_on(instances.serve_shard(&instances.only_shard(), recovered.served));
     Ok((instances, recovered))
 }

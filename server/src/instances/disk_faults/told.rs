@@ -126,7 +126,7 @@ impl Told {
         let name_ref = InstanceRef::Name(name.parse().map_err(|_| "it has no name".to_owned())?);
         let heirs =
             self.sent.iter().filter(|(other, sent)| **other != id && sent.name == *name && *is_closed);
-        match instances.find(&name_ref) {
+        match poll(instances.find(&name_ref)).ok_or("a search waits")? {
             Ok(named) if named.config().id == id => Ok(()),
             Ok(named) if heirs.clone().any(|(heir, _)| *heir == named.config().id) => Ok(()),
             Ok(named) => Err(format!("{name} is the name of {}", named.config().id)),

@@ -16,14 +16,14 @@ use stickycas_proto::v1;
 use stickycas_proto::v1::server_frame::Frame;
 
 use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
-use super::super::context::Context;
 use super::super::lifecycle::Inner;
 use super::super::live::Live;
 use super::super::outbox::{Outbox, Polled, Receiver};
+use super::super::shard::ShardContext;
 use super::super::view::WatchPoll;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::{Append, CommitLog, MemoryLog, Place, ServedClock, Settle, Settled, Step};
+use crate::commit_log::{Append, CommitLog, LogState, MemoryLog, Place, Settle, Settled, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
@@ -46,7 +46,7 @@ fn instance_within(log: Arc<dyn CommitLog>, patience: Patience, lifetime: Durati
     let lifetimes = Lifetimes::of(&limits);
     let shared = Arc::new(SharedConfig::new(Principal::new("creator"), &params, &roster, lifetimes));
     let config = InstanceConfig::new(InstanceId::new(1), 1, None, Seed::default(), shared);
-    Instance::new(config, Context::new(limits, log))
+    Instance::new(config, ShardContext::alone(limits, log))
 }
 
 fn instance() -> Instance {
@@ -65,8 +65,8 @@ fn sink() -> SessionSink {
 }
 
 fn sent(sink: &SessionSink) -> Vec<Frame> {
-    let (mut receiver, cx) = (Receiver::default(), TaskContext::from_waker(Waker::noop()));
-    match sink.outbox.poll(&mut receiver, 100, usize::MAX, &cx) {
+    let (mut receiver, mut cx) = (Receiver::default(), TaskContext::from_waker(Waker::noop()));
+    match sink.outbox.poll(&mut receiver, 100, usize::MAX, &mut cx) {
         Polled::Frames(EncodedResponse(bytes)) => {
             let message = v1::AttachResponse::decode(&*bytes).unwrap();
             message.frames.into_iter().filter_map(|it| it.frame).collect()
@@ -125,7 +125,7 @@ fn an_answer_due_before_a_hello_goes_to_the_older_session() {
 #[derive(Debug, Default)]
 struct TimesLog {
     times: Mutex<Vec<Time>>,
-    clock: Arc<ServedClock>,
+    state: Arc<LogState>,
 }
 
 impl CommitLog for TimesLog {
@@ -140,8 +140,8 @@ impl CommitLog for TimesLog {
 
     fn on_settled(&self, _: Settle) {}
 
-    fn clock(&self) -> Arc<ServedClock> {
-        self.clock.clone()
+    fn state(&self) -> &Arc<LogState> {
+        &self.state
     }
 }
 
@@ -198,7 +198,7 @@ struct DelayedLog {
     unsettled: Mutex<VecDeque<UnsettledStep>>,
     /// Whether the next step commits, with all before it.
     commits_next: AtomicBool,
-    clock: Arc<ServedClock>,
+    state: Arc<LogState>,
 }
 
 #[derive(Debug)]
@@ -213,7 +213,7 @@ impl CommitLog for DelayedLog {
         true
     }
 
-    fn append(&self, Step { instance, last, at, events, record }: Step<'_>) -> Append {
+    fn append(&self, Step { instance, last, at, events, record, .. }: Step<'_>) -> Append {
         let mut steps = self.unsettled.lock().unwrap();
         assert_eq!(instance, InstanceId::new(1));
         assert!(record.is_some_and(|record| record.at_nanos == at.as_nanos()));
@@ -232,8 +232,8 @@ impl CommitLog for DelayedLog {
 
     fn on_settled(&self, _: Settle) {}
 
-    fn clock(&self) -> Arc<ServedClock> {
-        self.clock.clone()
+    fn state(&self) -> &Arc<LogState> {
+        &self.state
     }
 }
 
@@ -420,6 +420,6 @@ fn time_stands_still_from_a_phase_until_it_is_committed() {
 
 /// For how long the time of the instance would have gone on since it stood still.
 fn stopped_for(instance: &Instance, stopped: Time) -> Duration {
-    let moment = instance.context.timers.nanos(Instant::now());
+    let moment = instance.context().timers.nanos(Instant::now());
     Duration::from_nanos(moment.saturating_sub(instance.lock().moment(stopped)))
 }

@@ -13,9 +13,9 @@ use stickycas_proto::log::v1::{Batch, Checkpoint};
 
 use super::super::Instances;
 use super::super::config::InstanceConfig;
-use super::super::context::Context;
 use super::super::instance::Instance;
 use super::super::live::Live;
+use super::super::shard::ShardContext;
 use super::text;
 use crate::commit_log::RULES;
 use crate::commit_log::engine::Stored;
@@ -70,9 +70,9 @@ impl Chunk {
         self.bytes >= CHUNK
     }
 
-    pub(super) fn decode(self, instances: &Instances) -> DecodedChunk {
+    pub(super) fn decode(self, instances: &Instances, shard: &Arc<ShardContext>) -> DecodedChunk {
         let decoded = self.values.into_iter().map(|(kind, key, bytes)| match kind {
-            Kind::Checkpoint => Decoded::Checkpoint(key, restore(instances, key, bytes)),
+            Kind::Checkpoint => Decoded::Checkpoint(key, restore(instances, shard, key, bytes)),
             Kind::Batch => Decoded::Batch(key, Batch::decode(bytes)),
         });
         decoded.collect()
@@ -80,7 +80,12 @@ impl Chunk {
 }
 
 /// The instance of this checkpoint, which is not registered yet. The error says what is wrong with it.
-fn restore(instances: &Instances, number: u64, bytes: Bytes) -> Result<Restored, String> {
+fn restore(
+    instances: &Instances,
+    shard: &Arc<ShardContext>,
+    number: u64,
+    bytes: Bytes,
+) -> Result<Restored, String> {
     let checkpoint = Checkpoint::decode(bytes).map_err(|error| error.to_string())?;
     if checkpoint.rules != RULES {
         return Err(format!(
@@ -91,23 +96,23 @@ fn restore(instances: &Instances, number: u64, bytes: Bytes) -> Result<Restored,
     let created = checkpoint.created.as_ref().ok_or("it does not say how the instance was created")?;
     let config =
         InstanceConfig::from_log(number, created, |config| instances.intern(config)).map_err(text)?;
-    let live = live(&checkpoint, &config, &instances.context)?;
+    let live = live(&checkpoint, &config, shard)?;
     let served = Duration::from_nanos(checkpoint.served_nanos);
     Ok(Restored {
-        instance: instances.recovered(config, live, served),
+        instance: shard.recovered(config, live, served),
         covered: (checkpoint.place, checkpoint.records),
         name_taken: checkpoint.name_taken,
     })
 }
 
-fn live(checkpoint: &Checkpoint, config: &InstanceConfig, context: &Arc<Context>) -> Result<Live, String> {
+fn live(checkpoint: &Checkpoint, config: &InstanceConfig, shard: &ShardContext) -> Result<Live, String> {
     let machine = checkpoint.machine.as_ref().ok_or("it holds no machine")?;
     let machine = checkpoint_from_wire(machine).map_err(text)?;
     let params = Arc::new(config.params());
     let machine = Machine::from_checkpoint(params, machine).map_err(|error| error.to_string())?;
     let events = checkpoint.events.iter().map(|event| event_from_wire(event).map(|(_, recorded)| recorded));
     let events = events.collect::<Result<Vec<_>, _>>().map_err(text)?;
-    let mut live = Live::with_machine(machine, config, context);
+    let mut live = Live::with_machine(machine, config, shard);
     live.events.restore(checkpoint.first_index, Phase::new(checkpoint.forgotten_phase), events.into_iter());
     live.ended = checkpoint.ended_nanos.map(Time::from_nanos);
     live.latest = Time::from_nanos(checkpoint.at_nanos);

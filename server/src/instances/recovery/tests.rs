@@ -351,7 +351,9 @@ async fn other_tasks_run_while_many_instances_go_on() {
         let events = server.all().into_iter().flat_map(|instance| instance.dump().events);
         events.filter(|event| matches!(event.what, Some(What::Restarted(_)))).count()
     };
-    let (mut seen, mut restarting) = (vec![0], std::pin::pin!(server.instances.restart(Duration::ZERO)));
+    let shard = server.instances.only_shard();
+    let (mut seen, mut restarting) =
+        (vec![0], std::pin::pin!(server.instances.serve_shard(&shard, Duration::ZERO)));
     while poll(restarting.as_mut()).is_none() {
         seen.push(restarted());
     }

@@ -28,7 +28,7 @@ use tower::Layer as _;
 
 use crate::auth::{Authenticator, Roles};
 use crate::call_layer::CallLayer;
-use crate::commit_log::{CommitLog, MemoryLog};
+use crate::commit_log::{CommitLog, LogState, Logs, MemoryLog};
 use crate::config::Config;
 use crate::instances::Instances;
 use crate::limits::Limits;
@@ -128,8 +128,8 @@ impl Fixture {
         let principals = Principals::new(&limits);
         let layer = {
             let roles = Roles::of_settings(&config);
-            let log = Arc::<MemoryLog>::default();
-            CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), log)
+            let logs = Arc::new(Logs::new(Arc::<LogState>::default()));
+            CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), logs)
         };
         let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);

@@ -17,7 +17,7 @@ fn spends_patience(instance: &Instance) -> bool {
 /// One process waits for another, whose access comes when the patience would be over. Returns whether it is spent.
 fn comes_late(full: bool) -> bool {
     let engine = Arc::new(ManualEngine::new(1));
-    let log = Arc::new(DurableLog::new(16 * 1024, Arc::default()));
+    let log = Arc::new(DurableLog::new(Arc::new(LogState::new(16 * 1024)), Arc::default()));
     log.write_to(engine.clone()).unwrap();
     let instance = instance_with(log.clone(), Patience::Finite(HOUR));
     let (processes, sink, now) = ([ProcessId::FIRST, ProcessId::FIRST.next()], sink(), Instant::now());
@@ -25,10 +25,10 @@ fn comes_late(full: bool) -> bool {
     let read = |index: usize| access(processes[index], Some(sessions[index]), 1, READ);
     instance.access(read(0), &sink, now).unwrap();
     assert!(live(&instance.lock()).machine.deadline().is_some(), "the other process is awaited");
-    assert!(log.room().is_none());
+    assert!(log.state().room().is_none());
     if full {
         log.hold(live(&instance.lock()).last_place, 1 << 20);
-        assert!(log.room().is_some());
+        assert!(log.state().room().is_some());
     }
     instance.access(read(1), &sink, now + 2 * HOUR).unwrap();
     let spent = spends_patience(&instance);

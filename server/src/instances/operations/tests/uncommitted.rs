@@ -55,7 +55,7 @@ fn a_refused_instance_shows_nothing_that_was_not_committed() {
     assert_eq!(events(&instance), 2, "only what was committed is shown");
     let after = instance.poll_events(2, 9, instance.next_watcher(), Waker::noop());
     assert!(matches!(&after, WatchPoll::Gone(gone) if *gone == lost()), "{after:?}");
-    assert_eq!(instance.context.timers.count(), 0);
+    assert_eq!(instance.context().timers.count(), 0);
 }
 
 #[test]

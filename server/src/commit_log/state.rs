@@ -1,0 +1,148 @@
+//! What the logs of all shards of a server share: how much may wait for its commit, the clock, and the failure that ends
+//! the server.
+//!
+//! The bound is one for the server, and so is the clock. A stream carries the accesses of one client for instances of any
+//! shard: while too much waits nothing more is read from it, for whichever shard. So the time of every instance stands still
+//! then, not only of those whose log is slow (SPEC F3).
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+
+use stickycas_proto::status::RpcRefusal;
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
+use super::ServedClock;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct LogState {
+    /// What the time of instances follows.
+    clock: Arc<ServedClock>,
+    /// Bytes that may wait for their commit before no further inputs are read.
+    limit: usize,
+    /// Bytes that wait, of all logs.
+    bytes: AtomicUsize,
+    /// Whether more wait.
+    full: AtomicBool,
+    /// One thread at a time changes `full` and the clock.
+    changing: Mutex<()>,
+    /// Notified when there is room again.
+    room: Arc<Notify>,
+    failure: OnceLock<RpcRefusal>,
+}
+
+impl Default for LogState {
+    fn default() -> Self {
+        Self::new(usize::MAX)
+    }
+}
+
+impl LogState {
+    /// Nothing waits; this many bytes may.
+    pub(crate) fn new(limit: usize) -> Self {
+        Self {
+            clock: Arc::default(),
+            limit,
+            bytes: AtomicUsize::new(0),
+            full: AtomicBool::new(false),
+            changing: Mutex::default(),
+            room: Arc::default(),
+            failure: OnceLock::new(),
+        }
+    }
+
+    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).
+    pub(crate) fn clock(&self) -> &Arc<ServedClock> {
+        &self.clock
+    }
+
+    /// While too much waits for its commit, no further inputs of clients are read: completes when they may be again.
+    /// `None`: they may be.
+    pub(crate) fn room(&self) -> Option<OwnedNotified> {
+        if !self.full.load(Ordering::Relaxed) {
+            return None;
+        }
+        let room = self.room.clone().notified_owned();
+        // There may be room since the first look.
+        self.full.load(Ordering::SeqCst).then_some(room)
+    }
+
+    /// Why the server may tell nothing any more; `None` while it may. What concerns one shard only is no such failure.
+    pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
+        self.failure.get()
+    }
+
+    /// A log has failed, and with it the server.
+    pub(crate) fn fail(&self, why: &RpcRefusal) {
+        let _ = self.failure.set(why.clone());
+    }
+
+    /// In one log so many bytes wait now, and not as many as before.
+    pub(super) fn recount(&self, before: usize, now: usize) {
+        let (all, is_full) = if now > before {
+            (self.bytes.fetch_add(now - before, Ordering::SeqCst) + (now - before), true)
+        } else if now < before {
+            (self.bytes.fetch_sub(before - now, Ordering::SeqCst) - (before - now), false)
+        } else {
+            return;
+        };
+        let changes = if is_full { all > self.limit } else { all <= self.limit / 2 };
+        if changes && self.full.load(Ordering::SeqCst) != is_full {
+            self.check_room();
+        }
+    }
+
+    /// Too much may wait by now, or there may be room again.
+    fn check_room(&self) {
+        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        loop {
+            let (bytes, was_full) = (self.bytes.load(Ordering::SeqCst), self.full.load(Ordering::SeqCst));
+            if bytes > self.limit && !was_full {
+                self.clock.stop(Instant::now());
+                self.full.store(true, Ordering::SeqCst);
+            } else if bytes <= self.limit / 2 && was_full {
+                self.clock.resume(Instant::now());
+                self.full.store(false, Ordering::SeqCst);
+                self.room.notify_waiters();
+            } else {
+                // A log that counted while this one changed `full` saw the old state of it: so it is looked at once more.
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    #[test]
+    fn logs_that_count_at_once_leave_room_exactly_if_it_is_there() {
+        const LIMIT: usize = 100;
+        for round in 0..200 {
+            let state = Arc::new(LogState::new(LIMIT));
+            let logs: Vec<_> = (1..=4)
+                .map(|log: usize| {
+                    let state = state.clone();
+                    thread::spawn(move || {
+                        let mut waiting = 0;
+                        for step in 0..50 {
+                            let now = (step * 7 * log + round) % 60;
+                            state.recount(waiting, now);
+                            waiting = now;
+                        }
+                        // Of all together more than the limit, or less than half of it.
+                        let last = if round % 2 == 0 { 30 } else { 5 };
+                        state.recount(waiting, last);
+                    })
+                })
+                .collect();
+            logs.into_iter().for_each(|log| log.join().unwrap());
+            assert_eq!(state.room().is_some(), round % 2 == 0, "round {round}");
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! Names of instances that other servers of a cluster may have (SPEC F11).
+//!
+//! In one server a name is unique in the registry. In a cluster each name that is in use has a claim in the store that the
+//! servers share: the id of its instance. The transaction that commits the creation of an instance makes the claim, on
+//! condition that there is none, or that it is that of the closed instance whose name is taken; the transaction of its
+//! expiry removes it, and so does that of a close when nobody needs to find the closed instance by its name. A log sees
+//! both in its steps: the record of the creation has the name, and with `Step::name` every other one too. If the
+//! condition does not hold, the log refuses the steps of this one instance (`Settled::Refused` with NAME_TAKEN), and the
+//! Create is told that: the commit decides, nothing before it.
+//!
+//! What is asked here is asked before, by a linearizable read: to find an instance by its name at any server, and to
+//! refuse a Create at once whose name is taken elsewhere. A claim of an instance that is here is not asked for: the
+//! registry knows it.
+
+use std::fmt;
+use std::pin::Pin;
+
+use stickycas_proto::names::{InstanceId, InstanceName};
+use stickycas_proto::status::RpcRefusal;
+
+use super::Instances;
+
+/// The instance that has a name, if any does.
+pub(crate) type Claimed = Pin<Box<dyn Future<Output = Result<Option<InstanceId>, RpcRefusal>> + Send>>;
+
+/// See the module.
+pub(crate) trait NameClaims: fmt::Debug + Send + Sync {
+    /// The instance that has this name in the cluster. An error tells why nobody can say it.
+    fn claimed(&self, name: &InstanceName) -> Claimed;
+}
+
+impl Instances {
+    /// The instance that has this name in the cluster, if it is not here.
+    pub(super) async fn holder_elsewhere(
+        &self,
+        name: &InstanceName,
+    ) -> Result<Option<InstanceId>, RpcRefusal> {
+        let Some(names) = &self.names else { return Ok(None) };
+        let claimed = names.claimed(name).await?;
+        Ok(claimed.filter(|id| self.get(*id).is_err()))
+    }
+
+    /// Refuses a Create whose name an instance of another server has: that server knows whether it is the same, or closed.
+    pub(super) async fn check_name(&self, name: &InstanceName) -> Result<(), RpcRefusal> {
+        match self.holder_elsewhere(name).await? {
+            Some(id) => Err(self.absent(id)),
+            None => Ok(()),
+        }
+    }
+}
