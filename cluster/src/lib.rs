@@ -5,6 +5,8 @@
 //! was deposed writes nothing. Nothing here knows an instance: a shard is a log of batches and checkpoints, which are bytes.
 
 pub mod keys;
+#[cfg(any(test, feature = "simulation"))]
+pub mod model;
 pub mod placement;
 pub mod shard;
 pub mod store;
