@@ -12,7 +12,7 @@
 //! | `place/SHARD` | a [`PlaceMark`]: the last place of the log and its writer's epoch | for ever |
 //! | `log/SHARD/PLACE` | the epoch, 8 bytes, and the batch | until it is trimmed |
 //! | `checkpoint/SHARD/NUMBER` | the pointer: the checkpoint of this number, or where its pieces are | until it is removed |
-//! | `piece/SHARD/NUMBER/EPOCH/PLACE/PIECE` | a piece of a large checkpoint | until its pointer is switched |
+//! | `piece/SHARD/NUMBER/EPOCH/GENERATION/PIECE` | a piece of a large checkpoint | until its pointer is switched |
 //! | `names/NAME` | who holds the name | until it is released |
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -72,12 +72,12 @@ pub struct Identity {
 pub enum Pointer {
     /// The checkpoint itself.
     Inline(Bytes),
-    /// It lies in so many pieces, written by the append with this epoch and place.
+    /// It lies in so many pieces, written in this epoch.
     Pieces {
         /// The epoch.
         epoch: Epoch,
-        /// The place.
-        place: Place,
+        /// Which large checkpoint of that epoch it is.
+        generation: u64,
         /// How many, at least 1.
         pieces: u32,
         /// Bytes in all of them.
@@ -202,13 +202,18 @@ impl Keys {
     }
 
     /// Of a piece of a checkpoint.
-    pub fn piece(&self, shard: ShardId, checkpoint: u64, epoch: Epoch, place: Place, piece: u32) -> Bytes {
-        self.key(&format!("{}{piece:08x}", self.piece_group(shard, checkpoint, epoch, place)))
+    pub fn piece(&self, shard: ShardId, checkpoint: u64, epoch: Epoch, generation: u64, piece: u32) -> Bytes {
+        self.key(&format!("{}{piece:08x}", self.piece_group(shard, checkpoint, epoch, generation)))
     }
 
     /// Of all pieces of one version of a checkpoint.
-    pub fn pieces(&self, shard: ShardId, checkpoint: u64, epoch: Epoch, place: Place) -> KeyRange {
-        KeyRange::prefix(self.key(&self.piece_group(shard, checkpoint, epoch, place)))
+    pub fn pieces(&self, shard: ShardId, checkpoint: u64, epoch: Epoch, generation: u64) -> KeyRange {
+        KeyRange::prefix(self.key(&self.piece_group(shard, checkpoint, epoch, generation)))
+    }
+
+    /// Of all pieces of all versions of a checkpoint.
+    pub fn pieces_of(&self, shard: ShardId, checkpoint: u64) -> KeyRange {
+        KeyRange::prefix(self.key(&format!("piece/{}/{checkpoint:016x}/", number(shard))))
     }
 
     /// Of all pieces of a shard.
@@ -267,19 +272,19 @@ impl Keys {
         checkpoint.ok_or_else(|| bad("the key of a checkpoint", key))
     }
 
-    /// The checkpoint, epoch, place and number of a key of [`Keys::all_pieces`].
+    /// The checkpoint, epoch, generation and number of a key of [`Keys::all_pieces`].
     ///
     /// # Errors
     /// If it is no such key.
-    pub fn parse_piece(&self, shard: ShardId, key: &[u8]) -> Result<(u64, Epoch, Place, u32), BadRecord> {
+    pub fn parse_piece(&self, shard: ShardId, key: &[u8]) -> Result<(u64, Epoch, u64, u32), BadRecord> {
         let parse = || {
             let rest = self.rest(key, &format!("piece/{}/", number(shard)))?;
             let mut parts = rest.split('/');
             let checkpoint = hex(parts.next()?, 16)?;
             let epoch = Epoch(Revision(hex(parts.next()?, 16)?));
-            let place = Place(hex(parts.next()?, 16)?);
+            let generation = hex(parts.next()?, 16)?;
             let piece = u32::try_from(hex(parts.next()?, 8)?).ok()?;
-            parts.next().is_none().then_some((checkpoint, epoch, place, piece))
+            parts.next().is_none().then_some((checkpoint, epoch, generation, piece))
         };
         parse().ok_or_else(|| bad("the key of a piece of a checkpoint", key))
     }
@@ -288,8 +293,8 @@ impl Keys {
         Bytes::from(format!("{}{rest}", self.prefix))
     }
 
-    fn piece_group(&self, shard: ShardId, checkpoint: u64, epoch: Epoch, place: Place) -> String {
-        format!("piece/{}/{checkpoint:016x}/{:016x}/{:016x}/", number(shard), epoch.0.0, place.0)
+    fn piece_group(&self, shard: ShardId, checkpoint: u64, epoch: Epoch, generation: u64) -> String {
+        format!("piece/{}/{checkpoint:016x}/{:016x}/{:016x}/", number(shard), epoch.0.0, generation)
     }
 
     fn rest<'a>(&self, key: &'a [u8], part: &str) -> Option<&'a str> {
@@ -378,11 +383,11 @@ impl Pointer {
                 value.put_slice(bytes);
                 value.freeze()
             }
-            Self::Pieces { epoch, place, pieces, bytes } => {
+            Self::Pieces { epoch, generation, pieces, bytes } => {
                 let mut value = BytesMut::with_capacity(29);
                 value.put_u8(1);
                 value.put_u64(epoch.0.0);
-                value.put_u64(place.0);
+                value.put_u64(*generation);
                 value.put_u32(*pieces);
                 value.put_u64(*bytes);
                 value.freeze()
@@ -399,11 +404,11 @@ impl Pointer {
             (0, _) => Some(Self::Inline(value.slice(1..))),
             (1, rest) => {
                 let (epoch, rest) = rest.split_first_chunk()?;
-                let (place, rest) = rest.split_first_chunk()?;
+                let (generation, rest) = rest.split_first_chunk()?;
                 let (pieces, rest) = rest.split_first_chunk()?;
                 Some(Self::Pieces {
                     epoch: Epoch(Revision(u64::from_be_bytes(*epoch))),
-                    place: Place(u64::from_be_bytes(*place)),
+                    generation: u64::from_be_bytes(*generation),
                     pieces: u32::from_be_bytes(*pieces),
                     bytes: u64::from_be_bytes(rest.try_into().ok()?),
                 })
@@ -479,7 +484,7 @@ mod tests {
         assert_eq!(keys().owner(shard), "/stickycas/demo/owner/00002a");
         assert_eq!(keys().log(shard, Place(258)), "/stickycas/demo/log/00002a/0000000000000102");
         assert_eq!(
-            keys().piece(shard, 7, epoch(8), Place(9), 1),
+            keys().piece(shard, 7, epoch(8), 9, 1),
             "/stickycas/demo/piece/00002a/0000000000000007/0000000000000008/0000000000000009/00000001"
         );
     }
@@ -514,15 +519,15 @@ mod tests {
             prop_assert_eq!(keys.parse_rules(&keys.rules(shard), shards), Ok(shard));
             prop_assert_eq!(keys.parse_log(shard, &keys.log(shard, Place(b))), Ok(Place(b)));
             prop_assert_eq!(keys.parse_checkpoint(shard, &keys.checkpoint(shard, c)), Ok(c));
-            let key = keys.piece(shard, a, epoch(b), Place(c), piece);
-            prop_assert_eq!(keys.parse_piece(shard, &key), Ok((a, epoch(b), Place(c), piece)));
+            let key = keys.piece(shard, a, epoch(b), c, piece);
+            prop_assert_eq!(keys.parse_piece(shard, &key), Ok((a, epoch(b), c, piece)));
             let mark = PlaceMark { place: Place(a), epoch: epoch(b), fence: c };
             prop_assert_eq!(PlaceMark::decode(&mark.encode()), Ok(mark));
             let bytes = Bytes::from(bytes);
             prop_assert_eq!(decode_batch(&encode_batch(epoch(a), &bytes)), Ok((epoch(a), bytes.clone())));
             for pointer in [
                 Pointer::Inline(bytes),
-                Pointer::Pieces { epoch: epoch(a), place: Place(b), pieces: piece, bytes: c },
+                Pointer::Pieces { epoch: epoch(a), generation: b, pieces: piece, bytes: c },
             ] {
                 prop_assert_eq!(Pointer::decode(&pointer.encode()), Ok(pointer));
             }

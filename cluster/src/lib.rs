@@ -4,9 +4,12 @@
 //! A lease decides who tries to own a shard, and never who may write: every write compares the key of its owner, and who
 //! was deposed writes nothing. Nothing here knows an instance: a shard is a log of batches and checkpoints, which are bytes.
 
+pub mod committer;
+pub mod confirm;
 pub mod keys;
 #[cfg(any(test, feature = "simulation"))]
 pub mod model;
 pub mod placement;
+pub mod read;
 pub mod shard;
 pub mod store;
