@@ -76,7 +76,7 @@ async fn run<S: Store>(
     joins: Joins,
 ) {
     let mut waiting = Vec::new();
-    while waiting.len() > 0 || requests.recv_many(&mut waiting, usize::MAX >> 1).await > 0 {
+    while !waiting.is_empty() || requests.recv_many(&mut waiting, usize::MAX >> 1).await > 0 {
         while let Ok(request) = requests.try_recv() {
             waiting.push(request);
         }

@@ -7,6 +7,7 @@
 pub mod committer;
 pub mod confirm;
 pub mod keys;
+pub mod membership;
 #[cfg(any(test, feature = "simulation"))]
 pub mod model;
 pub mod placement;
