@@ -33,6 +33,8 @@ struct Shard {
     epoch: Epoch,
     /// Where its log ends, as far as is known.
     mark: Option<PlaceMark>,
+    /// Where it ended when this epoch began: a late answer may still tell that.
+    opened_at: Option<PlaceMark>,
     fence: u64,
     /// Appends without an outcome, by place.
     pending: BTreeMap<Place, Pending>,
@@ -113,6 +115,7 @@ impl<S: Store> Driver<S> {
         let open = Shard {
             epoch,
             mark: end.mark,
+            opened_at: end.mark,
             fence: 0,
             pending: BTreeMap::new(),
             in_flight: 0,
@@ -502,7 +505,7 @@ impl Shard {
 
     /// Whether this server, or the owner before, has left the log so.
     fn is_own(&self, mark: Option<PlaceMark>) -> bool {
-        mark == self.mark || mark.is_some_and(|mark| mark.epoch == self.epoch)
+        mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
     }
 
     /// The log goes at least to here: what is before is committed.

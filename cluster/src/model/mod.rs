@@ -9,10 +9,12 @@
 
 mod state;
 
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::state::State;
@@ -43,7 +45,7 @@ pub struct Model {
 #[derive(Clone, Debug)]
 pub struct ModelStore {
     shared: Arc<Shared>,
-    cut_off: Arc<watch::Sender<bool>>,
+    link: Arc<Link>,
 }
 
 /// Changes of a [`Model`].
@@ -54,10 +56,17 @@ pub struct ModelWatch {
     next: Revision,
 }
 
+/// Not a channel of tokio: `watch` wakes its receivers in an order that no seed gives.
+#[derive(Debug, Default)]
+struct Link {
+    cut_off: AtomicBool,
+    connected: Notify,
+}
+
 #[derive(Debug)]
 struct Shared {
     inner: Mutex<Inner>,
-    revision: watch::Sender<Revision>,
+    changed: Notify,
     faults: Faults,
 }
 
@@ -65,6 +74,10 @@ struct Shared {
 struct Inner {
     state: State,
     random: u64,
+    /// Of 1,000 requests.
+    lost: u32,
+    /// The revision that watches were woken for.
+    told: Revision,
 }
 
 /// What happens to a request.
@@ -96,14 +109,14 @@ impl Default for Faults {
 impl Model {
     /// An empty store whose faults follow from this seed.
     pub fn new(seed: u64, faults: Faults) -> Self {
-        let inner = Mutex::new(Inner { state: State::new(), random: seed });
-        let (revision, _) = watch::channel(Revision(1));
-        Self { shared: Arc::new(Shared { inner, revision, faults }) }
+        let inner =
+            Mutex::new(Inner { state: State::new(), random: seed, lost: faults.lost, told: Revision(1) });
+        Self { shared: Arc::new(Shared { inner, changed: Notify::new(), faults }) }
     }
 
     /// Another client's connection.
     pub fn connect(&self) -> ModelStore {
-        ModelStore { shared: Arc::clone(&self.shared), cut_off: Arc::new(watch::channel(false).0) }
+        ModelStore { shared: Arc::clone(&self.shared), link: Arc::default() }
     }
 
     /// The revision now.
@@ -121,6 +134,11 @@ impl Model {
         self.shared.lock().state.set_quota(quota);
     }
 
+    /// Loses no requests from now on, but those of clients that are cut off.
+    pub fn lose_nothing(&self) {
+        self.shared.lock().lost = 0;
+    }
+
     /// Bytes of keys and values that are not compacted away.
     pub fn used(&self) -> u64 {
         self.shared.lock().state.used()
@@ -130,7 +148,8 @@ impl Model {
 impl ModelStore {
     /// Cuts this client off from the cluster, or connects it again. What is sent meanwhile fails, or arrives later.
     pub fn cut_off(&self, cut_off: bool) {
-        self.cut_off.send_replace(cut_off);
+        self.link.cut_off.store(cut_off, Ordering::Relaxed);
+        self.link.connected.notify_waiters();
     }
 
     async fn request<T: Send + 'static>(
@@ -138,7 +157,7 @@ impl ModelStore {
         apply: impl FnOnce(&mut State, Instant) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let limit = self.shared.faults.time_limit;
-        let (before, after, late, fate) = self.shared.draw(*self.cut_off.borrow());
+        let (before, after, late, fate) = self.shared.draw(self.is_cut_off());
         let (answer, answered) = oneshot::channel();
         let store = self.clone();
         tokio::spawn(async move {
@@ -155,7 +174,7 @@ impl ModelStore {
             store.connected().await;
             let result = store.shared.apply(apply);
             sleep(after).await;
-            if fate == Fate::AnswerLost || *store.cut_off.borrow() {
+            if fate == Fate::AnswerLost || store.is_cut_off() {
                 sleep(limit).await;
             }
             let _ = answer.send(result);
@@ -168,7 +187,18 @@ impl ModelStore {
 
     /// Waits as long as the client is cut off.
     async fn connected(&self) {
-        let _ = self.cut_off.subscribe().wait_for(|cut_off| !cut_off).await;
+        loop {
+            let mut connected = pin!(self.link.connected.notified());
+            connected.as_mut().enable();
+            if !self.is_cut_off() {
+                return;
+            }
+            connected.await;
+        }
+    }
+
+    fn is_cut_off(&self) -> bool {
+        self.link.cut_off.load(Ordering::Relaxed)
     }
 }
 
@@ -217,15 +247,15 @@ impl Store for ModelStore {
 
 impl Watch for ModelWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
-        let mut revision = self.store.shared.revision.subscribe();
         loop {
-            if *self.store.cut_off.borrow() {
+            if self.store.is_cut_off() {
                 self.store.connected().await;
                 if self.store.shared.lock().draw().is_multiple_of(2) {
                     return Err(StoreError::NotDone("the connection has ended".into()));
                 }
             }
-            revision.mark_unchanged();
+            let mut changed = pin!(self.store.shared.changed.notified());
+            changed.as_mut().enable();
             let (found, end) = {
                 let inner = self.store.shared.advanced();
                 (inner.state.changes(&self.range, self.next)?, inner.state.next_end())
@@ -244,7 +274,7 @@ impl Watch for ModelWatch {
             };
             tokio::select! {
                 biased;
-                _ = revision.changed() => {}
+                () = changed => {}
                 () = lease_ends => {}
             }
         }
@@ -261,7 +291,9 @@ impl Shared {
         let mut inner = self.lock();
         inner.state.advance(Instant::now());
         let revision = inner.state.revision();
-        self.revision.send_if_modified(|last| std::mem::replace(last, revision) != revision);
+        if std::mem::replace(&mut inner.told, revision) != revision {
+            self.changed.notify_waiters();
+        }
         inner
     }
 
@@ -282,7 +314,7 @@ impl Shared {
         let before = inner.draw_below(self.faults.delay);
         let after = inner.draw_below(self.faults.delay);
         let late = inner.draw_below(self.faults.time_limit * 3);
-        let lost = cut_off || inner.draw() % 1000 < u64::from(self.faults.lost);
+        let lost = cut_off || inner.draw() % 1000 < u64::from(inner.lost);
         let fate = match (lost, inner.draw() % 4) {
             (false, _) => Fate::Answered,
             (true, 0) => Fate::NotDone,

@@ -19,7 +19,6 @@ use crate::membership::{Event, Membership, MembershipConfig};
 use crate::model::ModelStore;
 use crate::read::{ReadError, Stored, read_shard};
 use crate::shard::{ShardCount, ShardId};
-use crate::store::Revision;
 
 /// What a run is about.
 #[derive(Clone, Debug)]
@@ -193,7 +192,8 @@ impl Worker {
                 state.push_str(&format!("|{name}={}", String::from_utf8_lossy(holder)));
             }
             if self.random.random_ratio(1, 20) {
-                state.extend(std::iter::once('|').chain(std::iter::repeat_n('.', 600 << 10)));
+                state.push('|');
+                state.push_str(&".".repeat(600 << 10));
             }
             append.checkpoints.push((1, Some(Bytes::from(state))));
             append.trim = Some(place);
@@ -284,10 +284,10 @@ pub(super) async fn read(
 }
 
 /// The names that shards hold by the store.
-pub(super) async fn stored_names(store: &ModelStore, keys: &Keys) -> (Revision, BTreeMap<String, Bytes>) {
+pub(super) async fn stored_names(store: &ModelStore, keys: &Keys) -> BTreeMap<String, Bytes> {
     use crate::store::{KeyRange, Store};
     let answer = store.range(KeyRange::prefix(keys.name("")), 0).await.unwrap();
     let prefix = keys.name("").len();
     let name = |key: &[u8]| String::from_utf8_lossy(&key[prefix..]).into_owned();
-    (answer.revision, answer.found.into_iter().map(|kv| (name(&kv.key), kv.value)).collect())
+    answer.found.into_iter().map(|kv| (name(&kv.key), kv.value)).collect()
 }
