@@ -76,7 +76,7 @@ pub(super) async fn stage<S: Store>(
                 // Who is not the owner any more learns it from the append itself.
                 Ok(_) => break,
                 Err(StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace) => {
-                    sleep(retry).await
+                    sleep(retry).await;
                 }
                 Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
                     return Done::Staged(shard, epoch, place, Err(error.to_string()));

@@ -115,7 +115,8 @@ async fn large_checkpoints_are_read_back_and_their_pieces_go() {
     let pieces = store.range(keys().all_pieces(shard()), 0).await.unwrap().found.len();
     assert_eq!(pieces, 4, "those of the first are deleted");
     let mut stored = Vec::new();
-    let read = read_shard(&store, &keys(), shard(), epoch, |one| {
+    let keys_of_shard = keys();
+    let read = read_shard(&store, &keys_of_shard, shard(), epoch, |one| {
         stored.push(one);
         Ok(())
     });

@@ -106,7 +106,7 @@ impl State {
         for op in ops {
             match op {
                 Op::Put { key, value, lease } => {
-                    changes.push(Change::Put(self.put(key, value, *lease, revision)))
+                    changes.push(Change::Put(self.put(key, value, *lease, revision)));
                 }
                 Op::Delete(range) => {
                     for key in self.select(range) {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use rand::Rng;
 use tokio::time::sleep;
 
-use self::checks::{Told, check};
+use self::checks::check;
 use self::server::{Server, Setting, random, read, stored_names};
 use crate::committer::{Fault, Outcome};
 use crate::keys::{Epoch, Keys, Name};
@@ -103,7 +103,7 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
 
 async fn finish(setting: &Setting, planted: Planted, healed: usize) -> Shown {
     sleep(Duration::from_secs(10)).await;
-    let mut told = std::mem::replace(&mut *setting.told.lock().unwrap(), Told::default());
+    let mut told = std::mem::take(&mut *setting.told.lock().unwrap());
     let late: BTreeSet<_> = told.appends[healed..]
         .iter()
         .filter(|append| append.4 == Outcome::Committed)
@@ -206,7 +206,7 @@ fn a_seed_repeats_its_run() {
 
 #[test]
 fn writing_without_the_compare_of_the_owner_is_noticed() {
-    caught(60, Planted { fault: Some(Fault::NoOwnerCompare), ..Planted::default() }, "was no owner");
+    caught(20, Planted { fault: Some(Fault::NoOwnerCompare), ..Planted::default() }, "was no owner");
 }
 
 #[test]
@@ -234,5 +234,5 @@ fn an_unknown_outcome_told_as_a_failure_is_noticed() {
 
 #[test]
 fn a_confirmation_by_an_earlier_read_is_noticed() {
-    caught(120, Planted { confirmation: true, ..Planted::default() }, "confirmed at");
+    caught(60, Planted { confirmation: true, ..Planted::default() }, "confirmed at");
 }

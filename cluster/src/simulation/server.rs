@@ -135,7 +135,7 @@ impl Server {
             tokio::select! {
                 biased;
                 _ = control.changed() => {}
-                Some((append, outcome)) = worker.results.recv() => if !worker.settled(append, outcome) { return },
+                Some((append, outcome)) = worker.results.recv() => if !worker.settled(&append, &outcome) { return },
                 () = sleep(Duration::from_millis(pause)), if now == Control::Serve => {}
             }
         }
@@ -228,7 +228,7 @@ impl Worker {
     }
 
     /// Whether the shard is served on.
-    fn settled(&mut self, append: Append, outcome: Outcome) -> bool {
+    fn settled(&mut self, append: &Append, outcome: &Outcome) -> bool {
         self.in_flight -= 1;
         match outcome {
             Outcome::Committed => true,
