@@ -4,7 +4,18 @@
 //! A lease decides who tries to own a shard, and never who may write: every write compares the key of its owner, and who
 //! was deposed writes nothing. Nothing here knows an instance: a shard is a log of batches and checkpoints, which are bytes.
 
+pub mod committer;
+pub mod confirm;
 pub mod etcd;
+pub mod keys;
+pub mod membership;
+#[cfg(any(test, feature = "simulation"))]
+pub mod model;
+pub mod placement;
+pub mod read;
+pub mod shard;
+#[cfg(test)]
+mod simulation;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

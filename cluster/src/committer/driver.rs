@@ -1,0 +1,533 @@
+//! Which append is sent when, and what its answer means.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinSet;
+
+use super::jobs::{self, Done};
+use super::parts::{Collected, Found, Part, PartKind, Prepared, found, transaction};
+use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
+use crate::keys::{Epoch, Keys, Place, PlaceMark};
+use crate::shard::ShardId;
+use crate::store::{Store, StoreError, Txn, TxnAnswer};
+
+#[derive(Debug)]
+pub(super) struct Driver<S> {
+    store: Arc<S>,
+    keys: Keys,
+    config: CommitterConfig,
+    full: watch::Sender<bool>,
+    shards: BTreeMap<ShardId, Shard>,
+    /// Shards that have something to send, each once.
+    ready: VecDeque<ShardId>,
+    jobs: JoinSet<Done>,
+    /// Transactions that have no outcome yet.
+    in_flight: usize,
+}
+
+/// A shard that is open.
+#[derive(Debug)]
+struct Shard {
+    epoch: Epoch,
+    /// Where its log ends, as far as is known.
+    mark: Option<PlaceMark>,
+    /// Where it ended when this epoch began: a late answer may still tell that.
+    opened_at: Option<PlaceMark>,
+    fence: u64,
+    /// Appends without an outcome, by place.
+    pending: BTreeMap<Place, Pending>,
+    /// Requests without an outcome.
+    in_flight: usize,
+    /// How many may be in flight; 1 after a failure.
+    window: usize,
+    /// After a failure: its appends share no transaction with others.
+    alone: bool,
+    with_pieces: BTreeSet<u64>,
+    generation: u64,
+}
+
+#[derive(Debug)]
+struct Pending {
+    prepared: Arc<Prepared>,
+    done: oneshot::Sender<Outcome>,
+    state: State,
+    /// A request for it may be under way without anybody waiting for it.
+    doubtful: bool,
+    /// The place is to be given back with this outcome.
+    give_back: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Its pieces are being written.
+    Staging,
+    Ready,
+    InFlight,
+}
+
+impl<S: Store> Driver<S> {
+    pub(super) fn new(store: Arc<S>, keys: Keys, config: CommitterConfig, full: watch::Sender<bool>) -> Self {
+        let (shards, ready, jobs) = (BTreeMap::new(), VecDeque::new(), JoinSet::new());
+        Self { store, keys, config, full, shards, ready, jobs, in_flight: 0 }
+    }
+
+    pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        loop {
+            tokio::select! {
+                biased;
+                Some(done) = self.jobs.join_next() => match done {
+                    Ok(done) => self.done(done),
+                    // A job neither panics nor is aborted.
+                    Err(error) => tracing::error!(%error, "a job of the committer has failed"),
+                },
+                command = commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+            }
+            // What has come meanwhile shares the next transaction.
+            while let Ok(command) = commands.try_recv() {
+                self.command(command);
+            }
+            self.send();
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Open { shard, epoch, end } => self.open(shard, epoch, end),
+            Command::Append { shard, epoch, append, done } => self.append(shard, epoch, append, done),
+            Command::Close { shard, epoch } => {
+                if self.shards.get(&shard).is_some_and(|open| open.epoch == epoch) {
+                    self.end(shard, &Outcome::Closed);
+                }
+            }
+        }
+    }
+
+    fn open(&mut self, shard: ShardId, epoch: Epoch, end: LogEnd) {
+        if self.shards.get(&shard).is_some_and(|open| open.epoch >= epoch) {
+            return;
+        }
+        self.end(shard, &Outcome::Closed);
+        let open = Shard {
+            epoch,
+            mark: end.mark,
+            opened_at: end.mark,
+            fence: 0,
+            pending: BTreeMap::new(),
+            in_flight: 0,
+            window: self.config.depth.max(1),
+            alone: false,
+            with_pieces: end.with_pieces.into_iter().collect(),
+            generation: 0,
+        };
+        self.shards.insert(shard, open);
+    }
+
+    fn append(&mut self, shard: ShardId, epoch: Epoch, append: Append, done: oneshot::Sender<Outcome>) {
+        let Some(open) = self.shards.get_mut(&shard).filter(|open| open.epoch == epoch) else {
+            let _ = done.send(Outcome::Closed);
+            return;
+        };
+        let place = append.place;
+        if place <= open.place() || open.pending.contains_key(&place) {
+            let _ = done.send(Outcome::Refused(format!("place {} of the log is not free", place.0)));
+            return;
+        }
+        let (with_pieces, generation) = (&mut open.with_pieces, &mut open.generation);
+        match Prepared::new(&self.keys, &self.config, shard, epoch, append, with_pieces, generation) {
+            Err(why) => drop(done.send(Outcome::Refused(why))),
+            Ok(prepared) => {
+                let state = if prepared.pieces.is_empty() { State::Ready } else { State::Staging };
+                if state == State::Staging {
+                    let (store, owner) = (Arc::clone(&self.store), self.keys.owner(shard));
+                    let pieces = prepared.pieces.clone();
+                    self.jobs.spawn(jobs::stage(
+                        store,
+                        owner,
+                        (shard, epoch, place),
+                        pieces,
+                        self.config.retry,
+                    ));
+                }
+                let prepared = Arc::new(prepared);
+                open.pending
+                    .insert(place, Pending { prepared, done, state, doubtful: false, give_back: None });
+                self.is_ready(shard);
+            }
+        }
+    }
+
+    fn is_ready(&mut self, shard: ShardId) {
+        if !self.ready.contains(&shard) {
+            self.ready.push_back(shard);
+        }
+    }
+
+    /// Sends as long as transactions may be in flight.
+    fn send(&mut self) {
+        while self.in_flight < self.config.depth.max(1) {
+            let mut collected = Collected::default();
+            for _ in 0..self.ready.len() {
+                let Some(shard) = self.ready.pop_front() else { break };
+                let Some(open) = self.shards.get_mut(&shard) else { continue };
+                let Some(part) = open.next_part(shard) else { continue };
+                let fits = match &part.kind {
+                    PartKind::Append(prepared) if !open.alone => collected.takes(&self.config, prepared),
+                    _ => collected.parts.is_empty(),
+                };
+                if !fits {
+                    self.ready.push_back(shard);
+                    continue;
+                }
+                let alone = open.alone;
+                open.is_sent(part.place());
+                collected.add(part);
+                self.ready.push_back(shard);
+                if alone {
+                    break;
+                }
+            }
+            if collected.parts.is_empty() {
+                return;
+            }
+            self.in_flight += 1;
+            let (store, keys) = (Arc::clone(&self.store), self.keys.clone());
+            let txn = self.planted(transaction(&self.keys, &collected.parts));
+            self.jobs.spawn(jobs::commit(
+                store,
+                keys,
+                txn,
+                collected.parts,
+                self.config.retry,
+                self.settles(),
+            ));
+        }
+    }
+
+    fn done(&mut self, done: Done) {
+        match done {
+            Done::Answered(parts, result) => {
+                self.in_flight -= 1;
+                self.answered(parts, result);
+            }
+            Done::Settled(parts, answer) => {
+                self.in_flight -= 1;
+                for part in &parts {
+                    if let Some(pending) = self.pending(part) {
+                        pending.doubtful = true;
+                    }
+                }
+                self.refused(&parts, answer, false);
+            }
+            Done::Again(parts) => {
+                for part in parts {
+                    self.send_again(&part);
+                }
+            }
+            Done::Staged(shard, epoch, place, result) => {
+                let open = self.shards.get_mut(&shard).filter(|open| open.epoch == epoch);
+                let Some(pending) = open.and_then(|open| open.pending.get_mut(&place)) else { return };
+                if pending.state == State::Staging {
+                    pending.state = State::Ready;
+                    match result {
+                        Ok(()) => self.is_ready(shard),
+                        Err(why) => self.give_back(shard, place, Outcome::Refused(why)),
+                    }
+                }
+            }
+        }
+    }
+
+    fn answered(&mut self, parts: Vec<Part>, result: Result<TxnAnswer, StoreError>) {
+        self.full
+            .send_if_modified(|full| std::mem::replace(full, result == Err(StoreError::NoSpace)) != *full);
+        match result {
+            Ok(answer) if answer.succeeded => {
+                for part in &parts {
+                    self.succeeded(part);
+                }
+            }
+            Ok(answer) => self.refused(&parts, answer, true),
+            Err(StoreError::NotDone(_)) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry))),
+            Err(StoreError::NoSpace) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry_full))),
+            Err(StoreError::Unknown(why)) => self.unknown(parts, &why),
+            Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
+                self.never(parts, &error);
+            }
+        }
+    }
+
+    fn succeeded(&mut self, part: &Part) {
+        let depth = self.config.depth;
+        let Some(open) = self.returned(part) else { return };
+        open.window = (open.window * 2).clamp(1, depth.max(1));
+        open.alone = false;
+        open.advance(part.after);
+        if matches!(part.kind, PartKind::Fence) {
+            open.fenced(part);
+        }
+        self.is_ready(part.shard);
+    }
+
+    /// The transaction was not done, or nobody knows; this was found instead.
+    fn refused(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) {
+        let mut reads = answer.found.into_iter();
+        for part in parts {
+            let found = found(part, names, &mut reads);
+            let Some(open) = self.returned(part) else { continue };
+            match found {
+                Ok(found) if found.owner.as_ref().map(|owner| owner.epoch) != Some(part.epoch) => {
+                    self.depose(part.shard, found.owner);
+                }
+                Ok(found) if open.is_own(found.mark) => self.still_owner(part, &found),
+                Ok(found) => {
+                    tracing::error!(shard = %part.shard, mark = ?found.mark, "somebody else has written the log of a shard");
+                    self.end(part.shard, &Outcome::Closed);
+                }
+                Err(error) => {
+                    tracing::error!(shard = %part.shard, %error, "the log of a shard cannot be read");
+                    self.end(part.shard, &Outcome::Closed);
+                }
+            }
+        }
+    }
+
+    fn still_owner(&mut self, part: &Part, found: &Found) {
+        let Some(open) = self.shards.get_mut(&part.shard) else { return };
+        if let Some(mark) = found.mark {
+            open.advance(mark);
+        }
+        open.window = 1;
+        open.alone = true;
+        if let PartKind::Fence = part.kind {
+            if found.mark == Some(part.after) {
+                open.fenced(part);
+            }
+        } else if found.mark == part.before
+            && let PartKind::Append(prepared) = &part.kind
+        {
+            // The end of the log was as it should be, so a name was not.
+            let wrong = prepared
+                .append
+                .names
+                .iter()
+                .zip(&found.holders)
+                .find(|(change, holder)| change.before != **holder);
+            if let Some((change, holder)) = wrong {
+                let taken = Outcome::NameTaken { name: change.name.clone(), holder: holder.clone() };
+                self.give_back(part.shard, part.place(), taken);
+                return;
+            }
+        }
+        self.ready_again(part);
+    }
+
+    fn send_again(&mut self, part: &Part) {
+        let Some(open) = self.returned(part) else { return };
+        open.window = 1;
+        open.alone = true;
+        self.ready_again(part);
+    }
+
+    fn ready_again(&mut self, part: &Part) {
+        if let Some(pending) = self.pending(part) {
+            pending.state = State::Ready;
+        }
+        self.is_ready(part.shard);
+    }
+
+    /// The store will never take the transaction.
+    fn never(&mut self, parts: Vec<Part>, error: &StoreError) {
+        if let [Part { kind: PartKind::Append(_), .. }] = parts[..] {
+            let part = &parts[0];
+            if self.returned(part).is_some() {
+                self.give_back(part.shard, part.place(), Outcome::Refused(error.to_string()));
+            }
+        } else {
+            self.jobs.spawn(jobs::again(parts, self.config.retry));
+        }
+    }
+
+    /// The place is free again, once no request for it can be under way.
+    fn give_back(&mut self, shard: ShardId, place: Place, outcome: Outcome) {
+        let fences = self.fences();
+        let Some(open) = self.shards.get_mut(&shard) else { return };
+        let Some(pending) = open.pending.get_mut(&place) else { return };
+        if pending.doubtful && fences {
+            pending.give_back = Some(outcome);
+            pending.state = State::Ready;
+            open.alone = true;
+        } else if let Some(pending) = open.pending.remove(&place) {
+            let _ = pending.done.send(outcome);
+        }
+        self.is_ready(shard);
+    }
+
+    fn depose(&mut self, shard: ShardId, owner: Option<Owner>) {
+        self.end(shard, &Outcome::Deposed(owner));
+    }
+
+    fn end(&mut self, shard: ShardId, outcome: &Outcome) {
+        let Some(open) = self.shards.remove(&shard) else { return };
+        for pending in open.pending.into_values() {
+            let _ = pending.done.send(outcome.clone());
+        }
+    }
+
+    /// The shard of a request that has returned, if its epoch goes on.
+    fn returned(&mut self, part: &Part) -> Option<&mut Shard> {
+        let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
+        open.in_flight -= 1;
+        Some(open)
+    }
+
+    fn pending(&mut self, part: &Part) -> Option<&mut Pending> {
+        let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
+        open.pending.get_mut(&part.place())
+    }
+
+    /// With the mistakes that the tests plant, an unknown outcome comes here.
+    #[cfg(test)]
+    fn unknown(&mut self, parts: Vec<Part>, why: &str) {
+        if self.config.fault == Some(super::Fault::UnknownIsCommitted) {
+            for part in &parts {
+                self.succeeded(part);
+            }
+        } else {
+            for part in parts {
+                if self.returned(&part).is_some() {
+                    self.give_back(part.shard, part.place(), Outcome::Refused(why.to_owned()));
+                }
+            }
+        }
+    }
+
+    #[cfg(not(test))]
+    fn unknown(&mut self, parts: Vec<Part>, _why: &str) {
+        // Unknown outcomes are settled by the job itself; sending the same again would be safe, too.
+        drop(self.jobs.spawn(jobs::again(parts, self.config.retry)));
+    }
+
+    #[cfg(test)]
+    fn planted(&self, mut txn: Txn) -> Txn {
+        use crate::store::Compare;
+        let places = self.keys.place(crate::shard::ShardCount::default().shard(0).expect("a shard"));
+        let places = &places[..places.len() - 6];
+        txn.compare.retain(|compare| match (self.config.fault, compare) {
+            (Some(super::Fault::NoOwnerCompare), Compare::Created(_, revision)) => revision.0 == 0,
+            (Some(super::Fault::NoPlaceCompare), Compare::Created(key, _) | Compare::Value(key, _)) => {
+                !key.starts_with(places)
+            }
+            _ => true,
+        });
+        txn
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
+    fn planted(&self, txn: Txn) -> Txn {
+        txn
+    }
+
+    #[cfg(test)]
+    fn settles(&self) -> bool {
+        use super::Fault::{UnknownIsCommitted, UnknownIsRefused};
+        !matches!(self.config.fault, Some(UnknownIsCommitted | UnknownIsRefused))
+    }
+
+    #[cfg(test)]
+    fn fences(&self) -> bool {
+        self.config.fault != Some(super::Fault::NoFence)
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
+    fn settles(&self) -> bool {
+        true
+    }
+
+    #[cfg(not(test))]
+    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
+    fn fences(&self) -> bool {
+        true
+    }
+}
+
+impl Shard {
+    fn place(&self) -> Place {
+        self.mark.map_or(Place(0), |mark| mark.place)
+    }
+
+    /// What is to be sent next, if anything may be.
+    fn next_part(&self, shard: ShardId) -> Option<Part> {
+        if self.in_flight >= self.window {
+            return None;
+        }
+        let (epoch, fence) = (self.epoch, self.fence);
+        let mut before = self.mark;
+        for number in self.place().0 + 1.. {
+            let place = Place(number);
+            let pending = self.pending.get(&place)?;
+            match pending.state {
+                State::Staging => return None,
+                State::InFlight => before = Some(PlaceMark { place, epoch, fence }),
+                State::Ready if pending.give_back.is_some() => {
+                    // Only when nothing is in flight: then the end of the log is known.
+                    let after = PlaceMark { place: self.place(), epoch, fence: fence + 1 };
+                    let kind = PartKind::Fence;
+                    return (self.in_flight == 0).then_some(Part { shard, epoch, before, after, kind });
+                }
+                State::Ready => {
+                    let kind = PartKind::Append(Arc::clone(&pending.prepared));
+                    return Some(Part {
+                        shard,
+                        epoch,
+                        before,
+                        after: PlaceMark { place, epoch, fence },
+                        kind,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    fn is_sent(&mut self, place: Place) {
+        self.in_flight += 1;
+        if let Some(pending) = self.pending.get_mut(&place) {
+            pending.state = State::InFlight;
+        }
+    }
+
+    /// Whether this server, or the owner before, has left the log so.
+    fn is_own(&self, mark: Option<PlaceMark>) -> bool {
+        mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
+    }
+
+    /// The log goes at least to here: what is before is committed.
+    fn advance(&mut self, mark: PlaceMark) {
+        let newer =
+            |last: PlaceMark| (mark.place, mark.fence) > (last.place, last.fence) || mark.epoch > last.epoch;
+        if self.mark.is_none_or(newer) {
+            self.mark = Some(mark);
+            self.fence = self.fence.max(if mark.epoch == self.epoch { mark.fence } else { 0 });
+        }
+        let place = self.place();
+        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= place) {
+            let _ = first.remove().done.send(Outcome::Committed);
+        }
+    }
+
+    /// No earlier request for the place after the mark can take effect any more.
+    fn fenced(&mut self, part: &Part) {
+        if let Some(pending) = self.pending.remove(&part.place())
+            && let Some(outcome) = pending.give_back
+        {
+            let _ = pending.done.send(outcome);
+        }
+    }
+}

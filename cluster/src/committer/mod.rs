@@ -1,0 +1,211 @@
+//! The fenced commit: appends to the logs of the shards that this server owns.
+//!
+//! A transaction carries one append of each of several shards. For each it compares the owner's key, whose create revision
+//! is the epoch, and the end of the log, so an append takes effect once, in its place, or not at all. Several transactions
+//! are in flight at once: the append after one that is in flight compares the end that this one will leave.
+//!
+//! * **A refused transaction** has read why in its other branch. [`Outcome::Deposed`] only if the owner's key differs.
+//!   Otherwise its appends are sent again, each alone until one has succeeded.
+//! * **An unknown outcome** is settled before anything is told or sent again: a linearizable read of the end of the log and
+//!   of the owner's key. If the append is not there, the same append is sent again; a request that is late by then fails its
+//!   comparison, since the end of the log has moved, or takes effect in its stead.
+//! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
+//!   request for it may still be under way, the committer first changes the `fence` in the end of the log, by a transaction
+//!   of its own: then that request can never take effect.
+//! * **A full store** is waited for; [`Committer::full`] tells it.
+
+mod driver;
+mod jobs;
+mod parts;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::keys::{Epoch, Keys, Place, PlaceMark};
+use crate::shard::ShardId;
+use crate::store::Store;
+
+/// The largest checkpoint, or piece of one, that one value holds: 512 KiB.
+pub const PIECE_BYTES: usize = 512 << 10;
+
+/// How appends are sent.
+#[derive(Clone, Debug)]
+pub struct CommitterConfig {
+    /// Transactions in flight at once, at least 1.
+    pub depth: usize,
+    /// Operations of a transaction; 128 is etcd's default of `--max-txn-ops`.
+    pub max_operations: usize,
+    /// Bytes of the values of a transaction. It stays well below etcd's `--max-request-bytes`.
+    pub max_bytes: usize,
+    /// The wait before a request that was not taken is sent again.
+    pub retry: Duration,
+    /// The wait before a request is sent again to a full store.
+    pub retry_full: Duration,
+    /// A mistake that the tests must notice.
+    #[cfg(test)]
+    pub(crate) fault: Option<Fault>,
+}
+
+/// Mistakes that the tests must notice.
+#[cfg(test)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A transaction does not compare the owner's key.
+    NoOwnerCompare,
+    /// An unknown outcome counts as a success.
+    UnknownIsCommitted,
+    /// An unknown outcome counts as a failure: the place is given back.
+    UnknownIsRefused,
+    /// A place is given back while a request for it may be under way.
+    NoFence,
+    /// A transaction does not compare the end of the log.
+    NoPlaceCompare,
+}
+
+impl Default for CommitterConfig {
+    fn default() -> Self {
+        Self {
+            depth: 4,
+            max_operations: 128,
+            max_bytes: 1 << 20,
+            retry: Duration::from_millis(50),
+            retry_full: Duration::from_secs(1),
+            #[cfg(test)]
+            fault: None,
+        }
+    }
+}
+
+/// What is committed together, for one shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Append {
+    /// One more than the place of the append before.
+    pub place: Place,
+    /// The batch.
+    pub batch: Bytes,
+    /// Checkpoints that are set, by number; `None`: removed. No number stands here twice.
+    pub checkpoints: Vec<(u64, Option<Bytes>)>,
+    /// The batches before this place are not needed any more. It is no later than `place`.
+    pub trim: Option<Place>,
+    /// Names that are claimed or released. No name stands here twice.
+    pub names: Vec<NameChange>,
+}
+
+/// A name that changes hands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NameChange {
+    /// The name.
+    pub name: String,
+    /// Who must hold it; `None`: nobody may.
+    pub before: Option<Bytes>,
+    /// Who holds it afterwards; `None`: nobody.
+    pub after: Option<Bytes>,
+}
+
+/// Who owns a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// The name of the server.
+    pub server: String,
+    /// Its epoch.
+    pub epoch: Epoch,
+}
+
+/// What became of an [`Append`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is in the log, and stays.
+    Committed,
+    /// This server does not own the shard any more; who does. Whether the append is in the log, that one knows.
+    Deposed(Option<Owner>),
+    /// Somebody else holds this name, or nobody. The append is not in the log and never will be; its place is free. Later
+    /// appends wait for another one there.
+    NameTaken {
+        /// The name.
+        name: String,
+        /// Who holds it.
+        holder: Option<Bytes>,
+    },
+    /// The append can never be taken: it is too large, or its place is not free. As with [`Outcome::NameTaken`].
+    Refused(String),
+    /// The shard was closed here, or is not open, or its log is not as this server has left it. Nobody knows whether the
+    /// append is in the log.
+    Closed,
+}
+
+/// Appends to the logs of this server's shards. Clones are the same.
+#[derive(Clone, Debug)]
+pub struct Committer {
+    commands: mpsc::UnboundedSender<Command>,
+    full: watch::Receiver<bool>,
+}
+
+#[derive(Debug)]
+enum Command {
+    Open { shard: ShardId, epoch: Epoch, end: LogEnd },
+    Append { shard: ShardId, epoch: Epoch, append: Append, done: oneshot::Sender<Outcome> },
+    Close { shard: ShardId, epoch: Epoch },
+}
+
+/// What a committer must know of a log to append to it; [`crate::read::read_shard`] returns it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LogEnd {
+    /// Where it ends; `None`: nothing was ever written.
+    pub mark: Option<PlaceMark>,
+    /// The numbers whose checkpoints have pieces, or pieces that were left behind.
+    pub with_pieces: Vec<u64>,
+}
+
+impl LogEnd {
+    /// The last place.
+    pub fn place(&self) -> Place {
+        self.mark.map_or(Place(0), |mark| mark.place)
+    }
+}
+
+impl Committer {
+    /// A committer, and the future that does its work. When that is dropped, all outcomes are [`Outcome::Closed`].
+    pub fn new<S: Store>(
+        store: Arc<S>,
+        keys: Keys,
+        config: CommitterConfig,
+    ) -> (Self, impl Future<Output = ()> + Send) {
+        let (commands, received) = mpsc::unbounded_channel();
+        let (full_sender, full) = watch::channel(false);
+        let driver = driver::Driver::new(store, keys, config, full_sender);
+        (Self { commands, full }, driver.run(received))
+    }
+
+    /// Begins to take appends for a shard that this server owns, at the end of its log.
+    pub fn open(&self, shard: ShardId, epoch: Epoch, end: LogEnd) {
+        let _ = self.commands.send(Command::Open { shard, epoch, end });
+    }
+
+    /// Appends. The future may be dropped: the append goes on. The caller bounds how many it has under way.
+    pub fn append(
+        &self,
+        shard: ShardId,
+        epoch: Epoch,
+        append: Append,
+    ) -> impl Future<Output = Outcome> + Send + use<> {
+        let (done, outcome) = oneshot::channel();
+        let _ = self.commands.send(Command::Append { shard, epoch, append, done });
+        async move { outcome.await.unwrap_or(Outcome::Closed) }
+    }
+
+    /// Ends an epoch: all appends that have no outcome yet are [`Outcome::Closed`].
+    pub fn close(&self, shard: ShardId, epoch: Epoch) {
+        let _ = self.commands.send(Command::Close { shard, epoch });
+    }
+
+    /// Whether the store was full when something was last sent to it.
+    pub fn full(&self) -> watch::Receiver<bool> {
+        self.full.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests;

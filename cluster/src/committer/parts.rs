@@ -1,0 +1,254 @@
+//! A transaction from the appends of several shards, and what its answer says of each.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Append, CommitterConfig, Owner, PIECE_BYTES};
+use crate::keys::{BadRecord, Epoch, Keys, Place, PlaceMark, Pointer, encode_batch};
+use crate::shard::ShardId;
+use crate::store::{Compare, KeyRange, KeyValue, Op, Txn};
+
+/// One shard's part of a transaction.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    pub(super) shard: ShardId,
+    pub(super) epoch: Epoch,
+    /// Where the log ends before.
+    pub(super) before: Option<PlaceMark>,
+    /// Where it ends afterwards.
+    pub(super) after: PlaceMark,
+    pub(super) kind: PartKind,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum PartKind {
+    Append(Arc<Prepared>),
+    /// The log stays as it is, but for its fence.
+    Fence,
+}
+
+/// An append as it is sent.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    pub(super) append: Append,
+    /// What it does beside the batch and the end of the log.
+    ops: Vec<Op>,
+    bytes: usize,
+    /// Pieces that have to be written before.
+    pub(super) pieces: Vec<(Bytes, Bytes)>,
+}
+
+/// What a transaction or a read has found of a shard.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// The owner, whoever it is.
+    pub(super) owner: Option<Owner>,
+    pub(super) mark: Option<PlaceMark>,
+    /// Who holds the names of the append, in their order; empty after a settling read.
+    pub(super) holders: Vec<Option<Bytes>>,
+}
+
+/// A transaction that grows as long as there is room.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub(super) parts: Vec<Part>,
+    operations: usize,
+    bytes: usize,
+    names: BTreeSet<String>,
+}
+
+impl Prepared {
+    /// Checks an append, and cuts large checkpoints into pieces. `generation` is raised for each.
+    pub(super) fn new(
+        keys: &Keys,
+        config: &CommitterConfig,
+        shard: ShardId,
+        epoch: Epoch,
+        append: Append,
+        with_pieces: &mut BTreeSet<u64>,
+        generation: &mut u64,
+    ) -> Result<Self, String> {
+        check(&append)?;
+        let (mut ops, mut pieces, mut bytes) = (Vec::new(), Vec::new(), append.batch.len());
+        for (number, checkpoint) in &append.checkpoints {
+            let had_pieces = with_pieces.contains(number);
+            let pointer = match checkpoint {
+                None => None,
+                Some(state) if state.len() <= PIECE_BYTES => Some(Pointer::Inline(state.clone())),
+                Some(state) => {
+                    *generation += 1;
+                    with_pieces.insert(*number);
+                    let first = pieces.len();
+                    for (piece, start) in (0_u32..).zip((0..state.len()).step_by(PIECE_BYTES)) {
+                        let end = state.len().min(start + PIECE_BYTES);
+                        pieces.push((
+                            keys.piece(shard, *number, epoch, *generation, piece),
+                            state.slice(start..end),
+                        ));
+                    }
+                    let count =
+                        u32::try_from(pieces.len() - first).map_err(|_| "a checkpoint is too large")?;
+                    let bytes = state.len() as u64;
+                    Some(Pointer::Pieces { epoch, generation: *generation, pieces: count, bytes })
+                }
+            };
+            if had_pieces {
+                ops.extend(delete_pieces(keys, shard, *number, pointer.as_ref()));
+            }
+            let key = keys.checkpoint(shard, *number);
+            ops.push(match pointer {
+                Some(pointer) => {
+                    let value = pointer.encode();
+                    bytes += value.len();
+                    Op::Put { key, value, lease: None }
+                }
+                None => Op::Delete(KeyRange::one(key)),
+            });
+        }
+        if let Some(trim) = append.trim {
+            ops.push(Op::Delete(keys.log_before(shard, trim)));
+        }
+        for change in &append.names {
+            let key = keys.name(&change.name);
+            match (&change.before, &change.after) {
+                (_, Some(holder)) => {
+                    bytes += holder.len();
+                    ops.push(Op::Put { key, value: holder.clone(), lease: None });
+                }
+                (Some(_), None) => ops.push(Op::Delete(KeyRange::one(key))),
+                (None, None) => {}
+            }
+        }
+        let prepared = Self { append, ops, bytes, pieces };
+        if prepared.operations() > config.max_operations || prepared.bytes > config.max_bytes {
+            return Err(format!(
+                "{} operations and {} bytes: give at most {} and {}",
+                prepared.operations(),
+                prepared.bytes,
+                config.max_operations,
+                config.max_bytes
+            ));
+        }
+        Ok(prepared)
+    }
+
+    fn operations(&self) -> usize {
+        2 + self.ops.len().max(self.append.names.len())
+    }
+}
+
+fn check(append: &Append) -> Result<(), String> {
+    let mut names = BTreeSet::new();
+    let mut numbers = BTreeSet::new();
+    if !append.names.iter().all(|change| names.insert(&change.name)) {
+        return Err("a name stands in an append twice".into());
+    }
+    if !append.checkpoints.iter().all(|(number, _)| numbers.insert(number)) {
+        return Err("a checkpoint stands in an append twice".into());
+    }
+    if append.trim.is_some_and(|trim| trim > append.place) {
+        return Err("an append trims the log behind itself".into());
+    }
+    Ok(())
+}
+
+/// Deletes all pieces of a checkpoint but those of this pointer.
+fn delete_pieces(keys: &Keys, shard: ShardId, number: u64, pointer: Option<&Pointer>) -> Vec<Op> {
+    let all = keys.pieces_of(shard, number);
+    let Some(Pointer::Pieces { epoch, generation, .. }) = pointer else { return vec![Op::Delete(all)] };
+    let kept = keys.pieces(shard, number, *epoch, *generation);
+    vec![
+        Op::Delete(KeyRange { from: all.from, to: Some(kept.from) }),
+        Op::Delete(KeyRange { from: kept.to.unwrap_or_default(), to: all.to }),
+    ]
+}
+
+impl Collected {
+    /// Whether there is room for an append beside the others. There is for the first.
+    pub(super) fn takes(&self, config: &CommitterConfig, prepared: &Prepared) -> bool {
+        self.parts.is_empty()
+            || (self.operations + prepared.operations() <= config.max_operations
+                && self.bytes + prepared.bytes <= config.max_bytes
+                && !prepared.append.names.iter().any(|change| self.names.contains(&change.name)))
+    }
+
+    pub(super) fn add(&mut self, part: Part) {
+        if let PartKind::Append(prepared) = &part.kind {
+            self.operations += prepared.operations();
+            self.bytes += prepared.bytes;
+            self.names.extend(prepared.append.names.iter().map(|change| change.name.clone()));
+        }
+        self.parts.push(part);
+    }
+}
+
+/// The transaction of these parts; its other branch reads what [`found`] takes apart.
+pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
+    let mut txn = Txn::default();
+    for part in parts {
+        let place_key = keys.place(part.shard);
+        txn.compare.push(Compare::Created(keys.owner(part.shard), part.epoch.0));
+        txn.compare.push(match part.before {
+            Some(mark) => Compare::Value(place_key.clone(), mark.encode()),
+            None => Compare::Created(place_key.clone(), crate::store::Revision(0)),
+        });
+        txn.then.push(Op::Put { key: place_key, value: part.after.encode(), lease: None });
+        txn.otherwise.extend(reads(keys, part));
+        let PartKind::Append(prepared) = &part.kind else { continue };
+        let append = &prepared.append;
+        for change in &append.names {
+            let key = keys.name(&change.name);
+            txn.otherwise.push(Op::Get(KeyRange::one(key.clone())));
+            txn.compare.push(match &change.before {
+                Some(holder) => Compare::Value(key, holder.clone()),
+                None => Compare::Created(key, crate::store::Revision(0)),
+            });
+        }
+        let value = encode_batch(part.epoch, &append.batch);
+        txn.then.push(Op::Put { key: keys.log(part.shard, append.place), value, lease: None });
+        txn.then.extend(prepared.ops.iter().cloned());
+    }
+    txn
+}
+
+/// The read that settles what became of these parts.
+pub(super) fn settling_read(keys: &Keys, parts: &[Part]) -> Txn {
+    Txn { then: parts.iter().flat_map(|part| reads(keys, part)).collect(), ..Txn::default() }
+}
+
+fn reads(keys: &Keys, part: &Part) -> [Op; 2] {
+    [keys.owner(part.shard), keys.place(part.shard)].map(|key| Op::Get(KeyRange::one(key)))
+}
+
+/// What was found of the next part; `names`: whether its names were read too.
+pub(super) fn found(
+    part: &Part,
+    names: bool,
+    reads: &mut impl Iterator<Item = Vec<KeyValue>>,
+) -> Result<Found, BadRecord> {
+    let mut first = || reads.next().and_then(|found| found.into_iter().next());
+    let owner = first().map(|kv| Owner {
+        server: String::from_utf8_lossy(&kv.value).into_owned(),
+        epoch: Epoch(kv.created),
+    });
+    let mark = first().map(|kv| PlaceMark::decode(&kv.value));
+    let holders = match &part.kind {
+        PartKind::Append(prepared) if names => {
+            prepared.append.names.iter().map(|_| first().map(|kv| kv.value)).collect()
+        }
+        _ => Vec::new(),
+    };
+    Ok(Found { owner, mark: mark.transpose()?, holders })
+}
+
+impl Part {
+    pub(super) fn place(&self) -> Place {
+        match &self.kind {
+            PartKind::Append(prepared) => prepared.append.place,
+            // The fence stands before the place that is given back.
+            PartKind::Fence => Place(self.after.place.0 + 1),
+        }
+    }
+}

@@ -1,0 +1,162 @@
+use std::sync::Mutex;
+
+use super::*;
+use crate::keys::Name;
+use crate::model::{Faults, Model, ModelStore};
+use crate::read::{Stored, read_shard};
+use crate::shard::ShardCount;
+use crate::store::{KeyRange, LeaseId, Op, RangeAnswer, Revision, StoreError, Txn, TxnAnswer};
+
+/// A store that keeps one transaction back, and says that nobody knows.
+#[derive(Debug)]
+struct Holding {
+    store: ModelStore,
+    hold: Mutex<bool>,
+    held: Mutex<Option<Txn>>,
+}
+
+impl Store for Holding {
+    type Watch = <ModelStore as Store>::Watch;
+
+    async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
+        if std::mem::take(&mut *self.hold.lock().unwrap()) {
+            *self.held.lock().unwrap() = Some(txn);
+            // The holder of the name gets it meanwhile.
+            let put = Op::Put { key: keys().name("n"), value: "other".into(), lease: None };
+            self.store.txn(Txn { then: vec![put], ..Txn::default() }).await?;
+            return Err(StoreError::Unknown("held".into()));
+        }
+        self.store.txn(txn).await
+    }
+    async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
+        self.store.range(range, limit).await
+    }
+    async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
+        self.store.grant(time_to_live).await
+    }
+    async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
+        self.store.keep_alive(lease).await
+    }
+    async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        self.store.revoke(lease).await
+    }
+    async fn watch(&self, range: KeyRange, from: Revision) -> Result<Self::Watch, StoreError> {
+        self.store.watch(range, from).await
+    }
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        self.store.compact(revision).await
+    }
+}
+
+fn keys() -> Keys {
+    Keys::new(&Name::new("demo").unwrap())
+}
+
+fn shard() -> ShardId {
+    ShardCount::default().shard(5).unwrap()
+}
+
+async fn own(store: &ModelStore) -> Epoch {
+    let put = Op::Put { key: keys().owner(shard()), value: "a".into(), lease: None };
+    Epoch(store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap().revision)
+}
+
+fn append(place: u64, batch: &'static str) -> Append {
+    Append { place: Place(place), batch: Bytes::from(batch), ..Append::default() }
+}
+
+/// What the log holds after a request was late, its name was taken meanwhile, and its place was used for something else.
+async fn place_used_again(fault: Option<Fault>) -> String {
+    let store = Model::new(1, Faults::default()).connect();
+    let epoch = own(&store).await;
+    let holding = Holding { store: store.clone(), hold: Mutex::new(true), held: Mutex::default() };
+    let holding = Arc::new(holding);
+    let config = CommitterConfig { fault, ..CommitterConfig::default() };
+    let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    let name = NameChange { name: "n".into(), before: None, after: Some("a".into()) };
+    let first = Append { names: vec![name], ..append(1, "first") };
+    let outcome = committer.append(shard(), epoch, first).await;
+    let taken = Outcome::NameTaken { name: "n".into(), holder: Some("other".into()) };
+    assert_eq!(outcome, taken);
+    // The name is released, and the late request arrives.
+    let delete = Op::Delete(KeyRange::one(keys().name("n")));
+    store.txn(Txn { then: vec![delete], ..Txn::default() }).await.unwrap();
+    let held = holding.held.lock().unwrap().take().unwrap();
+    store.txn(held).await.unwrap();
+    let outcome = committer.append(shard(), epoch, append(1, "second")).await;
+    driver.abort();
+    let log = store.range(keys().whole_log(shard()), 0).await.unwrap().found;
+    format!("{outcome:?} {:?}", crate::keys::decode_batch(&log[0].value).unwrap().1)
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_place_is_given_back_behind_a_fence() {
+    assert_eq!(place_used_again(None).await, "Committed b\"second\"");
+    // The mistake that the test would notice: the second append is told committed, and the first is there.
+    assert_eq!(place_used_again(Some(Fault::NoFence)).await, "Committed b\"first\"");
+}
+
+#[tokio::test(start_paused = true)]
+async fn large_checkpoints_are_read_back_and_their_pieces_go() {
+    let store = Model::new(1, Faults::default()).connect();
+    let epoch = own(&store).await;
+    let (committer, driver) = Committer::new(Arc::new(store.clone()), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    let large = Bytes::from(vec![7; 3 * PIECE_BYTES + 1]);
+    let set = |state: &Bytes| vec![(9, Some(state.clone()))];
+    let first = Append { checkpoints: set(&large), ..append(1, "a") };
+    let second = Append { checkpoints: set(&large), trim: Some(Place(2)), ..append(2, "b") };
+    for one in [first, second] {
+        assert_eq!(committer.append(shard(), epoch, one).await, Outcome::Committed);
+    }
+    let pieces = store.range(keys().all_pieces(shard()), 0).await.unwrap().found.len();
+    assert_eq!(pieces, 4, "those of the first are deleted");
+    let mut stored = Vec::new();
+    let keys_of_shard = keys();
+    let read = read_shard(&store, &keys_of_shard, shard(), epoch, |one| {
+        stored.push(one);
+        Ok(())
+    });
+    let end = read.await.unwrap();
+    assert_eq!(end.place(), Place(2));
+    assert_eq!(stored, [Stored::Checkpoint(9, large), Stored::Batch(Place(2), "b".into())]);
+    let third = Append { checkpoints: vec![(9, None)], ..append(3, "c") };
+    assert_eq!(committer.append(shard(), epoch, third).await, Outcome::Committed);
+    assert!(store.range(keys().all_pieces(shard()), 0).await.unwrap().found.is_empty());
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_is_told_and_waited_for() {
+    let model = Model::new(1, Faults::default());
+    let store = model.connect();
+    let epoch = own(&store).await;
+    let (committer, driver) = Committer::new(Arc::new(store), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    model.set_quota(Some(1));
+    let outcome = tokio::spawn(committer.append(shard(), epoch, append(1, "a")));
+    committer.full().wait_for(|full| *full).await.unwrap();
+    model.set_quota(None);
+    assert_eq!(outcome.await.unwrap(), Outcome::Committed);
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_append_that_fits_no_transaction_is_refused_at_once() {
+    let store = Model::new(1, Faults::default()).connect();
+    let epoch = own(&store).await;
+    let (committer, driver) = Committer::new(Arc::new(store), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    let large = Append { batch: vec![0; (1 << 20) + 1].into(), ..append(1, "") };
+    let many = Append { checkpoints: (0..127).map(|number| (number, None)).collect(), ..append(1, "") };
+    for one in [large, many] {
+        assert!(matches!(committer.append(shard(), epoch, one).await, Outcome::Refused(_)));
+    }
+    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    driver.abort();
+}

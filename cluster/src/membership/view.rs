@@ -1,0 +1,104 @@
+//! The state of the cluster as one server sees it.
+
+use std::collections::BTreeMap;
+
+use crate::committer::Owner;
+use crate::keys::{BadRecord, Epoch, Keys, Name, RulesVersion, ServerInfo};
+use crate::placement::{Candidate, Placed, placement};
+use crate::shard::{ShardCount, ShardId};
+use crate::store::{Change, KeyValue, LeaseId, Revision};
+
+/// Which servers there are, and which shards they own. It may be late; nothing that must be safe rests on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct View {
+    /// Servers by name.
+    pub servers: BTreeMap<String, ServerInfo>,
+    /// Owners of shards.
+    pub owners: BTreeMap<ShardId, Owner>,
+    /// The rules that the logs of shards need.
+    pub rules: BTreeMap<ShardId, RulesVersion>,
+}
+
+/// What a change says of an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnerChange {
+    /// Somebody owns the shard since this epoch, by this lease.
+    Owned(ShardId, Epoch, Option<LeaseId>),
+    /// Nobody has owned it at this revision.
+    Free(ShardId, Revision),
+}
+
+impl View {
+    /// The desired owner of each shard, by its number.
+    pub(super) fn desired(&self, shards: ShardCount) -> Vec<Option<&str>> {
+        let alive = self.servers.iter().filter(|(_, info)| !info.draining);
+        let candidates: Vec<Candidate<'_>> =
+            alive.map(|(name, info)| Candidate { name, replays: info.replays }).collect();
+        let placed: Vec<Placed<'_>> = shards
+            .shards()
+            .map(|shard| Placed {
+                owner: self.owners.get(&shard).map(|owner| owner.server.as_str()),
+                rules: self.rules.get(&shard).copied().unwrap_or_default(),
+            })
+            .collect();
+        placement(&candidates, &placed)
+            .into_iter()
+            .map(|server| server.map(|at| candidates[at].name))
+            .collect()
+    }
+
+    /// Takes a change of a server, an owner or a shard's rules in.
+    pub(super) fn change(
+        &mut self,
+        keys: &Keys,
+        shards: ShardCount,
+        change: &Change,
+    ) -> Result<Option<OwnerChange>, BadRecord> {
+        match change {
+            Change::Put(kv) => self.put(keys, shards, kv),
+            Change::Deleted(key, revision) => {
+                if let Ok(name) = keys.parse_server(key) {
+                    self.servers.remove(name.as_str());
+                } else if let Ok(shard) = keys.parse_owner(key, shards) {
+                    // The owner may be known from the answer of its claim already.
+                    if self.owners.get(&shard).is_some_and(|owner| owner.epoch.0 < *revision) {
+                        self.owners.remove(&shard);
+                    }
+                    return Ok(Some(OwnerChange::Free(shard, *revision)));
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    pub(super) fn put(
+        &mut self,
+        keys: &Keys,
+        shards: ShardCount,
+        kv: &KeyValue,
+    ) -> Result<Option<OwnerChange>, BadRecord> {
+        if let Ok(name) = keys.parse_server(&kv.key) {
+            self.servers.insert(name.as_str().to_owned(), ServerInfo::decode(&kv.value)?);
+        } else if let Ok(shard) = keys.parse_rules(&kv.key, shards) {
+            self.rules.insert(shard, RulesVersion::decode(&kv.value)?);
+        } else {
+            let shard = keys.parse_owner(&kv.key, shards)?;
+            let server = String::from_utf8_lossy(&kv.value).into_owned();
+            let epoch = Epoch(kv.created);
+            self.owned(shard, Owner { server, epoch });
+            return Ok(Some(OwnerChange::Owned(shard, epoch, kv.lease)));
+        }
+        Ok(None)
+    }
+
+    pub(super) fn owned(&mut self, shard: ShardId, owner: Owner) {
+        if self.owners.get(&shard).is_none_or(|known| known.epoch < owner.epoch) {
+            self.owners.insert(shard, owner);
+        }
+    }
+
+    /// Whether this name belongs to another process.
+    pub(super) fn is_other(&self, name: &Name, incarnation: u64) -> bool {
+        self.servers.get(name.as_str()).is_some_and(|info| info.incarnation != incarnation)
+    }
+}
