@@ -151,12 +151,6 @@ impl Instances {
         Arc::new(Self { registry, context, shards, logs, placement, names, turn, load, known })
     }
 
-    /// The only shard of a server that is no part of a cluster.
-    pub(crate) fn only_shard(&self) -> Arc<ShardContext> {
-        let shards = self.shards();
-        shards.get(&ShardKey::default()).cloned().expect("it is there from the beginning")
-    }
-
     /// The logs of all shards.
     pub(crate) fn logs(&self) -> &Arc<Logs> {
         &self.logs
@@ -302,18 +296,6 @@ impl Instances {
         match found {
             Some(found) => Ok(found),
             None => Err(self.unknown_name(name).await),
-        }
-    }
-
-    /// The refusal of a call that names an instance which is not here. After the log has failed nobody knows that.
-    async fn unknown_name(&self, name: &InstanceName) -> RpcRefusal {
-        if let Some(failure) = self.log_failure() {
-            return failure;
-        }
-        match self.holder_elsewhere(name).await {
-            Ok(Some(id)) => self.absent(id),
-            Ok(None) => unknown(name.as_str()),
-            Err(refused) => refused,
         }
     }
 

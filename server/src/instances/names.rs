@@ -40,6 +40,18 @@ impl Instances {
         Ok(claimed.filter(|id| self.get(*id).is_err()))
     }
 
+    /// The refusal of a call that names an instance which is not here. After the log has failed nobody knows that.
+    pub(super) async fn unknown_name(&self, name: &InstanceName) -> RpcRefusal {
+        if let Some(failure) = self.log_failure() {
+            return failure;
+        }
+        match self.holder_elsewhere(name).await {
+            Ok(Some(id)) => self.absent(id),
+            Ok(None) => super::unknown(name.as_str()),
+            Err(refused) => refused,
+        }
+    }
+
     /// Refuses a Create whose name an instance of another server has: that server knows whether it is the same, or closed.
     pub(super) async fn check_name(&self, name: &InstanceName) -> Result<(), RpcRefusal> {
         match self.holder_elsewhere(name).await? {

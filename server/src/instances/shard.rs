@@ -111,6 +111,12 @@ pub(crate) struct ShardHeld(pub(crate) ShardKey);
 
 /// Shards that come and go. All of it may be done while other shards are served.
 impl Instances {
+    /// The only shard of a server that is no part of a cluster.
+    pub(crate) fn only_shard(&self) -> Arc<ShardContext> {
+        let shards = self.shards();
+        shards.get(&ShardKey::default()).cloned().expect("it is there from the beginning")
+    }
+
     /// The server owns this shard from now on, and commits its steps to `log`. Its instances are found once it is
     /// [served](Self::serve_shard); what its engine has kept is recovered before. If that fails, the shard is to be
     /// [dropped](Self::drop_shard).
