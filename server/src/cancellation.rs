@@ -109,8 +109,7 @@ impl Server {
         } else {
             Storage::new(&config).unwrap()
         };
-        let log = storage.log();
-        let instances = Instances::new(limits.clone(), &log);
+        let instances = storage.instances(limits.clone(), KnownPrincipals::default());
         let timers = instances.clone();
         tasks.spawn(async move { timers.run_timers().await });
         let principals = Principals::new(&limits);

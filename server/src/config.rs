@@ -27,6 +27,25 @@ pub struct TokenConfig {
     pub audience: String,
 }
 
+/// The cluster that a server belongs to (feature `cluster`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterConfig {
+    /// The addresses of etcd's members for clients.
+    pub etcd: Vec<String>,
+    /// The folder of what proves to etcd who this is. `None`: nothing does, and nothing is encrypted.
+    pub etcd_credentials: Option<PathBuf>,
+    /// The name of the cluster.
+    pub name: String,
+    /// The name of the server within it.
+    pub server: String,
+    /// Host and port at which clients reach the server.
+    pub advertise: String,
+    /// How long a server that is silent keeps its shards.
+    pub lease: Duration,
+    /// The number of shards. It never changes.
+    pub shards: u32,
+}
+
 /// [`Config::reload_every`], unless a program has its reasons.
 pub(crate) const RELOAD_EVERY: Duration = Duration::from_secs(5);
 
@@ -53,6 +72,8 @@ pub struct Config {
     pub drain: Duration,
     /// The folder of the log. `None`: everything is kept in memory, and lost when the server stops.
     pub data: Option<PathBuf>,
+    /// The cluster whose etcd has the logs of this server, in place of a folder. `None`: the server is alone.
+    pub cluster: Option<ClusterConfig>,
     /// The names by which the live page may be asked for, beside its address: on a loopback address `localhost` and the
     /// loopback addresses, else the address itself.
     pub page_hosts: Vec<String>,
@@ -76,6 +97,7 @@ impl Config {
             admission: Admission::default(),
             drain: Duration::from_secs(5),
             data: None,
+            cluster: None,
             page_hosts: Vec::new(),
             reflection: true,
         }

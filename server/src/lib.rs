@@ -19,6 +19,8 @@ mod call_layer;
 #[cfg(test)]
 mod cancellation;
 pub mod cli;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod commit_log;
 mod config;
 #[cfg(test)]
@@ -60,14 +62,15 @@ use tonic::service::Routes;
 use tower::Layer as _;
 
 pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError, TokenIssuer};
-pub use config::{Admission, AuthMode, Config, CredentialFolder, TokenConfig};
+pub use config::{Admission, AuthMode, ClusterConfig, Config, CredentialFolder, TokenConfig};
 pub use open_files::allow_all_files;
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
 
 use auth::{Authenticator, CredentialStore, Roles};
 use call_layer::CallLayer;
+#[cfg(feature = "cluster")]
+pub use cluster::ClusterError;
 pub use commit_log::DataDirError;
-use instances::Instances;
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
 use metrics::Sources;
@@ -197,7 +200,7 @@ async fn serve_in<L: Listener>(
         let set = move |roles: &Roles| known.set_roles(roles.coordinators(), roles.observers());
         AbortOnDropHandle::new(tokio::spawn(store.with_roles(set)))
     });
-    let instances = Instances::with(limits.clone(), &storage.log(), known.clone());
+    let instances = storage.instances(limits.clone(), known.clone());
     let timers = instances.clone();
     let timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
 
@@ -302,6 +305,8 @@ async fn serve_in<L: Listener>(
     };
     if failed {
         readiness.set(State::LogFailed);
+    } else {
+        storage.hand_over(config.drain).await;
     }
     shutdown::begin(&readiness, &mut health, HEALTH_NAMES, timers, &drain, &instances).await;
     let drained = tokio::time::timeout(config.drain, serve).await;

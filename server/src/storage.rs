@@ -10,10 +10,13 @@ use tokio::task::spawn_blocking;
 
 use crate::commit_log::engine::Engine;
 use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, LogState, MemoryLog};
+#[cfg(feature = "cluster")]
+use crate::cluster::{Cluster, ClusterError};
 use crate::config::Config;
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
 use crate::metrics::CommitLogMetrics;
+use crate::quota::KnownPrincipals;
 
 /// How often the length of the log is looked at.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
@@ -49,6 +52,14 @@ pub enum StorageError {
     /// What the log holds cannot be recovered.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
+    /// The cluster cannot be joined.
+    #[cfg(feature = "cluster")]
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// This build belongs to no cluster.
+    #[cfg(not(feature = "cluster"))]
+    #[error("this build belongs to no cluster: build it with --features cluster")]
+    NoCluster,
     /// There is no thread for it.
     #[error("the log has no thread: {0}")]
     Thread(#[from] io::Error),
@@ -59,6 +70,8 @@ pub enum StorageError {
 pub(crate) enum Storage {
     Memory(Arc<MemoryLog>),
     Durable(Arc<Durable>),
+    #[cfg(feature = "cluster")]
+    Cluster(Arc<Cluster>),
 }
 
 #[derive(Debug)]
@@ -143,6 +156,12 @@ impl Storage {
     /// If the folder cannot be used.
     pub(crate) fn new(config: &Config) -> Result<Self, StorageError> {
         let limits = &config.limits;
+        if let Some(cluster) = &config.cluster {
+            #[cfg(feature = "cluster")]
+            return Ok(Self::Cluster(Cluster::new(cluster, limits)?));
+            #[cfg(not(feature = "cluster"))]
+            return Err(StorageError::NoCluster);
+        }
         let Some(path) = &config.data else { return Ok(Self::Memory(Arc::<MemoryLog>::default())) };
         let dir = DataDir::open(path)?;
         if let Some(free) = dir.free_bytes() {
@@ -156,14 +175,18 @@ impl Storage {
 
     /// Whether there may be instances to recover.
     pub(crate) fn recovers(&self) -> bool {
-        matches!(self, Self::Durable(_))
+        !matches!(self, Self::Memory(_))
     }
 
-    pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
-        match self {
+    /// The instances of a server that keeps them here: none yet.
+    pub(crate) fn instances(&self, limits: Limits, known: KnownPrincipals) -> Arc<Instances> {
+        let log: Arc<dyn CommitLog> = match self {
             Self::Memory(log) => log.clone(),
             Self::Durable(durable) => durable.log.clone(),
-        }
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => return cluster.instances(limits, known),
+        };
+        Instances::with(limits, &log, known)
     }
 
     /// What the log measures of itself.
@@ -171,6 +194,8 @@ impl Storage {
         match self {
             Self::Memory(_) => Arc::default(),
             Self::Durable(durable) => durable.metrics.clone(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.metrics(),
         }
     }
 
@@ -212,8 +237,11 @@ impl Storage {
     /// # Errors
     /// Why the log cannot be opened or recovered.
     pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), StorageError> {
-        if let Self::Durable(durable) = self {
-            durable.open_engine().await?;
+        match self {
+            Self::Memory(_) => {}
+            Self::Durable(durable) => durable.open_engine().await?,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => return Ok(cluster.join(instances).await?),
         }
         let recovered = self.replay(instances).await?;
         let Recovered { instances: found, batches, records, .. } = recovered;
@@ -240,6 +268,10 @@ impl Storage {
 
     /// Writes checkpoints and trims the log, for ever.
     pub(crate) async fn keep_short(&self, instances: &Instances) {
+        #[cfg(feature = "cluster")]
+        if let Self::Cluster(cluster) = self {
+            return cluster.keep_short(instances).await;
+        }
         let Self::Durable(durable) = self else { return };
         loop {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
@@ -259,7 +291,20 @@ impl Storage {
     pub(crate) fn folder(&self) -> Option<(&Path, Arc<dyn Engine>)> {
         match self {
             Self::Memory(_) => None,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => None,
             Self::Durable(durable) => Some((durable.dir.as_ref()?.path(), durable.engine.get()?.clone())),
+        }
+    }
+
+    /// The log of a server that is alone.
+    #[cfg(test)]
+    pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
+        match self {
+            Self::Memory(log) => log.clone(),
+            Self::Durable(durable) => durable.log.clone(),
+            #[cfg(feature = "cluster")]
+            Self::Cluster(_) => unreachable!("it has a log for each shard"),
         }
     }
 
@@ -267,8 +312,8 @@ impl Storage {
     #[cfg(test)]
     pub(crate) fn durable_log(&self) -> Option<&DurableLog> {
         match self {
-            Self::Memory(_) => None,
             Self::Durable(durable) => Some(&durable.log),
+            _ => None,
         }
     }
 
@@ -276,8 +321,20 @@ impl Storage {
     pub(crate) async fn failed(&self) -> RpcRefusal {
         match self {
             Self::Memory(_) => std::future::pending().await,
+            #[cfg(feature = "cluster")]
+            Self::Cluster(cluster) => cluster.failed().await,
             Self::Durable(durable) => durable.log.failure_signal().wait().await,
         }
+    }
+
+    /// Before a server of a cluster stops, it hands its shards over, in at most this time.
+    pub(crate) async fn hand_over(&self, within: Duration) {
+        #[cfg(feature = "cluster")]
+        if let Self::Cluster(cluster) = self {
+            cluster.leave(within).await;
+        }
+        #[cfg(not(feature = "cluster"))]
+        let _ = within;
     }
 
     /// Commits what was logged, and ends the log.

@@ -106,6 +106,22 @@ impl Config {
         }
     }
 
+    /// The same with what this folder holds: `ca.crt` (TLS), `tls.crt` and `tls.key` (the certificate of this client),
+    /// `user` (the name of a user) with `password`. What is not there is not used.
+    ///
+    /// # Errors
+    /// If the file `user` cannot be read.
+    pub fn with_folder(mut self, folder: &Path) -> Result<Self, ConfigError> {
+        let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
+        let identity = file("tls.crt").zip(file("tls.key")).map(|(certificate, key)| Identity { certificate, key });
+        self.tls = file("ca.crt").map(|authorities| Tls { authorities, identity, domain: None });
+        if let Some(path) = file("user") {
+            let name = fs::read_to_string(&path).map_err(|error| ConfigError::File { path, error })?;
+            self.user = Some(User { name: name.trim().to_owned(), password_file: folder.join("password") });
+        }
+        Ok(self)
+    }
+
     pub(super) fn check(&self) -> Result<(), ConfigError> {
         if self.endpoints.is_empty() {
             return Err(ConfigError::NoEndpoint);

@@ -19,12 +19,13 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use prost::Message as _;
-use stickycas_proto::log::v1::{Checkpoint, Record, Restart, record};
+use stickycas_proto::log::v1::{Checkpoint, Expired, Record, Restart, record};
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{Engine, Usage};
-use super::{Append, CommitLog, LogState, Place, Settle, Settled, Step};
+use super::{Append, BatchLimits, CommitLog, Confirmation, LogState, Ownership, Place, Settle, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
@@ -53,6 +54,26 @@ impl fmt::Debug for DurableLog {
 impl DurableLog {
     /// A log that writes nothing before it has an [engine](Self::write_to). `state`: what the logs of the server share.
     pub(crate) fn new(state: Arc<LogState>, metrics: Arc<CommitLogMetrics>) -> Self {
+        Self::with(state, metrics, BatchLimits::NONE, None)
+    }
+
+    /// As [`Self::new`], of a log that other servers may own at other times.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+    pub(crate) fn shared(
+        state: Arc<LogState>,
+        metrics: Arc<CommitLogMetrics>,
+        limits: BatchLimits,
+        ownership: Arc<dyn Ownership>,
+    ) -> Self {
+        Self::with(state, metrics, limits, Some(ownership))
+    }
+
+    fn with(
+        state: Arc<LogState>,
+        metrics: Arc<CommitLogMetrics>,
+        limits: BatchLimits,
+        ownership: Option<Arc<dyn Ownership>>,
+    ) -> Self {
         metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Queue {
@@ -60,6 +81,7 @@ impl DurableLog {
             place: Place::START.next(),
             dirty: Vec::new(),
             dirty_since: Place::START.next(),
+            sealed: VecDeque::new(),
             in_flight: VecDeque::new(),
             leaving: VecDeque::new(),
             bytes: 0,
@@ -77,6 +99,8 @@ impl DurableLog {
             settled: sender,
             usage: Mutex::default(),
             metrics,
+            limits,
+            ownership,
         });
         Self { shared, writer: Mutex::default(), settled: Mutex::new(Some(receiver)) }
     }
@@ -141,11 +165,15 @@ impl DurableLog {
         }
         let was_empty = queue.forming.is_empty();
         let bytes = CHECKPOINT + state.as_ref().map_or(0, Vec::len);
-        queue.forming.checkpoints.push((number, state));
+        queue.forming.set_checkpoint(number, state);
         queue.forming.settling.bytes += bytes;
         queue.bytes += bytes;
+        let is_full = queue.forming.is_full(self.shared.limits);
+        if is_full {
+            queue.seal();
+        }
         drop(queue);
-        if was_empty {
+        if was_empty || is_full {
             self.shared.work.notify_one();
         }
         bytes
@@ -178,6 +206,19 @@ impl DurableLog {
     /// Bytes in the engine after the last commit.
     pub(crate) fn usage(&self) -> Usage {
         *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The creation of this instance is not in the log and never will be, for the reason `why`: its callers are told. What the
+    /// log may have of it behind that is covered by the record of its end.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+    pub(crate) fn refuse_creation(&self, instance: InstanceId, number: u64, why: RpcRefusal) {
+        let end = Record { instance: number, input: Some(record::Input::Expired(Expired {})), ..Record::default() };
+        let mut queue = self.shared.queue();
+        queue.forming.push(&end);
+        let settling = Settling { instances: vec![instance], ..Settling::default() };
+        self.shared.send(settling, Settled::Refused(Box::new(why)));
+        drop(queue);
+        self.shared.work.notify_one();
     }
 
     /// Completes when the log has failed.
@@ -230,8 +271,14 @@ impl CommitLog for DurableLog {
             self.shared.send(settling, Settled::Refused(Box::new(why.clone())));
             return Append::Later(queue.place);
         }
+        let change = self.shared.name_change(&step, record);
+        if change.as_ref().is_some_and(|change| queue.forming.names.iter().any(|it| it.name == change.name)) {
+            // A name changes hands once in a batch.
+            queue.seal();
+        }
         let (place, was_empty) = (queue.place, queue.forming.is_empty());
         let forming = &mut queue.forming;
+        forming.names.extend(change);
         if step.last != place {
             forming.settling.instances.push(step.instance);
         }
@@ -244,8 +291,12 @@ impl CommitLog for DurableLog {
             queue.dirty.push(Dirty { number, instance: step.instance });
         }
         self.shared.check_room(&mut queue);
+        let is_full = queue.forming.is_full(self.shared.limits);
+        if is_full {
+            queue.seal();
+        }
         drop(queue);
-        if was_empty {
+        if was_empty || is_full {
             self.shared.work.notify_one();
         }
         Append::Later(place)
@@ -286,6 +337,10 @@ impl CommitLog for DurableLog {
 
     fn depose(&self, why: &RpcRefusal) {
         self.shared.fail(why);
+    }
+
+    fn confirm(&self) -> Option<Confirmation> {
+        self.shared.ownership.as_ref().map(|ownership| ownership.confirm())
     }
 
     fn uncommitted_bytes(&self) -> usize {

@@ -97,13 +97,32 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     }
 }
 
+/// What a log has that several servers share: it belongs to one of them at a time.
+#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+pub(crate) trait Ownership: fmt::Debug + Send + Sync {
+    /// Begins to confirm that this server owns the log: see [`CommitLog::confirm`].
+    fn confirm(&self) -> Confirmation;
+}
+
+/// How much one batch may have; a larger one is divided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchLimits {
+    /// Bytes of its records, and of its checkpoints. A record or checkpoint that is larger stands alone.
+    pub(crate) bytes: usize,
+    /// Checkpoints and names together.
+    pub(crate) changes: usize,
+}
+
+impl BatchLimits {
+    pub(crate) const NONE: Self = Self { bytes: usize::MAX, changes: usize::MAX };
+}
+
 /// One step of one instance.
 #[derive(Debug)]
 pub(crate) struct Step<'a> {
     /// The instance.
     pub(crate) instance: InstanceId,
     /// Its name, which a log that several servers share claims with its creation and releases at its end.
-    #[expect(dead_code, reason = "no log is shared by servers yet")]
     pub(crate) name: Option<&'a InstanceName>,
     /// The place of the instance's step before this one.
     pub(crate) last: Place,

@@ -10,6 +10,7 @@ use crate::commit_log::DataDir;
 use crate::commit_log::engine::Engine;
 use crate::instances::{Instance, Instances, Recovered};
 use crate::limits::Limits;
+use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
 
 /// Of histories, all is kept that the log has, however few events the server keeps.
@@ -43,7 +44,7 @@ impl Offline {
     }
 
     async fn recover(storage: Storage) -> anyhow::Result<Self> {
-        let instances = Instances::new(limits(), &storage.log());
+        let instances = storage.instances(limits(), KnownPrincipals::default());
         let recovered = storage.replay(&instances).await?;
         Ok(Self { storage, instances, recovered })
     }
@@ -100,7 +101,7 @@ impl Offline {
         self.storage.begin(&self.instances, self.recovered).await;
         self.storage.shorten(&self.instances).await;
         self.storage.close().await;
-        match self.storage.log().failure() {
+        match self.instances.log_failure() {
             Some(why) => bail!("{why}"),
             None => Ok(()),
         }

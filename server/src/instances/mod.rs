@@ -52,6 +52,8 @@ pub(crate) use context::WatcherId;
 pub(crate) use effects::Uncommitted;
 pub(crate) use instance::Instance;
 pub(crate) use load_monitor::LoadMonitor;
+#[cfg(feature = "cluster")]
+pub(crate) use names::Claimed;
 pub(crate) use names::NameClaims;
 pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use outbox::{Outbox, Polled, Receiver};
@@ -60,6 +62,8 @@ pub use recovery::RecoveryError;
 pub(crate) use recovery::{Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
 pub(crate) use shard::{Placement, ShardContext, ShardKey};
+#[cfg(feature = "cluster")]
+pub(crate) use shard::owner_lost;
 pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
@@ -123,6 +127,7 @@ pub(crate) struct Instances {
 
 impl Instances {
     /// No instances yet; their steps will be committed to `log`.
+    #[cfg(test)]
     pub(crate) fn new(limits: Limits, log: &Arc<dyn CommitLog>) -> Arc<Self> {
         Self::with(limits, log, KnownPrincipals::default())
     }
@@ -149,6 +154,11 @@ impl Instances {
         let logs = Arc::new(Logs::new(state.clone()));
         let (registry, shards, turn) = (RwLock::default(), RwLock::default(), AtomicUsize::new(0));
         Arc::new(Self { registry, context, shards, logs, placement, names, turn, load, known })
+    }
+
+    /// Where instances are.
+    pub(crate) fn placement(&self) -> &dyn Placement {
+        &*self.placement
     }
 
     /// The logs of all shards.

@@ -15,6 +15,7 @@
 use std::fmt;
 use std::pin::Pin;
 
+use stickycas_model::machine::State;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 
@@ -58,5 +59,14 @@ impl Instances {
             Some(id) => Err(self.absent(id)),
             None => Ok(()),
         }
+    }
+
+    /// Whether the instance with this id gives its name up to a new one: it is here, has the name and was closed, and that is
+    /// committed.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "names are those of one server"))]
+    pub(crate) async fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
+        let Ok(instance) = self.get(id) else { return false };
+        let is_closed = async || instance.state().committed().await.flatten().is_ok_and(|it| it == State::Closed);
+        instance.config().name.as_ref() == Some(name) && is_closed().await
     }
 }

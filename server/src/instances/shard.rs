@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::{Owner, RpcRefusal};
-use stickycas_proto::v1::RefusalReason;
+use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard, RefusalReason};
 
 use super::Instances;
 use super::context::Context;
@@ -29,6 +29,18 @@ pub(crate) trait Placement: fmt::Debug + Send + Sync {
 
     /// The server that owns this shard as far as is known here; `None`: nobody does.
     fn owner_of(&self, shard: ShardKey) -> Option<Owner>;
+
+    /// The addresses of the other servers of the cluster.
+    fn other_servers(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// The cluster as this server sees it. A server that belongs to none has the one shard that there is.
+    fn cluster(&self) -> GetClusterResponse {
+        let shards = vec![OwnedShard { shard: 0, epoch: 0 }];
+        let server = ClusterServer { shards, ..ClusterServer::default() };
+        GetClusterResponse { shards: 1, servers: vec![server], ..GetClusterResponse::default() }
+    }
 }
 
 /// One shard, and it is here.
@@ -86,6 +98,17 @@ impl ShardContext {
 
     pub(super) fn set_served(&self) {
         self.is_served.store(true, Ordering::Release);
+    }
+
+    /// The shard is to be handed over: nobody finds its instances any more.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no server loses shards"))]
+    pub(crate) fn set_leaving(&self) {
+        self.is_served.store(false, Ordering::Release);
+    }
+
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no server loses shards"))]
+    pub(crate) fn key(&self) -> ShardKey {
+        self.key
     }
 
     /// Confirms that an instance of the shard is gone, before that is told; of a shard that is lost nothing can be confirmed.
@@ -256,7 +279,7 @@ impl Instances {
 }
 
 /// The refusal of what concerns a shard that this server has lost to another one.
-#[cfg_attr(not(test), expect(dead_code, reason = "no server loses shards yet"))]
+#[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no server loses shards"))]
 pub(crate) fn owner_lost(key: ShardKey) -> RpcRefusal {
     let why = format!(
         "the server has lost shard {} to another one, and it is unknown whether it happened: ask again with the same number at \

@@ -8,8 +8,8 @@ use prost_types::Timestamp;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_service_server::ServerService;
 use stickycas_proto::v1::{
-    ClusterServer, CreateViewerTokenRequest, CreateViewerTokenResponse, GetClusterRequest,
-    GetClusterResponse, GetCountsRequest, GetCountsResponse, OwnedShard, RefusalReason,
+    CreateViewerTokenRequest, CreateViewerTokenResponse, GetClusterRequest,
+    GetClusterResponse, GetCountsRequest, GetCountsResponse, RefusalReason,
 };
 use tonic::{Request, Response, Status};
 
@@ -59,6 +59,7 @@ impl ServerService for Service {
             // How many others there are is not for the caller to know.
             counts.principals_left_out = 0;
         }
+        counts.other_servers = self.0.instances.placement().other_servers();
         Ok(Response::new(counts))
     }
 
@@ -96,15 +97,8 @@ impl ServerService for Service {
         request: Request<GetClusterRequest>,
     ) -> Result<Response<GetClusterResponse>, Status> {
         self.caller(request.extensions())?;
-        Ok(Response::new(alone()))
+        Ok(Response::new(self.0.instances.placement().cluster()))
     }
-}
-
-/// A server that belongs to no cluster: it owns the one shard that there is.
-fn alone() -> GetClusterResponse {
-    let shards = vec![OwnedShard { shard: 0, epoch: 0 }];
-    let server = ClusterServer { shards, ..ClusterServer::default() };
-    GetClusterResponse { shards: 1, servers: vec![server], ..GetClusterResponse::default() }
 }
 
 impl Service {

@@ -114,7 +114,9 @@ impl InstanceService for Service {
         }
         // That there are no others.
         self.0.instances.confirmed().await?;
-        Ok(Response::new(ListResponse { instances, next_page_token, other_servers: Vec::new() }))
+        let is_last = next_page_token.is_empty();
+        let other_servers = if is_last { self.0.instances.placement().other_servers() } else { Vec::new() };
+        Ok(Response::new(ListResponse { instances, next_page_token, other_servers }))
     }
 
     type WatchStream = WatchStream;

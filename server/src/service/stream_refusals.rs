@@ -110,6 +110,7 @@ mod tests {
     use super::*;
     use crate::commit_log::engine::{EngineError, ManualEngine, Outcome};
     use crate::limits::Limits;
+    use crate::quota::KnownPrincipals;
     use crate::storage::Storage;
 
     /// The end of the stream, if it comes.
@@ -126,7 +127,7 @@ mod tests {
         let frame = || StreamRefusal::Frame(malformed().to_frame(7, None));
         let engine = Arc::new(ManualEngine::new(1));
         let storage = Storage::durable(engine.clone(), None, &Limits::default()).unwrap();
-        let instances = Instances::new(Limits::default(), &storage.log());
+        let instances = storage.instances(Limits::default(), KnownPrincipals::default());
         let outbox = Outbox::new(10);
         let mut refusals = StreamRefusals::default();
         refusals.push(frame(), &instances, &outbox);

@@ -51,7 +51,7 @@ fn config_arg() -> Arg {
 fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
     let default = (setting.read)(&Settings::default()).toml().replace('"', "");
     let note = match setting.kind {
-        Kind::Switch | Kind::Names => format!(" [env: {}]", setting.variable()),
+        Kind::Switch | Kind::Names | Kind::Urls => format!(" [env: {}]", setting.variable()),
         _ => format!(" [default: {default}] [env: {}]", setting.variable()),
     };
     let text = setting.text();
@@ -69,7 +69,7 @@ fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
         Kind::Switch => {
             arg.num_args(0..=1).require_equals(true).default_missing_value("true").action(ArgAction::Set)
         }
-        Kind::Names => arg.action(ArgAction::Append),
+        Kind::Names | Kind::Urls => arg.action(ArgAction::Append),
         _ => arg.action(ArgAction::Set),
     };
     let off = setting.off_flag.map(|(name, value)| {
@@ -96,7 +96,7 @@ impl clap::FromArgMatches for SettingsArgs {
             let values: Vec<String> = matches.get_many(setting.key).into_iter().flatten().cloned().collect();
             if let Some(last) = values.last().cloned() {
                 let value = match setting.kind {
-                    Kind::Names => Given::One(values.join(",")),
+                    Kind::Names | Kind::Urls => Given::One(values.join(",")),
                     _ => Given::One(last),
                 };
                 given.insert(setting.key, (setting.flag(), value));

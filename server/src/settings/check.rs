@@ -57,8 +57,36 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
             "otlp_endpoint ({origin}): this build has no traces, build it with --features otlp"
         ));
     }
+    if !settings.etcd.is_empty() {
+        check_cluster(effective, errors);
+    }
     for (smaller, larger) in NOT_ABOVE {
         check_order(effective, smaller, larger, errors);
+    }
+}
+
+/// A server of a cluster.
+fn check_cluster(effective: &Effective, errors: &mut Vec<String>) {
+    let (settings, origin) = (&effective.settings, effective.origin("etcd"));
+    if !cfg!(feature = "cluster") {
+        errors.push(format!("etcd ({origin}): this build belongs to no cluster, build it with --features cluster"));
+    }
+    if *effective.origin("data") != Origin::Default {
+        errors.push(format!(
+            "etcd ({origin}) and data ({}) exclude each other: the logs of a cluster are in etcd alone",
+            effective.origin("data")
+        ));
+    }
+    if settings.advertise.is_none() && settings.listen.ip().is_unspecified() {
+        errors.push(format!(
+            "etcd ({origin}): {} is every address of the machine, and clients are told one: give --advertise HOST:PORT",
+            settings.listen
+        ));
+    }
+    if settings.advertise.is_none() && settings.listen.port() == 0 {
+        errors.push(format!(
+            "etcd ({origin}): port 0 takes a free port, and clients are told one: give --listen or --advertise a port"
+        ));
     }
 }
 

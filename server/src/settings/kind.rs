@@ -32,8 +32,12 @@ pub(crate) enum Kind {
     FolderOrOff,
     /// Any text.
     Text,
+    /// Any text, or `auto`.
+    TextOrAuto,
     /// A URL, or `off`.
     UrlOrOff,
+    /// URLs; in variables and flags with commas between them.
+    Urls,
 }
 
 pub(crate) const COUNT: Kind = Kind::Count { min: 1, max: u64::MAX };
@@ -81,6 +85,8 @@ impl Kind {
             Self::Folder => "a folder, auto or off".to_owned(),
             Self::FolderOrOff => "a folder, or off".to_owned(),
             Self::Text => "a text".to_owned(),
+            Self::TextOrAuto => "a text, or auto".to_owned(),
+            Self::Urls => "a list of URLs such as http://127.0.0.1:2379".to_owned(),
             Self::UrlOrOff => "a URL such as http://127.0.0.1:4317, or off".to_owned(),
         }
     }
@@ -95,15 +101,16 @@ impl Kind {
             Self::Names => "NAME",
             Self::Address | Self::AddressOrOff => "ADDRESS",
             Self::Folder | Self::FolderOrOff => "DIR",
-            Self::Text => "TEXT",
-            Self::UrlOrOff => "URL",
+            Self::Text | Self::TextOrAuto => "TEXT",
+            Self::UrlOrOff | Self::Urls => "URL",
         }
     }
 
     /// The value that a text stands for.
     pub(crate) fn parse(self, given: &Given) -> Result<Value, String> {
         let value = match (self, given) {
-            (Self::Names, given) => names(given),
+            (Self::Names, given) => list(given, |name| is_principal_name(name.as_bytes())),
+            (Self::Urls, given) => list(given, is_url),
             (_, Given::Many(_)) => None,
             (_, Given::One(text)) => self.parse_one(text.trim()),
         };
@@ -125,26 +132,28 @@ impl Kind {
             Self::AddressOrOff | Self::UrlOrOff | Self::Folder | Self::FolderOrOff if text == "off" => {
                 Some(Value::None("off"))
             }
-            Self::Folder if text == "auto" => Some(Value::None("auto")),
-            Self::Folder | Self::FolderOrOff if text.is_empty() => None,
+            Self::Folder | Self::TextOrAuto if text == "auto" => Some(Value::None("auto")),
+            Self::Folder | Self::FolderOrOff | Self::TextOrAuto if text.is_empty() => None,
             Self::Address | Self::AddressOrOff => text.parse().ok().map(Value::Address),
-            Self::UrlOrOff => {
-                let url: http::Uri = text.parse().ok()?;
-                let known = matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some();
-                known.then(|| Value::Text(text.to_owned()))
+            Self::UrlOrOff => is_url(text).then(|| Value::Text(text.to_owned())),
+            Self::Folder | Self::FolderOrOff | Self::Text | Self::TextOrAuto => {
+                Some(Value::Text(text.to_owned()))
             }
-            Self::Folder | Self::FolderOrOff | Self::Text => Some(Value::Text(text.to_owned())),
-            Self::Names => None,
+            Self::Names | Self::Urls => None,
         }
     }
 }
 
-fn names(given: &Given) -> Option<Value> {
+fn is_url(text: &str) -> bool {
+    text.parse::<http::Uri>().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
+}
+
+fn list(given: &Given, is_one: impl Fn(&str) -> bool) -> Option<Value> {
     let names: Vec<String> = match given {
         Given::One(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
         Given::Many(names) => names.clone(),
     };
-    names.iter().all(|name| is_principal_name(name.as_bytes())).then_some(Value::Names(names))
+    names.iter().all(|name| is_one(name)).then_some(Value::Names(names))
 }
 
 fn number(text: &str, min: u64, max: u64) -> Option<u64> {

@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Admission, AuthMode, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
+use crate::config::{Admission, AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
 use crate::limits::Limits;
 use crate::logging::{LINES_PER_SECOND, LogOptions};
 
@@ -42,6 +42,16 @@ pub(crate) struct Settings {
     /// `None`: operators have no listener.
     pub(crate) http: Option<SocketAddr>,
     pub(crate) data: Data,
+    /// The members of etcd; empty: the server belongs to no cluster.
+    pub(crate) etcd: Vec<String>,
+    pub(crate) etcd_credentials: Option<PathBuf>,
+    pub(crate) cluster: String,
+    /// `None`: made of the address for clients.
+    pub(crate) server_name: Option<String>,
+    /// `None`: the address that it listens on.
+    pub(crate) advertise: Option<String>,
+    pub(crate) lease: Duration,
+    pub(crate) shards: u32,
     /// `None`: there is no live page.
     pub(crate) page: Option<SocketAddr>,
     pub(crate) page_hosts: Vec<String>,
@@ -77,6 +87,13 @@ impl Default for Settings {
             page: None,
             page_hosts: Vec::new(),
             data: Data::Auto,
+            etcd: Vec::new(),
+            etcd_credentials: None,
+            cluster: "stickycas".to_owned(),
+            server_name: None,
+            advertise: None,
+            lease: Duration::from_secs(5),
+            shards: 64,
             credentials: None,
             trust_domain: "stickycas".to_owned(),
             allow_missing_revocation_list: false,
@@ -105,7 +122,11 @@ impl Settings {
     /// # Errors
     /// If there is no folder for the log.
     pub(crate) fn into_config(self) -> Result<Config, SettingsError> {
-        let data = self.data.folder(&|variable| std::env::var_os(variable));
+        let cluster = self.cluster_config();
+        let data = match &cluster {
+            Some(_) => Ok(None),
+            None => self.data.folder(&|variable| std::env::var_os(variable)),
+        };
         let data = data.map_err(|why| SettingsError(vec![why]))?;
         debug_assert!(self.insecure_principals == self.credentials.is_none(), "checked with the whole");
         let auth_mode = match self.credentials {
@@ -128,9 +149,30 @@ impl Settings {
             limits: self.limits,
             admission: self.admission,
             data,
+            cluster,
             drain: self.drain,
             page_hosts: self.page_hosts,
             reflection: self.reflection,
+        })
+    }
+}
+
+impl Settings {
+    /// The cluster that the server belongs to, if it does.
+    fn cluster_config(&self) -> Option<ClusterConfig> {
+        if self.etcd.is_empty() {
+            return None;
+        }
+        let advertise = self.advertise.clone().unwrap_or_else(|| self.listen.to_string());
+        let name = || advertise.to_lowercase().replace([':', '[', ']'], "-").trim_matches('-').to_owned();
+        Some(ClusterConfig {
+            etcd: self.etcd.clone(),
+            etcd_credentials: self.etcd_credentials.clone(),
+            name: self.cluster.clone(),
+            server: self.server_name.clone().unwrap_or_else(name),
+            advertise,
+            lease: self.lease,
+            shards: self.shards,
         })
     }
 }

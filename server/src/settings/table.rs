@@ -111,6 +111,70 @@ const SETTINGS: &[Setting] = &[
         )
     },
     setting(
+        "etcd",
+        Kind::Urls,
+        "Addresses of the members of an etcd (http://HOST:PORT or https://...), which several servers share: this one belongs to \
+         a cluster, and its logs are in etcd and in no folder. Needs a build with the feature `cluster`. Repeat the flag \
+         for several.",
+        |settings| Value::Names(settings.etcd.clone()),
+        write!(etcd, Names),
+    ),
+    setting(
+        "etcd_credentials",
+        Kind::FolderOrOff,
+        "With etcd: folder of its CAs (ca.crt), of the certificate and key that prove to it who this is (tls.crt, tls.key), and \
+         of a user and its password (user, password); what is not there is not used.",
+        |settings| {
+            let folder = settings.etcd_credentials.as_ref();
+            folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))
+        },
+        |settings, value| {
+            settings.etcd_credentials = if let Value::Text(folder) = value { Some(folder.into()) } else { None };
+            Ok(())
+        },
+    ),
+    setting(
+        "cluster",
+        Kind::Text,
+        "With etcd: the name of the cluster, under which its keys are. Several clusters may share an etcd.",
+        |settings| Value::Text(settings.cluster.clone()),
+        write!(cluster, Text),
+    ),
+    setting(
+        "server_name",
+        Kind::TextOrAuto,
+        "With etcd: the name of this server in the cluster, different from those of others; auto: its address for clients.",
+        |settings| settings.server_name.clone().map_or(Value::None("auto"), Value::Text),
+        write!(server_name, optional Text),
+    ),
+    setting(
+        "advertise",
+        Kind::TextOrAuto,
+        "With etcd: host and port at which clients reach this server, as other servers name it to them; auto: the address that \
+         it listens on.",
+        |settings| settings.advertise.clone().map_or(Value::None("auto"), Value::Text),
+        write!(advertise, optional Text),
+    ),
+    setting(
+        "lease",
+        kind::TIMEOUT,
+        "With etcd: how long a server that is silent keeps its shards, before others take them. etcd makes a very short one \
+         longer. Safety does not rest on it.",
+        |settings| Value::Duration(settings.lease),
+        write!(lease, Duration),
+    ),
+    setting(
+        "shards",
+        Kind::Count { min: 1, max: 1 << 20 },
+        "With etcd: the number of shards that the servers share, each with a log of its own. It is fixed when the first server \
+         joins, and the same at all of them.",
+        |settings| Value::Number(settings.shards.into()),
+        |settings, value| {
+            settings.shards = Number::from_value(value)?;
+            Ok(())
+        },
+    ),
+    setting(
         "credentials",
         Kind::FolderOrOff,
         "Folder of the server's certificate (tls.crt) and key (tls.key), and of the CAs of clients (client-ca.crt) with \

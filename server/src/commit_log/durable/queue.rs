@@ -8,7 +8,8 @@ use stickycas_proto::log::v1::{Batch, Record};
 use stickycas_proto::names::InstanceId;
 use tokio::sync::oneshot;
 
-use crate::commit_log::Place;
+use crate::commit_log::engine::NameChange;
+use crate::commit_log::{BatchLimits, Place};
 
 /// See the module.
 pub(super) struct Queue {
@@ -20,6 +21,8 @@ pub(super) struct Queue {
     pub(super) dirty: Vec<Dirty>,
     /// An instance is among them if it has a record at this place or behind it.
     pub(super) dirty_since: Place,
+    /// Batches that take nothing more and have not been handed to the engine yet. They are among those in flight.
+    pub(super) sealed: VecDeque<(Place, Forming)>,
     /// Batches that the engine has not settled yet, in order.
     pub(super) in_flight: VecDeque<InFlight>,
     /// Batches that are committed and whose effects have not all left yet, in order, and their bytes.
@@ -33,8 +36,30 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    /// What forms is in flight from now on.
+    /// The next batch for the engine, which is in flight from now on.
     pub(super) fn begin_batch(&mut self) -> (Place, Forming) {
+        self.sealed.pop_front().unwrap_or_else(|| self.take_forming())
+    }
+
+    /// What forms takes nothing more; another batch forms.
+    pub(super) fn seal(&mut self) {
+        if !self.forming.is_empty() {
+            let sealed = self.take_forming();
+            self.sealed.push_back(sealed);
+        }
+    }
+
+    /// Whether there is a batch for the engine.
+    pub(super) fn has_batch(&self) -> bool {
+        !self.sealed.is_empty() || !self.forming.is_empty()
+    }
+
+    /// Batches that the engine has.
+    pub(super) fn at_engine(&self) -> usize {
+        self.in_flight.len() - self.sealed.len()
+    }
+
+    fn take_forming(&mut self) -> (Place, Forming) {
         let mut forming = std::mem::take(&mut self.forming);
         let place = self.place;
         self.place = place.next();
@@ -71,6 +96,8 @@ pub(super) struct Forming {
     records: Vec<u8>,
     record_count: u32,
     pub(super) checkpoints: Vec<(u64, Option<Vec<u8>>)>,
+    checkpoint_bytes: usize,
+    pub(super) names: Vec<NameChange>,
     pub(super) trim: Option<Place>,
     /// Whether it is written even if nothing else is in it: it tells the time.
     pub(super) tells_time: bool,
@@ -85,6 +112,18 @@ impl Forming {
         prost::encoding::message::encode(BATCH_RECORDS, record, &mut self.records);
         self.record_count += 1;
         self.records.len() - before
+    }
+
+    /// Sets the checkpoint of an instance, or removes it.
+    pub(super) fn set_checkpoint(&mut self, number: u64, state: Option<Vec<u8>>) {
+        self.checkpoint_bytes += state.as_ref().map_or(0, Vec::len);
+        self.checkpoints.push((number, state));
+    }
+
+    /// Whether it is to take nothing more.
+    pub(super) fn is_full(&self, limits: BatchLimits) -> bool {
+        self.records.len() + self.checkpoint_bytes >= limits.bytes
+            || self.checkpoints.len() + self.names.len() >= limits.changes
     }
 
     /// How many records it has.

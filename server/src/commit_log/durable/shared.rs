@@ -5,14 +5,16 @@ use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
+use stickycas_proto::log::v1::Record;
+use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::{Notify, mpsc};
 
 use super::queue::{InFlight, Queue, Settling};
-use crate::commit_log::engine::{Outcome, Usage};
-use crate::commit_log::{LogState, Place, Settled};
+use crate::commit_log::engine::{NameChange, Outcome, Usage};
+use crate::commit_log::{BatchLimits, LogState, Ownership, Place, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
 /// See the module.
@@ -32,6 +34,9 @@ pub(super) struct Shared {
     /// The engine's usage when it committed the last batch.
     pub(super) usage: Mutex<Usage>,
     pub(super) metrics: Arc<CommitLogMetrics>,
+    pub(super) limits: BatchLimits,
+    /// `None`: no other server ever owns the log.
+    pub(super) ownership: Option<Arc<dyn Ownership>>,
 }
 
 /// A batch that is settled, and the instances that have steps in it.
@@ -117,6 +122,7 @@ impl Shared {
         let mut queue = self.queue();
         let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
         let forming = std::mem::take(&mut queue.forming).settling;
+        queue.sealed.clear();
         for settling in in_flight.chain([forming]) {
             self.send(settling, Settled::Refused(Box::new(why.clone())));
         }
@@ -135,5 +141,17 @@ impl Shared {
         for barrier in barriers {
             let _ = barrier.send(());
         }
+    }
+
+    /// The name that a step claims or releases, if other servers may want it.
+    pub(super) fn name_change(&self, step: &Step<'_>, record: &Record) -> Option<NameChange> {
+        self.ownership.as_ref()?;
+        let is_claim = match record.input {
+            Some(Input::Created(_)) => true,
+            Some(Input::Expired(_)) => false,
+            _ => return None,
+        };
+        let name = step.name?.clone();
+        Some(NameChange { name, instance: step.instance, number: record.instance, is_claim })
     }
 }

@@ -61,6 +61,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
         batch,
         checkpoints: forming.checkpoints,
         trim: forming.trim.map(Place::get),
+        names: forming.names,
     };
     let (shared, holds) = (log.clone(), engine.clone());
     let done: Done = Box::new(move |outcome| {
@@ -90,10 +91,10 @@ async fn next_batch(log: &Shared, depth: usize) -> Option<(Place, Forming)> {
         {
             let mut queue = log.queue();
             let is_last = queue.closing.is_some_and(|last| queue.place > last || queue.forming.is_empty());
-            if log.failure.get().is_some() || is_last {
+            if log.failure.get().is_some() || (is_last && queue.sealed.is_empty()) {
                 return None;
             }
-            if queue.in_flight.len() < depth && !queue.forming.is_empty() {
+            if queue.at_engine() < depth && queue.has_batch() {
                 return Some(queue.begin_batch());
             }
         }

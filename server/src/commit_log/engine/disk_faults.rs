@@ -110,7 +110,7 @@ fn appends(seed: u64, count: u64) -> impl Iterator<Item = AppendBatch> {
             _ => Vec::new(),
         };
         let trim = (place % 7 == 0).then(|| place - 3);
-        AppendBatch { place, batch, checkpoints, trim }
+        AppendBatch { place, batch, checkpoints, trim, ..AppendBatch::default() }
     })
 }
 

@@ -19,6 +19,7 @@ mod sealed;
 
 use std::fmt;
 
+use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 
 #[cfg(test)]
@@ -66,6 +67,19 @@ pub(crate) struct AppendBatch {
     pub(crate) checkpoints: Vec<(u64, Option<Vec<u8>>)>,
     /// The tail before this place is not needed any more.
     pub(crate) trim: Option<u64>,
+    /// Names that instances claim or release, each once; only in a log that several servers share.
+    pub(crate) names: Vec<NameChange>,
+}
+
+/// A name that is claimed or released together with a batch (SPEC F11).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NameChange {
+    pub(crate) name: InstanceName,
+    pub(crate) instance: InstanceId,
+    /// The number of the instance.
+    pub(crate) number: u64,
+    /// Whether the instance claims it, with the record of its creation; else it expires, and releases it if it has it.
+    pub(crate) is_claim: bool,
 }
 
 /// Told what became of an append.
@@ -77,7 +91,7 @@ pub(crate) enum Outcome {
     /// It will survive.
     Committed,
     /// It was not written and never will be: another server owns the log by now.
-    #[cfg_attr(not(test), expect(dead_code, reason = "no engine is shared by servers yet"))]
+    #[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no engine is shared by servers"))]
     Refused(Box<RpcRefusal>),
     /// Nobody knows whether it will survive.
     Unknown(EngineError),
@@ -110,7 +124,7 @@ pub(crate) struct EngineError(pub(crate) String);
 
 impl Usage {
     /// A checkpoint of so many bytes takes the place of one of so many; `None`: of none.
-    fn replace_checkpoint(&mut self, before: Option<usize>, after: Option<usize>) {
+    pub(crate) fn replace_checkpoint(&mut self, before: Option<usize>, after: Option<usize>) {
         self.checkpoints =
             self.checkpoints.saturating_sub(before.unwrap_or(0) as u64) + after.unwrap_or(0) as u64;
         self.checkpoint_count =

@@ -22,6 +22,7 @@ use super::*;
 use crate::auth::Principal;
 use crate::commit_log::engine::{AppendBatch, Done, RedbEngine, Usage};
 use crate::limits::Limits;
+use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
 
 fn limits() -> Limits {
@@ -57,7 +58,7 @@ impl Server {
 
     async fn recover(engine: Arc<dyn Engine>, random: StdRng) -> Self {
         let storage = Storage::durable(engine.clone(), None, &limits()).unwrap();
-        let instances = Instances::new(limits(), &storage.log());
+        let instances = storage.instances(limits(), KnownPrincipals::default());
         Self { engine, storage, instances, random }
     }
 
@@ -306,7 +307,7 @@ impl Engine for FailingEngine {
 async fn of_several_faults_the_first_is_named() {
     let engine = Arc::new(FailingEngine(RedbEngine::in_memory().unwrap()));
     let storage = Storage::durable(engine.clone(), None, &limits()).unwrap();
-    let instances = Instances::new(limits(), &storage.log());
+    let instances = storage.instances(limits(), KnownPrincipals::default());
     let random = StdRng::seed_from_u64(0);
     let mut server = Server { engine: engine.clone(), storage, instances, random };
     for _ in 0..100 {
@@ -379,7 +380,7 @@ async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
     };
     engine.read(&mut visit).unwrap();
     let batch = Batch { rules: RULES, ..Batch::default() }.encode_to_vec();
-    lost.append(AppendBatch { place: 1, batch, checkpoints, trim: None }, Box::new(|_| ()));
+    lost.append(AppendBatch { place: 1, batch, checkpoints, ..AppendBatch::default() }, Box::new(|_| ()));
     let server = Server::recover(Arc::new(lost), StdRng::seed_from_u64(0)).await;
     let error = server.storage.replay(&server.instances).await.unwrap_err().to_string();
     assert!(error.contains("the last batch is 1, and a checkpoint covers batch"), "{error}");

@@ -1,0 +1,62 @@
+//! What a server reads of the store that the cluster shares, beside what committer, confirmer and membership do.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+
+use stickycas_cluster::committer::LogEnd;
+use stickycas_cluster::keys::{Epoch, Identity, Keys};
+use stickycas_cluster::membership::{self, IdentityError};
+use stickycas_cluster::read::{ReadError, Stored, read_shard};
+use stickycas_cluster::shard::ShardId;
+use stickycas_cluster::store::{KeyRange, Store, StoreError};
+use stickycas_proto::names::{InstanceId, InstanceName};
+
+type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
+
+/// See the module.
+pub(super) trait SharedStore: fmt::Debug + Send + Sync {
+    /// What never changes of the cluster; `wanted`, if there is none yet.
+    fn identity(&self, wanted: Identity) -> Answer<Identity, IdentityError>;
+
+    /// What the log of a shard has, which this server owns, and where it ends.
+    fn read_shard(&self, shard: ShardId, epoch: Epoch) -> Answer<(Vec<Stored>, LogEnd), ReadError>;
+
+    /// The instance that holds a name, by a linearizable read.
+    fn holder(&self, name: &InstanceName) -> Answer<Option<InstanceId>, StoreError>;
+}
+
+/// The keys of one cluster in a store.
+#[derive(Debug)]
+pub(super) struct KeysIn<S> {
+    pub(super) store: Arc<S>,
+    pub(super) keys: Keys,
+}
+
+impl<S: Store> SharedStore for KeysIn<S> {
+    fn identity(&self, wanted: Identity) -> Answer<Identity, IdentityError> {
+        let (store, keys) = (self.store.clone(), self.keys.clone());
+        Box::pin(async move { membership::identity(&*store, &keys, wanted).await })
+    }
+
+    fn read_shard(&self, shard: ShardId, epoch: Epoch) -> Answer<(Vec<Stored>, LogEnd), ReadError> {
+        let (store, keys) = (self.store.clone(), self.keys.clone());
+        Box::pin(async move {
+            let mut found = Vec::new();
+            let visit = |stored| {
+                found.push(stored);
+                Ok(())
+            };
+            let end = read_shard(&*store, &keys, shard, epoch, visit).await?;
+            Ok((found, end))
+        })
+    }
+
+    fn holder(&self, name: &InstanceName) -> Answer<Option<InstanceId>, StoreError> {
+        let (store, key) = (self.store.clone(), self.keys.name(name.as_str()));
+        Box::pin(async move {
+            let found = store.range(KeyRange::one(key), 1).await?.found;
+            Ok(found.first().and_then(|kv| InstanceId::from_hex(&kv.value)))
+        })
+    }
+}
