@@ -1,4 +1,4 @@
-//! The operators' listener of a server: whether it is ready, and its metrics.
+//! What a server tells over HTTP: whether it is ready, its metrics, a page.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 const ASK_EVERY: Duration = Duration::from_millis(5);
 
 /// The body of this page (GET over HTTP/1.0), and whether its status is 200.
-async fn get(address: &str, page: &str) -> anyhow::Result<(bool, String)> {
+pub(crate) async fn get(address: &str, page: &str) -> anyhow::Result<(bool, String)> {
     let mut tcp = TcpStream::connect(address).await?;
     tcp.write_all(format!("GET {page} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
     let mut response = String::new();

@@ -6,6 +6,7 @@
 
 pub mod committer;
 pub mod confirm;
+pub mod etcd;
 pub mod keys;
 pub mod membership;
 #[cfg(any(test, feature = "simulation"))]
@@ -16,3 +17,5 @@ pub mod shard;
 #[cfg(test)]
 mod simulation;
 pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;

@@ -122,13 +122,15 @@ pub enum StoreError {
     /// There is no such lease, or it has ended.
     #[error("the lease has ended")]
     NoLease,
-    /// What was asked for is compacted away; the oldest revision that is kept.
+    /// What was asked for is compacted away. The oldest revision whose changes are kept: the one after the compaction, since
+    /// etcd before 3.4.34 forgets what was deleted at the revision of the compaction itself.
     #[error("etcd has compacted what lies before revision {}", .0.0)]
     Compacted(Revision),
-    /// The store is full, and takes only what frees space. It has not taken effect.
+    /// The store is full, and takes only what frees space. Nobody knows whether this request has taken effect: etcd
+    /// applies the one that is the first to cross the quota, and answers with the same error.
     #[error("etcd has no space left (mvcc: database space exceeded)")]
     NoSpace,
-    /// The request can never be taken: it is too large, say. It has not taken effect.
+    /// The request can never be taken: it is too large, or names a key twice, say. It has not taken effect.
     #[error("etcd refuses the request: {0}")]
     Refused(String),
 }
@@ -154,7 +156,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<RangeAnswer, StoreError>> + Send;
 
-    /// Makes a lease that ends when it was not kept alive for so long.
+    /// Makes a lease that ends when it was not kept alive for so long. etcd counts in seconds: rounded up, and more if they
+    /// are fewer than its election takes; [`Store::keep_alive`] tells.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -172,7 +175,7 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// See [`StoreError`].
     fn revoke(&self, lease: LeaseId) -> impl Future<Output = Result<(), StoreError>> + Send;
 
-    /// Tells the changes of these keys from this revision on.
+    /// Tells the changes of these keys from this revision on; 0: those that come from now on.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -185,7 +188,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what was overwritten or deleted before this revision.
     ///
     /// # Errors
-    /// See [`StoreError`].
+    /// [`StoreError::Compacted`]: it was compacted as far already, at least up to the revision in the error. [`StoreError::Refused`]: the
+    /// store has not come to this revision. Or see there.
     fn compact(&self, revision: Revision) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
@@ -196,6 +200,16 @@ pub trait Watch: Send + 'static {
     /// # Errors
     /// [`StoreError::Compacted`], or the connection has ended; after an error the watch is over.
     fn next(&mut self) -> impl Future<Output = Result<Vec<Change>, StoreError>> + Send;
+}
+
+impl StoreError {
+    /// Whether the request may have taken effect: then it must be settled by a read before it is sent again.
+    pub fn may_have_happened(&self) -> bool {
+        match self {
+            Self::Unknown(_) | Self::NoSpace => true,
+            Self::NotDone(_) | Self::NoLease | Self::Compacted(_) | Self::Refused(_) => false,
+        }
+    }
 }
 
 impl KeyRange {

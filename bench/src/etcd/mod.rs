@@ -1,16 +1,7 @@
 //! An etcd for each turn: started on ports of the kernel's choice, with its data in a temporary directory, and killed
-//! in any case.
-//!
-//! Its client is generated from `proto/etcd.proto`, a subset of the API of etcd, and uses tonic. So does the crate
-//! `etcd-client`, with further features that are not needed here; but its build needs `protoc`.
+//! in any case. The program and the messages are those of `stickycas-cluster`.
 
-mod program;
 pub(crate) mod workload;
 
-pub(crate) use program::{Etcd, Program};
-
-/// The generated code.
-#[allow(missing_docs, unreachable_pub, unused_qualifications, clippy::pedantic, clippy::all)]
-pub(crate) mod wire {
-    tonic::include_proto!("etcdserverpb");
-}
+pub(crate) use stickycas_cluster::etcd::wire;
+pub(crate) use stickycas_cluster::testing::etcd::{Options, Program};

@@ -36,7 +36,7 @@ use super::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::wire::kv_client::KvClient;
 use super::wire::request_op::Request;
 use super::wire::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use super::{Etcd, Program};
+use super::{Options, Program};
 use crate::fixture::connect;
 use crate::stopwatch::{Sample, Stopwatch};
 use crate::workload::{
@@ -67,10 +67,10 @@ pub(crate) async fn run(
     instances: usize,
     in_flight: usize,
 ) -> anyhow::Result<Sample> {
-    let etcd: Etcd = program.start(fsync).await?;
-    let channels = connect(&etcd.url).await?;
+    let etcd = program.start(&Options { fsync, ..Options::default() }).await?;
+    let channels = connect(&etcd.urls()[0]).await?;
     let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
-    let watch = Stopwatch::start(Some(etcd.pid()));
+    let watch = Stopwatch::start(etcd.pid(0));
     let mut tasks = JoinSet::new();
     for (process, channel) in channels.into_iter().enumerate() {
         for first in 0..in_flight {
@@ -142,12 +142,12 @@ fn create(instance: usize, position: u32, value: Bytes) -> TxnRequest {
         key: key.clone(),
         target_union: Some(TargetUnion::CreateRevision(0)),
     };
-    let put = RequestOp { request: Some(Request::RequestPut(PutRequest { key, value })) };
-    TxnRequest { compare: vec![compare], success: vec![put] }
+    let put = RequestOp { request: Some(Request::RequestPut(PutRequest { key, value, lease: 0 })) };
+    TxnRequest { compare: vec![compare], success: vec![put], failure: Vec::new() }
 }
 
 /// Reads all entries of an instance: `0` is the character after `/`.
 fn all(instance: usize) -> RangeRequest {
     let (key, range_end) = (format!("{instance:08x}/").into(), format!("{instance:08x}0").into());
-    RangeRequest { key, range_end, limit: WARPS.into() }
+    RangeRequest { key, range_end, limit: WARPS.into(), revision: 0 }
 }

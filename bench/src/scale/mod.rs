@@ -7,6 +7,7 @@
 //! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
 //! target/release/stickycas-bench scale --live 100000         all processes have joined, half of the warps have appended
 //! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
+//! target/release/stickycas-bench scale --table 1000000       requests for the table of so many finished instances on the live page
 //! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access beside so many live instances
 //! ```
 //!
@@ -29,12 +30,14 @@
 //! `server_arguments`: the command line of the server, in which N stands for as many instances as a measurement
 //! needs. `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`, `pss_bytes`), `bytes_each`,
 //! `wall_s`. `costs`: of each number of `live` instances, `accesses`, `server_us` (processor time of the server for
-//! an access).
+//! an access). `tables`: of each number of `instances`, memory `before` and `after` somebody looks, and of `requests` the times
+//! of the first (`first_ms`) and of others like it (`again_median_ms`).
 
 mod cost;
 pub(crate) mod finished;
 pub(crate) mod fixture;
 pub(crate) mod live;
+mod page_table;
 mod principals;
 pub(crate) mod process;
 pub(crate) mod server;
@@ -54,6 +57,7 @@ use crate::results;
 use crate::serve::runtime;
 use crate::table::table;
 use cost::Cost;
+use page_table::TableCost;
 use server::{Memory, Serving};
 
 /// What to measure, and how many of it.
@@ -71,6 +75,9 @@ pub(crate) struct Options {
     /// Unary calls that wait for their phase.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     waiting: Option<usize>,
+    /// Finished instances in the table of the live page.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    table: Option<usize>,
     /// Live instances while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
@@ -120,6 +127,7 @@ struct Findings {
     server_arguments: Vec<String>,
     measurements: Vec<Measurement>,
     costs: Vec<Cost>,
+    tables: Vec<TableCost>,
 }
 
 /// Measures, and prints the results.
@@ -134,16 +142,17 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(options: &Options) -> anyhow::Result<Findings> {
-    let Options { principals, finished, live, waiting, cost, .. } = options;
+    let Options { principals, finished, live, waiting, table, cost, .. } = options;
     anyhow::ensure!(
-        [principals, finished, live, waiting].iter().any(|count| count.is_some()) || !cost.is_empty(),
-        "say what to measure: --principals, --finished, --live, --waiting, --cost"
+        [principals, finished, live, waiting, table].iter().any(|count| count.is_some()) || !cost.is_empty(),
+        "say what to measure: --principals, --finished, --live, --waiting, --table, --cost"
     );
     let program = server::find(options.server.as_deref())?;
     let mut findings = Findings {
         server_arguments: Serving::in_memory("N").arguments(),
         measurements: Vec::new(),
         costs: Vec::new(),
+        tables: Vec::new(),
     };
     if let Some(count) = *principals {
         findings.measurements.push(principals::baseline(count).await?);
@@ -157,6 +166,9 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
     }
     if let Some(count) = *waiting {
         findings.measurements.push(waiting::measure(&program, count).await?);
+    }
+    if let Some(count) = *table {
+        findings.tables.push(page_table::measure(&program, count).await?);
     }
     for &live in cost {
         findings.costs.push(cost::measure(&program, live).await?);
@@ -184,6 +196,11 @@ fn print(findings: &Findings) -> anyhow::Result<()> {
             let cost = format!("{:.3}", it.server_us);
             vec![it.live.to_string(), it.accesses.to_string(), cost, it.bytes_each.to_string()]
         });
+        writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
+    }
+    if !findings.tables.is_empty() {
+        let head = ["instances", "request for the table", "first, ms", "again, median ms"];
+        let rows = findings.tables.iter().flat_map(TableCost::rows);
         writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
     }
     Ok(())

@@ -1,6 +1,9 @@
 """Instances of a real server on its page: watched to the decision, through kills of the server, with and without a token."""
 
+import base64
+import json
 import subprocess
+import time
 
 from page import PROGRAMS, PageTest
 
@@ -29,6 +32,7 @@ class Server:
             assert what, "the server did not start"
             said[what] = address
         self.address, self.page = said["listening"], said["page"].removeprefix("http://").rstrip("/")
+        self.said = said
 
     def kill(self):
         self.process.kill()
@@ -38,6 +42,11 @@ class Server:
     @property
     def base(self):
         return f"http://{self.page}/"
+
+
+def encoded(content):
+    """As the parts of a token are."""
+    return base64.urlsafe_b64encode(content).rstrip(b"=").decode()
 
 
 class ServerTest(PageTest):
@@ -166,3 +175,58 @@ class Tokens(ServerTest):
         self.server.start()
         self.wait_for_text(".refused", "stickycas-client page-link")
 
+
+class ShortTokens(ServerTest):
+    """Tokens that end while somebody looks; they are signed with a key that the test has made."""
+
+    def setUp(self):
+        super().setUp()
+        self.credentials = self.folder() / "credentials"
+        command = [
+            PROGRAMS / "stickycas-server", "credentials", "--out", self.credentials, "--principals", "0", "--principal", "alice",
+            "--tokens",
+        ]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        self.key = self.credentials / "signing-key.pem"
+        self.openssl("genpkey", "-algorithm", "ed25519", "-out", self.key)
+        keys = self.credentials / "server" / "token-keys.json"
+        content = json.loads(keys.read_text(encoding="utf-8"))
+        # The last 32 bytes of what is encoded are the key.
+        public = self.openssl("pkey", "-in", self.key, "-pubout", "-outform", "DER")[-32:]
+        content["keys"][0]["x"] = encoded(public)
+        keys.write_text(json.dumps(content), encoding="utf-8")
+        self.started("--in-memory", "--credentials", str(self.credentials / "server"), "--token-listen", "127.0.0.1:0")
+        self.give_token("alice", 3_600)
+        self.client("alice", "create", "--name", "demo", "--roster", "ann,bob")
+
+    def openssl(self, *arguments):
+        return subprocess.run(["openssl", *arguments], check=True, capture_output=True).stdout
+
+    def identity(self, principal):
+        address = next(address for what, address in self.server.said.items() if "token" in what)
+        return ["--server", f"https://{address}", "--credentials", str(self.credentials / "tokens" / principal)]
+
+    def give_token(self, principal, seconds):
+        """From now on the principal has a token for so long; returns when that ends."""
+        file = self.credentials / "tokens" / principal / "token"
+        head, claims, _ = file.read_text(encoding="ascii").strip().split(".")
+        claims = json.loads(base64.urlsafe_b64decode(claims + "=="))
+        claims["exp"] = int(time.time()) + seconds
+        signed = f"{head}.{encoded(json.dumps(claims).encode())}"
+        message = self.credentials / "message"
+        message.write_text(signed, encoding="ascii")
+        signature = self.openssl("pkeyutl", "-sign", "-rawin", "-inkey", self.key, "-in", message)
+        file.write_text(f"{signed}.{encoded(signature)}", encoding="ascii")
+        return claims["exp"]
+
+    def test_a_viewer_whose_token_expires_is_told_so_and_sees_nothing_new(self):
+        ends = self.give_token("alice", 8)
+        link = self.link("alice", "--instance", "demo")
+        self.open(link)
+        self.wait_for_fact("state", "gathering")
+        self.wait_for_text(".refused", "stickycas-client page-link")
+        self.assertGreaterEqual(time.time(), ends)
+        self.open(self.base)
+        self.open(link)
+        self.wait_for_text(".refused", "stickycas-client page-link")
+        self.assertEqual(self.all(".facts"), [])

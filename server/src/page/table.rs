@@ -1,7 +1,7 @@
 //! All instances as a table, sorted and filtered, however many there are.
 //!
 //! The table is a copy: a line for each instance, sorted when somebody asks for an order. It is renewed in the background
-//! while somebody asks, piece by piece and outside all locks, and takes a twentieth of one processor at most: the longer it
+//! while somebody asks, piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it
 //! took to make, the longer it is used. Nobody is shown what is not committed.
 
 use std::collections::HashMap;
@@ -32,7 +32,7 @@ const PIECE: usize = 1_024;
 /// How long a table is used at least.
 const USED: Duration = Duration::from_secs(1);
 /// A table is used so many times as long as it took to make.
-const TIMES: u32 = 20;
+const TIMES: u32 = 50;
 /// A table that is so many times older than it should be is not shown any more.
 const TOO_OLD: u32 = 4;
 /// After how long a table that nobody asks for is dropped.
@@ -205,12 +205,17 @@ impl Tables {
                 return Ok(table);
             }
         }
-        let _making = self.making.lock().await;
-        match self.latest.load_full() {
-            // Somebody else has made one meanwhile.
-            Some(table) if table.made.elapsed() < table.used() => Ok(table),
-            _ => self.make().await,
-        }
+        let tables = self.clone();
+        // A task of its own: requests that are cancelled would otherwise have one made beside the other.
+        let made = tokio::spawn(async move {
+            let _making = tables.making.lock().await;
+            match tables.latest.load_full() {
+                // Somebody else has made one meanwhile.
+                Some(table) if table.made.elapsed() < table.used() => Ok(table),
+                _ => tables.make().await,
+            }
+        });
+        made.await.map_err(|_| internal())?
     }
 
     async fn make(self: &Arc<Self>) -> Result<Arc<Table>, Refused> {

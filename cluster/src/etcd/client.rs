@@ -1,0 +1,255 @@
+//! One request and its answer.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, timeout_at};
+use tonic::metadata::MetadataValue;
+use tonic::transport::Channel;
+use tonic::{Request, Status};
+
+use super::auth::{Auth, Token};
+use super::config::{Config, ConfigError};
+use super::convert::{self, Malformed};
+use super::endpoints::{Chosen, Endpoints};
+use super::failure::{self, Kind, Meaning};
+use super::watch::EtcdWatch;
+use super::wire;
+use super::wire::kv_client::KvClient;
+use super::wire::lease_client::LeaseClient;
+use crate::store::{KeyRange, LeaseId, Op, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer};
+
+/// Bytes of an answer: etcd's own client takes as many.
+const LARGEST_ANSWER: usize = i32::MAX as usize;
+
+/// A client of etcd. Clones share connections and the token.
+#[derive(Clone)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    endpoints: Endpoints,
+    auth: Option<Auth>,
+    request_limit: Duration,
+    watch_idle: Duration,
+    defragment_limit: Duration,
+}
+
+impl Client {
+    /// Reads the files of the configuration, and connects when something is asked for. Within a runtime of Tokio.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    ///
+    /// # Panics
+    /// Outside of a runtime.
+    pub fn new(config: &Config) -> Result<Self, ConfigError> {
+        config.check()?;
+        let shared = Shared {
+            endpoints: Endpoints::new(config)?,
+            auth: config.user.as_ref().map(Auth::new).transpose()?,
+            request_limit: config.request_limit,
+            watch_idle: config.watch_idle,
+            defragment_limit: config.defragment_limit,
+        };
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    pub(super) fn request_limit(&self) -> Duration {
+        self.shared.request_limit
+    }
+
+    pub(super) fn watch_idle(&self) -> Duration {
+        self.shared.watch_idle
+    }
+
+    pub(super) fn defragment_limit(&self) -> Duration {
+        self.shared.defragment_limit
+    }
+
+    /// The channel to one of the endpoints of the configuration.
+    pub(super) fn channel(&self, endpoint: &str) -> Result<Channel, StoreError> {
+        let channel = self.shared.endpoints.named(endpoint);
+        channel.ok_or_else(|| StoreError::Refused(format!("{endpoint} is no endpoint of the configuration")))
+    }
+
+    /// Sends a request to the endpoint of the moment, and goes on to the next one if it fails.
+    pub(super) async fn call<T, A, F>(
+        &self,
+        kind: Kind,
+        message: T,
+        send: impl Fn(Channel, Request<T>) -> F,
+    ) -> Result<A, StoreError>
+    where
+        T: Clone,
+        F: Future<Output = Result<A, Status>>,
+    {
+        let chosen = self.shared.endpoints.choose();
+        let send = |channel, mut request: Request<T>| {
+            request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
+            send(channel, request)
+        };
+        let limit = self.shared.request_limit;
+        let answer = self.call_at(&chosen.channel, limit, kind, message, send).await;
+        if let Err(error) = &answer {
+            self.note(&chosen, error);
+        }
+        answer
+    }
+
+    /// Sends a request to one endpoint.
+    pub(super) async fn call_at<T, A, F>(
+        &self,
+        channel: &Channel,
+        limit: Duration,
+        kind: Kind,
+        message: T,
+        send: impl Fn(Channel, Request<T>) -> F,
+    ) -> Result<A, StoreError>
+    where
+        T: Clone,
+        F: Future<Output = Result<A, Status>>,
+    {
+        let until = Instant::now() + limit;
+        // Whether the last attempt may have left this process.
+        let sent = AtomicBool::new(false);
+        let attempts = async {
+            let mut refused: Option<Token> = None;
+            loop {
+                let mut request = Request::new(message.clone());
+                let mut token = None;
+                if let Some(auth) = &self.shared.auth {
+                    let new = auth.token(channel, refused.as_ref()).await?;
+                    new.put(&mut request);
+                    token = Some(new);
+                }
+                sent.store(true, Ordering::Relaxed);
+                let status = match send(channel.clone(), request).await {
+                    Ok(answer) => return Ok(answer),
+                    Err(status) => status,
+                };
+                if refused.is_some() || token.is_none() || failure::meaning(&status) != Meaning::Token {
+                    return Err(failure::error(&status, kind));
+                }
+                sent.store(false, Ordering::Relaxed);
+                refused = token;
+            }
+        };
+        timeout_at(until, attempts).await.unwrap_or_else(|_| {
+            let description = format!("there was no answer within {limit:?}");
+            if sent.load(Ordering::Relaxed) {
+                Err(failure::error_of(Meaning::Unknown, kind, description))
+            } else {
+                Err(StoreError::NotDone(description))
+            }
+        })
+    }
+
+    /// Moves on if the endpoint is to blame.
+    fn note(&self, chosen: &Chosen, error: &StoreError) {
+        match error {
+            StoreError::NotDone(_) | StoreError::Unknown(_) => self.shared.endpoints.failed(chosen),
+            StoreError::NoLease | StoreError::Compacted(_) | StoreError::NoSpace | StoreError::Refused(_) => {
+            }
+        }
+    }
+}
+
+/// The error of a request whose answer cannot be read.
+pub(super) fn malformed(kind: Kind) -> impl Fn(Malformed) -> StoreError {
+    move |error| failure::error_of(Meaning::Unknown, kind, error.to_string())
+}
+
+pub(super) fn kv(channel: Channel) -> KvClient<Channel> {
+    KvClient::new(channel).max_decoding_message_size(LARGEST_ANSWER)
+}
+
+impl Store for Client {
+    type Watch = EtcdWatch;
+
+    async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
+        let reads = txn.then.iter().chain(&txn.otherwise).all(|op| matches!(op, Op::Get(_)));
+        let kind = if reads { Kind::Read } else { Kind::Write };
+        let request = convert::txn_request(txn)?;
+        let answer = self
+            .call(kind, request, |channel, request| async move {
+                kv(channel).txn(request).await.map(tonic::Response::into_inner)
+            })
+            .await?;
+        convert::txn_answer(answer).map_err(malformed(kind))
+    }
+
+    async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
+        let request = convert::range_request(range, limit)?;
+        let answer = self
+            .call(Kind::Read, request, |channel, request| async move {
+                kv(channel).range(request).await.map(tonic::Response::into_inner)
+            })
+            .await?;
+        convert::range_answer(answer).map_err(malformed(Kind::Read))
+    }
+
+    async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
+        let request = wire::LeaseGrantRequest { ttl: convert::seconds(time_to_live), id: 0 };
+        let answer = self
+            .call(Kind::Write, request, |channel, request| async move {
+                LeaseClient::new(channel).lease_grant(request).await.map(tonic::Response::into_inner)
+            })
+            .await?;
+        if answer.id == 0 {
+            return Err(StoreError::Unknown(format!("etcd has given no lease: {}", answer.error)));
+        }
+        Ok(LeaseId(answer.id))
+    }
+
+    async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
+        let request = wire::LeaseKeepAliveRequest { id: lease.0 };
+        // A stream of its own: a stream for several would answer in order, so that one that waits holds up the others.
+        let answer = self
+            .call(Kind::KeepAlive, request, |channel, request| async move {
+                let request = request.map(tokio_stream::once);
+                let mut answers = LeaseClient::new(channel).lease_keep_alive(request).await?.into_inner();
+                answers.message().await?.ok_or_else(|| Status::unknown("the stream has ended"))
+            })
+            .await?;
+        match u64::try_from(answer.ttl) {
+            Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
+            _ => Err(StoreError::NoLease),
+        }
+    }
+
+    async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
+        let request = wire::LeaseRevokeRequest { id: lease.0 };
+        self.call(Kind::Write, request, |channel, request| async move {
+            LeaseClient::new(channel).lease_revoke(request).await.map(drop)
+        })
+        .await
+    }
+
+    async fn watch(&self, range: KeyRange, from: Revision) -> Result<EtcdWatch, StoreError> {
+        EtcdWatch::open(self, range, from).await
+    }
+
+    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
+        let number = convert::signed(revision)?;
+        let request = wire::CompactionRequest { revision: number, physical: false };
+        let answer = self
+            .call(Kind::Write, request, |channel, request| async move {
+                kv(channel).compact(request).await.map(drop)
+            })
+            .await;
+        answer.map_err(|error| match error {
+            StoreError::Compacted(_) => StoreError::Compacted(revision),
+            other => other,
+        })
+    }
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Client").field("endpoints", &self.shared.endpoints).finish_non_exhaustive()
+    }
+}

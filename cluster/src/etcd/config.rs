@@ -1,0 +1,183 @@
+//! How etcd is reached: addresses, keys, a user, time limits.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use std::{fmt, fs, io};
+
+use tonic::transport::{Certificate, ClientTlsConfig};
+
+/// How etcd is reached. Files are read once, when the client is made.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The addresses of the members for their clients: `https://HOST:PORT` or `http://HOST:PORT`. The first one is asked
+    /// as long as it answers, then the next one.
+    pub endpoints: Vec<String>,
+    /// Keys for `https`; all endpoints are `https` with it, and none is without it.
+    pub tls: Option<Tls>,
+    /// The user, where etcd wants one. Without TLS its password can be read on the way.
+    pub user: Option<User>,
+    /// The time for a request and its answer, a new connection and a new token included.
+    pub request_limit: Duration,
+    /// The time for a new connection. When it has passed, nothing was sent, and the request may be sent again. At most
+    /// `request_limit`.
+    pub connect_limit: Duration,
+    /// The time after which a watch without changes asks whether the member still lives; it ends if there is no answer
+    /// within `request_limit`.
+    pub watch_idle: Duration,
+    /// The time for the defragmentation of a member, which answers nothing else meanwhile.
+    pub defragment_limit: Duration,
+}
+
+/// Keys for TLS, as PEM files.
+#[derive(Clone, Debug)]
+pub struct Tls {
+    /// The certificates of the authorities that may sign those of etcd.
+    pub authorities: PathBuf,
+    /// The certificate of this client, where etcd wants one.
+    pub identity: Option<Identity>,
+    /// The name in etcd's certificate, if it is not the host of the endpoint.
+    pub domain: Option<String>,
+}
+
+/// A certificate and its key, as PEM files.
+#[derive(Clone, Debug)]
+pub struct Identity {
+    /// The certificate, followed by those between it and the authority.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+}
+
+/// A user of etcd.
+#[derive(Clone, Debug)]
+pub struct User {
+    /// Its name.
+    pub name: String,
+    /// The file with its password: the first line.
+    pub password_file: PathBuf,
+}
+
+/// Why no client can be made of a [`Config`].
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The list of endpoints is empty.
+    #[error("no endpoint of etcd is given")]
+    NoEndpoint,
+    /// An endpoint is no address, or does not go with the other options.
+    #[error("the endpoint {endpoint:?} of etcd: {reason}")]
+    Endpoint {
+        /// What was given.
+        endpoint: String,
+        /// Why it is not taken.
+        reason: String,
+    },
+    /// A file cannot be read.
+    #[error("{}: {error}", .path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        error: io::Error,
+    },
+    /// The file of a password is empty.
+    #[error("{}: its first line is empty, and should be a password", .0.display())]
+    Password(PathBuf),
+    /// A time limit is zero, or that of a connection is longer than that of a request.
+    #[error("time limits must be above zero, and that of a connection at most that of a request")]
+    Limits,
+}
+
+/// A password. It is never printed.
+#[derive(Clone)]
+pub(super) struct Password(pub(super) String);
+
+impl Config {
+    /// These endpoints without TLS and user, with limits of 5 s for a request, 2 s for a connection, 5 s for an idle
+    /// watch and 60 s for a defragmentation.
+    pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        Self {
+            endpoints: endpoints.into_iter().map(Into::into).collect(),
+            tls: None,
+            user: None,
+            request_limit: Duration::from_secs(5),
+            connect_limit: Duration::from_secs(2),
+            watch_idle: Duration::from_secs(5),
+            defragment_limit: Duration::from_mins(1),
+        }
+    }
+
+    pub(super) fn check(&self) -> Result<(), ConfigError> {
+        if self.endpoints.is_empty() {
+            return Err(ConfigError::NoEndpoint);
+        }
+        let limits = [self.request_limit, self.connect_limit, self.watch_idle, self.defragment_limit];
+        if limits.contains(&Duration::ZERO) || self.connect_limit > self.request_limit {
+            return Err(ConfigError::Limits);
+        }
+        Ok(())
+    }
+}
+
+impl Tls {
+    pub(super) fn load(&self) -> Result<ClientTlsConfig, ConfigError> {
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&self.authorities)?));
+        if let Some(identity) = &self.identity {
+            let (certificate, key) = (read(&identity.certificate)?, read(&identity.key)?);
+            tls = tls.identity(tonic::transport::Identity::from_pem(certificate, key));
+        }
+        if let Some(domain) = &self.domain {
+            tls = tls.domain_name(domain);
+        }
+        Ok(tls)
+    }
+}
+
+impl User {
+    pub(super) fn load(&self) -> Result<Password, ConfigError> {
+        let text = read(&self.password_file)?;
+        match text.lines().next() {
+            Some(line) if !line.is_empty() => Ok(Password(line.to_owned())),
+            _ => Err(ConfigError::Password(self.password_file.clone())),
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<String, ConfigError> {
+    fs::read_to_string(path).map_err(|error| ConfigError::File { path: path.to_owned(), error })
+}
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_is_the_first_line_and_is_never_printed() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("password");
+        let user = User { name: "root".to_owned(), password_file: file.clone() };
+        assert!(user.load().unwrap_err().to_string().contains("password"), "a missing file is named");
+        fs::write(&file, "secret\r\nignored\n").unwrap();
+        let password = user.load().unwrap();
+        assert_eq!(password.0, "secret");
+        assert!(!format!("{password:?}").contains("secret"));
+        fs::write(&file, "\n").unwrap();
+        assert!(matches!(user.load(), Err(ConfigError::Password(_))));
+    }
+
+    #[test]
+    fn limits_that_make_no_sense_are_refused() {
+        assert!(matches!(Config::new([""; 0]).check(), Err(ConfigError::NoEndpoint)));
+        let config = Config::new(["http://localhost:2379"]);
+        assert!(config.check().is_ok());
+        let zero = Config { watch_idle: Duration::ZERO, ..config.clone() };
+        assert!(matches!(zero.check(), Err(ConfigError::Limits)));
+        let long = Config { connect_limit: config.request_limit * 2, ..config };
+        assert!(matches!(long.check(), Err(ConfigError::Limits)));
+    }
+}

@@ -1,0 +1,296 @@
+//! The program etcd: finds, starts and stops it. Its ports are chosen by the kernel, its data are in a temporary
+//! directory, and it is killed in any case.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use tempfile::TempDir;
+
+use crate::etcd::{Client, Config, Tls};
+use crate::store::{KeyRange, Store as _, StoreError};
+
+/// The time within which it has to answer.
+const READY_WITHIN: Duration = Duration::from_secs(20);
+/// The time between two attempts to reach it.
+const TRY_EVERY: Duration = Duration::from_millis(20);
+/// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another program may
+/// be faster.
+const ATTEMPTS: usize = 5;
+
+/// The path of etcd, and its abilities.
+#[derive(Clone, Debug)]
+pub struct Program {
+    path: PathBuf,
+    /// The version that it prints.
+    pub version: String,
+    /// Whether it has `--unsafe-no-fsync`: since 3.5, and undocumented in later releases of 3.4.
+    pub can_leave_fsync: bool,
+    /// The directory for its data.
+    disk: PathBuf,
+    /// The program that has it killed together with this one (Linux).
+    setpriv: Option<PathBuf>,
+}
+
+/// What kind of cluster is started.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// How many members it has, at least 1.
+    pub members: usize,
+    /// Whether it waits for the disk.
+    pub fsync: bool,
+    /// Bytes of the file of a member above which the cluster takes only what frees space.
+    pub quota_bytes: Option<u64>,
+    /// With TLS for its clients.
+    pub tls: Option<ServerTls>,
+}
+
+/// TLS for clients, as PEM files.
+#[derive(Clone, Debug)]
+pub struct ServerTls {
+    /// The certificate of all members, for 127.0.0.1.
+    pub certificate: PathBuf,
+    /// Its key.
+    pub key: PathBuf,
+    /// The authorities of clients' certificates; with them every client needs one.
+    pub client_authorities: Option<PathBuf>,
+    /// How it is asked whether it is ready.
+    pub client: Tls,
+}
+
+/// A running cluster. When this is dropped, its members are killed and its data are deleted.
+#[derive(Debug)]
+pub struct Etcd {
+    members: Vec<Member>,
+    program: Program,
+    options: Options,
+    /// The value of `--initial-cluster`.
+    cluster: String,
+    directory: TempDir,
+}
+
+#[derive(Debug)]
+struct Member {
+    name: String,
+    url: String,
+    peer_url: String,
+    child: Option<Child>,
+}
+
+impl Default for Options {
+    /// One member that waits for the disk, without a quota of its own and without TLS.
+    fn default() -> Self {
+        Self { members: 1, fsync: true, quota_bytes: None, tls: None }
+    }
+}
+
+impl Program {
+    /// The named program, or the one in `PATH`. `Ok(None)`: neither exists. Its data will be in a directory of `disk`.
+    ///
+    /// # Errors
+    ///
+    /// The program does not print its version.
+    pub fn find(named: Option<&Path>, disk: &Path) -> anyhow::Result<Option<Self>> {
+        let Some(path) = named.map(Path::to_owned).or_else(|| in_path("etcd")) else { return Ok(None) };
+        let output = Command::new(&path)
+            .arg("--version")
+            .output()
+            .with_context(|| format!("{} does not start", path.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        let version = text.lines().find_map(|line| line.strip_prefix("etcd Version: "));
+        let version = version.with_context(|| format!("{} tells no version", path.display()))?.to_owned();
+        // It parses all flags before it prints its version.
+        let flag = Command::new(&path).args(["--unsafe-no-fsync", "--version"]).output()?;
+        let setpriv = in_path("setpriv");
+        let can_leave_fsync = flag.status.success();
+        Ok(Some(Self { path, version, can_leave_fsync, disk: disk.to_owned(), setpriv }))
+    }
+
+    /// Starts an empty cluster, and waits until each member answers.
+    ///
+    /// # Errors
+    ///
+    /// It does not start or answer: with the end of its log.
+    pub async fn start(&self, options: &Options) -> anyhow::Result<Etcd> {
+        ensure!(options.fsync || self.can_leave_fsync, "etcd {} cannot be told not to sync", self.version);
+        let mut last = None;
+        for _ in 0..ATTEMPTS {
+            let mut etcd = self.prepare(options)?;
+            for index in 0..options.members {
+                etcd.spawn(index)?;
+            }
+            match etcd.all_ready().await {
+                Ok(()) => return Ok(etcd),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.context("etcd was not started")?)
+    }
+
+    fn prepare(&self, options: &Options) -> anyhow::Result<Etcd> {
+        let directory = tempfile::Builder::new().prefix("stickycas-etcd-").tempdir_in(&self.disk)?;
+        let scheme = if options.tls.is_some() { "https" } else { "http" };
+        // All are open until all are known; otherwise two could be the same.
+        let mut open = Vec::new();
+        let mut members = Vec::new();
+        for index in 0..options.members {
+            let (clients, peers) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+            members.push(Member {
+                name: format!("member-{index}"),
+                url: format!("{scheme}://{}", clients.local_addr()?),
+                peer_url: format!("http://{}", peers.local_addr()?),
+                child: None,
+            });
+            open.push((clients, peers));
+        }
+        let cluster: Vec<String> =
+            members.iter().map(|member| format!("{}={}", member.name, member.peer_url)).collect();
+        let (program, options) = (self.clone(), options.clone());
+        Ok(Etcd { members, program, options, cluster: cluster.join(","), directory })
+    }
+
+    /// etcd, so that it is killed together with this program if that is possible.
+    fn command(&self) -> Command {
+        let mut command = match &self.setpriv {
+            Some(setpriv) => {
+                let mut command = Command::new(setpriv);
+                command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path);
+                command
+            }
+            None => Command::new(&self.path),
+        };
+        // The environment may configure another etcd.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD")) {
+            command.env_remove(name);
+        }
+        command
+    }
+}
+
+impl Etcd {
+    /// The addresses for its clients.
+    pub fn urls(&self) -> Vec<String> {
+        self.members.iter().map(|member| member.url.clone()).collect()
+    }
+
+    /// How a client reaches it, except for its user.
+    pub fn config(&self) -> Config {
+        let tls = self.options.tls.as_ref().map(|tls| tls.client.clone());
+        Config { tls, ..Config::new(self.urls()) }
+    }
+
+    /// The process id of a member; `None`: it was killed.
+    pub fn pid(&self, member: usize) -> Option<u32> {
+        self.members[member].child.as_ref().map(Child::id)
+    }
+
+    /// Kills a member. Its data stay.
+    pub fn kill(&mut self, member: usize) {
+        if let Some(mut child) = self.members[member].child.take() {
+            // Fails if it has ended by itself.
+            let _ended = child.kill();
+            let _reaped = child.wait();
+        }
+    }
+
+    /// Starts a member again that was killed, with its data and addresses, and waits until it answers: so a majority
+    /// must live.
+    ///
+    /// # Errors
+    ///
+    /// It does not start or answer: with the end of its log.
+    pub async fn restart(&mut self, member: usize) -> anyhow::Result<()> {
+        self.kill(member);
+        self.spawn(member)?;
+        self.ready(member).await
+    }
+
+    fn spawn(&mut self, index: usize) -> anyhow::Result<()> {
+        let Member { name, url, peer_url, .. } = &self.members[index];
+        let mut command = self.program.command();
+        command
+            .args(["--name", name, "--logger", "zap", "--log-level", "warn"])
+            .arg("--data-dir")
+            .arg(self.directory.path().join(name))
+            .args(["--listen-client-urls", url, "--advertise-client-urls", url])
+            .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
+            .args(["--initial-cluster", &self.cluster]);
+        if !self.options.fsync {
+            command.arg("--unsafe-no-fsync");
+        }
+        if let Some(bytes) = self.options.quota_bytes {
+            command.args(["--quota-backend-bytes", &bytes.to_string()]);
+        }
+        if let Some(tls) = &self.options.tls {
+            command.arg("--cert-file").arg(&tls.certificate).arg("--key-file").arg(&tls.key);
+            if let Some(authorities) = &tls.client_authorities {
+                command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(authorities);
+            }
+        }
+        let log = File::options().create(true).append(true).open(self.log(index))?;
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        self.members[index].child = Some(child.with_context(|| self.program.path.display().to_string())?);
+        Ok(())
+    }
+
+    async fn all_ready(&mut self) -> anyhow::Result<()> {
+        for index in 0..self.members.len() {
+            self.ready(index).await?;
+        }
+        Ok(())
+    }
+
+    /// Waits until a member answers.
+    async fn ready(&mut self, index: usize) -> anyhow::Result<()> {
+        self.answers(index).await.with_context(|| self.log_tail(index))
+    }
+
+    async fn answers(&mut self, index: usize) -> anyhow::Result<()> {
+        let until = Instant::now() + READY_WITHIN;
+        let config = Config { endpoints: vec![self.members[index].url.clone()], ..self.config() };
+        let client = Client::new(&config)?;
+        loop {
+            if let Some(child) = &mut self.members[index].child
+                && let Some(status) = child.try_wait()?
+            {
+                bail!("it ended at once: {status}");
+            }
+            match client.range(KeyRange::one("nothing"), 1).await {
+                // Who wants a user is ready, too.
+                Ok(_) | Err(StoreError::Refused(_)) => return Ok(()),
+                Err(StoreError::NotDone(told)) if told.contains("user name is empty") => return Ok(()),
+                Err(error) if Instant::now() >= until => bail!("it does not answer: {error}"),
+                Err(_) => tokio::time::sleep(TRY_EVERY).await,
+            }
+        }
+    }
+
+    fn log(&self, index: usize) -> PathBuf {
+        self.directory.path().join(format!("{}.log", self.members[index].name))
+    }
+
+    /// The end of the log of a member.
+    fn log_tail(&self, index: usize) -> String {
+        let log = fs::read_to_string(self.log(index)).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().collect();
+        let end = lines[lines.len().saturating_sub(5)..].join("\n");
+        format!("etcd said: {}", if end.is_empty() { "nothing" } else { &end })
+    }
+}
+
+impl Drop for Etcd {
+    fn drop(&mut self) {
+        for member in 0..self.members.len() {
+            self.kill(member);
+        }
+    }
+}
+
+/// The program with this name in `PATH`.
+fn in_path(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).map(|directory| directory.join(name)).find(|path| path.is_file())
+}
