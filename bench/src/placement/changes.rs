@@ -20,6 +20,7 @@ pub(super) struct Outcome {
     pub(super) least: usize,
     pub(super) spread: usize,
     pub(super) claims_lost: usize,
+    pub(super) placements: usize,
     pub(super) pauses: usize,
     pub(super) pause_median_s: Seconds,
     pub(super) pause_p99_s: Seconds,
@@ -82,6 +83,7 @@ fn outcome(
         least,
         spread: world.spread(),
         claims_lost: tally.claims_lost,
+        placements: tally.placements,
         pauses: tally.pauses.len(),
         pause_median_s: pause(0.5),
         pause_p99_s: pause(0.99),
@@ -211,6 +213,17 @@ mod tests {
         for (fast, slow) in fast.iter().zip(&slow) {
             assert!(fast.pause_worst_s.0 < slow.pause_worst_s.0, "{fast:?} {slow:?}");
         }
+    }
+
+    #[test]
+    fn who_waits_for_others_to_start_claims_less_in_vain() {
+        let lost = |times: &Times| {
+            let (_, outcomes) = all(&cluster(30, 300, 100, 1), times).unwrap();
+            of(&outcomes, "start").claims_lost
+        };
+        let waiting = Times { settle: Duration::from_secs(1), ..times() };
+        assert!(lost(&times()) > 0);
+        assert_eq!(lost(&waiting), 0);
     }
 
     #[test]

@@ -22,6 +22,7 @@
 //! before. `least`: with how few of them the servers that are left could own all shards evenly. `spread`: the most shards
 //! of a server less the fewest, in the end. `pause`: the time in which nobody serves a shard, from the death of its owner or
 //! from the moment in which it takes no more; also in the raw results, in seconds. `quiet`: when the last shard is served.
+//! `placements`: how often every server has computed the placement.
 //!
 //! The same seed gives the same table.
 
@@ -125,6 +126,7 @@ impl Results<'_> {
                 change.least.to_string(),
                 change.spread.to_string(),
                 change.claims_lost.to_string(),
+                change.placements.to_string(),
                 change.pauses.to_string(),
                 seconds(change.pause_median_s.0),
                 seconds(change.pause_p99_s.0),

@@ -47,6 +47,9 @@ pub(super) struct Times {
     /// The time between two computations of the placement; what was told in between is taken in together.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
     pub(super) pass: Duration,
+    /// How long servers wait after a server has come or gone before they claim or release shards.
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    pub(super) settle: Duration,
     /// The time for which a server that restarts is away.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
     pub(super) restart: Duration,

@@ -36,6 +36,8 @@ pub(super) struct World {
     /// When the next placement is computed, if it is.
     pass: Option<Duration>,
     last_pass: Option<Duration>,
+    /// When the servers last learned that a server has come or gone.
+    servers_changed: Option<Duration>,
     tally: Tally,
 }
 
@@ -81,6 +83,8 @@ pub(super) struct Tally {
     pub(super) moves: usize,
     /// Claims of a shard that another server has got first.
     pub(super) claims_lost: usize,
+    /// How often every server has computed the placement.
+    pub(super) placements: usize,
     /// How long each shard was served by nobody, each time.
     pub(super) pauses: Vec<Duration>,
     /// When a shard was served last that was not before.
@@ -115,6 +119,7 @@ impl World {
             etcds: vec![Etcd::default(); shards.div_ceil(shards_per_etcd)],
             pass: None,
             last_pass: None,
+            servers_changed: None,
             tally: Tally::default(),
         }
     }
@@ -228,6 +233,7 @@ impl World {
             Event::LeaseEnd { server } => self.lease_end(server),
             Event::ServerTold { server, takes } => {
                 self.servers[server].takes = takes;
+                self.servers_changed = Some(self.now);
                 self.ask_pass();
             }
             Event::OwnersTold { shards, owner } => {
@@ -292,7 +298,11 @@ impl World {
     /// What `Membership` does when it was told something, for each server.
     fn place(&mut self) {
         self.pass = None;
+        if self.settled_at() > self.now {
+            return self.ask_pass();
+        }
         self.last_pass = Some(self.now);
+        self.tally.placements += 1;
         let takers = self.takers();
         let candidates: Vec<Candidate<'_>> = takers
             .iter()
@@ -402,9 +412,15 @@ impl World {
     fn ask_pass(&mut self) {
         if self.pass.is_none() {
             let at = self.last_pass.map_or(self.now, |last| self.now.max(last + self.times.pass));
+            let at = at.max(self.settled_at());
             self.pass = Some(at);
             self.agenda.set(at, Event::Pass);
         }
+    }
+
+    /// Until then servers wait for others that come or go at the same time.
+    fn settled_at(&self) -> Duration {
+        self.servers_changed.map_or(Duration::ZERO, |changed| changed + self.times.settle)
     }
 
     /// The cluster of etcd that holds a shard.
