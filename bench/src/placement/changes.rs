@@ -1,5 +1,6 @@
 //! The changes that are simulated, and what becomes of each.
 
+use std::fmt;
 use std::time::Duration;
 
 use serde::{Serialize, Serializer};
@@ -31,6 +32,12 @@ pub(super) struct Outcome {
 /// A time, in the raw results in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Seconds(pub(super) Duration);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2}", self.0.as_secs_f64())
+    }
+}
 
 impl Serialize for Seconds {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

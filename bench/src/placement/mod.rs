@@ -34,7 +34,6 @@ use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::Args;
 use serde::Serialize;
@@ -96,45 +95,36 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// A column of the table: its name, and its text for a change.
+type Column = (&'static str, fn(&Outcome) -> String);
+
+const COLUMNS: [Column; 11] = [
+    ("change", |change| change.change.to_owned()),
+    ("moves", |change| change.moves.to_string()),
+    ("least", |change| change.least.to_string()),
+    ("spread", |change| change.spread.to_string()),
+    ("claims lost", |change| change.claims_lost.to_string()),
+    ("placements", |change| change.placements.to_string()),
+    ("pauses", |change| change.pauses.to_string()),
+    ("median s", |change| change.pause_median_s.to_string()),
+    ("p99 s", |change| change.pause_p99_s.to_string()),
+    ("worst s", |change| change.pause_worst_s.to_string()),
+    ("quiet s", |change| change.quiet_s.to_string()),
+];
+
 impl Results<'_> {
     fn print(&self) -> anyhow::Result<()> {
         let Cluster { servers, shards, shards_per_etcd, seed, .. } = self.cluster;
         let mut out = std::io::stdout().lock();
-        let mib = u64::from(*shards_per_etcd.min(shards)) * self.times.shard_bytes >> 20;
+        let mib = (u64::from(*shards_per_etcd.min(shards)) * self.times.shard_bytes) >> 20;
         writeln!(
             out,
             "{servers} servers, {shards} shards, {} clusters of etcd with {mib} MiB each, seed {seed}",
             self.etcds
         )?;
-        let header = [
-            "change",
-            "moves",
-            "least",
-            "spread",
-            "claims lost",
-            "pauses",
-            "median s",
-            "p99 s",
-            "worst s",
-            "quiet s",
-        ];
-        let seconds = |time: Duration| format!("{:.2}", time.as_secs_f64());
-        let rows = self.changes.iter().map(|change| {
-            vec![
-                change.change.to_owned(),
-                change.moves.to_string(),
-                change.least.to_string(),
-                change.spread.to_string(),
-                change.claims_lost.to_string(),
-                change.placements.to_string(),
-                change.pauses.to_string(),
-                seconds(change.pause_median_s.0),
-                seconds(change.pause_p99_s.0),
-                seconds(change.pause_worst_s.0),
-                seconds(change.quiet_s.0),
-            ]
-        });
-        writeln!(out, "{}", table(header.map(str::to_owned).into(), rows))?;
+        let header = COLUMNS.map(|(name, _)| name.to_owned()).into();
+        let rows = self.changes.iter().map(|change| COLUMNS.map(|(_, of)| of(change)).into());
+        writeln!(out, "{}", table(header, rows))?;
         Ok(())
     }
 }

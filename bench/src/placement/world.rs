@@ -322,11 +322,11 @@ impl World {
             let desired = desired.map(|at| takers[at]);
             match (self.shards[shard].known, desired) {
                 (Some(owner), desired) if desired != Some(owner) => self.release(shard, owner),
-                (None, Some(server)) if self.servers[server].up => {
-                    if self.shards[shard].claimants.insert(server) {
-                        self.servers[server].claims.push_back(shard);
-                        claimants.insert(server);
-                    }
+                (None, Some(server))
+                    if self.servers[server].up && self.shards[shard].claimants.insert(server) =>
+                {
+                    self.servers[server].claims.push_back(shard);
+                    claimants.insert(server);
                 }
                 _ => {}
             }
