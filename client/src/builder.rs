@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Client;
+use crate::cluster::Cluster;
 use crate::connection::{ClientConfig, Connection, DEFAULT_KEEP_ALIVE};
 use crate::credentials::Credentials;
 use crate::error::Error;
@@ -15,15 +16,19 @@ use crate::retry::{Backoff, RetryPolicy};
 #[derive(Clone, Debug)]
 #[must_use = "a builder does nothing before it connects"]
 pub struct ClientBuilder {
-    url: String,
+    /// Never empty.
+    urls: Vec<String>,
+    any_server: bool,
     principal: String,
     credentials: Option<Credentials>,
-    retry: RetryPolicy,
+    /// `None`: the default for so many servers.
+    retry: Option<RetryPolicy>,
     keep_alive: Duration,
 }
 
 impl Client {
-    /// A client of the server at this address (`http://host:port`); name its principal next.
+    /// A client of the server at this address (`http://host:port`); name its principal next, and
+    /// [the other servers](ClientBuilder::server) of a cluster.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), stickycas_client::Error> {
@@ -39,12 +44,35 @@ impl Client {
 impl ClientBuilder {
     pub(crate) fn new(url: String) -> Self {
         Self {
-            url,
+            urls: vec![url],
+            any_server: false,
             principal: String::new(),
             credentials: None,
-            retry: RetryPolicy::default(),
+            retry: None,
             keep_alive: DEFAULT_KEEP_ALIVE,
         }
+    }
+
+    /// One more server of the same cluster, for the same credentials. A client needs one that is up; the others are found by
+    /// [GetCluster](Client::cluster).
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), stickycas_client::Error> {
+    /// let client = stickycas_client::Client::builder("http://cas-1:7420").server("http://cas-2:7420").principal("ann");
+    /// let client = client.connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn server(mut self, url: impl Into<String>) -> Self {
+        self.urls.push(url.into());
+        self
+    }
+
+    /// Whether to go to any server that is told to be the owner of an instance. Without it, only to the given ones and to
+    /// those that one of them names in GetCluster: a server that is wrong cannot send this client anywhere else.
+    pub fn any_server(mut self, any: bool) -> Self {
+        self.any_server = any;
+        self
     }
 
     /// The principal that every request names (SPEC section 10): 1 to 128 letters, digits, `.`, `_` or `-`. Required without [credentials](Self::credentials).
@@ -60,9 +88,9 @@ impl ClientBuilder {
         self
     }
 
-    /// The retries of the client, [`RetryPolicy::default`] without it.
+    /// The retries of the client. Without it [`RetryPolicy::default`], or with several servers [`RetryPolicy::of_cluster`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
-        self.retry = policy;
+        self.retry = Some(policy);
         self
     }
 
@@ -73,19 +101,24 @@ impl ClientBuilder {
         self
     }
 
-    /// Connects to the server, with retries.
+    /// Connects to the server, or to one of several, with retries.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a setting is not well formed; [`Error::GaveUp`] if there is no connection
     /// after all retries.
     pub async fn connect(self) -> Result<Client, Error> {
-        let config = self.config()?;
-        let mut backoff = Backoff::new(self.retry);
+        let configs = self.configs()?;
+        let mut backoff = Backoff::new(self.policy());
         loop {
-            match Connection::open(config.clone()).await {
-                Ok(connection) => return Ok(Client::on(connection, self.retry)),
-                Err(error) => tokio::time::sleep(backoff.failed(error)?).await,
+            let mut failed = None;
+            for config in &configs {
+                match Connection::open(config.clone()).await {
+                    Ok(connection) => return Ok(self.client(connection, &configs)),
+                    Err(error) => failed = Some(error),
+                }
             }
+            let error = failed.expect("a server is given");
+            tokio::time::sleep(backoff.failed(error)?).await;
         }
     }
 
@@ -94,12 +127,13 @@ impl ClientBuilder {
     /// # Errors
     /// [`Error::InvalidArgument`] if a setting is not well formed.
     pub fn connect_lazy(self) -> Result<Client, Error> {
-        let config = self.config()?;
-        Ok(Client::on(Connection::lazy(config), self.retry))
+        let configs = self.configs()?;
+        Ok(self.client(Connection::lazy(configs[0].clone()), &configs))
     }
 
     /// The same over byte streams that `connect` opens, in place of TCP: a Unix socket, a tunnel, a simulated network. It
-    /// is called for the first connection, and again after each that broke.
+    /// is called for the first connection, and again after each that broke. The streams lead to one server: no other one is
+    /// asked.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a setting is not well formed.
@@ -108,16 +142,47 @@ impl ClientBuilder {
         F: Future<Output = io::Result<T>> + Send + 'static,
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
-        let config = self.config()?;
-        Ok(Client::on(Connection::lazy_over(config, connect), self.retry))
+        let configs = self.configs()?;
+        Ok(self.client(Connection::lazy_over(configs[0].clone(), connect), &configs[..1]))
     }
 
-    fn config(&self) -> Result<ClientConfig, Error> {
+    /// The same over byte streams to any server: `connect` is given its address, host and port.
+    ///
+    /// # Errors
+    /// [`Error::InvalidArgument`] if a setting is not well formed.
+    pub fn connect_lazy_over_each<F, T>(
+        self,
+        connect: impl Fn(String) -> F + Clone + Send + Sync + 'static,
+    ) -> Result<Client, Error>
+    where
+        F: Future<Output = io::Result<T>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let configs = self.configs()?;
+        Ok(self.client(Connection::lazy_over_each(configs[0].clone(), connect), &configs))
+    }
+
+    fn client(&self, connection: Connection, configs: &[ClientConfig]) -> Client {
+        let given = configs.iter().map(ClientConfig::address).collect();
+        Client::of(Cluster::new(connection, given, self.any_server), self.policy())
+    }
+
+    fn policy(&self) -> RetryPolicy {
+        let several = self.urls.len() > 1;
+        self.retry.unwrap_or_else(|| if several { RetryPolicy::of_cluster() } else { RetryPolicy::default() })
+    }
+
+    /// One for each server.
+    fn configs(&self) -> Result<Vec<ClientConfig>, Error> {
+        self.urls.iter().map(|url| self.config(url)).collect()
+    }
+
+    fn config(&self, url: &str) -> Result<ClientConfig, Error> {
         if self.keep_alive.is_zero() {
             return Err(Error::InvalidArgument("keep-alive of 0: give more, such as 2 s".to_owned()));
         }
         let config = match &self.credentials {
-            None => ClientConfig::new(&self.url, &self.principal)?,
+            None => ClientConfig::new(url, &self.principal)?,
             Some(credentials) => {
                 let credentials = match &*self.principal {
                     "" if credentials.are_of_many() => {
@@ -127,7 +192,7 @@ impl ClientBuilder {
                     "" => credentials.clone(),
                     principal => credentials.of(principal)?,
                 };
-                ClientConfig::with_credentials(&self.url, &credentials)?
+                ClientConfig::with_credentials(url, &credentials)?
             }
         };
         Ok(config.with_keep_alive(self.keep_alive))
@@ -145,6 +210,8 @@ mod tests {
         assert!(builder().principal("ann").connect_lazy().is_ok());
         assert!(refused(builder()).starts_with("principal \"\": give 1 to 128 letters"));
         assert!(refused(Client::builder("nowhere").principal("ann")).starts_with("server \"nowhere\""));
+        let several = builder().principal("ann").server("https://127.0.0.1:7421");
+        assert!(refused(several).starts_with("server \"https://127.0.0.1:7421\""), "each server is checked");
         assert!(
             refused(builder().principal("ann").keep_alive(Duration::ZERO)).starts_with("keep-alive of 0")
         );

@@ -9,16 +9,17 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
+use crate::cluster::{Cluster, NextTry, Route};
 use crate::connection::Connection;
 use crate::convert::{IntoInstance, IntoValue};
 use crate::driver::{self, Played, ProcessSpec};
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
 
-/// A client of one server for one principal. Cheap to clone; clones share the connection.
+/// A client of one server, or of a cluster of servers, for one principal. Cheap to clone; clones share the connections.
 #[derive(Clone, Debug)]
 pub struct Client {
-    pub(crate) connection: Connection,
+    pub(crate) cluster: Cluster,
     policy: RetryPolicy,
 }
 
@@ -43,27 +44,31 @@ impl Client {
     /// A client on a connection of [`crate::raw`].
     #[doc(hidden)]
     #[must_use]
-    pub const fn on(connection: Connection, policy: RetryPolicy) -> Self {
-        Self { connection, policy }
+    pub fn on(connection: Connection, policy: RetryPolicy) -> Self {
+        Self::of(Cluster::of(connection), policy)
     }
 
-    /// The connection, see [`crate::raw`].
+    pub(crate) const fn of(cluster: Cluster, policy: RetryPolicy) -> Self {
+        Self { cluster, policy }
+    }
+
+    /// The connection to the server that was asked first, see [`crate::raw`].
     #[doc(hidden)]
     #[must_use]
-    pub const fn connection(&self) -> &Connection {
-        &self.connection
+    pub fn connection(&self) -> &Connection {
+        self.cluster.base()
     }
 
-    /// The server's address as given.
+    /// The server's address as given; of several, the one that was asked first.
     #[must_use]
     pub fn server(&self) -> &str {
-        self.connection.config().server()
+        self.connection().config().server()
     }
 
     /// The principal.
     #[must_use]
     pub fn principal(&self) -> &str {
-        self.connection.config().principal()
+        self.connection().config().principal()
     }
 
     /// How this client retries.
@@ -84,7 +89,7 @@ impl Client {
     /// # Errors
     /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its own.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
-        Ok(Self { connection: self.connection.as_principal(principal)?, policy: self.policy })
+        Ok(Self { cluster: self.cluster.as_principal(principal)?, policy: self.policy })
     }
 
     /// Plays a correct process that proposes this value, to its decision (Algorithm 1 of the paper). The server
@@ -120,18 +125,45 @@ impl Client {
         spec: ProcessSpec,
         stop: impl Future<Output = ()>,
     ) -> Played {
-        driver::play(&self.connection, instance, spec, self.policy, stop).await
+        driver::play(&self.cluster, instance, spec, self.policy, stop).await
     }
 
     pub(crate) fn backoff(&self) -> Backoff {
         Backoff::new(self.policy)
     }
 
-    /// A unary call, again and again until it is answered or another try does not help or must not be made.
+    /// A unary call to the owner of an instance, again and again until it is answered or another try does not help or must
+    /// not be made.
+    pub(crate) async fn call_owner<T, F>(
+        &self,
+        instance: InstanceId,
+        idempotency: Idempotency,
+        call: impl FnMut(Connection) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.call_along(&mut self.cluster.route_to(instance), idempotency, call).await
+    }
+
+    /// The same to any server, or to the owner that it names.
     pub(crate) async fn call<T, F>(
         &self,
         idempotency: Idempotency,
-        mut call: impl FnMut() -> F,
+        call: impl FnMut(Connection) -> F,
+    ) -> Result<T, Error>
+    where
+        F: Future<Output = Result<Response<T>, Status>>,
+    {
+        self.call_along(&mut self.cluster.route(), idempotency, call).await
+    }
+
+    /// The same along this route, which ends at the server that has answered.
+    pub(crate) async fn call_along<T, F>(
+        &self,
+        route: &mut Route,
+        idempotency: Idempotency,
+        mut call: impl FnMut(Connection) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -139,24 +171,32 @@ impl Client {
         let mut backoff = Backoff::new(self.policy);
         loop {
             let begun = tokio::time::Instant::now();
-            let answer = match idempotency {
-                Idempotency::Waits => Ok(call().await),
-                Idempotency::Repeatable | Idempotency::Once | Idempotency::NoWait => {
-                    timeout(ANSWER_TIMEOUT, call()).await
-                }
-            };
-            let error = match answer {
-                Ok(Ok(response)) => return Ok(response.into_inner()),
-                Ok(Err(status)) => self.connection.error(&status),
-                Err(_) => self.connection.no_answer("no answer in time"),
+            let error = match route.connection() {
+                Ok(connection) => match idempotency.one_try(&connection, call(connection.clone())).await {
+                    Ok(answer) => {
+                        route.answered();
+                        return Ok(answer);
+                    }
+                    Err(error) => error,
+                },
+                Err(error) => error,
             };
             if !idempotency.allows_another_try(&error) {
                 return Err(error);
             }
-            backoff.lasted(begun.elapsed());
+            let error = match route.failed(error).await {
+                NextTry::Now => continue,
+                NextTry::Later(error) => error,
+                NextTry::Stop(error) => return Err(error),
+            };
+            // A call that waits for no phase, and a server that is not reached, make no progress by taking long.
+            if idempotency == Idempotency::Waits && !matches!(error, Error::Unreachable { sent: false, .. }) {
+                backoff.lasted(begun.elapsed());
+            }
             let delay = backoff.failed(error.clone())?;
             tracing::info!(%error, ?delay, "trying again");
             tokio::time::sleep(delay).await;
+            route.waited();
         }
     }
 }
@@ -175,11 +215,31 @@ pub(crate) enum Idempotency {
 }
 
 impl Idempotency {
+    async fn one_try<T>(
+        self,
+        connection: &Connection,
+        call: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Error> {
+        let answer = match self {
+            Self::Waits => Ok(call.await),
+            Self::Repeatable | Self::Once | Self::NoWait => timeout(ANSWER_TIMEOUT, call).await,
+        };
+        match answer {
+            Ok(Ok(response)) => Ok(response.into_inner()),
+            Ok(Err(status)) => Err(connection.error(&status)),
+            Err(_) => Err(connection.no_answer("no answer in time")),
+        }
+    }
+
     fn allows_another_try(self, error: &Error) -> bool {
         match self {
             Self::Repeatable | Self::Waits => true,
             Self::Once => !error.may_have_happened() || is_draining(error),
-            Self::NoWait => matches!(error, Error::Unreachable { .. }),
+            // A server that is not the owner has not looked at the phase.
+            Self::NoWait => match error.reason() {
+                Some(reason) => matches!(reason, RefusalReason::NotOwner | RefusalReason::OwnerLost),
+                None => matches!(error, Error::Unreachable { .. }),
+            },
         }
     }
 }

@@ -5,8 +5,9 @@
 //!
 //! Only [`crate::raw`] shows this module: its types are those of tonic.
 
-use std::io;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use hyper_util::rt::TokioIo;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, PRINCIPAL_KEY, is_principal_name};
@@ -23,6 +24,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tower::service_fn;
 
+use crate::cluster::Address;
 use crate::credentials::{Credentials, Token};
 use crate::error::Error;
 
@@ -38,6 +40,7 @@ pub struct ClientConfig {
     server: String,
     principal: String,
     endpoint: Endpoint,
+    keep_alive: Duration,
     metadata: MetadataValue<Ascii>,
     token: Option<Token>,
     /// What connections prove the principal with, so that there is no other on them.
@@ -75,14 +78,27 @@ impl ClientConfig {
     ) -> Result<Self, Error> {
         let metadata = identity(principal)?;
         let (server, principal) = (server.to_owned(), principal.to_owned());
-        Ok(Self { server, principal, endpoint, metadata, token: None, credentials }
-            .with_keep_alive(DEFAULT_KEEP_ALIVE))
+        let keep_alive = DEFAULT_KEEP_ALIVE;
+        Ok(Self { server, principal, endpoint, keep_alive, metadata, token: None, credentials }
+            .with_keep_alive(keep_alive))
+    }
+
+    /// The same for another server.
+    fn of_server(&self, address: &Address) -> Result<Self, Error> {
+        let scheme = if self.credentials.is_some() { "https" } else { "http" };
+        let server = format!("{scheme}://{address}");
+        let other = match &self.credentials {
+            Some(credentials) => Self::with_credentials(&server, credentials)?,
+            None => Self::new(&server, &self.principal)?,
+        };
+        Ok(other.with_keep_alive(self.keep_alive))
     }
 
     /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].
     #[must_use]
     pub fn with_keep_alive(mut self, interval: Duration) -> Self {
         self.endpoint = self.endpoint.http2_keep_alive_interval(interval).keep_alive_timeout(interval / 2);
+        self.keep_alive = interval;
         self
     }
 
@@ -96,6 +112,11 @@ impl ClientConfig {
     #[must_use]
     pub fn authority(&self) -> &str {
         self.endpoint.uri().authority().map_or("", |authority| authority.as_str())
+    }
+
+    /// Host and port, as servers of a cluster name each other.
+    pub(crate) fn address(&self) -> Address {
+        Address::of(self.endpoint.uri())
     }
 
     /// The principal.
@@ -145,8 +166,29 @@ fn endpoint(server: &str, scheme: &str) -> Result<Endpoint, Error> {
 /// A channel to a [`ClientConfig`].
 #[derive(Clone, Debug)]
 pub struct Connection {
-    config: ClientConfig,
+    config: Arc<ClientConfig>,
     channel: Channel,
+    connector: Connector,
+}
+
+/// How connections to other servers are opened.
+#[derive(Clone)]
+enum Connector {
+    Tcp,
+    /// Over byte streams that lead to one server.
+    OneServer,
+    /// Over byte streams to the server of an endpoint.
+    Streams(Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>),
+}
+
+impl fmt::Debug for Connector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "Tcp",
+            Self::OneServer => "OneServer",
+            Self::Streams(_) => "Streams",
+        })
+    }
 }
 
 /// Puts the principal beside each request, and the token that proves it, if there is one.
@@ -174,7 +216,7 @@ impl Connection {
     #[must_use]
     pub fn lazy(config: ClientConfig) -> Self {
         let channel = config.endpoint.connect_lazy();
-        Self { config, channel }
+        Self { config: config.into(), channel, connector: Connector::Tcp }
     }
 
     /// The same over byte streams that `connect` opens, in place of TCP.
@@ -189,7 +231,28 @@ impl Connection {
             async move { connecting.await.map(TokioIo::new) }
         });
         let channel = config.endpoint.connect_with_connector_lazy(connector);
-        Self { config, channel }
+        Self { config: config.into(), channel, connector: Connector::OneServer }
+    }
+
+    /// The same over byte streams to any server: `connect` is given its address, host and port.
+    #[must_use]
+    pub fn lazy_over_each<F, T>(
+        config: ClientConfig,
+        connect: impl Fn(String) -> F + Clone + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = io::Result<T>> + Send + 'static,
+        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    {
+        let open = move |endpoint: &Endpoint| {
+            let connect = connect.clone();
+            endpoint.connect_with_connector_lazy(service_fn(move |uri: Uri| {
+                let connecting = connect(Address::of(&uri).to_string());
+                async move { connecting.await.map(TokioIo::new) }
+            }))
+        };
+        let channel = open(&config.endpoint);
+        Self { config: config.into(), channel, connector: Connector::Streams(Arc::new(open)) }
     }
 
     /// One try to open a connection now.
@@ -201,7 +264,34 @@ impl Connection {
         let channel = connected.map_err(|error| {
             Error::from_status(&config.server, &Status::from_error(error.into())).before_anything_was_sent()
         })?;
-        Ok(Self { config, channel })
+        Ok(Self { config: config.into(), channel, connector: Connector::Tcp })
+    }
+
+    /// A connection of the same principal, with the same settings, to another server.
+    ///
+    /// # Errors
+    /// If there can be none.
+    pub(crate) fn to_server(&self, address: &Address) -> Result<Self, Error> {
+        let config = self.config.of_server(address)?;
+        let channel = match &self.connector {
+            Connector::Tcp => config.endpoint.connect_lazy(),
+            Connector::Streams(open) => open(&config.endpoint),
+            Connector::OneServer => {
+                let cause = "the byte streams of this client lead to one server";
+                return Err(Error::unreachable(&config.server, cause, false));
+            }
+        };
+        Ok(Self { config: config.into(), channel, connector: self.connector.clone() })
+    }
+
+    /// The same channel, for the principal of another connection.
+    pub(crate) fn identified_as(&self, other: &Self) -> Self {
+        if self.config.principal == other.config.principal {
+            return self.clone();
+        }
+        let ClientConfig { server, endpoint, keep_alive, .. } = ClientConfig::clone(&self.config);
+        let config = ClientConfig { server, endpoint, keep_alive, ..ClientConfig::clone(&other.config) };
+        Self { config: config.into(), channel: self.channel.clone(), connector: self.connector.clone() }
     }
 
     /// The same connection for another principal: the two share one channel. Fit where a program plays many
@@ -218,8 +308,9 @@ impl Connection {
         let metadata = identity(principal)?;
         let token = credentials.as_ref().and_then(Credentials::token);
         let principal = principal.to_owned();
-        let config = ClientConfig { principal, metadata, token, credentials, ..self.config.clone() };
-        Ok(Self { config, channel: self.channel.clone() })
+        let config =
+            ClientConfig { principal, metadata, token, credentials, ..ClientConfig::clone(&self.config) };
+        Ok(Self { config: config.into(), channel: self.channel.clone(), connector: self.connector.clone() })
     }
 
     /// The server's address and the principal.

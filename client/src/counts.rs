@@ -1,7 +1,7 @@
 //! What a server has counted of the conduct of its callers: how an attack is seen to have fired (SPEC B3).
 //!
 //! A count is no accusation. Offences stand in the record of the instance that they were committed at
-//! ([`Client::get`], [`Client::watch`](crate::watch)).
+//! ([`Client::get`](crate::Client::get), [`Client::watch`](crate::watch)).
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -11,23 +11,21 @@ use stickycas_proto::convert::WireError;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::client::{Client, Idempotency};
-use crate::error::Error;
 use crate::info::optional_time;
 
-/// What a server has counted since it started.
+/// What a server has counted since it started; of a cluster, the sums of what its servers have counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCounts {
-    /// When it started, by its own clock.
+    /// When it started, by its own clock; of several servers, the first of them.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub started: Option<SystemTime>,
     /// The counts of all callers together. Zeros for a caller who may not see them: one without a role.
     pub all: Counts,
     /// What each principal is known to have done. Without those of whom there is nothing to tell.
     pub principals: BTreeMap<String, Counts>,
-    /// How many more principals there are.
+    /// How many more principals there are; of several servers, that many at most.
     pub left_out: u32,
-    /// What the server is and runs on. `None`: it does not tell.
+    /// What the server is and runs on. `None`: it does not tell, or these are the counts of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerFacts>,
 }
@@ -166,10 +164,43 @@ impl Counts {
             connections_given_up: wire.connections_given_up,
         }
     }
+
+    fn add(&mut self, other: &Self) {
+        for (reason, count) in &other.refusals {
+            *self.refusals.entry(reason).or_default() += count;
+        }
+        self.connections_refused += other.connections_refused;
+        self.connections_silent += other.connections_silent;
+        self.connections_reset_flooded += other.connections_reset_flooded;
+        self.connections_unread += other.connections_unread;
+        self.messages_undecodable += other.messages_undecodable;
+        self.messages_oversized += other.messages_oversized;
+        self.calls_abandoned += other.calls_abandoned;
+        self.streams_abandoned += other.streams_abandoned;
+        self.streams_stalled += other.streams_stalled;
+        self.sessions_replaced += other.sessions_replaced;
+        self.accesses_repeated += other.accesses_repeated;
+        self.handshakes_failed += other.handshakes_failed;
+        self.tokens_refused += other.tokens_refused;
+        self.connections_paced += other.connections_paced;
+        self.connections_given_up += other.connections_given_up;
+    }
 }
 
 impl ServerCounts {
-    fn from_wire(wire: &v1::GetCountsResponse) -> Result<Self, WireError> {
+    /// These counts and those of another server.
+    pub(crate) fn merged(mut self, other: Self) -> Self {
+        self.started = self.started.into_iter().chain(other.started).min();
+        self.all.add(&other.all);
+        for (principal, counts) in other.principals {
+            self.principals.entry(principal).or_default().add(&counts);
+        }
+        self.left_out = self.left_out.saturating_add(other.left_out);
+        self.server = None;
+        self
+    }
+
+    pub(crate) fn from_wire(wire: &v1::GetCountsResponse) -> Result<Self, WireError> {
         let counts = |counts: &Option<v1::Counts>| {
             counts.as_ref().map(Counts::from_wire).ok_or(WireError::Missing("counts"))
         };
@@ -182,22 +213,6 @@ impl ServerCounts {
             left_out: wire.principals_left_out,
             server: wire.server.as_ref().map(ServerFacts::from_wire),
         })
-    }
-}
-
-impl Client {
-    /// What the server has counted: of these principals, or of all if none is named. A principal sees
-    /// its own counts, a coordinator also those of the processes of its instances, an observer or admin those of all.
-    ///
-    /// # Errors
-    /// When the server cannot be reached.
-    pub async fn counts(&self, principals: &[String]) -> Result<ServerCounts, Error> {
-        let call = || {
-            let mut server = self.connection.server();
-            let request = v1::GetCountsRequest { principals: principals.to_vec() };
-            async move { server.get_counts(request).await }
-        };
-        Ok(ServerCounts::from_wire(&self.call(Idempotency::Repeatable, call).await?)?)
     }
 }
 
@@ -214,6 +229,57 @@ mod tests {
         assert_eq!(counts.refused(RefusalReason::Unspecified), 2);
         assert_eq!(counts.refused(RefusalReason::RateExceeded), 0);
         assert_eq!(counts.others().iter().map(|(_, count)| count).sum::<u64>(), counts.streams_stalled);
+    }
+
+    #[test]
+    fn counts_of_several_servers_are_added() {
+        let time = |seconds| SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds));
+        let counts = |of: &str, at, refused| {
+            let refusals = BTreeMap::from([("NOT_YOUR_PHASE", refused), (of, 1)].map(|(name, count)| {
+                (RefusalReason::from_name(name).map_or("", RefusalReason::name), count)
+            }));
+            let all = Counts { refusals, calls_abandoned: refused, ..Counts::default() };
+            let principals = BTreeMap::from([("p".to_owned(), all.clone()), (of.to_owned(), all.clone())]);
+            ServerCounts {
+                started: time(at),
+                all,
+                principals,
+                left_out: 1,
+                server: Some(ServerFacts::default()),
+            }
+        };
+        let merged = counts("DRAINING", 7, 2).merged(counts("INTERNAL", 5, 3));
+        let expected = BTreeMap::from([("DRAINING", 1), ("INTERNAL", 1), ("NOT_YOUR_PHASE", 5)]);
+        assert_eq!((merged.started, merged.left_out, merged.server), (time(5), 2, None));
+        assert_eq!((&merged.all.refusals, merged.all.calls_abandoned), (&expected, 5));
+        assert_eq!(merged.principals["p"], merged.all);
+        assert_eq!(merged.principals["DRAINING"].calls_abandoned, 2);
+        assert_eq!(merged.principals.len(), 3);
+    }
+
+    #[test]
+    fn every_count_is_added() {
+        let one = v1::Counts {
+            connections_refused: 1,
+            connections_silent: 1,
+            connections_reset_flooded: 1,
+            connections_unread: 1,
+            messages_undecodable: 1,
+            messages_oversized: 1,
+            calls_abandoned: 1,
+            streams_abandoned: 1,
+            streams_stalled: 1,
+            sessions_replaced: 1,
+            accesses_repeated: 1,
+            handshakes_failed: 1,
+            tokens_refused: 1,
+            connections_paced: 1,
+            connections_given_up: 1,
+            refusals: Vec::new(),
+        };
+        let mut counts = Counts::from_wire(&one);
+        counts.add(&counts.clone());
+        assert!(counts.others().iter().all(|(_, count)| *count == 2), "{counts:?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use stickycas_proto::names::InstanceName;
 use stickycas_proto::v1;
 
 use crate::client::{Client, Idempotency};
+use crate::connection::Connection;
 use crate::error::Error;
 use crate::info::InstanceInfo;
 
@@ -181,11 +182,13 @@ impl CreateInstance {
         let idempotency = if name.is_some() { Idempotency::Repeatable } else { Idempotency::Once };
         let name = name.map_or_else(String::new, |name| name.as_str().to_owned());
         let request = v1::CreateRequest { name, parameters: Some(parameters), roster };
-        let call = || {
-            let (mut instances, request) = (self.client.connection.instances(), request.clone());
-            async move { instances.create(request).await }
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.instances().create(request).await }
         };
-        let response = self.client.call(idempotency, call).await?;
+        // A server draws ids of its own shards.
+        let mut route = self.client.cluster.route_in_turn();
+        let response = self.client.call_along(&mut route, idempotency, call).await?;
         let instance = response.instance.as_ref().ok_or(WireError::Missing("instance"))?;
         Ok(Created { instance: InstanceInfo::from_wire(instance)?, created: response.created })
     }

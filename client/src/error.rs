@@ -8,7 +8,7 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use stickycas_proto::convert::WireError;
-use stickycas_proto::status::{RefusalDetails, RpcRefusal};
+use stickycas_proto::status::{Owner, RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, ConnectError, Status};
 
@@ -24,6 +24,8 @@ pub struct Refusal {
     pub details: RefusalDetails,
     /// The server's advice when to try again; `None`: no advice.
     pub retry_after: Option<Duration>,
+    /// With `NOT_OWNER` and `OWNER_LOST`: the owner of the instance; `None`: the server knows of none.
+    pub owner: Option<Box<Owner>>,
 }
 
 /// The failure of an operation. A later version may have more variants.
@@ -178,6 +180,14 @@ impl Error {
         }
     }
 
+    /// The same error without the server's advice on when to try again: another server is asked next.
+    pub(crate) fn without_advice(self) -> Self {
+        match self {
+            Self::Refused(refused) => Self::Refused(Refusal { retry_after: None, ..refused }),
+            other => other,
+        }
+    }
+
     /// The same error of a call that never left.
     pub(crate) fn before_anything_was_sent(self) -> Self {
         match self {
@@ -194,8 +204,8 @@ impl Error {
 #[doc(hidden)]
 impl From<RpcRefusal> for Error {
     fn from(refused: RpcRefusal) -> Self {
-        let RpcRefusal { reason, message, details, retry_after } = refused;
-        Self::Refused(Refusal { reason, message, details, retry_after })
+        let RpcRefusal { reason, message, details, retry_after, owner } = refused;
+        Self::Refused(Refusal { reason, message, details, retry_after, owner })
     }
 }
 

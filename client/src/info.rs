@@ -327,6 +327,13 @@ fn duration<S: Serializer>(duration: &Duration, serializer: S) -> Result<S::Ok, 
     serializer.collect_str(&humantime::format_duration(*duration))
 }
 
+pub(crate) fn optional_duration<S: Serializer>(
+    duration: &Option<Duration>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    duration.map(|duration| humantime::format_duration(duration).to_string()).serialize(serializer)
+}
+
 fn patience<S: Serializer>(patience: &Patience, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(&patience_text(*patience))
 }

@@ -44,6 +44,13 @@
 //! The types of values, phases, parameters and events are those of the crates `stickycas_model` and
 //! `stickycas_proto`; this crate exports all that stand in its signatures.
 //!
+//! # Clusters
+//! Where several servers share the instances, give [`ClientBuilder::server`] their addresses. Each operation goes to the
+//! owner of its instance, as servers tell it (`NOT_OWNER`), over one connection to each owner; an owner of an older epoch
+//! than a known one is ignored, and at most [`MAX_REDIRECTS`] redirects are followed without a pause. When an owner dies
+//! or loses an instance, the same access goes with the same number to the next one. While there is none, and while a
+//! server is down, the client asks the others, with pauses. [`Client::list`] and [`Client::counts`] ask all servers.
+//!
 //! # Retries
 //! Every access carries the process's own number, so asking again is the same access (SPEC F8). A lost reply or
 //! a broken connection therefore never makes a process fail or append twice. Retries are bounded by the time
@@ -52,6 +59,7 @@
 
 mod builder;
 mod client;
+mod cluster;
 mod connection;
 mod convert;
 pub mod counts;
@@ -61,6 +69,7 @@ mod driver;
 pub mod error;
 pub mod info;
 mod instance_end;
+mod list;
 mod operations;
 mod page;
 mod report;
@@ -80,13 +89,14 @@ pub use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Time,
 pub use stickycas_proto::convert::member_state::MemberState;
 pub use stickycas_proto::convert::report::ProcessReport;
 pub use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
-pub use stickycas_proto::status::RefusalDetails;
+pub use stickycas_proto::status::{Owner, RefusalDetails};
 /// The reasons of refusals: the closed list of SPEC section 11. The enum is the one of the wire format, since each
 /// reason and its two answers stand once.
 pub use stickycas_proto::v1::RefusalReason;
 
 pub use self::builder::ClientBuilder;
 pub use self::client::{Client, Decision};
+pub use self::cluster::{ClusterInfo, ClusterServer, MAX_REDIRECTS, OwnedShard};
 pub use self::connection::DEFAULT_KEEP_ALIVE;
 pub use self::convert::{IntoInstance, IntoValue};
 pub use self::create::{CreateInstance, Created};

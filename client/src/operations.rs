@@ -10,9 +10,10 @@ use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
 
 use crate::client::{Client, Idempotency};
+use crate::connection::Connection;
 use crate::convert::{IntoInstance, IntoValue};
 use crate::error::Error;
-use crate::info::{InstanceInfo, InstanceStatus, InstanceView, Summary};
+use crate::info::{InstanceInfo, InstanceStatus, InstanceView};
 
 /// Whether an access waits for its phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -64,16 +65,16 @@ impl Client {
     /// When there is none, or the caller may not see it (F13).
     pub async fn get(&self, instance: impl IntoInstance) -> Result<InstanceView, Error> {
         use v1::get_request::Instance;
-        let named = match instance.into_instance()? {
-            InstanceRef::Id(id) => Instance::InstanceId(id.to_string()),
-            InstanceRef::Name(name) => Instance::Name(name.as_str().to_owned()),
+        let (named, mut route) = match instance.into_instance()? {
+            InstanceRef::Id(id) => (Instance::InstanceId(id.to_string()), self.cluster.route_to(id)),
+            InstanceRef::Name(name) => (Instance::Name(name.as_str().to_owned()), self.cluster.route()),
         };
         let request = v1::GetRequest { instance: Some(named) };
-        let call = || {
-            let (mut instances, request) = (self.connection.instances(), request.clone());
-            async move { instances.get(request).await }
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.instances().get(request).await }
         };
-        let response = self.call(Idempotency::Repeatable, call).await?;
+        let response = self.call_along(&mut route, Idempotency::Repeatable, call).await?;
         let instance =
             InstanceInfo::from_wire(response.instance.as_ref().ok_or(WireError::Missing("instance"))?)?;
         let status =
@@ -95,42 +96,17 @@ impl Client {
         }
     }
 
-    /// All living instances that the caller may see, in the order of their ids.
-    ///
-    /// # Errors
-    /// When the server cannot be reached.
-    pub async fn list(&self) -> Result<Vec<Summary>, Error> {
-        let mut all = Vec::new();
-        let mut page_token = String::new();
-        loop {
-            let call = || {
-                let mut instances = self.connection.instances();
-                let request = v1::ListRequest { page_size: 0, page_token: page_token.clone() };
-                async move { instances.list(request).await }
-            };
-            let page = self.call(Idempotency::Repeatable, call).await?;
-            for summary in &page.instances {
-                all.push(Summary::from_wire(summary)?);
-            }
-            if page.next_page_token.is_empty() {
-                return Ok(all);
-            }
-            page_token = page.next_page_token;
-        }
-    }
-
     /// Closes an instance for good (F10). Again changes nothing.
     ///
     /// # Errors
     /// When there is none, or the caller did not create it.
     pub async fn close(&self, instance: impl IntoInstance) -> Result<(), Error> {
         let instance = self.find(instance.into_instance()?).await?;
-        let call = || {
-            let mut instances = self.connection.instances();
+        let call = |connection: Connection| {
             let request = v1::CloseRequest { instance_id: instance.to_string() };
-            async move { instances.close(request).await }
+            async move { connection.instances().close(request).await }
         };
-        self.call(Idempotency::Repeatable, call).await.map(|v1::CloseResponse {}| ())
+        self.call_owner(instance, Idempotency::Repeatable, call).await.map(|v1::CloseResponse {}| ())
     }
 
     /// Appends once, under this access number.
@@ -152,11 +128,11 @@ impl Client {
             value: value.to_bytes(),
             no_wait: wait == WaitMode::NoWait,
         };
-        let call = || {
-            let (mut list, request) = (self.connection.list(), request.clone());
-            async move { list.append(request).await }
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.list().append(request).await }
         };
-        let response = self.call(wait.idempotency(), call).await?;
+        let response = self.call_owner(instance, wait.idempotency(), call).await?;
         match AnswerData::from_append(&response)? {
             AnswerData { phase: Some(phase), answer: Answer::Append(answer), .. } => {
                 Ok(Appended { phase, answer })
@@ -183,11 +159,11 @@ impl Client {
             start: start.get(),
             no_wait: wait == WaitMode::NoWait,
         };
-        let call = || {
-            let (mut list, request) = (self.connection.list(), request.clone());
-            async move { list.read(request).await }
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.list().read(request).await }
         };
-        let response = self.call(wait.idempotency(), call).await?;
+        let response = self.call_owner(instance, wait.idempotency(), call).await?;
         match AnswerData::from_read(&response, params)? {
             AnswerData { phase, answer: Answer::Read(answer), entries } => {
                 let ReadAnswer { start, count: _, length, sealed } = answer;
@@ -205,10 +181,10 @@ impl Client {
         let (instance, value) = (instance.into_instance()?, value.into_value()?);
         let instance = self.find(instance).await?;
         let request = v1::DecideRequest { instance_id: instance.to_string(), value: value.to_bytes() };
-        let call = || {
-            let (mut list, request) = (self.connection.list(), request.clone());
-            async move { list.decide(request).await }
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.list().decide(request).await }
         };
-        self.call(Idempotency::Repeatable, call).await.map(|v1::DecideResponse {}| ())
+        self.call_owner(instance, Idempotency::Repeatable, call).await.map(|v1::DecideResponse {}| ())
     }
 }

@@ -8,6 +8,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
 use crate::client::{Client, Idempotency};
+use crate::connection::Connection;
 use crate::error::Error;
 
 /// What a browser needs to look at a server's live page as this client's principal.
@@ -66,12 +67,12 @@ impl Client {
     /// # Errors
     /// If the server has no page (NO_PAGE), or cannot be reached.
     pub async fn page_access(&self) -> Result<PageAccess, Error> {
-        let call = || {
-            let mut server = self.connection.server();
-            async move { server.create_viewer_token(v1::CreateViewerTokenRequest {}).await }
+        let mut route = self.cluster.route();
+        let call = |connection: Connection| async move {
+            connection.server().create_viewer_token(v1::CreateViewerTokenRequest {}).await
         };
-        let made = self.call(Idempotency::Repeatable, call).await?;
-        Ok(PageAccess::from_wire(made, self.connection.config().authority()))
+        let made = self.call_along(&mut route, Idempotency::Repeatable, call).await?;
+        Ok(PageAccess::from_wire(made, route.at().as_str()))
     }
 }
 

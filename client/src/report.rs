@@ -8,6 +8,7 @@ use stickycas_proto::convert::report::{ProcessReport, verdict_from_wire};
 use stickycas_proto::names::InstanceId;
 
 use crate::client::{Client, Idempotency};
+use crate::connection::Connection;
 use crate::error::Error;
 
 impl Client {
@@ -19,9 +20,9 @@ impl Client {
     /// judge for as long as is allowed.
     pub async fn report(&self, instance: InstanceId, said: &ProcessReport) -> Result<Outcome, Error> {
         let request = said.to_wire(instance);
-        let call = || {
-            let (mut judge, request) = (self.connection.judge(), request.clone());
-            async move { judge.report(request).await }
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.judge().report(request).await }
         };
         Ok(verdict_from_wire(&self.call(Idempotency::Waits, call).await?)?)
     }

@@ -32,6 +32,13 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
+    /// The default for a cluster, in which another server soon takes over from one that has died: pauses of 0.5 s at
+    /// most.
+    #[must_use]
+    pub fn of_cluster() -> Self {
+        Self { longest: Duration::from_millis(500), ..Self::default() }
+    }
+
     /// The same, never giving up.
     #[must_use]
     pub const fn without_end(self) -> Self {

@@ -21,6 +21,8 @@ use tokio_stream::Stream;
 use tonic::Streaming;
 
 use crate::client::Client;
+use crate::cluster::{NextTry, Route};
+use crate::connection::Connection;
 use crate::convert::IntoInstance;
 use crate::error::Error;
 use crate::info::{InstanceStatus, ListEntry};
@@ -90,6 +92,7 @@ impl Client {
                 client: self.clone(),
                 instance,
                 cursor: Cursor::new(from),
+                route: None,
                 stream: None,
                 ready: VecDeque::new(),
                 backoff: self.backoff(),
@@ -150,7 +153,9 @@ struct Source {
     /// By its id from the first request on.
     instance: InstanceRef,
     cursor: Cursor,
-    stream: Option<Streaming<v1::WatchResponse>>,
+    /// To the owner of the instance, once its id is known.
+    route: Option<Route>,
+    stream: Option<(Connection, Streaming<v1::WatchResponse>)>,
     ready: VecDeque<Watched>,
     backoff: Backoff,
 }
@@ -167,6 +172,9 @@ impl Source {
             match self.message().await {
                 Ok(Some(response)) => {
                     self.backoff.progress();
+                    if let Some(route) = &mut self.route {
+                        route.answered();
+                    }
                     if self.cursor.take(response, &mut self.ready)? == Next::Request {
                         self.stream = None;
                     }
@@ -178,23 +186,42 @@ impl Source {
                 Err(error) => {
                     self.stream = None;
                     self.cursor.lost();
-                    tokio::time::sleep(self.backoff.failed(error)?).await;
+                    self.pause(error).await?;
                 }
             }
         }
         Ok(true)
     }
 
+    /// Waits as long as it takes before the next request.
+    async fn pause(&mut self, error: Error) -> Result<(), Error> {
+        let error = match &mut self.route {
+            Some(route) => match route.failed(error).await {
+                NextTry::Now => return Ok(()),
+                NextTry::Later(error) => error,
+                NextTry::Stop(error) => return Err(error),
+            },
+            None => error,
+        };
+        tokio::time::sleep(self.backoff.failed(error)?).await;
+        if let Some(route) = &mut self.route {
+            route.waited();
+        }
+        Ok(())
+    }
+
     async fn message(&mut self) -> Result<Option<v1::WatchResponse>, Error> {
-        let connection = &self.client.connection;
-        let stream = match &mut self.stream {
+        let (connection, stream) = match &mut self.stream {
             Some(stream) => stream,
             none => {
                 let id = self.client.find(&self.instance).await?;
                 // A name may lead to another instance later.
                 self.instance = InstanceRef::Id(id);
+                let route = self.route.get_or_insert_with(|| self.client.cluster.route_to(id));
+                let connection = route.connection()?;
                 let opened = connection.instances().watch(self.cursor.request(id)).await;
-                none.insert(opened.map_err(|status| connection.error(&status))?.into_inner())
+                let stream = opened.map_err(|status| connection.error(&status))?.into_inner();
+                none.insert((connection, stream))
             }
         };
         stream.message().await.map_err(|status| connection.stream_error(&status))

@@ -6,15 +6,19 @@ Exit code: 0 decided, 1 no decision, 2 wrong usage or no credentials. See README
 
 import argparse
 import json
+import random
 import re
 import signal
 import sys
 import time
 from collections import Counter
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import channel
 import grpc
+from cluster import MAX_REDIRECTS, Cluster
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
@@ -32,7 +36,7 @@ ASK_AGAIN = {
 }
 # Reasons with these codes by which a request did not happen. With any other reason, such as LOG_FAILED or DRAINING, and
 # without one, when the connection broke, nobody can say.
-DID_NOT_HAPPEN = {"RECOVERING", "RATE_EXCEEDED"}
+DID_NOT_HAPPEN = {"RECOVERING", "RATE_EXCEEDED", "NOT_OWNER"}
 # The server is there, and will serve: it is not out of reach, however long that takes.
 WILL_SERVE = {"DEADLINE", "RECOVERING"}
 
@@ -51,46 +55,63 @@ class NoDecision(Exception):
 
 
 def refusal(error):
-    """Why the server refused a call, and after how many seconds it may be made again, as far as it says so."""
-    reason, delay = None, BACK_OFF
+    """Why the server refused a call, after how many seconds it may be made again, and who is the owner, as far as it says so."""
+    reason, delay, owner = None, BACK_OFF, None
     status = rpc_status.from_call(error)
     for detail in status.details if status else ():
         info, retry = error_details_pb2.ErrorInfo(), error_details_pb2.RetryInfo()
         if detail.Unpack(info):
             reason = info.reason
+            address, epoch = info.metadata.get("owner"), info.metadata.get("epoch", "")
+            owner = (address, int(epoch)) if address and epoch.isdecimal() else None
         elif detail.Unpack(retry):
             delay = max(delay, retry.retry_delay.ToTimedelta().total_seconds())
-    return reason, delay
+    return reason, delay, owner
+
+
+LIST = sticky_cas_service_pb2_grpc.StickyCasServiceStub
+INSTANCES = instance_service_pb2_grpc.InstanceServiceStub
 
 
 class Caller:
-    """Makes the calls of one principal, again if need be."""
+    """Makes the calls of one principal, again if need be, each at the owner of its instance."""
 
-    def __init__(self, channel, principal, give_up_after, verbose):
-        self.instances = instance_service_pb2_grpc.InstanceServiceStub(channel)
-        self.list = sticky_cas_service_pb2_grpc.StickyCasServiceStub(channel)
+    def __init__(self, cluster, principal, give_up_after, verbose):
+        self.cluster = cluster
         self.metadata = [("stickycas-principal", principal)]
         self.give_up_after = give_up_after
         self.verbose = verbose
 
-    def call(self, method, request):
+    def call(self, service, method, request):
         """The response; the same request is made until it comes or is refused for good."""
         reached = time.monotonic()
+        redirects = 0
+        instance_id = request.instance_id
         while True:
+            server = self.cluster.server(instance_id)
             try:
-                return method(request, metadata=self.metadata, timeout=CALL_TIMEOUT)
+                asked = getattr(service(self.cluster.channel(server)), method)
+                return asked(request, metadata=self.metadata, timeout=CALL_TIMEOUT)
             except grpc.RpcError as error:
                 if error.code() not in ASK_AGAIN:
                     raise
-                reason, delay = refusal(error)
+                reason, delay, owner = refusal(error)
+                if self.verbose:
+                    happened = "it did not happen" if reason in DID_NOT_HAPPEN else "it may have happened"
+                    print(f"asks again: {error.code().name}, {reason}: {happened}", file=sys.stderr, flush=True)
+                if error.code() == grpc.StatusCode.UNAVAILABLE:
+                    self.cluster.failed(instance_id, server)
+                follows = owner is not None and owner[0] != server and redirects < MAX_REDIRECTS
+                if follows and self.cluster.told(instance_id, *owner):
+                    redirects += 1
+                    continue
                 if reason in WILL_SERVE or error.code() == grpc.StatusCode.DEADLINE_EXCEEDED:
                     reached = time.monotonic()
                 elif time.monotonic() - reached > self.give_up_after:
                     raise
-                if self.verbose:
-                    happened = "it did not happen" if reason in DID_NOT_HAPPEN else "it may have happened"
-                    print(f"asks again: {error.code().name}, {reason}: {happened}", file=sys.stderr, flush=True)
-                time.sleep(delay)
+                # Not all at the same moment.
+                time.sleep(delay * random.uniform(1, 1.5))
+                redirects = 0
 
 
 def mode(values):
@@ -106,14 +127,14 @@ def play(caller, instance, proposal):
 
     # Whatever the answer is: who loses the phase reads the winner's value (lines 1 to 3).
     append = sticky_cas_service_pb2.AppendRequest(instance_id=instance_id, access_number=1, value=proposal)
-    caller.call(caller.list.Append, append)
+    caller.call(LIST, "Append", append)
 
     # Each read takes up to r entries, from the number of those held (lines 4 to 8).
     held, number, complete = [], 1, False
     while not complete:
         number += 1
         read = sticky_cas_service_pb2.ReadRequest(instance_id=instance_id, access_number=number, start=len(held))
-        result = caller.call(caller.list.Read, read).result
+        result = caller.call(LIST, "Read", read).result
         held.extend(result.values)
         complete = len(held) >= warps or (result.sealed and len(held) == result.length)
 
@@ -121,7 +142,7 @@ def play(caller, instance, proposal):
     if decision is None:
         raise NoDecision("the list is sealed and empty: no correct process was in time")
     # Tells the others that this process has left, so that no phase waits for it.
-    caller.call(caller.list.Decide, sticky_cas_service_pb2.DecideRequest(instance_id=instance_id, value=decision))
+    caller.call(LIST, "Decide", sticky_cas_service_pb2.DecideRequest(instance_id=instance_id, value=decision))
     return decision
 
 
@@ -129,7 +150,7 @@ def find(caller, text):
     """The instance with this id or name, as it stands and where this principal stands there."""
     by_id = re.fullmatch("[0-9a-f]{32}", text)
     request = instance_service_pb2.GetRequest(**{"instance_id" if by_id else "name": text})
-    return caller.call(caller.instances.Get, request)
+    return caller.call(INSTANCES, "Get", request)
 
 
 def begin(found):
@@ -182,7 +203,7 @@ def play_all(caller, arguments):
 def main():
     """Returns the exit code."""
     parser = argparse.ArgumentParser(description="Play one correct process of a StickyCAS instance.")
-    parser.add_argument("--server", required=True, metavar="HOST:PORT", help="the server, or its URL")
+    parser.add_argument("--server", required=True, metavar="HOST:PORT", help="the server, or its URL; of a cluster: several, with commas")
     channel.add_arguments(parser)
     parser.add_argument("--instance", required=True, metavar="ID|NAME")
     parser.add_argument("--principal", required=True, metavar="NAME", help="who this process is on the roster")
@@ -195,9 +216,10 @@ def main():
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
 
     try:
-        with channel.open_channel(arguments.server, arguments.credentials, CHANNEL_OPTIONS) as opened:
+        open_channel = partial(channel.open_channel, credentials=arguments.credentials, options=CHANNEL_OPTIONS)
+        with closing(Cluster(arguments.server.split(","), open_channel)) as servers:
             give_up_after = float("inf") if arguments.again else GIVE_UP_AFTER
-            caller = Caller(opened, arguments.principal, give_up_after, arguments.verbose)
+            caller = Caller(servers, arguments.principal, give_up_after, arguments.verbose)
             if arguments.again:
                 play_all(caller, arguments)
             else:

@@ -13,9 +13,14 @@ pub const DEFAULT_SERVER: &str = "http://127.0.0.1:7420";
 /// See the module.
 #[derive(Debug, Args)]
 pub(super) struct GlobalArgs {
-    /// The server's address.
-    #[arg(long, global = true, env = "STICKYCAS_SERVER", default_value = DEFAULT_SERVER, value_name = "URL")]
-    pub(super) server: String,
+    /// The server's address; of a cluster, the addresses of several of its servers, separated by commas.
+    #[arg(long, global = true, env = "STICKYCAS_SERVER", default_value = DEFAULT_SERVER, value_name = "URL",
+          value_delimiter = ',')]
+    server: Vec<String>,
+    /// Of a cluster: go to any server that is told to be the owner of an instance. Without it, only to the servers of
+    /// --server and to those that one of them names as servers of the cluster.
+    #[arg(long, global = true)]
+    any_server: bool,
     /// As whom: a process's principal, or a coordinator's or observer's.
     #[arg(long, global = true, env = "STICKYCAS_PRINCIPAL", value_name = "NAME")]
     principal: Option<String>,
@@ -40,21 +45,36 @@ pub(super) struct GlobalArgs {
 }
 
 impl GlobalArgs {
+    /// A client of the server, or of the cluster.
+    pub(super) fn cluster_client(&self) -> Result<Client, Error> {
+        let (first, others) = self
+            .server
+            .split_first()
+            .ok_or_else(|| Error::InvalidArgument("--server: give the address of a server".to_owned()))?;
+        let builder = others.iter().fold(Client::builder(first), ClientBuilder::server);
+        let policy = if others.is_empty() { RetryPolicy::default() } else { RetryPolicy::of_cluster() };
+        self.client_of(builder.any_server(self.any_server), policy)
+    }
+
     /// A client of whoever listens at this address.
     pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
+        self.client_of(Client::builder(address), RetryPolicy::default())
+    }
+
+    fn client_of(&self, builder: ClientBuilder, policy: RetryPolicy) -> Result<Client, Error> {
         let builder = match (&self.credentials, &self.principal) {
             (Some(folder), principal) => {
-                let builder = Client::builder(address).credentials(Credentials::read(folder)?);
+                let builder = builder.credentials(Credentials::read(folder)?);
                 principal.iter().fold(builder, ClientBuilder::principal)
             }
-            (None, Some(principal)) => Client::builder(address).principal(principal),
+            (None, Some(principal)) => builder.principal(principal),
             (None, None) => {
                 let why =
                     "say who you are: --credentials DIR, or --principal NAME to a server that believes names";
                 return Err(Error::InvalidArgument(why.to_owned()));
             }
         };
-        let policy = RetryPolicy { give_up_after: self.give_up_after, ..RetryPolicy::default() };
+        let policy = RetryPolicy { give_up_after: self.give_up_after, ..policy };
         builder.retry(policy).keep_alive(self.keep_alive).connect_lazy()
     }
 }

@@ -5,6 +5,7 @@
 //! so bad usage (exit code 2) never depends on the server.
 
 mod access;
+mod cluster;
 mod create;
 mod ended;
 mod exit;
@@ -87,6 +88,8 @@ enum CallCommand {
     Watch(watch::Watch),
     /// Tell what the server has counted of its callers' conduct (coordinators and observers).
     Counts(inspect::Counts),
+    /// List the servers of the cluster, and which shards each of them owns.
+    Cluster,
     PageLink(page_link::PageLink),
 }
 
@@ -151,7 +154,7 @@ async fn perform(
     command: CallCommand,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
-    let client = common.client(&common.server)?;
+    let client = common.cluster_client()?;
     match command {
         CallCommand::Propose(propose) => Box::pin(propose.run(common, client, output)).await,
         CallCommand::Create(create) => create.run(&client, output).await,
@@ -163,6 +166,7 @@ async fn perform(
         CallCommand::List => inspect::list(&client, output).await,
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,
+        CallCommand::Cluster => cluster::run(&client, output).await,
         CallCommand::PageLink(link) => link.run(&client, output).await,
     }
 }

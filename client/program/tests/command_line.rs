@@ -180,3 +180,18 @@ async fn a_link_to_the_live_page_names_instance_and_phase() {
         assert_eq!(run(&address, "p1", wrong).await.0, Exit::Usage, "{wrong}");
     }
 }
+
+#[tokio::test]
+async fn a_server_of_no_cluster_owns_everything_and_a_dead_one_is_passed_over() {
+    let server = server().await;
+    let told = json(&server, "p1", "cluster").await;
+    assert_eq!((&told["shards"], &told["servers"][0]["address"]), (&1.into(), &server.clone().into()));
+    assert_eq!(told["servers"][0]["shards"], serde_json::json!([{ "shard": 0, "epoch": 0 }]));
+    // Bound and dropped: nobody listens on this port.
+    let dead = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let (exit, text) = run(&format!("{dead},http://{server}"), "p1", "cluster").await;
+    assert_eq!(exit, Exit::Done, "{text}");
+    assert!(text.starts_with("1 shards, 1 servers\nin no cluster  "), "{text}");
+    let (exit, text) = run(&format!("{dead},http://{server}"), "coordinator", "list").await;
+    assert_eq!((exit, text.as_str()), (Exit::Done, ""));
+}

@@ -3,7 +3,7 @@
 //! [`play`] is a loop of sessions. A session (file `session.rs`) opens the instance with a hello, performs what
 //! the player asks for and hands it the answers. When the connection breaks, the next session has the same
 //! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
-//! twice (SPEC F8b). What no retry helps ends the play at once: an instance that is unknown (F11), a newer
+//! twice (SPEC F8b). So it is when the instance has another owner in a cluster: the next session is at that one. What no retry helps ends the play at once: an instance that is unknown (F11), a newer
 //! session of the same process (F8f), a closed instance, a server that tells less than it has told before (file
 //! `knowledge.rs`).
 
@@ -24,6 +24,7 @@ use tokio::time::Instant;
 
 use knowledge::Knowledge;
 
+use crate::cluster::{Cluster, NextTry, Route};
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
@@ -125,7 +126,7 @@ pub struct Played {
 /// A process that falls silent ([`stickycas_model::process::Act::Silent`]) stays attached until its stream ends
 /// or `stop` resolves; one that never joins waits for `stop` alone. Give [`std::future::pending`] not to stop.
 pub(crate) async fn play(
-    connection: &Connection,
+    cluster: &Cluster,
     instance: InstanceId,
     spec: ProcessSpec,
     policy: RetryPolicy,
@@ -135,7 +136,7 @@ pub(crate) async fn play(
         stop.await;
         return Played { report: None, accesses: 0, reconnections: 0, error: None };
     }
-    let mut drive = Drive::new(connection, instance, spec, policy);
+    let mut drive = Drive::new(cluster, instance, spec, policy);
     let error = tokio::select! {
         biased;
         ended = drive.run() => ended.err(),
@@ -145,8 +146,11 @@ pub(crate) async fn play(
 }
 
 /// One process at play, from session to session.
-struct Drive<'a> {
-    connection: &'a Connection,
+struct Drive {
+    /// To the owner of the instance.
+    route: Route,
+    /// That of the session.
+    connection: Connection,
     instance: InstanceId,
     /// Names this life of the client (F8e). Never 0, which would mean "not told".
     incarnation: u64,
@@ -172,10 +176,11 @@ struct Drive<'a> {
 /// How long one try to open a session may take, unless giving up comes first.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl<'a> Drive<'a> {
-    fn new(connection: &'a Connection, instance: InstanceId, spec: ProcessSpec, policy: RetryPolicy) -> Self {
+impl Drive {
+    fn new(cluster: &Cluster, instance: InstanceId, spec: ProcessSpec, policy: RetryPolicy) -> Self {
         Self {
-            connection,
+            route: cluster.route_to(instance),
+            connection: cluster.base().clone(),
             instance,
             incarnation: rand::random_range(1..=u64::MAX),
             proposal: spec.proposal,
@@ -210,12 +215,22 @@ impl<'a> Drive<'a> {
             if let Some(welcomed) = self.welcomed_at {
                 self.backoff.lasted(welcomed.elapsed());
             }
-            let delay = self.backoff.failed(error.clone())?;
+            let delay = match self.route.failed(error).await {
+                NextTry::Now => None,
+                NextTry::Later(error) => {
+                    let delay = self.backoff.failed(error.clone())?;
+                    tracing::info!(%error, ?delay, "session lost, trying again");
+                    Some(delay)
+                }
+                NextTry::Stop(error) => return Err(error),
+            };
             if let Some(player) = &mut self.player {
                 player.disconnected();
             }
-            tracing::info!(%error, ?delay, "session lost, trying again");
-            tokio::time::sleep(delay).await;
+            if let Some(delay) = delay {
+                tokio::time::sleep(delay).await;
+                self.route.waited();
+            }
         }
     }
 
@@ -254,13 +269,13 @@ mod tests {
     async fn a_server_that_never_answers_is_given_up_in_time() {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
-        let connection = Connection::lazy(ClientConfig::new(&address, "p1").unwrap());
+        let cluster = Cluster::of(Connection::lazy(ClientConfig::new(&address, "p1").unwrap()));
         let spec = ProcessSpec::byzantine(Strategy::Silent(Silent), None, 0);
         let give_up_after = Duration::from_millis(50);
         // Each try takes longer than the longest delay.
         let policy =
             RetryPolicy { longest: Duration::from_millis(1), give_up_after, ..RetryPolicy::default() };
-        let played = play(&connection, InstanceId::new(1), spec, policy, std::future::pending());
+        let played = play(&cluster, InstanceId::new(1), spec, policy, std::future::pending());
         let played = tokio::time::timeout(Duration::from_secs(60), played).await.expect("it gives up");
         assert!(matches!(played.error, Some(Error::GaveUp { .. })), "{:?}", played.error);
     }
@@ -268,9 +283,9 @@ mod tests {
     #[tokio::test]
     async fn a_play_may_move_between_threads() {
         fn may_move<F: Future + Send>(_: F) {}
-        let connection = Connection::lazy(ClientConfig::new("http://127.0.0.1:1", "p1").unwrap());
+        let cluster = Cluster::of(Connection::lazy(ClientConfig::new("http://127.0.0.1:1", "p1").unwrap()));
         let spec = ProcessSpec::byzantine(Strategy::Silent(Silent), None, 0);
         let policy = RetryPolicy::default();
-        may_move(play(&connection, InstanceId::new(1), spec, policy, std::future::ready(())));
+        may_move(play(&cluster, InstanceId::new(1), spec, policy, std::future::ready(())));
     }
 }

@@ -46,12 +46,13 @@ struct Session {
     resend: Option<Instant>,
 }
 
-impl Drive<'_> {
+impl Drive {
     /// Opens a session and plays on it until the process has ended.
     ///
     /// # Errors
     /// What ended the session before that; the next session goes on where this one stood.
     pub(super) async fn session(&mut self) -> Result<(), Error> {
+        self.connection = self.route.connection()?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let opened = timeout(self.longest_hello, self.hello(&outgoing, incoming)).await;
         let (mut answers, mut rest, welcomed) =
@@ -230,6 +231,7 @@ impl Drive<'_> {
                 self.knowledge.answered(number, &received, &session.unanswered, player.view())?;
                 session.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 self.backoff.progress();
+                self.route.answered();
                 self.player().answered(number, received.phase, received.answer, received.entries);
             }
             Frame::Decided(_) => {
@@ -271,6 +273,8 @@ impl Drive<'_> {
             }
             // What follows a refused access is refused too (F8d); all of it will be sent again.
             (Some(_), RefusalReason::AccessNumberOutOfOrder) if session.resend.is_some() => Ok(()),
+            // The next session is at the owner.
+            (_, RefusalReason::NotOwner | RefusalReason::OwnerLost) => Err(refused.into()),
             (_, reason) if reason.may_retry() => {
                 let delay = self.backoff.failed(refused.into())?;
                 session.resend = Some(Instant::now() + delay);

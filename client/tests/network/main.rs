@@ -1,6 +1,7 @@
 //! The client against a real server, over real sockets.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
+mod cluster;
 mod connections;
 mod examples;
 mod identity;
@@ -8,5 +9,6 @@ mod impersonation;
 mod page;
 mod plays;
 mod reload;
+mod scripted_server;
 mod site;
 mod support;

@@ -106,6 +106,9 @@ impl RefusalReason {
             // when the log fails, ends with it too, and the access waits on, was executed, or is lost.
             Self::Draining | Self::LogFailed => unknown(Code::Unavailable, Retry::After(LATER)),
             Self::Recovering => did_not_happen(Code::Unavailable, Retry::After(SOON)),
+            // Another server takes it at once; while none is known the refusal tells how long to wait.
+            Self::NotOwner => did_not_happen(Code::Unavailable, Retry::Yes),
+            Self::OwnerLost => unknown(Code::Unavailable, Retry::Yes),
             // The deadline is the caller's: no delay is right.
             Self::Deadline => unknown(Code::DeadlineExceeded, Retry::Yes),
             Self::Internal => unknown(Code::Internal, Retry::Yes),
@@ -205,8 +208,12 @@ mod tests {
             &[RefusalReason::ReaderTooSlow, RefusalReason::RequestTooSlow, RefusalReason::TooManyBytes],
         ),
         // Ends a call whose access was accepted before.
-        (Code::Unavailable, true, &[RefusalReason::Draining, RefusalReason::LogFailed]),
-        (Code::Unavailable, false, &[RefusalReason::Recovering]),
+        (
+            Code::Unavailable,
+            true,
+            &[RefusalReason::Draining, RefusalReason::LogFailed, RefusalReason::OwnerLost],
+        ),
+        (Code::Unavailable, false, &[RefusalReason::Recovering, RefusalReason::NotOwner]),
         (Code::DeadlineExceeded, true, &[RefusalReason::Deadline]),
         (Code::Internal, true, &[RefusalReason::Internal]),
     ];
@@ -227,7 +234,7 @@ mod tests {
         listed.sort_unstable();
         let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
         assert_eq!(listed, all);
-        assert_eq!(all.len(), 35);
+        assert_eq!(all.len(), 37);
     }
 
     #[test]

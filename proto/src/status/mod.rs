@@ -9,4 +9,4 @@ mod code;
 mod from_errors;
 mod rpc_refusal;
 
-pub use self::rpc_refusal::{ERROR_DOMAIN, RefusalDetails, RpcRefusal};
+pub use self::rpc_refusal::{ERROR_DOMAIN, Owner, RefusalDetails, RpcRefusal};

@@ -26,6 +26,17 @@ pub struct RpcRefusal {
     pub details: RefusalDetails,
     /// The least time before a retry; `None`: waiting alone does not help, or the time is not known.
     pub retry_after: Option<Duration>,
+    /// With NOT_OWNER and OWNER_LOST: who owns the shard of the instance; `None`: nobody is known.
+    pub owner: Option<Box<Owner>>,
+}
+
+/// The server of a cluster that owns a shard.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// Its address for clients: host and port.
+    pub address: String,
+    /// The number of its ownership: higher with each owner that the shard has had.
+    pub epoch: u64,
 }
 
 /// Numbers that help the caller of a refused request to go on; in a status, the metadata of its `ErrorInfo`
@@ -49,6 +60,8 @@ const CURRENT_PHASE: &str = "current_phase";
 const NEXT_PHASE: &str = "next_phase";
 const OLDEST_PHASE: &str = "oldest_phase";
 const RESUME_PHASE: &str = "resume_phase";
+const OWNER: &str = "owner";
+const EPOCH: &str = "epoch";
 
 impl RefusalDetails {
     fn to_metadata(self) -> HashMap<String, String> {
@@ -76,12 +89,28 @@ impl RefusalDetails {
     }
 }
 
+impl Owner {
+    fn add_to(&self, metadata: &mut HashMap<String, String>) {
+        metadata.insert(OWNER.to_owned(), self.address.clone());
+        metadata.insert(EPOCH.to_owned(), self.epoch.to_string());
+    }
+
+    /// `None` if both are not there: one alone helps nobody.
+    fn from_metadata(metadata: &HashMap<String, String>) -> Option<Box<Self>> {
+        Self::known(metadata.get(OWNER)?, metadata.get(EPOCH)?.parse().ok()?)
+    }
+
+    fn known(address: &str, epoch: u64) -> Option<Box<Self>> {
+        (!address.is_empty()).then(|| Box::new(Self { address: address.to_owned(), epoch }))
+    }
+}
+
 impl RpcRefusal {
     /// A refusal without details and with the usual retry delay of its reason.
     #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
         let retry_after = reason.retry_after();
-        Self { reason, message: message.into(), details: RefusalDetails::default(), retry_after }
+        Self { reason, message: message.into(), details: RefusalDetails::default(), retry_after, owner: None }
     }
 
     /// A bug of the server. The cause belongs in the log of the server, not in the answer.
@@ -102,11 +131,19 @@ impl RpcRefusal {
         Self { retry_after: Some(delay), ..self }
     }
 
+    /// With the owner of the shard.
+    #[must_use]
+    pub fn with_owner(self, owner: Owner) -> Self {
+        Self { owner: Some(Box::new(owner)), ..self }
+    }
+
     /// The status of the refused call: code, message, `ErrorInfo`, and `RetryInfo` if waiting may help.
     #[must_use]
     pub fn to_status(&self) -> Status {
         let mut details = ErrorDetails::new();
-        details.set_error_info(self.reason.name(), ERROR_DOMAIN, self.details.to_metadata());
+        let mut metadata = self.details.to_metadata();
+        self.owner.iter().for_each(|owner| owner.add_to(&mut metadata));
+        details.set_error_info(self.reason.name(), ERROR_DOMAIN, metadata);
         if self.retry_after.is_some() {
             details.set_retry_info(self.retry_after);
         }
@@ -123,11 +160,12 @@ impl RpcRefusal {
             message: status.message().to_owned(),
             details: RefusalDetails::from_metadata(&info.metadata),
             retry_after: status.get_details_retry_info().and_then(|retry| retry.retry_delay),
+            owner: Owner::from_metadata(&info.metadata),
         })
     }
 
     /// The frame on Attach that refuses the access with this number, or without a number a Hello or a Decision. Of
-    /// the details only the expected access number has a field there.
+    /// the details only the expected access number has a field there, and so has the owner.
     #[must_use]
     pub fn to_frame(&self, channel: u32, number: Option<AccessNumber>) -> v1::Refusal {
         v1::Refusal {
@@ -138,6 +176,8 @@ impl RpcRefusal {
             message: self.message.clone(),
             expected_access_number: self.details.expected_access_number.map_or(0, AccessNumber::get),
             retry_after: self.retry_after.map(duration_to_wire),
+            owner: self.owner.as_ref().map_or_else(String::new, |owner| owner.address.clone()),
+            epoch: self.owner.as_ref().map_or(0, |owner| owner.epoch),
         }
     }
 
@@ -151,6 +191,7 @@ impl RpcRefusal {
             message: frame.message.clone(),
             details: RefusalDetails { expected_access_number, ..RefusalDetails::default() },
             retry_after: retry_after.and_then(|delay| duration_from_wire("retry_after", delay).ok()),
+            owner: Owner::known(&frame.owner, frame.epoch),
         }
     }
 }
@@ -180,7 +221,7 @@ mod tests {
     /// It is the error type of almost every function of a server, so moving one has to be cheap.
     #[test]
     fn a_refusal_is_small() {
-        assert!(size_of::<RpcRefusal>() <= 88, "{}", size_of::<RpcRefusal>());
+        assert!(size_of::<RpcRefusal>() <= 96, "{}", size_of::<RpcRefusal>());
     }
 
     #[test]
@@ -206,6 +247,21 @@ mod tests {
             assert_eq!(Code::from_i32(frame.code), reason.code());
             assert_eq!(RpcRefusal::from_frame(&frame), refusal);
         }
+    }
+
+    #[test]
+    fn the_owner_is_told_in_a_status_and_in_a_frame() {
+        let owner = Owner { address: "cas-2.example:7400".to_owned(), epoch: u64::MAX };
+        for reason in [RefusalReason::NotOwner, RefusalReason::OwnerLost] {
+            let unowned = RpcRefusal::new(reason, "why");
+            for refusal in [unowned.clone().with_owner(owner.clone()), unowned] {
+                assert_eq!(RpcRefusal::from_status(&refusal.to_status()), Some(refusal.clone()));
+                assert_eq!(RpcRefusal::from_frame(&refusal.to_frame(3, None)), refusal);
+            }
+        }
+        let half = [(OWNER, "somewhere"), (EPOCH, "no number")];
+        let half = half.map(|(key, text)| (key.to_owned(), text.to_owned()));
+        assert_eq!(Owner::from_metadata(&HashMap::from(half)), None);
     }
 
     #[test]

@@ -108,21 +108,33 @@ pub(crate) fn server_frame() -> impl Strategy<Value = v1::ServerFrame> {
     let decided = short_number().prop_map(|channel| v1::Decided { channel }.into());
     let replaced = (short_number(), short_number(), number())
         .prop_map(|(channel, session, incarnation)| v1::Replaced { channel, session, incarnation }.into());
-    let refusal = (short_number(), number(), any::<(i32, i32)>(), ".{0,9}", number(), option::of(duration()))
-        .prop_map(
-            |(channel, access_number, (code, reason), message, expected_access_number, retry_after)| {
-                v1::Refusal {
+    let owner = (".{0,9}", number());
+    let refusal =
+        (short_number(), number(), any::<(i32, i32)>(), ".{0,9}", number(), option::of(duration()), owner)
+            .prop_map(
+                |(
                     channel,
                     access_number,
-                    code,
-                    reason,
+                    (code, reason),
                     message,
                     expected_access_number,
                     retry_after,
-                }
-                .into()
-            },
-        );
+                    (owner, epoch),
+                )| {
+                    v1::Refusal {
+                        channel,
+                        access_number,
+                        code,
+                        reason,
+                        message,
+                        expected_access_number,
+                        retry_after,
+                        owner,
+                        epoch,
+                    }
+                    .into()
+                },
+            );
     let welcome = (short_number(), short_number(), option::of(own()), option::of(parameters())).prop_map(
         |(channel, session, own, parameters)| v1::Welcome { channel, session, own, parameters }.into(),
     );

@@ -67,7 +67,7 @@ impl Counter {
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
 const COUNTERS: usize = Counter::ConnectionGivenUp as usize + 1;
-const REASONS: usize = RefusalReason::NoPage as usize + 1;
+const REASONS: usize = RefusalReason::OwnerLost as usize + 1;
 
 /// See the module.
 #[derive(Debug)]

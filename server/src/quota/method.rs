@@ -15,13 +15,14 @@ pub(crate) enum Method {
     Close,
     GetCounts,
     CreateViewerToken,
+    GetCluster,
     Health,
     Reflection,
     Unknown,
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 14] = [
+    pub(crate) const ALL: [Self; 15] = [
         Self::Append,
         Self::Read,
         Self::Decide,
@@ -33,6 +34,7 @@ impl Method {
         Self::Close,
         Self::GetCounts,
         Self::CreateViewerToken,
+        Self::GetCluster,
         Self::Health,
         Self::Reflection,
         Self::Unknown,
@@ -55,7 +57,8 @@ impl Method {
             | Self::List
             | Self::Close
             | Self::GetCounts
-            | Self::CreateViewerToken => true,
+            | Self::CreateViewerToken
+            | Self::GetCluster => true,
         }
     }
 
@@ -73,6 +76,7 @@ impl Method {
             Self::Close => "Close",
             Self::GetCounts => "GetCounts",
             Self::CreateViewerToken => "CreateViewerToken",
+            Self::GetCluster => "GetCluster",
             Self::Health => "health",
             Self::Reflection => "reflection",
             Self::Unknown => "unknown",

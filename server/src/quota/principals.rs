@@ -194,8 +194,9 @@ impl Principals {
             all: Some(self.all().into()),
             principals: principals.collect(),
             principals_left_out: left_out.saturating_add(forgotten),
-            // The service fills it in.
+            // The service fills these in.
             server: None,
+            other_servers: Vec::new(),
         }
     }
 

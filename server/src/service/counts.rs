@@ -1,5 +1,5 @@
-//! `ServerService`: the counts since the server started, as far as the caller may see them; and tokens for viewers of the
-//! live page.
+//! `ServerService`: the counts since the server started, as far as the caller may see them; tokens for viewers of the
+//! live page; and the servers of the cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,8 @@ use prost_types::Timestamp;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_service_server::ServerService;
 use stickycas_proto::v1::{
-    CreateViewerTokenRequest, CreateViewerTokenResponse, GetCountsRequest, GetCountsResponse, RefusalReason,
+    ClusterServer, CreateViewerTokenRequest, CreateViewerTokenResponse, GetClusterRequest,
+    GetClusterResponse, GetCountsRequest, GetCountsResponse, OwnedShard, RefusalReason,
 };
 use tonic::{Request, Response, Status};
 
@@ -89,6 +90,21 @@ impl ServerService for Service {
             port: page.port.into(),
         }))
     }
+
+    async fn get_cluster(
+        &self,
+        request: Request<GetClusterRequest>,
+    ) -> Result<Response<GetClusterResponse>, Status> {
+        self.caller(request.extensions())?;
+        Ok(Response::new(alone()))
+    }
+}
+
+/// A server that belongs to no cluster: it owns the one shard that there is.
+fn alone() -> GetClusterResponse {
+    let shards = vec![OwnedShard { shard: 0, epoch: 0 }];
+    let server = ClusterServer { shards, ..ClusterServer::default() };
+    GetClusterResponse { shards: 1, servers: vec![server], ..GetClusterResponse::default() }
 }
 
 impl Service {

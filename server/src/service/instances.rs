@@ -112,7 +112,7 @@ impl InstanceService for Service {
                 Err(refused) => return Err(refused.into()),
             }
         }
-        Ok(Response::new(ListResponse { instances, next_page_token }))
+        Ok(Response::new(ListResponse { instances, next_page_token, other_servers: Vec::new() }))
     }
 
     type WatchStream = WatchStream;
