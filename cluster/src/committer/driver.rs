@@ -253,6 +253,7 @@ impl<S: Store> Driver<S> {
             }
             Ok(answer) => self.refused(&parts, answer, true),
             Err(StoreError::NotDone(_)) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry))),
+            // It may have happened all the same; the same append, sent again, finds that.
             Err(StoreError::NoSpace) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry_full))),
             Err(StoreError::Unknown(why)) => self.unknown(parts, &why),
             Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
