@@ -18,6 +18,37 @@ use crate::info::Summary;
 /// An answer of one server, and the servers that it names.
 struct Part<T>(T, Vec<String>);
 
+/// A question that each server answers for itself.
+trait Question: Sync {
+    type Answer: Send;
+
+    /// Asks the server at the beginning of this route.
+    fn ask(
+        &self,
+        client: &Client,
+        route: &mut Route,
+    ) -> impl Future<Output = Result<Part<Self::Answer>, Error>> + Send;
+}
+
+/// Which instances there are.
+struct Instances;
+
+impl Question for Instances {
+    type Answer = Vec<Summary>;
+
+    async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<Vec<Summary>>, Error> {
+        client.list_of(route).await
+    }
+}
+
+impl Question for v1::GetCountsRequest {
+    type Answer = ServerCounts;
+
+    async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<ServerCounts>, Error> {
+        client.counts_of(route, self).await
+    }
+}
+
 impl Client {
     /// All living instances that the caller may see, in the order of their ids. Of a cluster, those of all servers; one that
     /// moves to another server meanwhile may be missing.
@@ -25,7 +56,7 @@ impl Client {
     /// # Errors
     /// When a server cannot be reached.
     pub async fn list(&self) -> Result<Vec<Summary>, Error> {
-        let parts = self.ask_all(async |client, route| client.list_of(route).await).await?;
+        let parts = self.ask_all(&Instances).await?;
         let all: BTreeMap<_, _> =
             parts.into_values().flatten().map(|summary| (summary.id, summary)).collect();
         Ok(all.into_values().collect())
@@ -54,18 +85,15 @@ impl Client {
         principals: &[String],
     ) -> Result<BTreeMap<String, ServerCounts>, Error> {
         let request = v1::GetCountsRequest { principals: principals.to_vec() };
-        let parts = self.ask_all(async |client, route| client.counts_of(route, &request).await).await?;
+        let parts = self.ask_all(&request).await?;
         Ok(parts.into_iter().map(|(address, counts)| (address.to_string(), counts)).collect())
     }
 
     /// Asks a server, and all that it names.
-    async fn ask_all<T>(
-        &self,
-        ask: impl AsyncFn(&Self, &mut Route) -> Result<Part<T>, Error>,
-    ) -> Result<BTreeMap<Address, T>, Error> {
+    async fn ask_all<Q: Question>(&self, question: &Q) -> Result<BTreeMap<Address, Q::Answer>, Error> {
         let mut backoff = self.backoff();
         loop {
-            match self.ask_all_once(&ask).await {
+            match self.ask_all_once(question).await {
                 Ok(parts) => return Ok(parts),
                 Err(error) => {
                     let delay = backoff.failed(error.clone())?;
@@ -76,19 +104,16 @@ impl Client {
         }
     }
 
-    async fn ask_all_once<T>(
-        &self,
-        ask: &impl AsyncFn(&Self, &mut Route) -> Result<Part<T>, Error>,
-    ) -> Result<BTreeMap<Address, T>, Error> {
+    async fn ask_all_once<Q: Question>(&self, question: &Q) -> Result<BTreeMap<Address, Q::Answer>, Error> {
         let mut route = self.cluster.route();
-        let Part(first, names) = ask(self, &mut route).await?;
+        let Part(first, names) = question.ask(self, &mut route).await?;
         let by = route.at().clone();
         let mut parts = BTreeMap::from([(by.clone(), first)]);
         for name in names.into_iter().collect::<BTreeSet<_>>() {
             let other = self.cluster.admit(&name, &by).await?;
             if let Entry::Vacant(part) = parts.entry(other) {
                 let mut route = Route::pinned(&self.cluster, part.key().clone());
-                let Part(told, _) = ask(self, &mut route).await?;
+                let Part(told, _) = question.ask(self, &mut route).await?;
                 part.insert(told);
             }
         }
