@@ -25,6 +25,8 @@ pub(super) struct Driver<S> {
     jobs: JoinSet<Done>,
     /// Transactions that have no outcome yet.
     in_flight: usize,
+    /// Nothing is sent: the store is full, and gets a pause.
+    paused: bool,
 }
 
 /// A shard that is open.
@@ -70,7 +72,7 @@ enum State {
 impl<S: Store> Driver<S> {
     pub(super) fn new(store: Arc<S>, keys: Keys, config: CommitterConfig, full: watch::Sender<bool>) -> Self {
         let (shards, ready, jobs) = (BTreeMap::new(), VecDeque::new(), JoinSet::new());
-        Self { store, keys, config, full, shards, ready, jobs, in_flight: 0 }
+        Self { store, keys, config, full, shards, ready, jobs, in_flight: 0, paused: false }
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -151,6 +153,7 @@ impl<S: Store> Driver<S> {
                         (shard, epoch, place),
                         pieces,
                         self.config.retry,
+                        self.config.retry_full,
                     ));
                 }
                 let prepared = Arc::new(prepared);
@@ -169,7 +172,7 @@ impl<S: Store> Driver<S> {
 
     /// Sends as long as transactions may be in flight.
     fn send(&mut self) {
-        while self.in_flight < self.config.depth.max(1) {
+        while !self.paused && self.in_flight < self.config.depth.max(1) {
             let mut collected = Collected::default();
             for _ in 0..self.ready.len() {
                 let Some(shard) = self.ready.pop_front() else { break };
@@ -214,8 +217,11 @@ impl<S: Store> Driver<S> {
                 self.in_flight -= 1;
                 self.answered(parts, result);
             }
-            Done::Settled(parts, answer) => {
+            Done::Settled { parts, answer, full } => {
                 self.in_flight -= 1;
+                if full {
+                    self.pause();
+                }
                 for part in &parts {
                     if let Some(pending) = self.pending(part) {
                         pending.doubtful = true;
@@ -226,6 +232,13 @@ impl<S: Store> Driver<S> {
             Done::Again(parts) => {
                 for part in parts {
                     self.send_again(&part);
+                }
+            }
+            Done::Paused => {
+                self.paused = false;
+                // Nothing is left that could find out that there is room again.
+                if self.shards.values().all(|open| open.pending.is_empty()) {
+                    self.full.send_if_modified(|full| std::mem::take(full));
                 }
             }
             Done::Staged(shard, epoch, place, result) => {
@@ -242,9 +255,18 @@ impl<S: Store> Driver<S> {
         }
     }
 
+    /// The store is full: that is told, and it gets a pause.
+    fn pause(&mut self) {
+        self.full.send_if_modified(|full| !std::mem::replace(full, true));
+        if !std::mem::replace(&mut self.paused, true) {
+            self.jobs.spawn(jobs::pause(self.config.retry_full));
+        }
+    }
+
     fn answered(&mut self, parts: Vec<Part>, result: Result<TxnAnswer, StoreError>) {
-        self.full
-            .send_if_modified(|full| std::mem::replace(full, result == Err(StoreError::NoSpace)) != *full);
+        if result.is_ok() {
+            self.full.send_if_modified(|full| std::mem::take(full));
+        }
         match result {
             Ok(answer) if answer.succeeded => {
                 for part in &parts {
@@ -253,9 +275,9 @@ impl<S: Store> Driver<S> {
             }
             Ok(answer) => self.refused(&parts, answer, true),
             Err(StoreError::NotDone(_)) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry))),
-            // It may have happened all the same; the same append, sent again, finds that.
-            Err(StoreError::NoSpace) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry_full))),
-            Err(StoreError::Unknown(why)) => self.unknown(parts, &why),
+            Err(error @ (StoreError::Unknown(_) | StoreError::NoSpace)) => {
+                self.unknown(parts, &error.to_string());
+            }
             Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
                 self.never(parts, &error);
             }

@@ -256,9 +256,9 @@ impl Watch for ModelWatch {
             }
             let mut changed = pin!(self.store.shared.changed.notified());
             changed.as_mut().enable();
-            let (found, end) = {
+            let (found, revision, end) = {
                 let inner = self.store.shared.advanced();
-                (inner.state.changes(&self.range, self.next)?, inner.state.next_end())
+                (inner.state.changes(&self.range, self.next)?, inner.state.revision(), inner.state.next_end())
             };
             if let Some((at, changes)) = found {
                 self.store.shared.delay().await;
@@ -266,6 +266,8 @@ impl Watch for ModelWatch {
                 self.next = Revision(at.0 + 1);
                 return Ok(changes);
             }
+            // A compaction of what does not concern this watch does not end it.
+            self.next = self.next.max(Revision(revision.0 + 1));
             let lease_ends = async {
                 match end {
                     Some(end) => sleep_until(end).await,

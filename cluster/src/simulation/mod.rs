@@ -181,9 +181,11 @@ fn caught(seeds: u64, planted: Planted, how: &str) {
     assert!(caught > 0, "{planted:?} is not noticed");
 }
 
+/// 100 seeds in some seconds. The long form: `STICKYCAS_SEEDS=3000 cargo test -p stickycas-cluster --lib simulation`.
 #[test]
 fn servers_share_the_logs_whatever_fails() {
-    let shown = run_all(0..300, Planted::default());
+    let seeds = std::env::var("STICKYCAS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100);
+    let shown = run_all(0..seeds, Planted::default());
     let mut counts = BTreeMap::<_, usize>::new();
     for (seed, shown) in &shown {
         assert!(shown.wrong.is_empty(), "seed {seed}: {:#?}", shown.wrong);
@@ -207,11 +209,6 @@ fn a_seed_repeats_its_run() {
 #[test]
 fn writing_without_the_compare_of_the_owner_is_noticed() {
     caught(20, Planted { fault: Some(Fault::NoOwnerCompare), ..Planted::default() }, "was no owner");
-}
-
-#[test]
-fn writing_without_the_compare_of_the_place_is_noticed() {
-    caught(10, Planted { fault: Some(Fault::NoPlaceCompare), ..Planted::default() }, "comes behind");
 }
 
 #[test]
