@@ -7,13 +7,15 @@
 //!
 //! A shard is claimed when it is free and [`placement`](crate::placement) wants it here. A shard that should be elsewhere is
 //! handed over: [`Event::ReleaseRequested`], the owner takes no more for it, commits what is in flight, and calls
-//! [`Membership::release`]; then it is free. A lock of etcd would not do: while a holder is paused its lease ends, and on
+//! [`Membership::release`]; then it is free. An owner that cannot serve a shard gives it up ([`Membership::give_up`]), so that
+//! another server may try. A lock of etcd would not do: while a holder is paused its lease ends, and on
 //! waking it would write beside the next holder.
 
+mod backoff;
 mod requests;
 mod view;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use self::backoff::Backoff;
 use self::requests::Done;
 use self::view::OwnerChange;
 pub use self::view::View;
@@ -92,7 +95,7 @@ pub struct Membership {
 
 #[derive(Debug)]
 enum Command {
-    Release(ShardId, Epoch, oneshot::Sender<()>),
+    Release { shard: ShardId, epoch: Epoch, failed: bool, done: oneshot::Sender<()> },
     Drain,
     Leave(oneshot::Sender<()>),
 }
@@ -125,6 +128,7 @@ impl Membership {
         let (events, told) = mpsc::unbounded_channel();
         let (view_sender, view) = watch::channel(Arc::default());
         let (valid_sender, valid_until) = watch::channel(None);
+        let backoff = Backoff::new(config.time_to_live);
         let driver = Driver {
             store,
             keys,
@@ -136,7 +140,8 @@ impl Membership {
             view: View::default(),
             held: BTreeMap::new(),
             ended: BTreeMap::new(),
-            claiming: BTreeSet::new(),
+            claiming: BTreeMap::new(),
+            backoff,
             jobs: JoinSet::new(),
             registered: false,
         };
@@ -145,8 +150,19 @@ impl Membership {
 
     /// Gives a shard up; returns when its key is gone, or the epoch has ended otherwise.
     pub async fn release(&self, shard: ShardId, epoch: Epoch) {
+        self.end(shard, epoch, false).await;
+    }
+
+    /// As [`Membership::release`], of a shard that cannot be served here: its log cannot be read, or its appends are
+    /// [`Closed`](crate::committer::Outcome::Closed) or [`Deposed`](crate::committer::Outcome::Deposed). This server does not
+    /// claim it again for a while, which grows from 2 to 64 times of a lease with every failure; another one may.
+    pub async fn give_up(&self, shard: ShardId, epoch: Epoch) {
+        self.end(shard, epoch, true).await;
+    }
+
+    async fn end(&self, shard: ShardId, epoch: Epoch, failed: bool) {
         let (done, released) = oneshot::channel();
-        let _ = self.commands.send(Command::Release(shard, epoch, done));
+        let _ = self.commands.send(Command::Release { shard, epoch, failed, done });
         let _ = released.await;
     }
 
@@ -187,7 +203,9 @@ struct Driver<S> {
     held: BTreeMap<ShardId, Held>,
     /// The newest epoch of each shard that has ended here: what is told of it later is old.
     ended: BTreeMap<ShardId, Epoch>,
-    claiming: BTreeSet<ShardId>,
+    /// Shards with a claim under way, and whether placement wants them elsewhere.
+    claiming: BTreeMap<ShardId, bool>,
+    backoff: Backoff,
     jobs: JoinSet<Done>,
     /// Whether this process has had the name.
     registered: bool,
@@ -196,6 +214,9 @@ struct Driver<S> {
 #[derive(Clone, Copy, Debug)]
 struct Held {
     epoch: Epoch,
+    since: Instant,
+    /// It was claimed in place of another server, and stays until then.
+    keep_until: Option<Instant>,
     release_requested: bool,
 }
 
@@ -278,6 +299,7 @@ impl<S: Store + Clone> Driver<S> {
         let (revision, found) = requests::snapshot(&self.store, &self.keys).await?;
         self.load(&found)?;
         session.revision = revision;
+        self.backoff.new_session();
         Ok(())
     }
 
@@ -328,10 +350,10 @@ impl<S: Store + Clone> Driver<S> {
                 *next_keep_alive = (*next_keep_alive).min(Instant::now() + self.config.time_to_live / 10);
             }
             Done::Claim(shard, epoch) => {
-                self.claiming.remove(&shard);
                 if let Some(epoch) = epoch {
                     self.claimed(shard, epoch);
                 }
+                self.claiming.remove(&shard);
             }
             Done::Released(shard, epoch, done) => {
                 if self.held.get(&shard).is_some_and(|held| held.epoch == epoch) {
@@ -360,15 +382,14 @@ impl<S: Store + Clone> Driver<S> {
 
     async fn command(&mut self, command: Option<Command>, lease: LeaseId) -> Result<(), End> {
         match command {
-            Some(Command::Release(shard, epoch, done)) => {
-                if self.held.get(&shard).is_some_and(|held| held.epoch == epoch) {
-                    self.jobs.spawn(requests::release(
-                        self.store.clone(),
-                        self.keys.clone(),
-                        shard,
-                        epoch,
-                        done,
-                    ));
+            Some(Command::Release { shard, epoch, failed, done }) => {
+                if let Some(held) = self.held.get_mut(&shard).filter(|held| held.epoch == epoch) {
+                    held.release_requested = true;
+                    if failed {
+                        self.backoff.failed(shard, held.since.elapsed(), Instant::now());
+                    }
+                    let (store, keys) = (self.store.clone(), self.keys.clone());
+                    self.jobs.spawn(requests::release(store, keys, shard, epoch, done));
                 }
                 Ok(())
             }
@@ -389,24 +410,30 @@ impl<S: Store + Clone> Driver<S> {
 
     /// Claims what is free and should be here, and asks for the release of what should be elsewhere.
     fn place(&mut self, lease: LeaseId) {
-        let name = self.config.name.as_str();
+        let (name, now) = (self.config.name.as_str(), Instant::now());
         let desired = self.view.desired(self.shards);
         let mut requested = Vec::new();
         for (shard, desired) in self.shards.shards().zip(desired) {
             if let Some(held) = self.held.get_mut(&shard) {
-                let elsewhere = self.config.info.draining || desired.is_some_and(|desired| desired != name);
-                if elsewhere && !held.release_requested {
+                self.backoff.owned(shard);
+                let stays = held.keep_until.is_some_and(|until| now < until);
+                let elsewhere = desired.is_some_and(|desired| desired != name) && !stays;
+                if (elsewhere || self.config.info.draining) && !held.release_requested {
                     held.release_requested = true;
                     requested.push(Event::ReleaseRequested { shard, epoch: held.epoch });
                 }
-            } else if desired == Some(name)
-                && !self.view.owners.contains_key(&shard)
-                && self.claiming.insert(shard)
-            {
-                let known = self.view.rules.get(&shard).copied();
-                let rules = (known, known.unwrap_or_default().max(self.config.info.replays));
-                let by = (shard, self.config.name.clone(), lease);
-                self.jobs.spawn(requests::claim(self.store.clone(), self.keys.clone(), by, rules));
+            } else if self.view.owners.contains_key(&shard) {
+                self.backoff.owned(shard);
+            } else if let Some(desired) = desired {
+                let turn = self.backoff.turn(shard, now);
+                let claims = !self.claiming.contains_key(&shard) && !self.backoff.is_paused(shard, now);
+                if claims && self.view.behind(shard, desired, turn) == Some(name) {
+                    self.claiming.insert(shard, desired != name);
+                    let known = self.view.rules.get(&shard).copied();
+                    let rules = (known, known.unwrap_or_default().max(self.config.info.replays));
+                    let by = (shard, self.config.name.clone(), lease);
+                    self.jobs.spawn(requests::claim(self.store.clone(), self.keys.clone(), by, rules));
+                }
             }
         }
         for event in requested {
@@ -429,7 +456,10 @@ impl<S: Store + Clone> Driver<S> {
         }
         self.ended_before(shard, epoch.0);
         self.view.owned(shard, Owner { server: self.config.name.as_str().to_owned(), epoch });
-        self.held.insert(shard, Held { epoch, release_requested: false });
+        let now = Instant::now();
+        let elsewhere = self.claiming.get(&shard).is_some_and(|elsewhere| *elsewhere);
+        let keep_until = elsewhere.then(|| self.backoff.keep_until(now));
+        self.held.insert(shard, Held { epoch, since: now, keep_until, release_requested: false });
         let _ = self.events.send(Event::Claimed { shard, epoch });
     }
 
@@ -477,3 +507,6 @@ struct Session {
     /// The revision of the view that it began with.
     revision: Revision,
 }
+
+#[cfg(test)]
+mod tests;
