@@ -69,6 +69,11 @@ impl Endpoints {
         Chosen { index, channel: self.list[index].1.clone() }
     }
 
+    /// All addresses, in the order of the configuration.
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.list.iter().map(|(url, _)| url.clone()).collect()
+    }
+
     /// The channel to this one; `None`: it is not in the configuration.
     pub(super) fn named(&self, url: &str) -> Option<Channel> {
         self.list.iter().find(|(listed, _)| listed == url).map(|(_, channel)| channel.clone())

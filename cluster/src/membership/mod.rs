@@ -91,6 +91,7 @@ pub struct Membership {
     commands: mpsc::UnboundedSender<Command>,
     view: watch::Receiver<Arc<View>>,
     valid_until: watch::Receiver<Option<Instant>>,
+    name: Name,
 }
 
 #[derive(Debug)]
@@ -128,7 +129,7 @@ impl Membership {
         let (events, told) = mpsc::unbounded_channel();
         let (view_sender, view) = watch::channel(Arc::default());
         let (valid_sender, valid_until) = watch::channel(None);
-        let backoff = Backoff::new(config.time_to_live);
+        let (backoff, name) = (Backoff::new(config.time_to_live), config.name.clone());
         let driver = Driver {
             store,
             keys,
@@ -145,7 +146,7 @@ impl Membership {
             jobs: JoinSet::new(),
             registered: false,
         };
-        (Self { commands, view, valid_until }, told, driver.run(received))
+        (Self { commands, view, valid_until, name }, told, driver.run(received))
     }
 
     /// Gives a shard up; returns when its key is gone, or the epoch has ended otherwise.
@@ -181,6 +182,12 @@ impl Membership {
     /// The cluster as this server sees it.
     pub fn view(&self) -> watch::Receiver<Arc<View>> {
         self.view.clone()
+    }
+
+    /// Whether this server may assume that it owns a shard.
+    pub fn owns(&self, shard: ShardId) -> bool {
+        self.valid_until.borrow().is_some_and(|until| Instant::now() < until)
+            && self.view.borrow().owners.get(&shard).is_some_and(|owner| owner.server == self.name.as_str())
     }
 
     /// Until when the lease lasts at least, by this server's clock; `None`: it has none.

@@ -18,6 +18,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::state::State;
+use crate::etcd::Status;
+use crate::maintenance::Members;
 use crate::store::{
     Change, KeyRange, LeaseId, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer, Watch,
 };
@@ -129,7 +131,8 @@ impl Model {
         self.shared.advanced().state.history().to_vec()
     }
 
-    /// Limits the space, in bytes of keys and values that are not compacted away, and lifts the alarm.
+    /// Limits the space, in bytes of keys and values that were not compacted away at the last defragmentation or have come
+    /// since, and lifts the alarm.
     pub fn set_quota(&self, quota: Option<u64>) {
         self.shared.lock().state.set_quota(quota);
     }
@@ -210,11 +213,7 @@ impl Store for ModelStore {
     }
 
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
-        let answer = self.request(move |state, _| Ok(state.range(&range, limit))).await;
-        answer.map_err(|error| match error {
-            StoreError::Unknown(why) => StoreError::NotDone(why),
-            error => error,
-        })
+        self.request(move |state, _| Ok(state.range(&range, limit))).await.map_err(read_error)
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
@@ -242,6 +241,42 @@ impl Store for ModelStore {
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
         self.request(move |state, _| state.compact(revision)).await
+    }
+}
+
+impl Members for ModelStore {
+    fn endpoints(&self) -> Vec<String> {
+        vec!["model".to_owned()]
+    }
+
+    async fn status(&self, _endpoint: &str) -> Result<Status, StoreError> {
+        let status = |state: &mut State, _| {
+            Ok(Status {
+                version: "model".to_owned(),
+                member: 1,
+                leader: Some(1),
+                size: state.size(),
+                size_in_use: state.used(),
+                errors: Vec::new(),
+            })
+        };
+        self.request(status).await.map_err(read_error)
+    }
+
+    async fn defragment(&self, _endpoint: &str) -> Result<(), StoreError> {
+        let defragment = |state: &mut State, _| {
+            state.defragment();
+            Ok(())
+        };
+        self.request(defragment).await
+    }
+}
+
+/// A read changes nothing, so whether it was done does not matter.
+fn read_error(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unknown(why) => StoreError::NotDone(why),
+        error => error,
     }
 }
 

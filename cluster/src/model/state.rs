@@ -25,6 +25,8 @@ pub(super) struct State {
     history: Vec<(Revision, Vec<Change>)>,
     quota: Option<u64>,
     used: u64,
+    /// What was used at most since the last defragmentation.
+    size: u64,
     alarm: bool,
 }
 
@@ -49,6 +51,7 @@ impl State {
             history: Vec::new(),
             quota: None,
             used: 0,
+            size: 0,
             alarm: false,
         }
     }
@@ -61,14 +64,24 @@ impl State {
         &self.history
     }
 
-    /// Sets the quota, in bytes of keys and values that are not compacted away, and lifts the alarm.
+    /// Sets the quota of the size, and lifts the alarm.
     pub(super) fn set_quota(&mut self, quota: Option<u64>) {
         self.quota = quota;
         self.alarm = false;
     }
 
+    /// Bytes of keys and values that are not compacted away.
     pub(super) fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Bytes of the file: what was used at most since the last defragmentation.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn defragment(&mut self) {
+        self.size = self.used;
     }
 
     /// Ends the leases whose time is over; each is a change of its own.
@@ -209,7 +222,7 @@ impl State {
         if self.alarm {
             return Err(StoreError::NoSpace);
         }
-        self.alarm = self.quota.is_some_and(|quota| self.used + size as u64 > quota);
+        self.alarm = self.quota.is_some_and(|quota| self.size + size as u64 > quota);
         Ok(self.alarm)
     }
 
@@ -249,6 +262,7 @@ impl State {
         if !changes.is_empty() {
             self.revision += 1;
             self.used += changes.iter().map(size_of_change).sum::<usize>() as u64;
+            self.size = self.size.max(self.used);
             self.history.push((Revision(self.revision), changes));
         }
     }

@@ -117,6 +117,13 @@ async fn a_full_store_takes_deletes_only_until_there_is_room() {
     store.compact(model.revision()).await.unwrap();
     assert!(model.used() < 50);
     model.set_quota(Some(150));
+    assert_eq!(
+        store.txn(then(vec![put("b", "")])).await,
+        Err(StoreError::NoSpace),
+        "the file is as large as it was"
+    );
+    store.defragment("model").await.unwrap();
+    model.set_quota(Some(150));
     assert!(store.txn(then(vec![put("b", &"x".repeat(100))])).await.is_ok());
 }
 
