@@ -9,6 +9,8 @@
 //! * at least half of the file is free, or
 //! * the file is near the quota (80 %), and at least a quarter of it is free.
 //!
+//! What a compaction has freed counts as free after the next writes only (etcd 3.4).
+//!
 //! Two servers that both take themselves for the owner do no harm. Every server tells the space ([`Space`]), so that an alarm
 //! comes from whichever is asked, before the quota refuses appends. Nothing here disarms etcd's alarm: that is the operator's.
 
