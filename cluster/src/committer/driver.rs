@@ -238,7 +238,7 @@ impl<S: Store> Driver<S> {
                 self.paused = false;
                 // Nothing is left that could find out that there is room again.
                 if self.shards.values().all(|open| open.pending.is_empty()) {
-                    self.full.send_if_modified(|full| std::mem::take(full));
+                    self.full.send_if_modified(std::mem::take);
                 }
             }
             Done::Staged(shard, epoch, place, result) => {
@@ -265,7 +265,7 @@ impl<S: Store> Driver<S> {
 
     fn answered(&mut self, parts: Vec<Part>, result: Result<TxnAnswer, StoreError>) {
         if result.is_ok() {
-            self.full.send_if_modified(|full| std::mem::take(full));
+            self.full.send_if_modified(std::mem::take);
         }
         match result {
             Ok(answer) if answer.succeeded => {
