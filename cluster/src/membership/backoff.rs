@@ -56,6 +56,11 @@ impl Backoff {
         self.failures.insert(shard, Failures { count: (before + 1).min(DOUBLINGS), paused_until });
     }
 
+    /// The server had not failed: another one owned the shard already.
+    pub(super) fn was_deposed(&mut self, shard: ShardId) {
+        self.failures.remove(&shard);
+    }
+
     pub(super) fn is_paused(&self, shard: ShardId, now: Instant) -> bool {
         self.failures.get(&shard).is_some_and(|failures| now < failures.paused_until)
     }

@@ -362,7 +362,10 @@ impl<S: Store + Clone> Driver<S> {
                 }
                 self.claiming.remove(&shard);
             }
-            Done::Released(shard, epoch, done) => {
+            Done::Released { shard, epoch, was_owner, done } => {
+                if !was_owner {
+                    self.backoff.was_deposed(shard);
+                }
                 if self.held.get(&shard).is_some_and(|held| held.epoch == epoch) {
                     self.held.remove(&shard);
                     self.forget(shard, epoch);
@@ -392,6 +395,7 @@ impl<S: Store + Clone> Driver<S> {
             Some(Command::Release { shard, epoch, failed, done }) => {
                 if let Some(held) = self.held.get_mut(&shard).filter(|held| held.epoch == epoch) {
                     held.release_requested = true;
+                    // Now, since the watch may tell the end of the epoch before the release is answered.
                     if failed {
                         self.backoff.failed(shard, held.since.elapsed(), Instant::now());
                     }

@@ -250,6 +250,30 @@ async fn who_claims_what_another_server_gave_up_hands_another_shard_over() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_was_owned_elsewhere_already_counts_as_no_failure() {
+    let model = model();
+    let mut server = start(&model, "a", 1);
+    server.owns(4).await;
+    // Its owner's key is deleted; it learns that when it gives the shard up.
+    let (shard, epoch) = server.owned.pop_first().unwrap();
+    let delete = vec![Op::Delete(KeyRange::one(keys().owner(shard)))];
+    let store = model.connect();
+    let (deleted, ()) = tokio::join!(
+        store.txn(Txn { then: delete, ..Txn::default() }),
+        server.membership.give_up(shard, epoch)
+    );
+    deleted.unwrap();
+    let given_up = Instant::now();
+    loop {
+        if let Event::Claimed { shard: claimed, epoch: newer } = server.events.recv().await.unwrap() {
+            assert!(claimed == shard && newer > epoch);
+            break;
+        }
+    }
+    assert!(given_up.elapsed() < TIME_TO_LIVE, "there is no pause");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_alone_claims_what_it_gave_up_after_pauses_that_grow() {
     let model = model();
     let mut server = start(&model, "a", 1);
