@@ -62,7 +62,7 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
         let number = random.random_range(0..3);
         let server = &servers[number];
         let lasts = Duration::from_millis(random.random_range(100..9000));
-        match random.random_range(0..6) {
+        match random.random_range(0..7) {
             0 | 1 => {
                 server.store.cut_off(true);
                 let server = server.clone();
@@ -80,6 +80,15 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
                 });
             }
             4 => {
+                // The next put crosses the quota; those behind it are refused until there is room again.
+                setting.model.set_quota(Some(setting.model.used()));
+                let model = setting.model.clone();
+                tokio::spawn(async move {
+                    sleep(lasts / 3).await;
+                    model.set_quota(None);
+                });
+            }
+            5 => {
                 server.process.kill();
                 servers[number] = Server::start(&setting, number, seed * 1000 + round * 10 + number as u64);
             }
