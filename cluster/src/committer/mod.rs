@@ -17,7 +17,9 @@
 
 mod driver;
 mod jobs;
+mod open_shard;
 mod parts;
+mod planted;
 
 use std::sync::Arc;
 use std::time::Duration;

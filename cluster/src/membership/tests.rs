@@ -1,10 +1,12 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use tokio::task::JoinHandle;
+use tokio::time::sleep;
 
 use super::*;
 use crate::keys::RulesVersion;
 use crate::model::{Faults, Model, ModelStore};
+use crate::store::Change;
 
 const TIME_TO_LIVE: Duration = Duration::from_secs(3);
 
