@@ -25,7 +25,9 @@ use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{Engine, Usage};
-use super::{Append, BatchLimits, CommitLog, Confirmation, LogState, Ownership, Place, Settle, Settled, Step};
+use super::{
+    Append, BatchLimits, CommitLog, Confirmation, LogState, Ownership, Place, Settle, Settled, Step,
+};
 use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
@@ -212,7 +214,8 @@ impl DurableLog {
     /// log may have of it behind that is covered by the record of its end.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
     pub(crate) fn refuse_creation(&self, instance: InstanceId, number: u64, why: RpcRefusal) {
-        let end = Record { instance: number, input: Some(record::Input::Expired(Expired {})), ..Record::default() };
+        let end =
+            Record { instance: number, input: Some(record::Input::Expired(Expired {})), ..Record::default() };
         let mut queue = self.shared.queue();
         queue.forming.push(&end);
         let settling = Settling { instances: vec![instance], ..Settling::default() };
@@ -343,6 +346,10 @@ impl CommitLog for DurableLog {
         self.shared.ownership.as_ref().map(|ownership| ownership.confirm())
     }
 
+    fn largest_record(&self) -> Option<usize> {
+        self.shared.ownership.as_ref().map(|_| LARGEST_SHARED_RECORD)
+    }
+
     fn uncommitted_bytes(&self) -> usize {
         self.shared.queue().bytes
     }
@@ -368,6 +375,10 @@ impl CommitLog for DurableLog {
 
 /// About how much memory a checkpoint takes beside its bytes until it is committed.
 const CHECKPOINT: usize = 64;
+
+/// Bytes of the largest record of a log that servers share: 512 KiB. With what stands in its batch before it, which is less
+/// than [`BatchLimits::bytes`], it fits a request to the store, which takes 1 MiB.
+const LARGEST_SHARED_RECORD: usize = 512 << 10;
 
 /// How often the time for which instances have been served is written, if nothing else is. A server that is killed
 /// forgets so much of it at most: that much longer can an instance be read that has ended.

@@ -1,0 +1,68 @@
+//! A server that drains hands its shards over.
+
+use std::time::Duration;
+
+use stickycas_cluster::keys::Name;
+use stickycas_cluster::store::{Change, KeyRange};
+use stickycas_proto::v1::RefusalReason;
+
+use super::calls::{FIRST, access, append, create, get, spec};
+use super::world::{LEASE, World};
+
+#[test]
+fn a_server_that_drains_loses_nothing_and_its_shards_are_free_at_once() {
+    let mut world = World::of(2, 17, Duration::from_millis(10), 8);
+    let [a, b] = [0, 1].map(|it| world.servers[it].instances.clone());
+    let ids: Vec<_> = (0..8).map(|_| world.run(0, create(a.clone(), spec(""))).unwrap().0).collect();
+    for id in &ids {
+        world.both(0, *id, 1, || append("before")).map(|it| it.unwrap());
+    }
+    // Accesses are under way when it drains.
+    let mut calls = Vec::new();
+    for id in &ids {
+        for process in [FIRST, FIRST.next()] {
+            calls.push((*id, process, world.begin(0, access(a.clone(), *id, process, 2, append("late")))));
+        }
+    }
+    world.step();
+    let cluster = world.servers[0].cluster.clone();
+    let leaves = world.begin(0, async move { cluster.leave(LEASE * 10).await });
+    // Far less than a lease.
+    world.pass(LEASE / 4);
+    assert!(leaves.is_finished());
+    assert_eq!(world.served(1), (0..8).collect::<Vec<_>>());
+    let answered: Vec<_> =
+        calls.into_iter().map(|(id, process, call)| (id, process, world.finish(call))).collect();
+    let acknowledged = answered.iter().filter(|(.., told)| told.is_ok()).count();
+    println!("{acknowledged} of {} accesses were answered while it drained", answered.len());
+    for (id, process, told) in answered {
+        if let Err(refused) = &told {
+            let reasons = [RefusalReason::OwnerLost, RefusalReason::NotOwner];
+            assert!(reasons.contains(&refused.reason), "{refused:?}");
+        }
+        // With the same number at the other server: the same answer; or it is taken now, and both processes ask.
+        let again = world.begin(1, access(b.clone(), id, process, 2, append("late")));
+        if let Ok((before, _)) = told {
+            let (again, repeated) = world.finish(again).unwrap();
+            assert!(repeated);
+            assert_eq!(again, before);
+        }
+    }
+    world.pass(Duration::from_secs(1));
+    for id in &ids {
+        assert_eq!(world.run(1, get(b.clone(), *id)).unwrap().list.len(), 2);
+    }
+    world.check_writers();
+    // Released one by one, while the session went on.
+    let keys = World::keys();
+    let end = |key| match world.written(&KeyRange::one(key)).pop() {
+        Some((at, Change::Deleted(..))) => at,
+        other => panic!("{other:?}"),
+    };
+    let session_ended = end(keys.server(&Name::new("server-0").unwrap()));
+    for shard in 0..8 {
+        let owners = world.written(&KeyRange::one(keys.owner(world.shard(shard))));
+        let (claimed, Change::Put(_)) = owners.last().unwrap() else { panic!("{owners:?}") };
+        assert!(*claimed < session_ended, "shard {shard}");
+    }
+}
