@@ -126,7 +126,7 @@ impl World {
         let Some(now) = &mut self.now else { return };
         *now += STEP;
         for server in self.servers.iter().filter(|server| !server.stopped) {
-            server.runtime.block_on(sleep_until(*now));
+            server.runtime.block_on(async { sleep_until(*now).await });
         }
     }
 
