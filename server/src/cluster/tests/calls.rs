@@ -7,7 +7,7 @@ use prost::Message as _;
 use stickycas_model::access::{Access, Answer, Op};
 use stickycas_model::history::Recorded;
 use stickycas_model::machine::{Entry, State};
-use stickycas_model::params::{Params, ParamsSpec, Patience};
+use stickycas_model::params::{AppendWindow, Params, ParamsSpec, Patience};
 use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Value};
 use stickycas_proto::attach::EncodedResponse;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
@@ -35,9 +35,10 @@ pub(super) struct Shown {
     pub(super) events: Vec<Recorded>,
 }
 
-/// Two processes in one warp; each waits for the other without end.
+/// Two processes in one warp; each waits for the other without end. Any phase may append, up to two entries.
 pub(super) fn spec(name: &str) -> CreateSpec {
-    let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(2, 2, 1) };
+    let (patience, append_window) = (Patience::Endless, AppendWindow::Open);
+    let spec = ParamsSpec { patience, append_window, ..ParamsSpec::new(2, 2, 1) };
     spec_of(name, spec, vec!["p1".to_owned(), "p2".to_owned()])
 }
 

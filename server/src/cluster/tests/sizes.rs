@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stickycas_cluster::committer::PIECE_BYTES;
 use stickycas_cluster::store::Change;
-use stickycas_model::params::{ParamsSpec, Patience};
+use stickycas_model::params::{AppendWindow, ParamsSpec, Patience};
 use stickycas_proto::v1::RefusalReason;
 
 use super::calls::{FIRST, access, append, create, get, list, spec_of};
@@ -17,6 +17,7 @@ fn large(processes: u32) -> ParamsSpec {
     ParamsSpec {
         patience: Patience::Endless,
         max_value_bytes: LARGE,
+        append_window: AppendWindow::Open,
         ..ParamsSpec::new(processes, processes, 1)
     }
 }

@@ -176,19 +176,34 @@ impl World {
         self.finish(call)
     }
 
-    /// An access of both processes of an instance.
+    /// Begins an access of both processes of an instance.
+    pub(super) fn begin_both(
+        &self,
+        server: usize,
+        id: InstanceId,
+        number: u64,
+        op: impl Fn() -> Op,
+    ) -> [JoinHandle<Result<(Answered, bool), RpcRefusal>>; 2] {
+        let instances = &self.servers[server].instances;
+        [FIRST, FIRST.next()]
+            .map(|process| self.begin(server, access(instances.clone(), id, process, number, op())))
+    }
+
+    /// What a new access of both is answered.
     #[track_caller]
-    pub(super) fn both(
+    pub(super) fn both_answered(
         &mut self,
         server: usize,
         id: InstanceId,
         number: u64,
         op: impl Fn() -> Op,
-    ) -> [Result<(Answered, bool), RpcRefusal>; 2] {
-        let instances = &self.servers[server].instances;
-        let calls = [FIRST, FIRST.next()]
-            .map(|process| self.begin(server, access(instances.clone(), id, process, number, op())));
-        calls.map(|call| self.finish(call))
+    ) -> [Answered; 2] {
+        let calls = self.begin_both(server, id, number, op);
+        calls.map(|call| {
+            let (answered, repeated) = self.finish(call).unwrap();
+            assert!(!repeated);
+            answered
+        })
     }
 
     /// Does this in a server, at once.
