@@ -125,7 +125,15 @@ pub(super) async fn close(instances: Arc<Instances>, id: InstanceId) -> Result<(
 
 /// A page of List with every instance of a server.
 pub(super) async fn list(instances: Arc<Instances>) -> Result<Vec<(InstanceId, State)>, RpcRefusal> {
-    let page = instances.after(None, 10_000);
+    list_after(instances, None).await
+}
+
+/// The page of List behind this id.
+pub(super) async fn list_after(
+    instances: Arc<Instances>,
+    after: Option<InstanceId>,
+) -> Result<Vec<(InstanceId, State)>, RpcRefusal> {
+    let page = instances.after(after, 10_000);
     let states: Vec<_> = page.iter().map(|instance| (instance.config().id, instance.state())).collect();
     let mut listed = Vec::new();
     for (id, state) in states {

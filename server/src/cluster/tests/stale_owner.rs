@@ -11,7 +11,7 @@ use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::server_frame::Frame;
 use tokio::task::JoinHandle;
 
-use super::calls::{FIRST, READ, Stream, access, append, create, find, get, list, reason, spec};
+use super::calls::{FIRST, READ, Stream, access, append, create, find, get, list, list_after, reason, spec};
 use super::world::{LEASE, World};
 use crate::instances::WatchPoll;
 
@@ -39,6 +39,7 @@ fn a_server_that_was_stopped_and_deposed_tells_nothing_when_it_goes_on() {
     // Calls have come while it was stopped, and it takes them before it learns anything.
     let gets = world.begin(0, get(a.clone(), id));
     let lists = world.begin(0, list(a.clone()));
+    let lists_nothing = world.begin(0, list_after(a.clone(), Some(id)));
     let gets_nothing = world.begin(0, get(a.clone(), unknown));
     let gets_new = world.begin(0, get(a.clone(), new));
     let appends = world.begin(0, access(a.clone(), id, FIRST, 2, append("z")));
@@ -49,6 +50,7 @@ fn a_server_that_was_stopped_and_deposed_tells_nothing_when_it_goes_on() {
     world.go_on(0);
     assert_lost(&mut world, "Get", gets);
     assert_lost(&mut world, "List", lists);
+    assert_lost(&mut world, "List of nothing", lists_nothing);
     assert_lost(&mut world, "Get of no instance", gets_nothing);
     assert_lost(&mut world, "Get of one that it never had", gets_new);
     assert_lost(&mut world, "Append", appends);
@@ -142,6 +144,7 @@ fn a_server_that_is_cut_off_from_etcd_tells_nothing_and_its_streams_end_after_a_
     // While its lease lasts nobody else owns the shard; but it cannot know that.
     let gets = world.begin(0, get(a.clone(), id));
     let lists = world.begin(0, list(a.clone()));
+    let lists_nothing = world.begin(0, list_after(a.clone(), Some(id)));
     let gets_nothing = world.begin(0, get(a.clone(), unknown));
     let creates = world.begin(0, create(a.clone(), spec("")));
     let finds = world.begin(0, find(a.clone(), "unused"));
@@ -153,6 +156,7 @@ fn a_server_that_is_cut_off_from_etcd_tells_nothing_and_its_streams_end_after_a_
     assert_eq!(refused, Err(RefusalReason::AccessNumberOutOfOrder));
     assert_lost(&mut world, "Get", gets);
     assert_lost(&mut world, "List", lists);
+    assert_lost(&mut world, "List of nothing", lists_nothing);
     assert_lost(&mut world, "Get of no instance", gets_nothing);
     assert_eq!(reason(world.finish(finds)), RefusalReason::Recovering);
 
