@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use prost_types::Duration;
 use stickycas_cluster::keys::Name;
 use stickycas_cluster::membership::{Membership, View};
-use stickycas_cluster::shard::{ShardCount, shard_of};
+use stickycas_cluster::shard::{ShardCount, ShardId, shard_of};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::{Owner, RpcRefusal};
 use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard, RefusalReason};
@@ -92,7 +92,7 @@ impl Placement for Directory {
             shards: shards.get(),
             servers: servers.collect(),
             answered_by: self.name.as_str().to_owned(),
-            shards_without_owner: without_owner.map(|shard| shard.get()).collect(),
+            shards_without_owner: without_owner.map(ShardId::get).collect(),
         }
     }
 }

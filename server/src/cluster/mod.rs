@@ -25,6 +25,7 @@ use stickycas_cluster::committer::{Committer, CommitterConfig};
 use stickycas_cluster::confirm::Confirmer;
 use stickycas_cluster::etcd::{self, Client, ConfigError};
 use stickycas_cluster::keys::{BadName, Identity, Keys, Name, RulesVersion, ServerInfo};
+use stickycas_cluster::maintenance::{MaintenanceConfig, Space, maintenance};
 use stickycas_cluster::membership::{Event, IdentityError, Membership, MembershipConfig};
 use stickycas_cluster::shard::{BadShardCount, ShardCount, ShardId};
 use stickycas_cluster::store::Store;
@@ -87,6 +88,8 @@ pub(crate) struct Cluster {
     tail_bytes: u64,
     /// Until it is joined: the membership that is to begin.
     begins: Mutex<Option<Begins>>,
+    /// Until it is joined: the maintenance of etcd that is to begin.
+    maintains: Mutex<Option<Maintains>>,
     /// The shards that are taken or served.
     held: Mutex<BTreeMap<ShardId, Held>>,
     failed: watch::Sender<Option<RpcRefusal>>,
@@ -95,6 +98,9 @@ pub(crate) struct Cluster {
 
 /// Begins to take part, with so many shards.
 type Begins = Box<dyn FnOnce(ShardCount) -> Joined + Send>;
+
+/// Begins to look after etcd's space.
+type Maintains = Box<dyn FnOnce(Membership) -> [AbortOnDropHandle<()>; 2] + Send>;
 
 /// A server that takes part: what it has to do, and what does the work.
 type Joined = (Membership, mpsc::UnboundedReceiver<Event>, AbortOnDropHandle<()>);
@@ -116,7 +122,18 @@ impl Cluster {
         if let Some(folder) = &config.etcd_credentials {
             etcd = etcd.with_folder(folder)?;
         }
-        Self::on(Client::new(&etcd)?, config, limits)
+        let client = Client::new(&etcd)?;
+        let cluster = Self::on(client.clone(), config, limits)?;
+        let (keys, first) = (Keys::new(&Name::new(&config.name)?), cluster.shards.shards().next());
+        *lock(&cluster.maintains) = Some(Box::new(move |membership| {
+            let elected = move || first.is_some_and(|first| membership.owns(first));
+            let (space, work) = maintenance(client, keys, MaintenanceConfig::default(), elected);
+            [
+                AbortOnDropHandle::new(tokio::spawn(work)),
+                AbortOnDropHandle::new(tokio::spawn(warn_of_space(space))),
+            ]
+        }));
+        Ok(cluster)
     }
 
     /// The same over any store.
@@ -160,6 +177,7 @@ impl Cluster {
             metrics,
             tail_bytes: (limits.log_tail_bytes as u64 / u64::from(shards.get())).max(LEAST_TAIL),
             begins: Mutex::new(Some(begins)),
+            maintains: Mutex::new(None),
             held: Mutex::default(),
             failed: watch::Sender::new(None),
             tasks: Mutex::new(tasks),
@@ -192,6 +210,10 @@ impl Cluster {
         let (cluster, instances) = (Arc::downgrade(self), instances.clone());
         let events = AbortOnDropHandle::new(tokio::spawn(ownership::follow(cluster, instances, events)));
         lock(&self.tasks).extend([work, events]);
+        if let Some(maintains) = lock(&self.maintains).take() {
+            let tasks = maintains(membership.clone());
+            lock(&self.tasks).extend(tasks);
+        }
         // It is a member when it has its lease.
         let _ = membership.valid_until().wait_for(Option::is_some).await;
         Ok(())
@@ -225,6 +247,21 @@ impl Cluster {
 
 /// A shard gets no checkpoints before its log has so many bytes.
 const LEAST_TAIL: u64 = 256 << 10;
+
+/// Warns when etcd has little space left, once each time, for ever.
+async fn warn_of_space(mut space: watch::Receiver<Space>) {
+    let mut warned = false;
+    while space.changed().await.is_ok() {
+        let near = space.borrow_and_update().near_quota;
+        if near && !warned {
+            tracing::warn!(
+                "a member of etcd has used 80 % of the default quota of 2 GiB: when it is full, nothing more is committed; let \
+                 instances expire sooner (--retention), or give etcd a higher --quota-backend-bytes"
+            );
+        }
+        warned = near;
+    }
+}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 
 use super::Cluster;
 use super::engine::{Owned, ShardEngine};
-use crate::commit_log::{BatchLimits, CommitLog, DurableLog};
+use crate::commit_log::{BatchLimits, CommitLog, DurableLog, LogFailure};
 use crate::instances::{Instances, Recovery, ShardContext, owner_lost};
 
 /// How often the lengths of the logs are looked at.
@@ -65,7 +65,7 @@ pub(super) async fn follow(
         match event {
             Event::Claimed { shard, epoch } => {
                 cluster.held().insert(shard, Held { epoch, served: None });
-                tokio::spawn(async move { cluster.take(&instances, shard, epoch).await });
+                tokio::spawn(take(cluster, instances, shard, epoch));
             }
             Event::ReleaseRequested { shard, epoch } => {
                 tokio::spawn(async move { cluster.hand_over(&instances, shard, epoch).await });
@@ -82,27 +82,37 @@ pub(super) async fn follow(
     }
 }
 
-impl Cluster {
-    /// Reads the log of a shard that was claimed, and serves its instances.
-    async fn take(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
-        match self.recover(instances, shard, epoch).await {
-            Ok(true) => {}
-            Ok(false) => self.lose(instances, shard, epoch).await,
-            Err(error) => {
-                tracing::error!(%shard, error, "a shard cannot be served: it is given back");
-                self.lose(instances, shard, epoch).await;
-                self.release(shard, epoch).await;
+/// Reads the log of a shard that was claimed, and serves its instances, until its log is refused.
+async fn take(cluster: Arc<Cluster>, instances: Arc<Instances>, shard: ShardId, epoch: Epoch) {
+    match cluster.recover(&instances, shard, epoch).await {
+        Ok(Some(failed)) => {
+            let cluster = {
+                let waiting = Arc::downgrade(&cluster);
+                drop(cluster);
+                failed.wait().await;
+                waiting.upgrade()
+            };
+            if let Some(cluster) = cluster {
+                cluster.give_up(&instances, shard, epoch).await;
             }
         }
+        Ok(None) => cluster.lose(&instances, shard, epoch).await,
+        Err(error) => {
+            tracing::error!(%shard, error, "a shard cannot be served: it is given up");
+            cluster.give_up(&instances, shard, epoch).await;
+        }
     }
+}
 
-    /// Whether it still has the shard. The error says why the log cannot be used.
+impl Cluster {
+    /// What tells that the log is refused; `None`: the server has lost the shard already. The error says why the log cannot
+    /// be used.
     async fn recover(
         &self,
         instances: &Arc<Instances>,
         shard: ShardId,
         epoch: Epoch,
-    ) -> Result<bool, String> {
+    ) -> Result<Option<LogFailure>, String> {
         let owned =
             Owned { shard, epoch, committer: self.committer.clone(), confirmer: self.confirmer.clone() };
         let (found, end) = self.store.read_shard(shard, epoch).await.map_err(|error| error.to_string())?;
@@ -117,7 +127,7 @@ impl Cluster {
         let shared: Arc<dyn CommitLog> = log.clone();
         let context = loop {
             if self.held().get(&shard).is_none_or(|held| held.epoch != epoch) {
-                return Ok(false);
+                return Ok(None);
             }
             match instances.add_shard(owned.key(), &shared) {
                 Ok(context) => break context,
@@ -126,7 +136,7 @@ impl Cluster {
         };
         if !self.set_served(shard, epoch, Served { context: context.clone(), log: log.clone() }) {
             instances.drop_shard(&context, owner_lost(owned.key())).await;
-            return Ok(false);
+            return Ok(None);
         }
         self.committer.open(shard, epoch, end);
         let (target, replayed, reads) = (instances.clone(), context.clone(), engine.clone());
@@ -135,15 +145,9 @@ impl Cluster {
         log.write_to(Arc::new(engine)).map_err(|error| error.to_string())?;
         let found = recovered.instances;
         log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        if log.failure().is_some() {
-            return Ok(false);
-        }
         instances.serve_shard(&context, recovered.served).await;
         tracing::info!(%shard, epoch = epoch.0.0, instances = found, "shard taken");
-        // A log that is refused drops the shard, also if nothing of an instance was refused with it.
-        let (failed, dropping) = (log.failure_signal(), instances.clone());
-        tokio::spawn(async move { dropping.drop_shard(&context, failed.wait().await).await });
-        Ok(true)
+        Ok(Some(log.failure_signal()))
     }
 
     fn set_served(&self, shard: ShardId, epoch: Epoch, served: Served) -> bool {
@@ -174,6 +178,15 @@ impl Cluster {
         }
     }
 
+    /// The shard cannot be served here. If it was not lost, another server is to try: this one pauses.
+    async fn give_up(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
+        let is_held = self.held().get(&shard).is_some_and(|held| held.epoch == epoch);
+        self.lose(instances, shard, epoch).await;
+        if is_held && let Some(membership) = self.directory.membership() {
+            membership.give_up(shard, epoch).await;
+        }
+    }
+
     /// Another server is to have a shard: what was taken of it is committed, then it is free.
     async fn hand_over(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
         let served =
@@ -186,10 +199,6 @@ impl Cluster {
             told(&log).await;
         }
         self.lose(instances, shard, epoch).await;
-        self.release(shard, epoch).await;
-    }
-
-    async fn release(&self, shard: ShardId, epoch: Epoch) {
         if let Some(membership) = self.directory.membership() {
             membership.release(shard, epoch).await;
         }

@@ -39,6 +39,8 @@ pub(crate) use confirmation::Confirmation;
 pub(crate) use confirmation::Confirms;
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
+#[cfg(feature = "cluster")]
+pub(crate) use durable::LogFailure;
 pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use logs::{Barrier, Confirmations, Logs};
 pub(crate) use memory::MemoryLog;
