@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use stickycas_proto::status::RpcRefusal;
 use tokio::task::spawn_blocking;
 
-use crate::commit_log::engine::Engine;
-use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, LogState, MemoryLog};
 #[cfg(feature = "cluster")]
 use crate::cluster::{Cluster, ClusterError};
+use crate::commit_log::engine::Engine;
+use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, LogState, MemoryLog};
 use crate::config::Config;
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;

@@ -113,7 +113,8 @@ impl Config {
     /// If the file `user` cannot be read.
     pub fn with_folder(mut self, folder: &Path) -> Result<Self, ConfigError> {
         let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
-        let identity = file("tls.crt").zip(file("tls.key")).map(|(certificate, key)| Identity { certificate, key });
+        let identity =
+            file("tls.crt").zip(file("tls.key")).map(|(certificate, key)| Identity { certificate, key });
         self.tls = file("ca.crt").map(|authorities| Tls { authorities, identity, domain: None });
         if let Some(path) = file("user") {
             let name = fs::read_to_string(&path).map_err(|error| ConfigError::File { path, error })?;

@@ -49,7 +49,9 @@ impl Directory {
 impl Placement for Directory {
     fn shard_of(&self, id: InstanceId) -> ShardKey {
         // Before it has joined, the server has no shards.
-        self.joined.get().map_or_else(ShardKey::default, |(shards, _)| ShardKey(shard_of(id.get(), *shards).get()))
+        self.joined
+            .get()
+            .map_or_else(ShardKey::default, |(shards, _)| ShardKey(shard_of(id.get(), *shards).get()))
     }
 
     fn owner_of(&self, shard: ShardKey) -> Option<Owner> {

@@ -35,7 +35,10 @@ pub(super) struct Owned {
 
 impl fmt::Debug for Owned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Owned").field("shard", &self.shard).field("epoch", &self.epoch).finish_non_exhaustive()
+        f.debug_struct("Owned")
+            .field("shard", &self.shard)
+            .field("epoch", &self.epoch)
+            .finish_non_exhaustive()
     }
 }
 
@@ -143,7 +146,10 @@ impl Engine for ShardEngine {
         let append = Append {
             place: Place(place),
             batch: batch.into(),
-            checkpoints: checkpoints.into_iter().map(|(number, state)| (number, state.map(Bytes::from))).collect(),
+            checkpoints: checkpoints
+                .into_iter()
+                .map(|(number, state)| (number, state.map(Bytes::from)))
+                .collect(),
             trim: trim.map(|trim| Place(trim.min(place))),
             names: names.iter().map(to_change).collect(),
         };
@@ -222,7 +228,10 @@ impl Inner {
         name: &str,
         holder: Option<Bytes>,
     ) -> Result<(), String> {
-        let at = names.iter().position(|change| change.name.as_str() == name).ok_or("it does not have the name")?;
+        let at = names
+            .iter()
+            .position(|change| change.name.as_str() == name)
+            .ok_or("it does not have the name")?;
         let change = names[at].clone();
         if change.is_claim
             && let Some(held_by) = holder.as_deref().and_then(InstanceId::from_hex)
@@ -254,6 +263,7 @@ fn to_change(change: &engine::NameChange) -> NameChange {
 }
 
 fn name_taken(name: &InstanceName) -> RpcRefusal {
-    let why = format!("another instance of the cluster has taken the name {name} at the same time: ask again");
+    let why =
+        format!("another instance of the cluster has taken the name {name} at the same time: ask again");
     RpcRefusal::new(RefusalReason::NameTaken, why)
 }

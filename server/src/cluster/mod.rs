@@ -63,7 +63,9 @@ pub enum ClusterError {
     #[error("the cluster cannot be joined: {0}")]
     Identity(String),
     /// The cluster has another number of shards, which never changes.
-    #[error("the cluster has {found} shards, and {wanted} were asked for: give --shards {found}, or another --cluster")]
+    #[error(
+        "the cluster has {found} shards, and {wanted} were asked for: give --shards {found}, or another --cluster"
+    )]
     OtherShards {
         /// As many it has.
         found: u32,
@@ -118,7 +120,11 @@ impl Cluster {
     }
 
     /// The same over any store.
-    fn on<S: Store + Clone>(store: S, config: &ClusterConfig, limits: &Limits) -> Result<Arc<Self>, ClusterError> {
+    fn on<S: Store + Clone>(
+        store: S,
+        config: &ClusterConfig,
+        limits: &Limits,
+    ) -> Result<Arc<Self>, ClusterError> {
         let (cluster, name) = (Name::new(&config.name)?, Name::new(&config.server)?);
         let (shards, keys) = (ShardCount::new(config.shards)?, Keys::new(&cluster));
         let shared = Arc::new(store.clone());

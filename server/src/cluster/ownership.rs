@@ -83,7 +83,12 @@ impl Cluster {
     }
 
     /// Whether it still has the shard. The error says why the log cannot be used.
-    async fn recover(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) -> Result<bool, String> {
+    async fn recover(
+        &self,
+        instances: &Arc<Instances>,
+        shard: ShardId,
+        epoch: Epoch,
+    ) -> Result<bool, String> {
         let owned =
             Owned { shard, epoch, committer: self.committer.clone(), confirmer: self.confirmer.clone() };
         let (found, end) = self.store.read_shard(shard, epoch).await.map_err(|error| error.to_string())?;
@@ -157,7 +162,8 @@ impl Cluster {
 
     /// Another server is to have a shard: what was taken of it is committed, then it is free.
     async fn hand_over(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
-        let served = self.held().get(&shard).filter(|held| held.epoch == epoch).and_then(|held| held.served.clone());
+        let served =
+            self.held().get(&shard).filter(|held| held.epoch == epoch).and_then(|held| held.served.clone());
         if let Some(Served { context, log }) = served {
             // New calls are refused from here on, and did not happen; what is accepted on open streams until the shard is
             // dropped is asked again by its clients.
@@ -184,7 +190,9 @@ impl Cluster {
             }
         };
         if tokio::time::timeout(within, handed_over).await.is_err() {
-            tracing::warn!("not all shards were handed over in time: others take them when the lease has ended");
+            tracing::warn!(
+                "not all shards were handed over in time: others take them when the lease has ended"
+            );
         }
         let _ = tokio::time::timeout(within, membership.leave()).await;
     }

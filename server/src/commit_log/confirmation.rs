@@ -36,7 +36,10 @@ pub(crate) struct Confirms(oneshot::Sender<Result<(), Box<RpcRefusal>>>);
 
 impl Confirmation {
     /// A confirmation, and what tells its outcome.
-    #[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no log is shared by servers"))]
+    #[cfg_attr(
+        not(any(test, feature = "cluster")),
+        expect(dead_code, reason = "no log is shared by servers")
+    )]
     pub(crate) fn new() -> (Confirms, Self) {
         let (sender, receiver) = oneshot::channel();
         (Confirms(sender), Self(receiver))
@@ -45,7 +48,10 @@ impl Confirmation {
 
 impl Confirms {
     /// The server owned the shard when this was asked, or it did not for this reason.
-    #[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no log is shared by servers"))]
+    #[cfg_attr(
+        not(any(test, feature = "cluster")),
+        expect(dead_code, reason = "no log is shared by servers")
+    )]
     pub(crate) fn tell(self, outcome: Result<(), RpcRefusal>) {
         // Who waited may be gone.
         let _ = self.0.send(outcome.map_err(Box::new));

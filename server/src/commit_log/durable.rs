@@ -25,7 +25,9 @@ use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Notify, mpsc, oneshot};
 
 use super::engine::{Engine, Usage};
-use super::{Append, BatchLimits, CommitLog, Confirmation, LogState, Ownership, Place, Settle, Settled, Step};
+use super::{
+    Append, BatchLimits, CommitLog, Confirmation, LogState, Ownership, Place, Settle, Settled, Step,
+};
 use crate::metrics::CommitLogMetrics;
 
 pub(crate) use queue::Dirty;
@@ -212,7 +214,8 @@ impl DurableLog {
     /// log may have of it behind that is covered by the record of its end.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
     pub(crate) fn refuse_creation(&self, instance: InstanceId, number: u64, why: RpcRefusal) {
-        let end = Record { instance: number, input: Some(record::Input::Expired(Expired {})), ..Record::default() };
+        let end =
+            Record { instance: number, input: Some(record::Input::Expired(Expired {})), ..Record::default() };
         let mut queue = self.shared.queue();
         queue.forming.push(&end);
         let settling = Settling { instances: vec![instance], ..Settling::default() };

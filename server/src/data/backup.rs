@@ -112,7 +112,12 @@ pub(super) fn restore(from: impl Read, engine: &dyn Engine) -> Result<Contents, 
                 let checkpoints = std::mem::take(&mut checkpoints);
                 append(
                     engine,
-                    AppendBatch { place: it.place, batch: it.batch.to_vec(), checkpoints, ..AppendBatch::default() },
+                    AppendBatch {
+                        place: it.place,
+                        batch: it.batch.to_vec(),
+                        checkpoints,
+                        ..AppendBatch::default()
+                    },
                 )?;
             }
             // They are put in with the batch behind them, and a log has one.
@@ -169,7 +174,8 @@ mod tests {
     fn a_backup_of_checkpoints_without_a_batch_is_damaged() {
         let log = RedbEngine::in_memory().unwrap();
         let checkpoints = vec![(7, Some(vec![1, 2, 3]))];
-        append(&log, AppendBatch { place: 3, batch: vec![4], checkpoints, ..AppendBatch::default() }).unwrap();
+        append(&log, AppendBatch { place: 3, batch: vec![4], checkpoints, ..AppendBatch::default() })
+            .unwrap();
         let mut backup = Vec::new();
         assert_eq!(write(&log, &mut backup).unwrap(), Contents { checkpoints: 1, batches: 1 });
         restore(&*backup, &RedbEngine::in_memory().unwrap()).unwrap();

@@ -61,9 +61,9 @@ pub(crate) use recent_offences::RecentOffences;
 pub use recovery::RecoveryError;
 pub(crate) use recovery::{Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
-pub(crate) use shard::{Placement, ShardContext, ShardKey};
 #[cfg(feature = "cluster")]
 pub(crate) use shard::owner_lost;
+pub(crate) use shard::{Placement, ShardContext, ShardKey};
 pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 

@@ -66,7 +66,8 @@ impl Instances {
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "names are those of one server"))]
     pub(crate) async fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
         let Ok(instance) = self.get(id) else { return false };
-        let is_closed = async || instance.state().committed().await.flatten().is_ok_and(|it| it == State::Closed);
+        let is_closed =
+            async || instance.state().committed().await.flatten().is_ok_and(|it| it == State::Closed);
         instance.config().name.as_ref() == Some(name) && is_closed().await
     }
 }

@@ -8,8 +8,8 @@ use prost_types::Timestamp;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_service_server::ServerService;
 use stickycas_proto::v1::{
-    CreateViewerTokenRequest, CreateViewerTokenResponse, GetClusterRequest,
-    GetClusterResponse, GetCountsRequest, GetCountsResponse, RefusalReason,
+    CreateViewerTokenRequest, CreateViewerTokenResponse, GetClusterRequest, GetClusterResponse,
+    GetCountsRequest, GetCountsResponse, RefusalReason,
 };
 use tonic::{Request, Response, Status};
 

@@ -69,7 +69,9 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
 fn check_cluster(effective: &Effective, errors: &mut Vec<String>) {
     let (settings, origin) = (&effective.settings, effective.origin("etcd"));
     if !cfg!(feature = "cluster") {
-        errors.push(format!("etcd ({origin}): this build belongs to no cluster, build it with --features cluster"));
+        errors.push(format!(
+            "etcd ({origin}): this build belongs to no cluster, build it with --features cluster"
+        ));
     }
     if *effective.origin("data") != Origin::Default {
         errors.push(format!(

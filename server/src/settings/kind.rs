@@ -145,7 +145,8 @@ impl Kind {
 }
 
 fn is_url(text: &str) -> bool {
-    text.parse::<http::Uri>().is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
+    text.parse::<http::Uri>()
+        .is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
 }
 
 fn list(given: &Given, is_one: impl Fn(&str) -> bool) -> Option<Value> {

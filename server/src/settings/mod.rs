@@ -23,7 +23,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::config::{Admission, AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
+use crate::config::{
+    Admission, AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EVERY, TokenConfig,
+};
 use crate::limits::Limits;
 use crate::logging::{LINES_PER_SECOND, LogOptions};
 

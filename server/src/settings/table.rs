@@ -129,7 +129,8 @@ const SETTINGS: &[Setting] = &[
             folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))
         },
         |settings, value| {
-            settings.etcd_credentials = if let Value::Text(folder) = value { Some(folder.into()) } else { None };
+            settings.etcd_credentials =
+                if let Value::Text(folder) = value { Some(folder.into()) } else { None };
             Ok(())
         },
     ),

@@ -91,7 +91,10 @@ pub(crate) enum Outcome {
     /// It will survive.
     Committed,
     /// It was not written and never will be: another server owns the log by now.
-    #[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no engine is shared by servers"))]
+    #[cfg_attr(
+        not(any(test, feature = "cluster")),
+        expect(dead_code, reason = "no engine is shared by servers")
+    )]
     Refused(Box<RpcRefusal>),
     /// Nobody knows whether it will survive.
     Unknown(EngineError),
