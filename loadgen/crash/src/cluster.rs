@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use stickycas_client::{Client, RefusalReason, RetryPolicy};
+use stickycas_client::{Client, ClientBuilder, RefusalReason, RetryPolicy};
 use stickycas_cluster::shard::{ShardCount, id_in_shard, shard_of};
 use stickycas_cluster::testing::etcd;
 use stickycas_proto::names::InstanceId;
@@ -285,7 +285,7 @@ impl Server for ClusterProcesses {
             bail!("a server does not tell who owns what")
         };
         let urls = self.urls();
-        let all = urls[1..].iter().fold(Client::builder(&urls[0]), |builder, url| builder.server(url));
+        let all = urls[1..].iter().fold(Client::builder(&urls[0]), ClientBuilder::server);
         let all = all.principal(CREATOR).connect_lazy()?;
         for shard in count.shards() {
             // There is no such instance: only the owner says so.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use stickycas_client::{Client, RetryPolicy};
+use stickycas_client::{Client, ClientBuilder, RetryPolicy};
 use tokio::task::JoinSet;
 
 use crate::clocks::ClockOffset;
@@ -110,9 +110,8 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result:
             let urls = servers.urls();
             let connect = |connection| {
                 let (first, others) = (&urls[connection % urls.len()], urls.iter());
-                let builder = others
-                    .filter(|url| *url != first)
-                    .fold(Client::builder(first), |builder, url| builder.server(url));
+                let builder =
+                    others.filter(|url| *url != first).fold(Client::builder(first), ClientBuilder::server);
                 builder.principal(CREATOR).retry(CLUSTER_RETRIES).keep_alive(KEEP_ALIVE).connect_lazy()
             };
             let site = Site::new(&plan, connect)?;
