@@ -67,6 +67,11 @@ impl Facts {
         if matches!(fact, Fact::Told(_, Told::Answered { phase: Some(_), .. })) {
             self.answered_at.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
         }
+        self.note_again(fact);
+    }
+
+    /// Notes what a client that asked again was told: the instance has not gone on by that.
+    pub(crate) fn note_again(&self, fact: Fact) {
         self.all().push(fact);
     }
 

@@ -253,7 +253,7 @@ impl InstanceRun {
                 timeout(LONGEST_ANSWER, caller.perform(&self.plan.params, number, &op)).await
             {
                 let told = Told::Answered { number, op: Some(op), phase, answer, entries };
-                self.facts.note(Fact::Told(process, told));
+                self.facts.note_again(Fact::Told(process, told));
             }
         }
     }
@@ -285,7 +285,7 @@ impl InstanceRun {
             let op = RawOp::Read(Position::new(0));
             let (phase, answer, entries) = caller.perform(params, own.next, &op).await?;
             let told = Told::Answered { number: own.next, op: Some(op), phase, answer, entries };
-            self.facts.note(Fact::Told(process, told));
+            self.facts.note_again(Fact::Told(process, told));
         }
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
         loop {
