@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use stickycas_client::{Client, ClientBuilder, RefusalReason, RetryPolicy};
+use stickycas_client::{Client, ClientBuilder, ClusterServer, RefusalReason, RetryPolicy};
 use stickycas_cluster::shard::{ShardCount, id_in_shard, shard_of};
 use stickycas_cluster::testing::etcd;
 use stickycas_proto::names::InstanceId;
@@ -37,6 +37,8 @@ pub struct Hit {
     pub kind: FaultKind,
     /// When.
     pub at: Instant,
+    /// Whether others had shards of it when the server went on or was started again.
+    pub is_deposed: bool,
     /// The shards, with the number of all.
     shards: (BTreeMap<u32, u64>, ShardCount),
 }
@@ -167,7 +169,21 @@ impl ClusterProcesses {
             let (after, _) = self.shards_of(fault.target, other).await?;
             shards.retain(|shard, epoch| after.get(shard) == Some(epoch));
         }
-        Some(Hit { kind: fault.kind, at, shards: (shards, count) })
+        Some(Hit { kind: fault.kind, at, is_deposed: false, shards: (shards, count) })
+    }
+
+    /// Looks whether others have the shards by now.
+    async fn note_deposed(&self, target: usize, hit: &mut Option<Hit>) {
+        if let Some(hit) = hit {
+            let other = &self.servers[(target + 1) % self.servers.len()];
+            let told = timeout(LONGEST_VIEW, other.probe.cluster()).await;
+            let Ok(Ok(told)) = told else { return };
+            let owned = |owner: &ClusterServer| {
+                owner.name != self.servers[target].name
+                    && owner.shards.iter().any(|owned| hit.shards.0.contains_key(&owned.shard))
+            };
+            hit.is_deposed = told.servers.iter().any(owned);
+        }
     }
 
     fn signal(&self, number: usize, signal: Signal) -> anyhow::Result<()> {
@@ -204,6 +220,7 @@ impl ClusterProcesses {
                 let at = Instant::now();
                 hit = self.hit(fault, before, at).await;
                 sleep(lasts.saturating_sub(at.elapsed())).await;
+                self.note_deposed(target, &mut hit).await;
                 self.start_server(target)?;
             }
             FaultKind::ServerPaused => {
@@ -212,6 +229,7 @@ impl ClusterProcesses {
                 let at = Instant::now();
                 hit = self.hit(fault, before, at).await;
                 sleep(lasts.saturating_sub(at.elapsed())).await;
+                self.note_deposed(target, &mut hit).await;
                 self.signal(target, Signal::CONT)?;
             }
             FaultKind::ServerStopped => {

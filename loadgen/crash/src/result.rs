@@ -25,6 +25,9 @@ pub struct RoundCounts {
     /// Faults of a cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub faults: BTreeMap<FaultKind, u64>,
+    /// How often of these others had taken over shards of the server before it went on or was started again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deposed: BTreeMap<FaultKind, u64>,
     /// How long clients waited for another owner after faults of servers of a cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fail_over: BTreeMap<FaultKind, FailOver>,
@@ -60,6 +63,9 @@ impl RoundCounts {
         self.kills_before_serving += round.kills_before_serving;
         for (kind, count) in &round.faults {
             *self.faults.entry(*kind).or_default() += count;
+        }
+        for (kind, count) in &round.deposed {
+            *self.deposed.entry(*kind).or_default() += count;
         }
         for (kind, fail_over) in &round.fail_over {
             self.fail_over.entry(*kind).or_default().add(fail_over);
@@ -200,6 +206,9 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     }
     for (kind, count) in &counts.faults {
         table.add_row([kind.to_string(), grouped(*count)]);
+        if let Some(deposed) = counts.deposed.get(kind) {
+            table.add_row(["  others had its shards when it came back".to_owned(), grouped(*deposed)]);
+        }
     }
     for (verdict, count) in &counts.verdicts {
         table.add_row([format!("verdict {verdict}"), grouped(*count)]);

@@ -158,6 +158,7 @@ impl Round<'_> {
                 run.facts.note(Fact::Killed);
             }
         }
+        *self.result.counts.deposed.entry(fault.kind).or_default() += u64::from(hit.is_deposed);
         self.hits.push(hit);
         Ok(())
     }
