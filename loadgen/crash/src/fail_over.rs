@@ -12,10 +12,10 @@ pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
 /// Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FailOver {
-    /// For each fault, until the first access of any instance that the server owned.
+    /// For each fault, until the first access of any of these instances.
     pub first: Vec<u64>,
     /// For each instance of correct processes alone that the server owned and that went on, until its first access. That
-    /// has the pace of the instance in it, and its later faults.
+    /// has the pace of the instance in it, and later faults.
     pub instances: Vec<u64>,
 }
 

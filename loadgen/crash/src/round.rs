@@ -166,19 +166,19 @@ impl Round<'_> {
     /// How long clients waited after each fault that hit a server.
     fn fail_over(&mut self) {
         for hit in &self.hits {
-            let owned = |run: &&Arc<InstanceRun>| {
-                run.id.get().is_some_and(|id| hit.has(*id)) && run.facts.answered_before(hit.at)
+            // An instance with Byzantine processes may wait for them in vain.
+            let is_timed = |run: &&Arc<InstanceRun>| {
+                run.id.get().is_some_and(|id| hit.has(*id))
+                    && run.plan.cast.byzantine().next().is_none()
+                    && run.facts.answered_before(hit.at)
             };
             let mut fail_over = FailOver::default();
-            let mut first = None;
-            for run in self.runs.iter().filter(owned) {
-                let Some(at) = run.facts.answered_from(hit.at + ON_ITS_WAY) else { continue };
-                let took = u64::try_from((at - hit.at).as_millis()).unwrap_or(u64::MAX);
-                first = Some(first.map_or(took, |first: u64| first.min(took)));
-                if run.plan.cast.byzantine().next().is_none() {
-                    fail_over.instances.push(took);
-                }
+            for run in self.runs.iter().filter(is_timed) {
+                let answered = run.facts.answered_from(hit.at + ON_ITS_WAY);
+                let took = answered.map(|at| u64::try_from((at - hit.at).as_millis()).unwrap_or(u64::MAX));
+                fail_over.instances.extend(took);
             }
+            let first = fail_over.instances.iter().min().copied();
             fail_over.first.extend(first);
             self.result.counts.fail_over.entry(hit.kind).or_default().add(&fail_over);
         }
