@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, Service};
-use crate::{attackers, engine, frames, latency, scale, soak, start_up, tls, wire};
+use crate::{attackers, engine, etcd_rates, frames, latency, placement, scale, soak, start_up, tls, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -38,6 +38,10 @@ enum Command {
     StartUp(start_up::Options),
     /// Disk, memory and the latency of accesses of a durable server under load.
     Soak(soak::Options),
+    /// Fenced appends and watches of a cluster of etcd.
+    EtcdRates(etcd_rates::Options),
+    /// Simulates the placement of shards: servers that start, die, drain, join.
+    Placement(placement::Options),
     /// Floods a server until standard input ends: the attackers of `frames`.
     #[command(hide = true)]
     FloodFrames(frames::AttackerOptions),
@@ -88,6 +92,8 @@ impl Cli {
             Command::Engine(options) => engine::run(&options),
             Command::StartUp(options) => start_up::run(&options),
             Command::Soak(options) => soak::run(&options),
+            Command::EtcdRates(options) => etcd_rates::run(&options),
+            Command::Placement(options) => placement::run(&options),
             Command::Serve { service, data, credentials } => {
                 serve::run(service, data.as_deref(), credentials.as_deref()).map(|()| ExitCode::SUCCESS)
             }

@@ -10,6 +10,8 @@
 //! target/release/stickycas-bench scale --finished 1000000    memory of each instance; see its header
 //! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
 //! target/release/stickycas-bench start-up    a server on a large log; see its header
+//! cargo run --release -p stickycas-bench -- etcd-rates   a cluster of etcd, as servers use it
+//! cargo run --release -p stickycas-bench -- placement    simulates 1,000 servers that come, go and die
 //! target/release/stickycas-bench soak        disk, memory and p99 of a durable server under load; see its header
 //! cargo run --release -p stickycas-bench -- help
 //! ```
@@ -28,10 +30,12 @@ mod cli;
 mod disk;
 mod engine;
 mod etcd;
+mod etcd_rates;
 mod fixture;
 mod frames;
 mod latency;
 mod operators;
+mod placement;
 mod principal;
 mod results;
 mod rounds;

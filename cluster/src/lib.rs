@@ -8,6 +8,7 @@ pub mod committer;
 pub mod confirm;
 pub mod etcd;
 pub mod keys;
+pub mod maintenance;
 pub mod membership;
 #[cfg(any(test, feature = "simulation"))]
 pub mod model;

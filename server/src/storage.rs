@@ -156,10 +156,12 @@ impl Storage {
     /// If the folder cannot be used.
     pub(crate) fn new(config: &Config) -> Result<Self, StorageError> {
         let limits = &config.limits;
+        #[cfg(feature = "cluster")]
         if let Some(cluster) = &config.cluster {
-            #[cfg(feature = "cluster")]
             return Ok(Self::Cluster(Cluster::new(cluster, limits)?));
-            #[cfg(not(feature = "cluster"))]
+        }
+        #[cfg(not(feature = "cluster"))]
+        if config.cluster.is_some() {
             return Err(StorageError::NoCluster);
         }
         let Some(path) = &config.data else { return Ok(Self::Memory(Arc::<MemoryLog>::default())) };

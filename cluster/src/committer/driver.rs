@@ -1,76 +1,39 @@
 //! Which append is sent when, and what its answer means.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
 use super::jobs::{self, Done};
+use super::open_shard::{Pending, Shard, State};
 use super::parts::{Collected, Found, Part, PartKind, Prepared, found, transaction};
 use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
-use crate::keys::{Epoch, Keys, Place, PlaceMark};
+use crate::keys::{Epoch, Keys, Place};
 use crate::shard::ShardId;
-use crate::store::{Store, StoreError, Txn, TxnAnswer};
+use crate::store::{Store, StoreError, TxnAnswer};
 
 #[derive(Debug)]
 pub(super) struct Driver<S> {
     store: Arc<S>,
-    keys: Keys,
-    config: CommitterConfig,
+    pub(super) keys: Keys,
+    pub(super) config: CommitterConfig,
     full: watch::Sender<bool>,
     shards: BTreeMap<ShardId, Shard>,
     /// Shards that have something to send, each once.
     ready: VecDeque<ShardId>,
-    jobs: JoinSet<Done>,
+    pub(super) jobs: JoinSet<Done>,
     /// Transactions that have no outcome yet.
     in_flight: usize,
-}
-
-/// A shard that is open.
-#[derive(Debug)]
-struct Shard {
-    epoch: Epoch,
-    /// Where its log ends, as far as is known.
-    mark: Option<PlaceMark>,
-    /// Where it ended when this epoch began: a late answer may still tell that.
-    opened_at: Option<PlaceMark>,
-    fence: u64,
-    /// Appends without an outcome, by place.
-    pending: BTreeMap<Place, Pending>,
-    /// Requests without an outcome.
-    in_flight: usize,
-    /// How many may be in flight; 1 after a failure.
-    window: usize,
-    /// After a failure: its appends share no transaction with others.
-    alone: bool,
-    with_pieces: BTreeSet<u64>,
-    generation: u64,
-}
-
-#[derive(Debug)]
-struct Pending {
-    prepared: Arc<Prepared>,
-    done: oneshot::Sender<Outcome>,
-    state: State,
-    /// A request for it may be under way without anybody waiting for it.
-    doubtful: bool,
-    /// The place is to be given back with this outcome.
-    give_back: Option<Outcome>,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Its pieces are being written.
-    Staging,
-    Ready,
-    InFlight,
+    /// Nothing is sent: the store is full, and gets a pause.
+    paused: bool,
 }
 
 impl<S: Store> Driver<S> {
     pub(super) fn new(store: Arc<S>, keys: Keys, config: CommitterConfig, full: watch::Sender<bool>) -> Self {
         let (shards, ready, jobs) = (BTreeMap::new(), VecDeque::new(), JoinSet::new());
-        Self { store, keys, config, full, shards, ready, jobs, in_flight: 0 }
+        Self { store, keys, config, full, shards, ready, jobs, in_flight: 0, paused: false }
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -151,6 +114,7 @@ impl<S: Store> Driver<S> {
                         (shard, epoch, place),
                         pieces,
                         self.config.retry,
+                        self.config.retry_full,
                     ));
                 }
                 let prepared = Arc::new(prepared);
@@ -169,7 +133,7 @@ impl<S: Store> Driver<S> {
 
     /// Sends as long as transactions may be in flight.
     fn send(&mut self) {
-        while self.in_flight < self.config.depth.max(1) {
+        while !self.paused && self.in_flight < self.config.depth.max(1) {
             let mut collected = Collected::default();
             for _ in 0..self.ready.len() {
                 let Some(shard) = self.ready.pop_front() else { break };
@@ -214,8 +178,11 @@ impl<S: Store> Driver<S> {
                 self.in_flight -= 1;
                 self.answered(parts, result);
             }
-            Done::Settled(parts, answer) => {
+            Done::Settled { parts, answer, full } => {
                 self.in_flight -= 1;
+                if full {
+                    self.pause();
+                }
                 for part in &parts {
                     if let Some(pending) = self.pending(part) {
                         pending.doubtful = true;
@@ -226,6 +193,13 @@ impl<S: Store> Driver<S> {
             Done::Again(parts) => {
                 for part in parts {
                     self.send_again(&part);
+                }
+            }
+            Done::Paused => {
+                self.paused = false;
+                // Nothing is left that could find out that there is room again.
+                if self.shards.values().all(|open| open.pending.is_empty()) {
+                    self.full.send_if_modified(std::mem::take);
                 }
             }
             Done::Staged(shard, epoch, place, result) => {
@@ -242,9 +216,18 @@ impl<S: Store> Driver<S> {
         }
     }
 
+    /// The store is full: that is told, and it gets a pause.
+    fn pause(&mut self) {
+        self.full.send_if_modified(|full| !std::mem::replace(full, true));
+        if !std::mem::replace(&mut self.paused, true) {
+            self.jobs.spawn(jobs::pause(self.config.retry_full));
+        }
+    }
+
     fn answered(&mut self, parts: Vec<Part>, result: Result<TxnAnswer, StoreError>) {
-        self.full
-            .send_if_modified(|full| std::mem::replace(full, result == Err(StoreError::NoSpace)) != *full);
+        if result.is_ok() {
+            self.full.send_if_modified(std::mem::take);
+        }
         match result {
             Ok(answer) if answer.succeeded => {
                 for part in &parts {
@@ -253,16 +236,16 @@ impl<S: Store> Driver<S> {
             }
             Ok(answer) => self.refused(&parts, answer, true),
             Err(StoreError::NotDone(_)) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry))),
-            // It may have happened all the same; the same append, sent again, finds that.
-            Err(StoreError::NoSpace) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry_full))),
-            Err(StoreError::Unknown(why)) => self.unknown(parts, &why),
+            Err(error @ (StoreError::Unknown(_) | StoreError::NoSpace)) => {
+                self.unknown(parts, &error.to_string());
+            }
             Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
                 self.never(parts, &error);
             }
         }
     }
 
-    fn succeeded(&mut self, part: &Part) {
+    pub(super) fn succeeded(&mut self, part: &Part) {
         let depth = self.config.depth;
         let Some(open) = self.returned(part) else { return };
         open.window = (open.window * 2).clamp(1, depth.max(1));
@@ -354,7 +337,7 @@ impl<S: Store> Driver<S> {
     }
 
     /// The place is free again, once no request for it can be under way.
-    fn give_back(&mut self, shard: ShardId, place: Place, outcome: Outcome) {
+    pub(super) fn give_back(&mut self, shard: ShardId, place: Place, outcome: Outcome) {
         let fences = self.fences();
         let Some(open) = self.shards.get_mut(&shard) else { return };
         let Some(pending) = open.pending.get_mut(&place) else { return };
@@ -380,7 +363,7 @@ impl<S: Store> Driver<S> {
     }
 
     /// The shard of a request that has returned, if its epoch goes on.
-    fn returned(&mut self, part: &Part) -> Option<&mut Shard> {
+    pub(super) fn returned(&mut self, part: &Part) -> Option<&mut Shard> {
         let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
         open.in_flight -= 1;
         Some(open)
@@ -389,146 +372,5 @@ impl<S: Store> Driver<S> {
     fn pending(&mut self, part: &Part) -> Option<&mut Pending> {
         let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
         open.pending.get_mut(&part.place())
-    }
-
-    /// With the mistakes that the tests plant, an unknown outcome comes here.
-    #[cfg(test)]
-    fn unknown(&mut self, parts: Vec<Part>, why: &str) {
-        if self.config.fault == Some(super::Fault::UnknownIsCommitted) {
-            for part in &parts {
-                self.succeeded(part);
-            }
-        } else {
-            for part in parts {
-                if self.returned(&part).is_some() {
-                    self.give_back(part.shard, part.place(), Outcome::Refused(why.to_owned()));
-                }
-            }
-        }
-    }
-
-    #[cfg(not(test))]
-    fn unknown(&mut self, parts: Vec<Part>, _why: &str) {
-        // Unknown outcomes are settled by the job itself; sending the same again would be safe, too.
-        drop(self.jobs.spawn(jobs::again(parts, self.config.retry)));
-    }
-
-    #[cfg(test)]
-    fn planted(&self, mut txn: Txn) -> Txn {
-        use crate::store::Compare;
-        let places = self.keys.place(crate::shard::ShardCount::default().shard(0).expect("a shard"));
-        let places = &places[..places.len() - 6];
-        txn.compare.retain(|compare| match (self.config.fault, compare) {
-            (Some(super::Fault::NoOwnerCompare), Compare::Created(_, revision)) => revision.0 == 0,
-            (Some(super::Fault::NoPlaceCompare), Compare::Created(key, _) | Compare::Value(key, _)) => {
-                !key.starts_with(places)
-            }
-            _ => true,
-        });
-        txn
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    fn planted(&self, txn: Txn) -> Txn {
-        txn
-    }
-
-    #[cfg(test)]
-    fn settles(&self) -> bool {
-        use super::Fault::{UnknownIsCommitted, UnknownIsRefused};
-        !matches!(self.config.fault, Some(UnknownIsCommitted | UnknownIsRefused))
-    }
-
-    #[cfg(test)]
-    fn fences(&self) -> bool {
-        self.config.fault != Some(super::Fault::NoFence)
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    fn settles(&self) -> bool {
-        true
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    fn fences(&self) -> bool {
-        true
-    }
-}
-
-impl Shard {
-    fn place(&self) -> Place {
-        self.mark.map_or(Place(0), |mark| mark.place)
-    }
-
-    /// What is to be sent next, if anything may be.
-    fn next_part(&self, shard: ShardId) -> Option<Part> {
-        if self.in_flight >= self.window {
-            return None;
-        }
-        let (epoch, fence) = (self.epoch, self.fence);
-        let mut before = self.mark;
-        for number in self.place().0 + 1.. {
-            let place = Place(number);
-            let pending = self.pending.get(&place)?;
-            match pending.state {
-                State::Staging => return None,
-                State::InFlight => before = Some(PlaceMark { place, epoch, fence }),
-                State::Ready if pending.give_back.is_some() => {
-                    // Only when nothing is in flight: then the end of the log is known.
-                    let after = PlaceMark { place: self.place(), epoch, fence: fence + 1 };
-                    let kind = PartKind::Fence;
-                    return (self.in_flight == 0).then_some(Part { shard, epoch, before, after, kind });
-                }
-                State::Ready => {
-                    let kind = PartKind::Append(Arc::clone(&pending.prepared));
-                    return Some(Part {
-                        shard,
-                        epoch,
-                        before,
-                        after: PlaceMark { place, epoch, fence },
-                        kind,
-                    });
-                }
-            }
-        }
-        None
-    }
-
-    fn is_sent(&mut self, place: Place) {
-        self.in_flight += 1;
-        if let Some(pending) = self.pending.get_mut(&place) {
-            pending.state = State::InFlight;
-        }
-    }
-
-    /// Whether this server, or the owner before, has left the log so.
-    fn is_own(&self, mark: Option<PlaceMark>) -> bool {
-        mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
-    }
-
-    /// The log goes at least to here: what is before is committed.
-    fn advance(&mut self, mark: PlaceMark) {
-        let newer =
-            |last: PlaceMark| (mark.place, mark.fence) > (last.place, last.fence) || mark.epoch > last.epoch;
-        if self.mark.is_none_or(newer) {
-            self.mark = Some(mark);
-            self.fence = self.fence.max(if mark.epoch == self.epoch { mark.fence } else { 0 });
-        }
-        let place = self.place();
-        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= place) {
-            let _ = first.remove().done.send(Outcome::Committed);
-        }
-    }
-
-    /// No earlier request for the place after the mark can take effect any more.
-    fn fenced(&mut self, part: &Part) {
-        if let Some(pending) = self.pending.remove(&part.place())
-            && let Some(outcome) = pending.give_back
-        {
-            let _ = pending.done.send(outcome);
-        }
     }
 }

@@ -16,10 +16,12 @@ use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
 pub(super) enum Done {
     /// A transaction was answered, or was surely not done.
     Answered(Vec<Part>, Result<TxnAnswer, StoreError>),
-    /// A read has settled a transaction whose outcome was unknown.
-    Settled(Vec<Part>, TxnAnswer),
+    /// A read has settled a transaction whose outcome was unknown; `full`: because the store is full.
+    Settled { parts: Vec<Part>, answer: TxnAnswer, full: bool },
     /// These are to be sent again.
     Again(Vec<Part>),
+    /// The pause that a full store gets is over.
+    Paused,
     /// The pieces of an append are written, or cannot be.
     Staged(ShardId, Epoch, Place, Result<(), String>),
 }
@@ -33,9 +35,10 @@ pub(super) async fn commit<S: Store>(
     settle: bool,
 ) -> Done {
     match store.txn(txn).await {
-        Err(StoreError::Unknown(_)) if settle => {
+        Err(error) if error.may_have_happened() && settle => {
+            let full = error == StoreError::NoSpace;
             let answer = read(&*store, settling_read(&keys, &parts), retry).await;
-            Done::Settled(parts, answer)
+            Done::Settled { parts, answer, full }
         }
         result => Done::Answered(parts, result),
     }
@@ -54,6 +57,11 @@ async fn read<S: Store>(store: &S, txn: Txn, retry: Duration) -> TxnAnswer {
     }
 }
 
+pub(super) async fn pause(pause: Duration) -> Done {
+    sleep(pause).await;
+    Done::Paused
+}
+
 pub(super) async fn again(parts: Vec<Part>, pause: Duration) -> Done {
     sleep(pause).await;
     Done::Again(parts)
@@ -66,6 +74,7 @@ pub(super) async fn stage<S: Store>(
     (shard, epoch, place): (ShardId, Epoch, Place),
     pieces: Vec<(Bytes, Bytes)>,
     retry: Duration,
+    retry_full: Duration,
 ) -> Done {
     for (key, value) in pieces {
         let put = Op::Put { key, value, lease: None };
@@ -75,9 +84,8 @@ pub(super) async fn stage<S: Store>(
             match store.txn(txn.clone()).await {
                 // Who is not the owner any more learns it from the append itself.
                 Ok(_) => break,
-                Err(StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace) => {
-                    sleep(retry).await;
-                }
+                Err(StoreError::NotDone(_) | StoreError::Unknown(_)) => sleep(retry).await,
+                Err(StoreError::NoSpace) => sleep(retry_full).await,
                 Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
                     return Done::Staged(shard, epoch, place, Err(error.to_string()));
                 }

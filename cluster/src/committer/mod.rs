@@ -12,11 +12,14 @@
 //! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
 //!   request for it may still be under way, the committer first changes the `fence` in the end of the log, by a transaction
 //!   of its own: then that request can never take effect.
-//! * **A full store** is waited for; [`Committer::full`] tells it.
+//! * **A full store** is waited for; [`Committer::full`] tells it. Its refusal is an unknown outcome, too: etcd applies the
+//!   request that is the first to cross the quota, and answers with the same error.
 
 mod driver;
 mod jobs;
+mod open_shard;
 mod parts;
+mod planted;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -13,6 +13,8 @@ struct Holding {
     store: ModelStore,
     hold: Mutex<bool>,
     held: Mutex<Option<Txn>>,
+    /// Somebody else gets the name "n" meanwhile.
+    takes_name: bool,
 }
 
 impl Store for Holding {
@@ -21,9 +23,10 @@ impl Store for Holding {
     async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
         if std::mem::take(&mut *self.hold.lock().unwrap()) {
             *self.held.lock().unwrap() = Some(txn);
-            // The holder of the name gets it meanwhile.
-            let put = Op::Put { key: keys().name("n"), value: "other".into(), lease: None };
-            self.store.txn(Txn { then: vec![put], ..Txn::default() }).await?;
+            if self.takes_name {
+                let put = Op::Put { key: keys().name("n"), value: "other".into(), lease: None };
+                self.store.txn(Txn { then: vec![put], ..Txn::default() }).await?;
+            }
             return Err(StoreError::Unknown("held".into()));
         }
         self.store.txn(txn).await
@@ -61,6 +64,10 @@ async fn own(store: &ModelStore) -> Epoch {
     Epoch(store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap().revision)
 }
 
+fn holding(store: &ModelStore, takes_name: bool) -> Arc<Holding> {
+    Arc::new(Holding { store: store.clone(), hold: Mutex::new(true), held: Mutex::default(), takes_name })
+}
+
 fn append(place: u64, batch: &'static str) -> Append {
     Append { place: Place(place), batch: Bytes::from(batch), ..Append::default() }
 }
@@ -69,8 +76,7 @@ fn append(place: u64, batch: &'static str) -> Append {
 async fn place_used_again(fault: Option<Fault>) -> String {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
-    let holding = Holding { store: store.clone(), hold: Mutex::new(true), held: Mutex::default() };
-    let holding = Arc::new(holding);
+    let holding = holding(&store, true);
     let config = CommitterConfig { fault, ..CommitterConfig::default() };
     let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
     let driver = tokio::spawn(driver);
@@ -96,6 +102,32 @@ async fn a_place_is_given_back_behind_a_fence() {
     assert_eq!(place_used_again(None).await, "Committed b\"second\"");
     // The mistake that the test would notice: the second append is told committed, and the first is there.
     assert_eq!(place_used_again(Some(Fault::NoFence)).await, "Committed b\"first\"");
+}
+
+/// The end of a log of two batches after the request for the first one was late, and arrives when the second one is there.
+async fn end_behind_a_late_request(fault: Option<Fault>) -> Place {
+    let store = Model::new(1, Faults::default()).connect();
+    let epoch = own(&store).await;
+    let holding = holding(&store, false);
+    let config = CommitterConfig { fault, ..CommitterConfig::default() };
+    let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    for (place, batch) in [(1, "first"), (2, "second")] {
+        assert_eq!(committer.append(shard(), epoch, append(place, batch)).await, Outcome::Committed);
+    }
+    let held = holding.held.lock().unwrap().take().unwrap();
+    store.txn(held).await.unwrap();
+    driver.abort();
+    let found = store.range(KeyRange::one(keys().place(shard())), 1).await.unwrap().found;
+    PlaceMark::decode(&found[0].value).unwrap().place
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_late_changes_nothing_behind_its_place() {
+    assert_eq!(end_behind_a_late_request(None).await, Place(2));
+    // The mistake that the test would notice: the log ends before a batch that was told committed.
+    assert_eq!(end_behind_a_late_request(Some(Fault::NoPlaceCompare)).await, Place(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -137,11 +169,17 @@ async fn a_full_store_is_told_and_waited_for() {
     let (committer, driver) = Committer::new(Arc::new(store), keys(), CommitterConfig::default());
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
+    let full = committer.full();
     model.set_quota(Some(1));
-    let outcome = tokio::spawn(committer.append(shard(), epoch, append(1, "a")));
-    committer.full().wait_for(|full| *full).await.unwrap();
+    // The first one crosses the quota: it is refused, and found in the log by the read that settles it.
+    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    assert!(*full.borrow());
+    let outcome = tokio::spawn(committer.append(shard(), epoch, append(2, "b")));
+    tokio::time::sleep(CommitterConfig::default().retry_full * 10).await;
+    assert!(*full.borrow() && !outcome.is_finished());
     model.set_quota(None);
     assert_eq!(outcome.await.unwrap(), Outcome::Committed);
+    assert!(!*full.borrow());
     driver.abort();
 }
 

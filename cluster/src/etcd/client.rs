@@ -58,6 +58,11 @@ impl Client {
         Ok(Self { shared: Arc::new(shared) })
     }
 
+    /// The endpoints of the configuration.
+    pub fn endpoints(&self) -> Vec<String> {
+        self.shared.endpoints.urls()
+    }
+
     pub(super) fn request_limit(&self) -> Duration {
         self.shared.request_limit
     }

@@ -9,9 +9,11 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 /// How etcd is reached. Files are read once, when the client is made.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The addresses of the members for their clients: `https://HOST:PORT` or `http://HOST:PORT`. The first one is asked
-    /// as long as it answers, then the next one.
+    /// The addresses of the members for their clients: `https://HOST:PORT` or `http://HOST:PORT`. One is asked as long as
+    /// it answers, then the next one.
     pub endpoints: Vec<String>,
+    /// The index of the endpoint that is asked first; `None`: it is drawn at random, so that clients spread.
+    pub first: Option<usize>,
     /// Keys for `https`; all endpoints are `https` with it, and none is without it.
     pub tls: Option<Tls>,
     /// The user, where etcd wants one. Without TLS its password can be read on the way.
@@ -97,6 +99,7 @@ impl Config {
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
+            first: None,
             tls: None,
             user: None,
             request_limit: Duration::from_secs(5),

@@ -56,13 +56,22 @@ impl Endpoints {
             }
             Ok((url.clone(), endpoint.connect_lazy()))
         });
-        Ok(Self { list: list.collect::<Result<_, _>>()?, current: AtomicUsize::new(0) })
+        let list: Vec<_> = list.collect::<Result<_, _>>()?;
+        // Many servers with one configuration spread over the members.
+        let first = config.first.unwrap_or_else(|| rand::random_range(0..list.len()));
+        let current = AtomicUsize::new(first % list.len());
+        Ok(Self { list, current })
     }
 
     /// Where the next request goes.
     pub(super) fn choose(&self) -> Chosen {
         let index = self.current.load(Ordering::Relaxed);
         Chosen { index, channel: self.list[index].1.clone() }
+    }
+
+    /// All addresses, in the order of the configuration.
+    pub(super) fn urls(&self) -> Vec<String> {
+        self.list.iter().map(|(url, _)| url.clone()).collect()
     }
 
     /// The channel to this one; `None`: it is not in the configuration.
@@ -99,7 +108,7 @@ mod tests {
 
     #[tokio::test]
     async fn many_failures_at_one_endpoint_move_to_the_next_one_only() {
-        let config = Config::new(["http://a:1", "http://b:1", "http://c:1"]);
+        let config = Config { first: Some(0), ..Config::new(["http://a:1", "http://b:1", "http://c:1"]) };
         let endpoints = Endpoints::new(&config).unwrap();
         let (first, also) = (endpoints.choose(), endpoints.choose());
         endpoints.failed(&first);
@@ -108,6 +117,14 @@ mod tests {
         endpoints.failed(&endpoints.choose());
         endpoints.failed(&endpoints.choose());
         assert_eq!(endpoints.choose().index, 0);
+    }
+
+    #[tokio::test]
+    async fn clients_of_one_configuration_begin_at_different_endpoints() {
+        let config = Config::new(["http://a:1", "http://b:1", "http://c:1"]);
+        let begun: std::collections::BTreeSet<usize> =
+            (0..100).map(|_| Endpoints::new(&config).unwrap().choose().index).collect();
+        assert_eq!(begun, [0, 1, 2].into());
     }
 
     #[tokio::test]

@@ -22,7 +22,13 @@ pub(super) enum Done {
         result: Result<Duration, StoreError>,
     },
     Claim(ShardId, Option<Epoch>),
-    Released(ShardId, Epoch, oneshot::Sender<()>),
+    Released {
+        shard: ShardId,
+        epoch: Epoch,
+        /// Whether the epoch may have ended by the release, and not before.
+        was_owner: bool,
+        done: oneshot::Sender<()>,
+    },
     /// A watch is over, or something else that ends no session.
     Over,
 }
@@ -78,10 +84,17 @@ pub(super) async fn release<S: Store>(
     let owner = keys.owner(shard);
     let compare = vec![Compare::Created(owner.clone(), epoch.0)];
     let txn = Txn { compare, then: vec![Op::Delete(KeyRange::one(owner))], otherwise: Vec::new() };
-    while store.txn(txn.clone()).await.is_err() {
+    let mut may_have_ended_it = false;
+    loop {
+        match store.txn(txn.clone()).await {
+            Ok(answer) => {
+                let was_owner = answer.succeeded || may_have_ended_it;
+                return Done::Released { shard, epoch, was_owner, done };
+            }
+            Err(error) => may_have_ended_it |= error.may_have_happened(),
+        }
         sleep(RETRY).await;
     }
-    Done::Released(shard, epoch, done)
 }
 
 /// Sets the key of a server as long as its lease lasts.

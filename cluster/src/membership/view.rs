@@ -47,6 +47,22 @@ impl View {
             .collect()
     }
 
+    /// The server that is so many places behind this one among those that can replay the shard.
+    pub(super) fn behind<'a>(&'a self, shard: ShardId, server: &'a str, places: usize) -> Option<&'a str> {
+        if places == 0 {
+            return Some(server);
+        }
+        let rules = self.rules.get(&shard).copied().unwrap_or_default();
+        let able: Vec<&str> = self
+            .servers
+            .iter()
+            .filter(|(_, info)| !info.draining && info.replays >= rules)
+            .map(|(name, _)| name.as_str())
+            .collect();
+        let first = able.iter().position(|name| *name == server)?;
+        able.get(first.wrapping_add(places) % able.len()).copied()
+    }
+
     /// Takes a change of a server, an owner or a shard's rules in.
     pub(super) fn change(
         &mut self,

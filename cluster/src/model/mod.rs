@@ -18,6 +18,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::state::State;
+use crate::etcd::Status;
+use crate::maintenance::Members;
 use crate::store::{
     Change, KeyRange, LeaseId, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer, Watch,
 };
@@ -129,7 +131,8 @@ impl Model {
         self.shared.advanced().state.history().to_vec()
     }
 
-    /// Limits the space, in bytes of keys and values that are not compacted away, and lifts the alarm.
+    /// Limits the space, in bytes of keys and values that were not compacted away at the last defragmentation or have come
+    /// since, and lifts the alarm.
     pub fn set_quota(&self, quota: Option<u64>) {
         self.shared.lock().state.set_quota(quota);
     }
@@ -210,11 +213,7 @@ impl Store for ModelStore {
     }
 
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
-        let answer = self.request(move |state, _| Ok(state.range(&range, limit))).await;
-        answer.map_err(|error| match error {
-            StoreError::Unknown(why) => StoreError::NotDone(why),
-            error => error,
-        })
+        self.request(move |state, _| Ok(state.range(&range, limit))).await.map_err(read_error)
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
@@ -245,6 +244,42 @@ impl Store for ModelStore {
     }
 }
 
+impl Members for ModelStore {
+    fn endpoints(&self) -> Vec<String> {
+        vec!["model".to_owned()]
+    }
+
+    async fn status(&self, _endpoint: &str) -> Result<Status, StoreError> {
+        let status = |state: &mut State, _| {
+            Ok(Status {
+                version: "model".to_owned(),
+                member: 1,
+                leader: Some(1),
+                size: state.size(),
+                size_in_use: state.used(),
+                errors: Vec::new(),
+            })
+        };
+        self.request(status).await.map_err(read_error)
+    }
+
+    async fn defragment(&self, _endpoint: &str) -> Result<(), StoreError> {
+        let defragment = |state: &mut State, _| {
+            state.defragment();
+            Ok(())
+        };
+        self.request(defragment).await
+    }
+}
+
+/// A read changes nothing, so whether it was done does not matter.
+fn read_error(error: StoreError) -> StoreError {
+    match error {
+        StoreError::Unknown(why) => StoreError::NotDone(why),
+        error => error,
+    }
+}
+
 impl Watch for ModelWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         loop {
@@ -256,9 +291,9 @@ impl Watch for ModelWatch {
             }
             let mut changed = pin!(self.store.shared.changed.notified());
             changed.as_mut().enable();
-            let (found, end) = {
+            let (found, revision, end) = {
                 let inner = self.store.shared.advanced();
-                (inner.state.changes(&self.range, self.next)?, inner.state.next_end())
+                (inner.state.changes(&self.range, self.next)?, inner.state.revision(), inner.state.next_end())
             };
             if let Some((at, changes)) = found {
                 self.store.shared.delay().await;
@@ -266,6 +301,8 @@ impl Watch for ModelWatch {
                 self.next = Revision(at.0 + 1);
                 return Ok(changes);
             }
+            // A compaction of what does not concern this watch does not end it.
+            self.next = self.next.max(Revision(revision.0 + 1));
             let lease_ends = async {
                 match end {
                     Some(end) => sleep_until(end).await,

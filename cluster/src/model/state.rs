@@ -25,6 +25,8 @@ pub(super) struct State {
     history: Vec<(Revision, Vec<Change>)>,
     quota: Option<u64>,
     used: u64,
+    /// What was used at most since the last defragmentation.
+    size: u64,
     alarm: bool,
 }
 
@@ -49,6 +51,7 @@ impl State {
             history: Vec::new(),
             quota: None,
             used: 0,
+            size: 0,
             alarm: false,
         }
     }
@@ -61,14 +64,24 @@ impl State {
         &self.history
     }
 
-    /// Sets the quota, in bytes of keys and values that are not compacted away, and lifts the alarm.
+    /// Sets the quota of the size, and lifts the alarm.
     pub(super) fn set_quota(&mut self, quota: Option<u64>) {
         self.quota = quota;
         self.alarm = false;
     }
 
+    /// Bytes of keys and values that are not compacted away.
     pub(super) fn used(&self) -> u64 {
         self.used
+    }
+
+    /// Bytes of the file: what was used at most since the last defragmentation.
+    pub(super) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(super) fn defragment(&mut self) {
+        self.size = self.used;
     }
 
     /// Ends the leases whose time is over; each is a change of its own.
@@ -97,9 +110,8 @@ impl State {
         }
         let size: usize = puts().map(|(key, value, _)| key.len() + value.len()).sum();
         // etcd asks whether a transaction could put, and not whether it does.
-        if txn.then.iter().chain(&txn.otherwise).any(|op| matches!(op, Op::Put { .. })) {
-            self.reserve(size)?;
-        }
+        let could_put = txn.then.iter().chain(&txn.otherwise).any(|op| matches!(op, Op::Put { .. }));
+        let crosses = could_put && self.crosses_quota(size)?;
         let mut changes = Vec::new();
         let mut found = Vec::new();
         let revision = Revision(self.revision + 1);
@@ -118,6 +130,9 @@ impl State {
             }
         }
         self.record(changes);
+        if crosses {
+            return Err(StoreError::NoSpace);
+        }
         Ok(TxnAnswer { revision: Revision(self.revision), succeeded, found })
     }
 
@@ -136,10 +151,13 @@ impl State {
         time_to_live: Duration,
         slack: Duration,
     ) -> Result<LeaseId, StoreError> {
-        self.reserve(0)?;
+        let crosses = self.crosses_quota(0)?;
         self.last_lease += 1;
         let lease = Lease { time_to_live, slack, ends: now + time_to_live + slack, keys: BTreeSet::new() };
         self.leases.insert(self.last_lease, lease);
+        if crosses {
+            return Err(StoreError::NoSpace);
+        }
         Ok(LeaseId(self.last_lease))
     }
 
@@ -178,8 +196,8 @@ impl State {
         range: &KeyRange,
         from: Revision,
     ) -> Result<Option<(Revision, Vec<Change>)>, StoreError> {
-        if from.0 < self.compacted {
-            return Err(StoreError::Compacted(Revision(self.compacted)));
+        if from.0 <= self.compacted {
+            return Err(StoreError::Compacted(Revision(self.compacted + 1)));
         }
         let first = self.history.partition_point(|(revision, _)| *revision < from);
         Ok(self.history[first..].iter().find_map(|(revision, changes)| {
@@ -198,14 +216,14 @@ impl State {
         }
     }
 
-    fn reserve(&mut self, size: usize) -> Result<(), StoreError> {
-        if let Some(quota) = self.quota
-            && (self.alarm || self.used + size as u64 > quota)
-        {
-            self.alarm = true;
+    /// Whether a request of this size crosses the quota: it raises the alarm, is applied, and is answered with an error.
+    /// Its error is for the requests behind it, which are not applied.
+    fn crosses_quota(&mut self, size: usize) -> Result<bool, StoreError> {
+        if self.alarm {
             return Err(StoreError::NoSpace);
         }
-        Ok(())
+        self.alarm = self.quota.is_some_and(|quota| self.size + size as u64 > quota);
+        Ok(self.alarm)
     }
 
     fn put(&mut self, key: &Bytes, value: &Bytes, lease: Option<LeaseId>, revision: Revision) -> KeyValue {
@@ -244,6 +262,7 @@ impl State {
         if !changes.is_empty() {
             self.revision += 1;
             self.used += changes.iter().map(size_of_change).sum::<usize>() as u64;
+            self.size = self.size.max(self.used);
             self.history.push((Revision(self.revision), changes));
         }
     }

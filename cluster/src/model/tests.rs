@@ -93,10 +93,12 @@ async fn a_watch_tells_each_revision_until_it_is_compacted() {
     assert_eq!(watch.next().await.unwrap().len(), 2);
     assert_eq!(watch.next().await.unwrap().len(), 1);
     store.compact(Revision(3)).await.unwrap();
-    let compacted = Err(StoreError::Compacted(Revision(3)));
-    assert_eq!(store.watch(KeyRange::prefix("a"), Revision(2)).await.map(|_| ()), compacted);
-    assert_eq!(store.compact(Revision(3)).await, compacted);
-    assert!(store.watch(KeyRange::prefix("a"), Revision(3)).await.is_ok());
+    for from in [2, 3] {
+        let watch = store.watch(KeyRange::prefix("a"), Revision(from)).await;
+        assert_eq!(watch.map(|_| ()), Err(StoreError::Compacted(Revision(4))));
+    }
+    assert_eq!(store.compact(Revision(3)).await, Err(StoreError::Compacted(Revision(3))));
+    assert!(store.watch(KeyRange::prefix("a"), Revision(4)).await.is_ok());
 }
 
 #[tokio::test(start_paused = true)]
@@ -107,9 +109,20 @@ async fn a_full_store_takes_deletes_only_until_there_is_room() {
     model.set_quota(Some(150));
     assert_eq!(store.txn(then(vec![put("b", &"x".repeat(100))])).await, Err(StoreError::NoSpace));
     assert_eq!(store.txn(then(vec![put("c", "")])).await, Err(StoreError::NoSpace), "the alarm stays");
-    store.txn(then(vec![Op::Delete(KeyRange::one("a"))])).await.unwrap();
+    let all = KeyRange { from: "a".into(), to: Some("d".into()) };
+    let there = store.range(all.clone(), 0).await.unwrap().found;
+    let there: Vec<_> = there.iter().map(|kv| &kv.key[..]).collect();
+    assert_eq!(there, [b"a", b"b"], "the request that crosses the quota is applied all the same");
+    store.txn(then(vec![Op::Delete(all)])).await.unwrap();
     store.compact(model.revision()).await.unwrap();
     assert!(model.used() < 50);
+    model.set_quota(Some(150));
+    assert_eq!(
+        store.txn(then(vec![put("b", "")])).await,
+        Err(StoreError::NoSpace),
+        "the file is as large as it was"
+    );
+    store.defragment("model").await.unwrap();
     model.set_quota(Some(150));
     assert!(store.txn(then(vec![put("b", &"x".repeat(100))])).await.is_ok());
 }
@@ -151,4 +164,9 @@ async fn transcript(seed: u64) -> String {
 async fn everything_follows_from_the_seed() {
     assert_eq!(transcript(5).await, transcript(5).await);
     assert_ne!(transcript(5).await, transcript(6).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_model_does_what_every_store_does() {
+    crate::testing::conformance::conforms(&store(), "/conforms/").await.unwrap();
 }

@@ -62,7 +62,7 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
         let number = random.random_range(0..3);
         let server = &servers[number];
         let lasts = Duration::from_millis(random.random_range(100..9000));
-        match random.random_range(0..6) {
+        match random.random_range(0..7) {
             0 | 1 => {
                 server.store.cut_off(true);
                 let server = server.clone();
@@ -80,6 +80,15 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
                 });
             }
             4 => {
+                // The next put crosses the quota; those behind it are refused until there is room again.
+                setting.model.set_quota(Some(setting.model.used()));
+                let model = setting.model.clone();
+                tokio::spawn(async move {
+                    sleep(lasts / 3).await;
+                    model.set_quota(None);
+                });
+            }
+            5 => {
                 server.process.kill();
                 servers[number] = Server::start(&setting, number, seed * 1000 + round * 10 + number as u64);
             }
@@ -181,9 +190,11 @@ fn caught(seeds: u64, planted: Planted, how: &str) {
     assert!(caught > 0, "{planted:?} is not noticed");
 }
 
+/// 100 seeds in some seconds. The long form: `STICKYCAS_SEEDS=3000 cargo test -p stickycas-cluster --lib simulation`.
 #[test]
 fn servers_share_the_logs_whatever_fails() {
-    let shown = run_all(0..300, Planted::default());
+    let seeds = std::env::var("STICKYCAS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100);
+    let shown = run_all(0..seeds, Planted::default());
     let mut counts = BTreeMap::<_, usize>::new();
     for (seed, shown) in &shown {
         assert!(shown.wrong.is_empty(), "seed {seed}: {:#?}", shown.wrong);
@@ -207,11 +218,6 @@ fn a_seed_repeats_its_run() {
 #[test]
 fn writing_without_the_compare_of_the_owner_is_noticed() {
     caught(20, Planted { fault: Some(Fault::NoOwnerCompare), ..Planted::default() }, "was no owner");
-}
-
-#[test]
-fn writing_without_the_compare_of_the_place_is_noticed() {
-    caught(10, Planted { fault: Some(Fault::NoPlaceCompare), ..Planted::default() }, "comes behind");
 }
 
 #[test]

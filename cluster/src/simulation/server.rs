@@ -111,14 +111,15 @@ impl Server {
     }
 
     async fn serve(self, shard: ShardId, epoch: Epoch, mut control: watch::Receiver<Control>, seed: u64) {
-        let mut worker = tokio::select! {
+        let found = tokio::select! {
             biased;
             _ = control.wait_for(|control| *control == Control::Lost) => return,
-            read = read(&self.store, &self.setting.keys, shard, epoch) => match read {
-                Ok((end, names)) => Worker::new(self.clone(), shard, epoch, end, names, seed),
-                Err(ReadError::Deposed) => return,
-                Err(error) => return self.setting.told.lock().unwrap().violations.push(error.to_string()),
-            }
+            found = read(&self.store, &self.setting.keys, shard, epoch) => found,
+        };
+        let mut worker = match found {
+            Ok((end, names)) => Worker::new(self.clone(), shard, epoch, end, names, seed),
+            Err(ReadError::Deposed) => return self.membership.give_up(shard, epoch).await,
+            Err(error) => return self.setting.told.lock().unwrap().violations.push(error.to_string()),
         };
         loop {
             let now = *control.borrow_and_update();
@@ -135,7 +136,10 @@ impl Server {
             tokio::select! {
                 biased;
                 _ = control.changed() => {}
-                Some((append, outcome)) = worker.results.recv() => if !worker.settled(&append, &outcome) { return },
+                Some((append, outcome)) = worker.results.recv() => if !worker.settled(&append, &outcome) {
+                    self.committer.close(shard, epoch);
+                    return self.membership.give_up(shard, epoch).await;
+                },
                 () = sleep(Duration::from_millis(pause)), if now == Control::Serve => {}
             }
         }

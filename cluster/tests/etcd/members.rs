@@ -98,7 +98,7 @@ async fn an_endpoint_that_accepts_and_never_answers_leaves_a_write_unknown_and_t
     let (etcd, _client) = single().await;
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let silent_url = format!("http://{}", silent.local_addr().unwrap());
-    let config = impatient(etcd.config());
+    let config = Config { first: Some(0), ..impatient(etcd.config()) };
     let endpoints = vec![silent_url.clone(), etcd.urls()[0].clone()];
     let both = || Client::new(&Config { endpoints: endpoints.clone(), ..config.clone() }).unwrap();
     let client = both();
@@ -122,7 +122,7 @@ async fn an_endpoint_that_refuses_connections_has_done_nothing_and_the_next_requ
     let (etcd, _client) = single().await;
     let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let endpoints = vec![format!("http://{closed}"), etcd.urls()[0].clone()];
-    let client = Client::new(&Config { endpoints, ..etcd.config() }).unwrap();
+    let client = Client::new(&Config { endpoints, first: Some(0), ..etcd.config() }).unwrap();
     let refused = set(&client, "a", "1").await;
     assert!(matches!(refused, Err(StoreError::NotDone(_))), "{refused:?}");
     assert!(set(&client, "a", "1").await.is_ok());

@@ -1,6 +1,10 @@
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use stickycas_cluster::etcd::{AlarmKind, Client};
+use stickycas_cluster::keys::{Keys, Name};
+use stickycas_cluster::maintenance::{MaintenanceConfig, Space, maintenance};
 use stickycas_cluster::store::{KeyRange, Op, Store, StoreError};
 use stickycas_cluster::testing::conformance::{put, unconditional};
 use stickycas_cluster::testing::etcd::Options;
@@ -45,6 +49,47 @@ async fn a_full_store_refuses_what_takes_space_until_it_is_emptied_and_the_alarm
     }
     assert!(set(&client, "k/more", "").await.is_ok());
     assert_eq!(client.alarms().await.unwrap(), []);
+}
+
+#[tokio::test]
+#[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
+async fn the_elected_server_keeps_three_members_far_from_their_quota() {
+    let etcd = start(&Options { members: 3, quota_bytes: Some(QUOTA), ..Options::default() }).await;
+    let client = Client::new(&etcd.config()).unwrap();
+    let config = MaintenanceConfig {
+        compact_every: Duration::from_millis(200),
+        look_every: Duration::from_millis(50),
+        defragment_from: 1 << 20,
+        defragment_again: Duration::from_millis(1),
+        quota: QUOTA,
+    };
+    let elected = Arc::new(AtomicBool::new(false));
+    let (mut told, driver) = {
+        let (keys, elected) = (Keys::new(&Name::new("demo").unwrap()), Arc::clone(&elected));
+        maintenance(client.clone(), keys, config, move || elected.load(Ordering::Relaxed))
+    };
+    let driver = tokio::spawn(driver);
+    let mut overwritten = 0;
+    while !told.borrow_and_update().near_quota {
+        set(&client, "k", &"x".repeat(VALUE)).await.unwrap();
+        overwritten += VALUE as u64;
+        assert!(overwritten < QUOTA, "the alarm comes before the quota");
+        if overwritten > QUOTA / 2 {
+            told.changed().await.unwrap();
+        }
+    }
+    elected.store(true, Ordering::Relaxed);
+    let small = |space: &Space| {
+        space.members.len() == 3 && space.members.values().all(|member| member.size < QUOTA / 4)
+    };
+    while !small(&told.borrow_and_update()) {
+        // What a compaction frees counts as free only after the next writes.
+        set(&client, "other", "").await.unwrap();
+        told.changed().await.unwrap();
+    }
+    assert!(!told.borrow().near_quota);
+    assert!(client.alarms().await.unwrap().is_empty());
+    driver.abort();
 }
 
 /// Puts until there is no space; returns the keys whose puts were answered so.

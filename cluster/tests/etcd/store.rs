@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use stickycas_cluster::etcd::{Client, EtcdWatch};
+use stickycas_cluster::model::{Faults, Model};
 use stickycas_cluster::store::{KeyRange, LeaseId, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer};
 use stickycas_cluster::testing::conformance::{compare, conforms, put, unconditional};
 
@@ -19,6 +20,16 @@ async fn two_clusters_answer_random_requests_alike() {
     let ((_first, a), (_second, b)) = (single().await, single().await);
     for seed in 0..20 {
         compare(seed, 200, &format!("/{seed}/"), (&a, &b)).await.unwrap();
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
+async fn the_model_answers_random_requests_like_etcd() {
+    let (_etcd, client) = single().await;
+    let model = Model::new(0, Faults::default()).connect();
+    for seed in 0..50 {
+        compare(seed, 200, &format!("/{seed}/"), (&client, &model)).await.unwrap();
     }
 }
 

@@ -98,7 +98,6 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
 }
 
 /// What a log has that several servers share: it belongs to one of them at a time.
-#[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
 pub(crate) trait Ownership: fmt::Debug + Send + Sync {
     /// Begins to confirm that this server owns the log: see [`CommitLog::confirm`].
     fn confirm(&self) -> Confirmation;

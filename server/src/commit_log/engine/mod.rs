@@ -68,6 +68,7 @@ pub(crate) struct AppendBatch {
     /// The tail before this place is not needed any more.
     pub(crate) trim: Option<u64>,
     /// Names that instances claim or release, each once; only in a log that several servers share.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no engine is shared by servers"))]
     pub(crate) names: Vec<NameChange>,
 }
 

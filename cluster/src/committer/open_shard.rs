@@ -1,0 +1,126 @@
+//! A shard that is open, and its appends without an outcome.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use tokio::sync::oneshot;
+
+use super::Outcome;
+use super::parts::{Part, PartKind, Prepared};
+use crate::keys::{Epoch, Place, PlaceMark};
+use crate::shard::ShardId;
+
+/// A shard that is open.
+#[derive(Debug)]
+pub(super) struct Shard {
+    pub(super) epoch: Epoch,
+    /// Where its log ends, as far as is known.
+    pub(super) mark: Option<PlaceMark>,
+    /// Where it ended when this epoch began: a late answer may still tell that.
+    pub(super) opened_at: Option<PlaceMark>,
+    pub(super) fence: u64,
+    /// Appends without an outcome, by place.
+    pub(super) pending: BTreeMap<Place, Pending>,
+    /// Requests without an outcome.
+    pub(super) in_flight: usize,
+    /// How many may be in flight; 1 after a failure.
+    pub(super) window: usize,
+    /// After a failure: its appends share no transaction with others.
+    pub(super) alone: bool,
+    pub(super) with_pieces: BTreeSet<u64>,
+    pub(super) generation: u64,
+}
+
+#[derive(Debug)]
+pub(super) struct Pending {
+    pub(super) prepared: Arc<Prepared>,
+    pub(super) done: oneshot::Sender<Outcome>,
+    pub(super) state: State,
+    /// A request for it may be under way without anybody waiting for it.
+    pub(super) doubtful: bool,
+    /// The place is to be given back with this outcome.
+    pub(super) give_back: Option<Outcome>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Its pieces are being written.
+    Staging,
+    Ready,
+    InFlight,
+}
+
+impl Shard {
+    pub(super) fn place(&self) -> Place {
+        self.mark.map_or(Place(0), |mark| mark.place)
+    }
+
+    /// What is to be sent next, if anything may be.
+    pub(super) fn next_part(&self, shard: ShardId) -> Option<Part> {
+        if self.in_flight >= self.window {
+            return None;
+        }
+        let (epoch, fence) = (self.epoch, self.fence);
+        let mut before = self.mark;
+        for number in self.place().0 + 1.. {
+            let place = Place(number);
+            let pending = self.pending.get(&place)?;
+            match pending.state {
+                State::Staging => return None,
+                State::InFlight => before = Some(PlaceMark { place, epoch, fence }),
+                State::Ready if pending.give_back.is_some() => {
+                    // Only when nothing is in flight: then the end of the log is known.
+                    let after = PlaceMark { place: self.place(), epoch, fence: fence + 1 };
+                    let kind = PartKind::Fence;
+                    return (self.in_flight == 0).then_some(Part { shard, epoch, before, after, kind });
+                }
+                State::Ready => {
+                    let kind = PartKind::Append(Arc::clone(&pending.prepared));
+                    return Some(Part {
+                        shard,
+                        epoch,
+                        before,
+                        after: PlaceMark { place, epoch, fence },
+                        kind,
+                    });
+                }
+            }
+        }
+        None
+    }
+
+    pub(super) fn is_sent(&mut self, place: Place) {
+        self.in_flight += 1;
+        if let Some(pending) = self.pending.get_mut(&place) {
+            pending.state = State::InFlight;
+        }
+    }
+
+    /// Whether this server, or the owner before, has left the log so.
+    pub(super) fn is_own(&self, mark: Option<PlaceMark>) -> bool {
+        mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
+    }
+
+    /// The log goes at least to here: what is before is committed.
+    pub(super) fn advance(&mut self, mark: PlaceMark) {
+        let newer =
+            |last: PlaceMark| (mark.place, mark.fence) > (last.place, last.fence) || mark.epoch > last.epoch;
+        if self.mark.is_none_or(newer) {
+            self.mark = Some(mark);
+            self.fence = self.fence.max(if mark.epoch == self.epoch { mark.fence } else { 0 });
+        }
+        let place = self.place();
+        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= place) {
+            let _ = first.remove().done.send(Outcome::Committed);
+        }
+    }
+
+    /// No earlier request for the place after the mark can take effect any more.
+    pub(super) fn fenced(&mut self, part: &Part) {
+        if let Some(pending) = self.pending.remove(&part.place())
+            && let Some(outcome) = pending.give_back
+        {
+            let _ = pending.done.send(outcome);
+        }
+    }
+}
