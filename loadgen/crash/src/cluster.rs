@@ -16,6 +16,7 @@ use stickycas_proto::names::InstanceId;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use crate::fail_over::ON_ITS_WAY;
 use crate::fault::{ClusterSize, Fault, FaultKind};
 use crate::lateness::Lateness;
 use crate::server::{CREATOR, Server, ServerProgram, end_of_log, free_port};
@@ -209,7 +210,11 @@ impl ClusterProcesses {
         Ok(())
     }
 
-    async fn inject_fault(&mut self, fault: &Fault) -> anyhow::Result<Option<Hit>> {
+    async fn inject_fault(
+        &mut self,
+        fault: &Fault,
+        ask: &mut (dyn FnMut(&Hit, &Client) + Send),
+    ) -> anyhow::Result<Option<Hit>> {
         let Fault { kind, target, lasts, .. } = *fault;
         let mut hit = None;
         match kind {
@@ -230,6 +235,10 @@ impl ClusterProcesses {
                 hit = self.hit(fault, before, at).await;
                 sleep(lasts.saturating_sub(at.elapsed())).await;
                 self.note_deposed(target, &mut hit).await;
+                if let Some(hit) = &hit {
+                    ask(hit, &self.servers[target].probe);
+                    sleep(ON_ITS_WAY).await;
+                }
                 self.signal(target, Signal::CONT)?;
             }
             FaultKind::ServerStopped => {
@@ -324,9 +333,13 @@ impl Server for ClusterProcesses {
         bail!("a cluster is not killed as a whole")
     }
 
-    async fn inject(&mut self, fault: &Fault) -> anyhow::Result<Option<Hit>> {
+    async fn inject(
+        &mut self,
+        fault: &Fault,
+        ask: &mut (dyn FnMut(&Hit, &Client) + Send),
+    ) -> anyhow::Result<Option<Hit>> {
         self.check_alive()?;
-        self.inject_fault(fault).await.with_context(|| fault.kind.to_string())
+        self.inject_fault(fault, ask).await.with_context(|| fault.kind.to_string())
     }
 
     fn check_alive(&mut self) -> anyhow::Result<()> {

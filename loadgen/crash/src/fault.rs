@@ -106,7 +106,7 @@ impl Fault {
         let lease = u64::try_from(size.lease.as_millis()).unwrap_or(u64::MAX);
         let (least, most) = match kind {
             FaultKind::ServerKilled => (0, 2 * lease),
-            FaultKind::ServerPaused => (lease + lease / 4, 3 * lease),
+            FaultKind::ServerPaused => (lease + lease / 2, 3 * lease),
             FaultKind::ServerStopped => (0, lease / 2),
             FaultKind::MemberKilled | FaultKind::MemberPaused => (200, 4_000),
             FaultKind::EtcdKilled | FaultKind::EtcdPaused => (300, 2 * lease),

@@ -258,6 +258,12 @@ impl InstanceRun {
         }
     }
 
+    /// Asks how the instance stands, as its creator; what is known by now must show.
+    pub(crate) async fn ask_creator(&self, client: &Client) {
+        let Some(&id) = self.id.get() else { return };
+        drop(self.status(client, id).await);
+    }
+
     /// Get, for whoever this client is.
     ///
     /// # Errors

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use stickycas_client::Client;
 use stickycas_model::history::Recorded;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
@@ -24,6 +25,8 @@ use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
+/// Instances of a server that is paused that are asked for at it, before it goes on.
+const ASKED_WHILE_PAUSED: usize = 100;
 /// How long it may take until all instances are under way.
 const LONGEST_BEGIN: Duration = Duration::from_secs(60);
 /// How often to look whether they are.
@@ -146,7 +149,16 @@ impl Round<'_> {
             self.serves_again(server, random).await?;
         }
         sleep(fault.after).await;
-        let hit = server.inject(fault).await?;
+        // What a server answers that has lost its shards and does not know it yet must not be old.
+        let (runs, asking) = (&self.runs, &mut self.asking);
+        let mut ask = |hit: &Hit, client: &Client| {
+            let owned = runs.iter().filter(|run| run.id.get().is_some_and(|id| hit.has(*id)));
+            for run in owned.filter(|run| run.facts.was_created()).rev().take(ASKED_WHILE_PAUSED).cloned() {
+                let client = client.clone();
+                asking.spawn(async move { run.ask_creator(&client).await });
+            }
+        };
+        let hit = server.inject(fault, &mut ask).await?;
         *self.result.counts.faults.entry(fault.kind).or_default() += 1;
         let Some(hit) = hit else { return Ok(()) };
         let was_created_before = |run: &InstanceRun| {

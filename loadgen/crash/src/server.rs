@@ -95,11 +95,15 @@ pub trait Server: Send {
     }
 
     /// Injects a fault of a cluster, and returns what a server owned that it hit, if that is known. All processes run
-    /// again when it resolves.
+    /// again when it resolves. `ask` is called before a paused server goes on, with a client of that server alone.
     ///
     /// # Errors
     /// It is no cluster, or a process does not start or end as it should.
-    fn inject(&mut self, fault: &Fault) -> impl Future<Output = anyhow::Result<Option<Hit>>> + Send {
+    fn inject(
+        &mut self,
+        fault: &Fault,
+        _ask: &mut (dyn FnMut(&Hit, &Client) + Send),
+    ) -> impl Future<Output = anyhow::Result<Option<Hit>>> + Send {
         let kind = fault.kind;
         async move { bail!("{kind}: it is no cluster") }
     }
