@@ -22,6 +22,9 @@ const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
 const ADD_AGAIN: Duration = Duration::from_millis(20);
 /// How often it is looked whether all shards are handed over.
 const CHECK_HANDED_OVER_EVERY: Duration = Duration::from_millis(20);
+/// How often it is looked whether what a shard has committed is told, and how many times at most.
+const CHECK_TELLING_EVERY: Duration = Duration::from_millis(2);
+const TELLING_CHECKS: usize = 25;
 /// A batch fits a transaction: within 1 MiB and 128 operations, three for a checkpoint in pieces.
 const BATCH_LIMITS: BatchLimits = BatchLimits { bytes: 256 << 10, changes: 32 };
 
@@ -37,6 +40,17 @@ pub(super) struct Held {
 struct Served {
     context: Arc<ShardContext>,
     log: Arc<DurableLog>,
+}
+
+/// Waits a while until what is committed is told: who is told OWNER_LOST instead has to ask again. On open streams more may
+/// come all the time, so it does not wait for ever.
+async fn told(log: &DurableLog) {
+    for _ in 0..TELLING_CHECKS {
+        if log.uncommitted_bytes() == 0 {
+            return;
+        }
+        tokio::time::sleep(CHECK_TELLING_EVERY).await;
+    }
 }
 
 /// Does what the membership asks for, until the cluster is dropped.
@@ -169,6 +183,7 @@ impl Cluster {
             // dropped is asked again by its clients.
             context.set_leaving();
             log.committed().await;
+            told(&log).await;
         }
         self.lose(instances, shard, epoch).await;
         self.release(shard, epoch).await;

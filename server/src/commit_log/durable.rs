@@ -346,6 +346,10 @@ impl CommitLog for DurableLog {
         self.shared.ownership.as_ref().map(|ownership| ownership.confirm())
     }
 
+    fn largest_record(&self) -> Option<usize> {
+        self.shared.ownership.as_ref().map(|_| LARGEST_SHARED_RECORD)
+    }
+
     fn uncommitted_bytes(&self) -> usize {
         self.shared.queue().bytes
     }
@@ -371,6 +375,10 @@ impl CommitLog for DurableLog {
 
 /// About how much memory a checkpoint takes beside its bytes until it is committed.
 const CHECKPOINT: usize = 64;
+
+/// Bytes of the largest record of a log that servers share: 512 KiB. With what stands in its batch before it, which is less
+/// than [`BatchLimits::bytes`], it fits a request to the store, which takes 1 MiB.
+const LARGEST_SHARED_RECORD: usize = 512 << 10;
 
 /// How often the time for which instances have been served is written, if nothing else is. A server that is killed
 /// forgets so much of it at most: that much longer can an instance be read that has ended.

@@ -95,6 +95,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     fn confirm(&self) -> Option<Confirmation> {
         None
     }
+
+    /// Bytes of the largest record that it takes; `None`: any that a Create can bring.
+    fn largest_record(&self) -> Option<usize> {
+        None
+    }
 }
 
 /// What a log has that several servers share: it belongs to one of them at a time.

@@ -9,6 +9,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
+use prost::Message as _;
 use stickycas_model::access::Refusal;
 use stickycas_model::history::Event;
 use stickycas_model::params::{Order, Params};
@@ -70,6 +71,30 @@ impl Instance {
             }
         });
         inner.outcome(created.map(Ok))
+    }
+
+    /// The creation is one record of the log, which bounds its length.
+    ///
+    /// # Errors
+    /// If it is longer: parameters that the log cannot take.
+    pub(super) fn check_record(&self) -> Result<(), RpcRefusal> {
+        let roster = self.config.shared.roster.bytes();
+        // A name of one byte takes three in the record: a short roster need not be encoded.
+        let Some(most) = self.shard.log.largest_record().filter(|most| roster > most / 4) else {
+            return Ok(());
+        };
+        let created = Input::Created(self.config.to_log());
+        // The other fields are the longest that they can be.
+        let record = self.record(Time::from_nanos(u64::MAX), created, u32::MAX);
+        let length = record.encoded_len();
+        if length <= most {
+            return Ok(());
+        }
+        let why = format!(
+            "the record of such an instance has {length} bytes, and the log of a cluster takes {most}: give fewer processes or \
+             shorter names of principals"
+        );
+        Err(RpcRefusal::new(RefusalReason::BadParameters, why))
     }
 
     /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has expired (F10), or

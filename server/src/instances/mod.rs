@@ -411,6 +411,7 @@ impl Instances {
     fn insert(&self, instance: &Arc<Instance>, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
         let shared = &instance.config().shared;
         self.check_checkpoint(shared, &instance.shard)?;
+        instance.check_record()?;
         let mut registry = self.registry_mut();
         let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
         if named.map(|named| named.config().id) != closed {
