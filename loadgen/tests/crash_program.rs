@@ -24,3 +24,14 @@ fn a_server_that_is_killed_loses_nothing() {
     let left: Vec<_> = std::fs::read_dir(folder.path().join("runs/crash-3")).unwrap().collect();
     assert_eq!(left.len(), 1, "the result alone is left of rounds that found nothing: {left:?}");
 }
+
+#[test]
+fn a_cluster_without_etcd_is_not_tried() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args(["crash", "--cluster", "3"]).current_dir(folder.path());
+    let output = command.env_remove("RUST_LOG").env("PATH", folder.path()).output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{told}");
+    assert!(told.contains("etcd is missing"), "{told}");
+}

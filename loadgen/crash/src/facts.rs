@@ -7,6 +7,7 @@ use stickycas_client::raw::Told;
 use stickycas_client::{Error, MemberState, RefusalReason, State};
 use stickycas_model::history::Recorded;
 use stickycas_model::types::ProcessId;
+use tokio::time::Instant;
 
 /// Something that a client of an instance was told.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,10 +56,22 @@ impl MemberStatus {
 
 /// The facts of one instance.
 #[derive(Debug, Default)]
-pub(crate) struct Facts(Mutex<Vec<Fact>>);
+pub(crate) struct Facts {
+    all: Mutex<Vec<Fact>>,
+    /// When processes were told that an access was executed.
+    answered_at: Mutex<Vec<Instant>>,
+}
 
 impl Facts {
     pub(crate) fn note(&self, fact: Fact) {
+        if matches!(fact, Fact::Told(_, Told::Answered { phase: Some(_), .. })) {
+            self.answered_at.lock().unwrap_or_else(PoisonError::into_inner).push(Instant::now());
+        }
+        self.note_again(fact);
+    }
+
+    /// Notes what a client that asked again was told: the instance has not gone on by that.
+    pub(crate) fn note_again(&self, fact: Fact) {
         self.all().push(fact);
     }
 
@@ -100,11 +113,23 @@ impl Facts {
         self.all().iter().rev().find_map(is_answer)
     }
 
+    /// Whether a process was told before this moment that an access was executed.
+    pub(crate) fn answered_before(&self, moment: Instant) -> bool {
+        let answered_at = self.answered_at.lock().unwrap_or_else(PoisonError::into_inner);
+        answered_at.iter().any(|at| *at < moment)
+    }
+
+    /// When a process was told first, from this moment on, that an access was executed.
+    pub(crate) fn answered_from(&self, from: Instant) -> Option<Instant> {
+        let answered_at = self.answered_at.lock().unwrap_or_else(PoisonError::into_inner);
+        answered_at.iter().copied().filter(|at| *at >= from).min()
+    }
+
     pub(crate) fn take(&self) -> Vec<Fact> {
         std::mem::take(&mut *self.all())
     }
 
     fn all(&self) -> MutexGuard<'_, Vec<Fact>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.all.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

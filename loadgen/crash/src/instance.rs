@@ -253,9 +253,15 @@ impl InstanceRun {
                 timeout(LONGEST_ANSWER, caller.perform(&self.plan.params, number, &op)).await
             {
                 let told = Told::Answered { number, op: Some(op), phase, answer, entries };
-                self.facts.note(Fact::Told(process, told));
+                self.facts.note_again(Fact::Told(process, told));
             }
         }
+    }
+
+    /// Asks how the instance stands, as its creator; what is known by now must show.
+    pub(crate) async fn ask_creator(&self, client: &Client) {
+        let Some(&id) = self.id.get() else { return };
+        drop(self.status(client, id).await);
     }
 
     /// Get, for whoever this client is.
@@ -285,7 +291,7 @@ impl InstanceRun {
             let op = RawOp::Read(Position::new(0));
             let (phase, answer, entries) = caller.perform(params, own.next, &op).await?;
             let told = Told::Answered { number: own.next, op: Some(op), phase, answer, entries };
-            self.facts.note(Fact::Told(process, told));
+            self.facts.note_again(Fact::Told(process, told));
         }
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
         loop {

@@ -10,6 +10,9 @@
 //! | `plan` | what a round does, drawn from its seed |
 //! | `outage` | the plan of a server that is started again days later |
 //! | `server` | the server as a process: started, killed, started again |
+//! | `fault` | the plan of a round for a cluster: which faults befall servers and members of etcd |
+//! | `cluster` | the servers of a cluster and its etcd as processes |
+//! | `fail_over` | how long clients wait for another owner |
 //! | `clocks` | programs whose clocks are ahead |
 //! | `facts` | what clients were told |
 //! | `instance`, `unary` | the clients of one instance |
@@ -19,7 +22,10 @@
 
 mod check;
 mod clocks;
+mod cluster;
 mod facts;
+mod fail_over;
+mod fault;
 mod instance;
 mod lateness;
 mod observer;
@@ -33,7 +39,10 @@ mod unary;
 mod violation;
 
 pub use self::check::{Checked, Evidence, check};
+pub use self::cluster::Hit;
 pub use self::facts::{Fact, MemberStatus};
+pub use self::fail_over::FailOver;
+pub use self::fault::{ClusterSize, Fault, FaultKind};
 pub use self::instance::{CONNECTIONS, RETRIES, Site};
 pub use self::plan::{InstancePlan, Kill, Load, RoundPlan, Waiting};
 pub use self::result::{CrashResult, RoundCounts, RoundResult, table};

@@ -54,7 +54,7 @@ impl RoundPlan {
         let instances = finished.chain(under_way).enumerate();
         let instances = instances.map(|(number, stage)| instance(number, stage, random)).collect();
         let kills = vec![Kill::UnderWay { ahead }];
-        Self { seed, kills, killed_at_end: true, longest_end: LONGEST_END, instances }
+        Self { seed, kills, faults: Vec::new(), killed_at_end: true, longest_end: LONGEST_END, instances }
     }
 
     /// Whether the server is killed when all instances are under way.

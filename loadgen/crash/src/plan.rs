@@ -11,6 +11,8 @@ use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, 
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
 
+use crate::fault::Fault;
+
 /// How much there is to do in a round.
 #[derive(Clone, Copy, Debug)]
 pub struct Load {
@@ -35,6 +37,9 @@ pub struct Waiting {
 impl Waiting {
     /// In real time, on a machine that is busy with other things.
     pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(2), otherwise: Duration::from_secs(600) };
+
+    /// With servers and members of etcd that die and pause: longer than it takes until another server has taken over.
+    pub const CLUSTER: Self = Self { in_vain: Duration::from_secs(20), otherwise: Duration::from_secs(600) };
 }
 
 /// When the server is killed.
@@ -59,6 +64,8 @@ pub struct RoundPlan {
     pub seed: u64,
     /// The kills under load, in order.
     pub kills: Vec<Kill>,
+    /// The faults of a cluster under load, in order; without a cluster there are none.
+    pub faults: Vec<Fault>,
     /// Whether the server is killed once more when everything has ended, before the histories are fetched.
     pub killed_at_end: bool,
     /// How long all may take to come to their end after the last kill under load: far longer than they do.
@@ -121,7 +128,7 @@ impl RoundPlan {
         let instances = instances.collect();
         // Each of two Byzantine processes may use up its patience, behind the join timeout.
         let longest_end = Duration::from_secs(60) + 3 * load.waiting.in_vain;
-        Self { seed, kills, killed_at_end: random.below(4) > 0, longest_end, instances }
+        Self { seed, kills, faults: Vec::new(), killed_at_end: random.below(4) > 0, longest_end, instances }
     }
 }
 
@@ -131,7 +138,7 @@ impl InstancePlan {
         matches!(self.params.spec().patience, Patience::Finite(patience) if patience < Waiting::REAL_TIME.otherwise)
     }
 
-    fn draw(number: usize, begin: Duration, load: Load, random: &mut SplitMix64) -> Self {
+    pub(crate) fn draw(number: usize, begin: Duration, load: Load, random: &mut SplitMix64) -> Self {
         let n = 1 + below(random, load.processes);
         let p = 1 + below(random, n.min(3));
         // Every third instance is of correct processes alone, and finishes.
@@ -249,7 +256,7 @@ fn below(random: &mut SplitMix64, bound: u32) -> u32 {
     u32::try_from(random.below(u64::from(bound))).expect("it is below a u32")
 }
 
-fn millis(random: &mut SplitMix64, least: u64, most: u64) -> Duration {
+pub(crate) fn millis(random: &mut SplitMix64, least: u64, most: u64) -> Duration {
     Duration::from_micros(1_000 * least + random.below(1_000 * most.saturating_sub(least).max(1)))
 }
 

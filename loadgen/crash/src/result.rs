@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::words::grouped;
 
+use crate::fail_over::FailOver;
+use crate::fault::FaultKind;
 use crate::plan::RoundPlan;
 use crate::violation::Violation;
 
@@ -20,6 +22,15 @@ pub struct RoundCounts {
     pub kills: u64,
     /// How often of these before it served: while it started or recovered.
     pub kills_before_serving: u64,
+    /// Faults of a cluster.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub faults: BTreeMap<FaultKind, u64>,
+    /// How often of these others had taken over shards of the server before it went on or was started again.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deposed: BTreeMap<FaultKind, u64>,
+    /// How long clients waited for another owner after faults of servers of a cluster.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub fail_over: BTreeMap<FaultKind, FailOver>,
     /// Clients that were killed, and started again without their memory.
     pub clients_killed: u64,
     /// Instances.
@@ -50,6 +61,15 @@ impl RoundCounts {
     fn add(&mut self, round: &Self) {
         self.kills += round.kills;
         self.kills_before_serving += round.kills_before_serving;
+        for (kind, count) in &round.faults {
+            *self.faults.entry(*kind).or_default() += count;
+        }
+        for (kind, count) in &round.deposed {
+            *self.deposed.entry(*kind).or_default() += count;
+        }
+        for (kind, fail_over) in &round.fail_over {
+            self.fail_over.entry(*kind).or_default().add(fail_over);
+        }
         self.clients_killed += round.clients_killed;
         self.instances += round.instances;
         self.processes += round.processes;
@@ -184,12 +204,22 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     for (what, count) in rows {
         table.add_row([what.to_owned(), grouped(count)]);
     }
+    for (kind, count) in &counts.faults {
+        table.add_row([kind.to_string(), grouped(*count)]);
+        if let Some(deposed) = counts.deposed.get(kind) {
+            table.add_row(["  others had its shards when it came back".to_owned(), grouped(*deposed)]);
+        }
+    }
     for (verdict, count) in &counts.verdicts {
         table.add_row([format!("verdict {verdict}"), grouped(*count)]);
     }
     table.add_row(["violations".to_owned(), grouped(counts.violations_found)]);
     align_right(&mut table, 1..2);
     let mut text = format!("{table}\n");
+    for (kind, fail_over) in &counts.fail_over {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "fail-over after {kind}: {fail_over}");
+    }
     for round in &result.failed {
         let shown = round.violations.iter().take(SHOWN_OF_A_ROUND);
         // Writing to a string does not fail.

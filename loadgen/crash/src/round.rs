@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
+use stickycas_client::Client;
 use stickycas_model::history::Recorded;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
@@ -12,7 +13,10 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::check::{Evidence, check};
+use crate::cluster::Hit;
 use crate::facts::Fact;
+use crate::fail_over::{FailOver, ON_ITS_WAY};
+use crate::fault::{Fault, FaultKind};
 use crate::instance::{Ended, InstanceRun, Site, standing};
 use crate::plan::{Kill, RoundPlan};
 use crate::result::RoundResult;
@@ -21,6 +25,8 @@ use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
+/// Instances of a server that is paused that are asked for at it, before it goes on.
+const ASKED_WHILE_PAUSED: usize = 100;
 /// How long it may take until all instances are under way.
 const LONGEST_BEGIN: Duration = Duration::from_secs(60);
 /// How often to look whether they are.
@@ -38,7 +44,7 @@ pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -
     let began = Instant::now();
     let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
     let (site, asking, result) = (Arc::new(site), JoinSet::new(), RoundResult::new(plan));
-    let mut round = Round { plan, began, site, runs, asking, result };
+    let mut round = Round { plan, began, site, runs, asking, hits: Vec::new(), result };
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, error.to_string());
     }
@@ -53,6 +59,8 @@ struct Round<'a> {
     runs: Vec<Arc<InstanceRun>>,
     /// Clients that ask again after a restart.
     asking: JoinSet<()>,
+    /// What faults of a cluster have hit.
+    hits: Vec<Hit>,
     result: RoundResult,
 }
 
@@ -61,6 +69,10 @@ impl Round<'_> {
     /// What is wrong with the server.
     async fn run(&mut self, server: &mut impl Server) -> anyhow::Result<()> {
         server.start()?;
+        if !self.plan.faults.is_empty() {
+            // The first fault is to hit a cluster that serves.
+            server.serves().await?;
+        }
         let began = Instant::now();
         let mut playing = JoinSet::new();
         for (index, run) in self.runs.iter().enumerate() {
@@ -74,6 +86,9 @@ impl Round<'_> {
         for kill in &self.plan.kills {
             self.kill_at(*kill, server, random).await?;
         }
+        for fault in &self.plan.faults {
+            self.inject(fault, server, random).await?;
+        }
         self.serves_again(server, random).await?;
         self.site.note_last_kill();
         let ended = self.await_all(&mut playing, server).await?;
@@ -85,6 +100,7 @@ impl Round<'_> {
         let _ = timeout(LONGEST_ASKING, asking).await;
         let histories = self.histories().await;
         server.check_alive()?;
+        self.fail_over();
         self.check(&ended, &histories, server);
         Ok(())
     }
@@ -121,6 +137,63 @@ impl Round<'_> {
             }
         };
         self.kill(server, served).await
+    }
+
+    async fn inject(
+        &mut self,
+        fault: &Fault,
+        server: &mut impl Server,
+        random: &mut SplitMix64,
+    ) -> anyhow::Result<()> {
+        if fault.is_alone {
+            self.serves_again(server, random).await?;
+        }
+        sleep(fault.after).await;
+        // What a server answers that has lost its shards and does not know it yet must not be old.
+        let (runs, asking) = (&self.runs, &mut self.asking);
+        let mut ask = |hit: &Hit, client: &Client| {
+            let owned = runs.iter().filter(|run| run.id.get().is_some_and(|id| hit.has(*id)));
+            for run in owned.filter(|run| run.facts.was_created()).rev().take(ASKED_WHILE_PAUSED).cloned() {
+                let client = client.clone();
+                asking.spawn(async move { run.ask_creator(&client).await });
+            }
+        };
+        let hit = server.inject(fault, &mut ask).await?;
+        *self.result.counts.faults.entry(fault.kind).or_default() += 1;
+        let Some(hit) = hit else { return Ok(()) };
+        let was_created_before = |run: &InstanceRun| {
+            run.id.get().is_some_and(|id| hit.has(*id)) && run.facts.answered_before(hit.at)
+        };
+        // A server that was paused may have kept its lease.
+        if hit.kind == FaultKind::ServerKilled {
+            for run in self.runs.iter().filter(|run| was_created_before(run)) {
+                run.facts.note(Fact::Killed);
+            }
+        }
+        *self.result.counts.deposed.entry(fault.kind).or_default() += u64::from(hit.is_deposed);
+        self.hits.push(hit);
+        Ok(())
+    }
+
+    /// How long clients waited after each fault that hit a server.
+    fn fail_over(&mut self) {
+        for hit in &self.hits {
+            // An instance with Byzantine processes may wait for them in vain.
+            let is_timed = |run: &&Arc<InstanceRun>| {
+                run.id.get().is_some_and(|id| hit.has(*id))
+                    && run.plan.cast.byzantine().next().is_none()
+                    && run.facts.answered_before(hit.at)
+            };
+            let mut fail_over = FailOver::default();
+            for run in self.runs.iter().filter(is_timed) {
+                let answered = run.facts.answered_from(hit.at + ON_ITS_WAY);
+                let took = answered.map(|at| u64::try_from((at - hit.at).as_millis()).unwrap_or(u64::MAX));
+                fail_over.instances.extend(took);
+            }
+            let first = fail_over.instances.iter().min().copied();
+            fail_over.first.extend(first);
+            self.result.counts.fail_over.entry(hit.kind).or_default().add(&fail_over);
+        }
     }
 
     /// Waits until all instances are under way, or have ended where they are to.
@@ -240,7 +313,7 @@ impl Round<'_> {
     }
 
     fn check(&mut self, ended: &[Ended], histories: &[Vec<Recorded>], server: &impl Server) {
-        let (runs, restarts) = (self.runs.clone(), server.starts() - 1);
+        let (runs, restarts) = (self.runs.clone(), server.most_restarts());
         for ((run, ended), history) in runs.iter().zip(ended).zip(histories) {
             for trouble in &ended.trouble {
                 self.found(ViolationKind::Refused, Some(run), trouble.clone());

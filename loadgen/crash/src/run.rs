@@ -5,10 +5,12 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use stickycas_client::Client;
+use stickycas_client::{Client, ClientBuilder, RetryPolicy};
 use tokio::task::JoinSet;
 
 use crate::clocks::ClockOffset;
+use crate::cluster::{ClusterProcesses, find_etcd};
+use crate::fault::ClusterSize;
 use crate::instance::{RETRIES, Site};
 use crate::plan::{Load, RoundPlan};
 use crate::result::{CrashResult, RoundCounts};
@@ -17,6 +19,12 @@ use crate::server::{CREATOR, ServerProcess, ServerProgram};
 
 /// The clocks of a program are found to be ahead to the minute.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
+
+/// Faults of a cluster follow each other, so clients try for longer.
+const CLUSTER_RETRIES: RetryPolicy = RetryPolicy { give_up_after: Duration::from_secs(120), ..RETRIES };
+/// How soon clients of a cluster ask whether a silent server lives. With the default of 20 s a server that is paused
+/// would mostly wake before they leave it.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -30,6 +38,8 @@ pub struct CrashOptions {
     /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
     /// ahead.
     pub outage: Option<Duration>,
+    /// Servers of a cluster over etcd, and its faults, in place of one server.
+    pub cluster: Option<ClusterSize>,
     /// How many at a time, each with a server of its own.
     pub jobs: usize,
     /// The rejoin time of the servers.
@@ -60,6 +70,9 @@ pub async fn run(
         );
         ClockOffset::new(ahead).check().await?;
     }
+    if options.cluster.is_some() {
+        drop(find_etcd(&options.out)?);
+    }
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
     let mut running = JoinSet::new();
     let mut next = 0;
@@ -84,16 +97,34 @@ pub async fn run(
 
 async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result::RoundResult> {
     let folder = options.out.join(format!("round-{seed}"));
-    let plan = match options.outage {
-        Some(ahead) => RoundPlan::outage(seed, options.load, ahead),
-        None => RoundPlan::draw(seed, options.load),
-    };
     fs::create_dir_all(&folder)?;
-    let server = ServerProcess::new(&options.program, &folder, options.rejoin, seed)?;
-    let url = server.url();
-    let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
-    let site = Site::new(&plan, connect)?;
-    let mut result = play_round(&plan, server, site).await;
+    let plan = match (options.cluster, options.outage) {
+        (Some(size), _) => RoundPlan::cluster(seed, options.load, size),
+        (None, Some(ahead)) => RoundPlan::outage(seed, options.load, ahead),
+        (None, None) => RoundPlan::draw(seed, options.load),
+    };
+    let mut result = match options.cluster {
+        Some(size) => {
+            let servers =
+                ClusterProcesses::new(&options.program, &folder, options.rejoin, size, seed).await?;
+            let urls = servers.urls();
+            let connect = |connection| {
+                let (first, others) = (&urls[connection % urls.len()], urls.iter());
+                let builder =
+                    others.filter(|url| *url != first).fold(Client::builder(first), ClientBuilder::server);
+                builder.principal(CREATOR).retry(CLUSTER_RETRIES).keep_alive(KEEP_ALIVE).connect_lazy()
+            };
+            let site = Site::new(&plan, connect)?;
+            play_round(&plan, servers, site).await
+        }
+        None => {
+            let server = ServerProcess::new(&options.program, &folder, options.rejoin, seed)?;
+            let url = server.url();
+            let connect = |_| Client::builder(&url).principal(CREATOR).retry(RETRIES).connect_lazy();
+            let site = Site::new(&plan, connect)?;
+            play_round(&plan, server, site).await
+        }
+    };
     if plan.is_outage() {
         has_shown_outage(&result.counts)?;
     }

@@ -15,6 +15,8 @@ use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clocks::ClockOffset;
+use crate::cluster::Hit;
+use crate::fault::Fault;
 use crate::lateness::Lateness;
 
 /// The principal that creates the instances.
@@ -86,6 +88,25 @@ pub trait Server: Send {
 
     /// How often it was started.
     fn starts(&self) -> u32;
+
+    /// The most restarts that an instance may have gone through.
+    fn most_restarts(&self) -> u32 {
+        self.starts().saturating_sub(1)
+    }
+
+    /// Injects a fault of a cluster, and returns what a server owned that it hit, if that is known. All processes run
+    /// again when it resolves. `ask` is called before a paused server goes on, with a client of that server alone.
+    ///
+    /// # Errors
+    /// It is no cluster, or a process does not start or end as it should.
+    fn inject(
+        &mut self,
+        fault: &Fault,
+        _ask: &mut (dyn FnMut(&Hit, &Client) + Send),
+    ) -> impl Future<Output = anyhow::Result<Option<Hit>>> + Send {
+        let kind = fault.kind;
+        async move { bail!("{kind}: it is no cluster") }
+    }
 
     /// How long threads of its machine were stalled within this time, in all.
     fn lateness(&self, _time: &Range<std::time::Instant>) -> Duration {
@@ -189,10 +210,7 @@ impl Server for ServerProcess {
     fn check_alive(&mut self) -> anyhow::Result<()> {
         let Some(child) = &mut self.child else { bail!("it does not run") };
         if let Some(status) = child.try_wait().context("it cannot be waited for")? {
-            let log = std::fs::read_to_string(self.log()).unwrap_or_default();
-            let lines: Vec<&str> = log.lines().rev().take(5).collect();
-            let last = lines.into_iter().rev().collect::<Vec<_>>().join(" | ");
-            bail!("it ended by itself ({status}), and said at last: {last}");
+            bail!("it ended by itself ({status}), and said at last: {}", end_of_log(&self.log()));
         }
         Ok(())
     }
@@ -206,8 +224,15 @@ impl Server for ServerProcess {
     }
 }
 
+/// The last lines of a log.
+pub(crate) fn end_of_log(log: &Path) -> String {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+}
+
 /// A port on which nobody listens.
-fn free_port(draw: u64) -> anyhow::Result<u16> {
+pub(crate) fn free_port(draw: u64) -> anyhow::Result<u16> {
     let all = u64::from(PORTS.end - PORTS.start);
     let from = draw.wrapping_mul(7).wrapping_add(u64::from(std::process::id()) * 61) % all;
     let ports = (0..all).filter_map(|step| u16::try_from((from + step) % all).ok());

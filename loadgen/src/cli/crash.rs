@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::{Args, Parser as _};
-use stickycas_crash::{CrashOptions, CrashResult, Load, RoundCounts, ServerProgram, Waiting, table};
+use stickycas_crash::{
+    ClusterSize, CrashOptions, CrashResult, Load, RoundCounts, ServerProgram, Waiting, table,
+};
 use stickycas_harness::atomic_files::{is_taken, replace_file};
 use stickycas_harness::command_line;
 use stickycas_harness::exit::Exit;
@@ -37,7 +39,7 @@ pub(super) struct CrashArgs {
     /// The most processes of one
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
-    /// Rounds at a time, each with a server of its own; mostly a round waits [default: two for each processor]
+    /// Rounds at a time, each with servers of its own; mostly a round waits [default: two for each processor, one with --cluster]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// How long the servers let the patience of processes stand still after a restart
@@ -47,6 +49,20 @@ pub(super) struct CrashArgs {
     /// later, as in --rounds 1 --instances 1000 --outage 2days. Needs root, unshare and libfaketime
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     outage: Option<Duration>,
+    /// Servers that form a cluster over etcd, which is started too: these, and members of etcd, are killed, paused and stopped.
+    /// Needs etcd, and a server with the feature `cluster`
+    #[arg(long, value_name = "N", conflicts_with = "outage", num_args = 0..=1, default_missing_value = "3",
+        value_parser = clap::value_parser!(u8).range(1..=16))]
+    cluster: Option<u8>,
+    /// With --cluster: members of etcd; with 3, a majority is left when one of them is killed or paused
+    #[arg(long, value_name = "M", default_value = "1", requires = "cluster", value_parser = ["1", "3"])]
+    etcd_members: String,
+    /// With --cluster: faults in each round
+    #[arg(long, value_name = "N", default_value_t = 10, requires = "cluster", value_parser = clap::value_parser!(u16).range(1..=1_000))]
+    faults: u16,
+    /// With --cluster: the lease of the servers
+    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "cluster", value_parser = humantime::parse_duration)]
+    lease: Duration,
     /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the server
     #[arg(long, value_name = "PROGRAM")]
     server_program: Option<PathBuf>,
@@ -74,6 +90,16 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     log_errors();
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
+    let cluster = args.cluster.map(|servers| ClusterSize {
+        servers: usize::from(servers),
+        members: if args.etcd_members == "3" { 3 } else { 1 },
+        lease: args.lease,
+        faults: usize::from(args.faults),
+    });
+    let jobs = match cluster {
+        Some(_) => NonZeroUsize::MIN,
+        None => processors.saturating_mul(NonZeroUsize::MIN.saturating_add(1)),
+    };
     let options = CrashOptions {
         rounds: args.rounds,
         seed,
@@ -81,9 +107,10 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         load: Load {
             instances: args.instances as usize,
             processes: args.processes,
-            waiting: Waiting::REAL_TIME,
+            waiting: if cluster.is_some() { Waiting::CLUSTER } else { Waiting::REAL_TIME },
         },
-        jobs: args.jobs.unwrap_or(processors.saturating_mul(NonZeroUsize::MIN.saturating_add(1))).get(),
+        cluster,
+        jobs: args.jobs.unwrap_or(jobs).get(),
         rejoin: args.rejoin,
         program: match &args.server_program {
             Some(program) => ServerProgram { program: program.clone(), arguments: Vec::new() },
@@ -104,8 +131,12 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     };
     let shown = |result: &CrashResult| {
         let text = || {
-            let RoundCounts { kills, violations_found, .. } = &result.counts;
-            format!("{}/{} rounds, {kills} kills, {violations_found} violations", result.rounds, args.rounds)
+            let RoundCounts { kills, faults, violations_found, .. } = &result.counts;
+            let faults = kills + faults.values().sum::<u64>();
+            format!(
+                "{}/{} rounds, {faults} faults, {violations_found} violations",
+                result.rounds, args.rounds
+            )
         };
         progress.show(result.rounds, text);
     };

@@ -1,0 +1,70 @@
+//! How long clients wait for another owner: from a fault that hits a server until an access of an instance that it owned
+//! is acknowledged.
+
+use std::fmt;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// What was on its way to a client at the fault has come by then.
+pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
+
+/// Times in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailOver {
+    /// For each fault, until the first access of any of these instances.
+    pub first: Vec<u64>,
+    /// For each instance of correct processes alone that the server owned and that went on, until its first access. That
+    /// has the pace of the instance in it, and later faults.
+    pub instances: Vec<u64>,
+}
+
+impl FailOver {
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.first.extend(&other.first);
+        self.instances.extend(&other.instances);
+    }
+}
+
+impl fmt::Display for FailOver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (first, instances) = (Spread::of(&self.first), Spread::of(&self.instances));
+        write!(f, "first access of any instance: {first}; of each instance: {instances}")
+    }
+}
+
+/// Median, worst and number.
+struct Spread(Option<(u64, u64, usize)>);
+
+impl Spread {
+    fn of(times: &[u64]) -> Self {
+        let mut times = times.to_vec();
+        times.sort_unstable();
+        Self(times.last().map(|worst| (times[(times.len() - 1) / 2], *worst, times.len())))
+    }
+}
+
+impl fmt::Display for Spread {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            None => f.write_str("none"),
+            Some((median, worst, count)) => {
+                write!(f, "median {median} ms, worst {worst} ms (of {count})")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fail_over_is_told_as_median_and_worst() {
+        let told = FailOver { first: vec![30, 10, 20], instances: Vec::new() }.to_string();
+        assert_eq!(
+            told,
+            "first access of any instance: median 20 ms, worst 30 ms (of 3); of each instance: none"
+        );
+    }
+}
