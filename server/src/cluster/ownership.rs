@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use stickycas_cluster::keys::Epoch;
 use stickycas_cluster::membership::Event;
+use stickycas_cluster::read::ReadError;
 use stickycas_cluster::shard::ShardId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -115,7 +116,12 @@ impl Cluster {
     ) -> Result<Option<LogFailure>, String> {
         let owned =
             Owned { shard, epoch, committer: self.committer.clone(), confirmer: self.confirmer.clone() };
-        let (found, end) = self.store.read_shard(shard, epoch).await.map_err(|error| error.to_string())?;
+        let (found, end) = match self.store.read_shard(shard, epoch).await {
+            Ok(read) => read,
+            // Shards move while servers come and go.
+            Err(ReadError::Deposed) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
         let engine = ShardEngine::new(owned.clone(), instances, found);
         let log = Arc::new(DurableLog::shared(
             self.state.clone(),

@@ -184,7 +184,7 @@ impl Instances {
         if shard.lost.set(why.clone()).is_err() {
             return;
         }
-        tracing::warn!(shard = shard.key.0, why = why.message, "shard lost");
+        tracing::info!(shard = shard.key.0, "the shard is not served here any more");
         // First of all: checkpoints that are being written must not take instances that go for expired ones.
         shard.log.depose(&why);
         self.each_of(shard, |instance| {
