@@ -225,7 +225,10 @@ fn bad_options_are_refused_with_a_hint_and_no_backtrace() {
         (&["scale", "--finished", "0"], "0 is not in 1.."),
         (&["scale", "--live", "0"], "0 is not in 1.."),
         (&["scale", "--own-rosters"], "--finished"),
-        (&["scale"], "error: say what to measure: --principals, --finished, --live, --waiting, --cost"),
+        (
+            &["scale"],
+            "error: say what to measure: --principals, --finished, --live, --waiting, --table, --cost",
+        ),
         (
             &["scale", "--cost", "1", "--server", "/nowhere/server"],
             "error: /nowhere/server is missing: cargo build",
@@ -298,13 +301,26 @@ fn a_soak_sees_disk_and_memory_of_the_server() {
 fn memory_is_measured_of_everything_that_a_server_holds() {
     let server = Path::new(env!("CARGO_BIN_EXE_stickycas-bench")).with_file_name("stickycas-server");
     assert!(server.is_file(), "the program of the server is missing: cargo build -p stickycas-server");
-    let results =
-        results(&["scale", "--principals", "16", "--finished", "24", "--live", "8", "--waiting", "9"]);
+    let results = results(&[
+        "scale",
+        "--principals",
+        "16",
+        "--finished",
+        "24",
+        "--live",
+        "8",
+        "--waiting",
+        "9",
+        "--table",
+        "230",
+    ]);
     let arguments = results["server_arguments"].as_array().unwrap();
     assert!(arguments.iter().any(|it| it == "--requests-per-second"), "{results}");
     let counts: Vec<u64> =
         results["measurements"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).collect();
     assert_eq!(counts, [16, 16, 24, 8, 6_720]);
+    // It fails unless every page of the table has been seen, and each instance once.
+    assert_eq!(results["tables"][0]["instances"], 230);
 }
 
 /// Whether there is a processor for attackers beside ours.

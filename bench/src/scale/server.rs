@@ -129,7 +129,7 @@ pub(crate) fn start_with_page(program: &Path, instances: usize) -> anyhow::Resul
     let (mut clients, mut page) = (None, None);
     let process = ServerProcess::start(command, |line| {
         clients = clients.take().or_else(|| url(line));
-        page = line.strip_prefix("page on http://").map(|page| page.trim_end_matches('/').to_owned());
+        page = line.strip_prefix("page on ").map(str::to_owned);
         page.as_ref().and(clients.clone())
     })?;
     Ok((process, page.context("no address of the page")?))
