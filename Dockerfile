@@ -30,7 +30,7 @@ RUN demo/cargo-for "${TARGETARCH}" prepare
 COPY --from=manifests /src .
 # What was built of our own packages was empty, and must not be taken for the real thing.
 RUN demo/cargo-for "${TARGETARCH}" build \
-    && rm -rf model page program proto server client loadgen target/image/.fingerprint/stickycas-* \
+    && rm -rf model page program proto server client cluster loadgen target/image/.fingerprint/stickycas-* \
         target/*/image/.fingerprint/stickycas-*
 COPY model model
 COPY program program
@@ -38,6 +38,7 @@ COPY proto proto
 COPY page page
 COPY server server
 COPY client client
+COPY cluster cluster
 COPY loadgen loadgen
 # The presets of `play` are files of it.
 COPY scenarios scenarios

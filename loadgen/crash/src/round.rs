@@ -153,8 +153,8 @@ impl Round<'_> {
         let (runs, asking) = (&self.runs, &mut self.asking);
         let mut ask = |hit: &Hit, client: &Client| {
             let owned = runs.iter().filter(|run| run.id.get().is_some_and(|id| hit.has(*id)));
-            for run in owned.filter(|run| run.facts.was_created()).rev().take(ASKED_WHILE_PAUSED).cloned() {
-                let client = client.clone();
+            for run in owned.filter(|run| run.facts.was_created()).rev().take(ASKED_WHILE_PAUSED) {
+                let (run, client) = (run.clone(), client.clone());
                 asking.spawn(async move { run.ask_creator(&client).await });
             }
         };
