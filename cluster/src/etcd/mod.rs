@@ -3,7 +3,7 @@
 //!
 //! It is written over tonic and messages that are compiled as everywhere else in the workspace. The crate `etcd-client`
 //! offers the same and more, but its build needs `protoc`; and whether a failed request has taken effect is decided
-//! here, in one table ([`failure`]), from what etcd's sources say.
+//! here, in one table (the module `failure`), from what etcd's sources say.
 //!
 //! - A request is sent once. The exception: etcd refuses a token before it looks at the request, so a new token is
 //!   fetched and the request is sent again, once.
