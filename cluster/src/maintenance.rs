@@ -7,7 +7,14 @@
 //! last, only while all members answer, and only where it is worth it:
 //!
 //! * at least half of the file is free, or
-//! * the file is near the quota (80 %), and at least a quarter of it is free.
+//! * the file is near the quota (80 %), and at least an eighth of it is free.
+//!
+//! While an only member is defragmented, nobody answers, and if that takes longer than a lease, all shards are without an owner for
+//! a moment. So it is left as it is before its file is near the quota: then the alternative is a store that takes nothing.
+//!
+//! Use is measured as what is not free in the largest file. From 70 % of the quota on there is a warning: a file that nobody
+//! can make smaller is never nearer its quota than that without one. From 90 % on, and while etcd's alarm NOSPACE is raised,
+//! the store is taken for full: the rest is for what goes on.
 //!
 //! What a compaction has freed counts as free after the next writes only (etcd 3.4).
 //!
@@ -21,12 +28,23 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::etcd::{Client, Status};
+use crate::etcd::{AlarmKind, Client, Status};
 use crate::keys::Keys;
 use crate::store::{KeyRange, Revision, Store, StoreError};
 
-/// The part of the quota, in percent, from which it is near.
-const NEAR_PERCENT: u64 = 80;
+/// The part of the quota, in percent, from which a file is near it.
+const FILE_NEAR_PERCENT: u64 = 80;
+/// Near the quota a file is made smaller if so much of it is free: one part of this many.
+const FREE_PART_NEAR: u64 = 8;
+/// The same of any other file.
+const FREE_PART: u64 = 2;
+/// The use, in percent of the quota, from which there is a warning; not more than what files near the quota have that are
+/// not made smaller.
+const NEAR_PERCENT: u64 = 70;
+/// The use, in percent of the quota, from which the store is taken for full.
+const FULL_PERCENT: u64 = 90;
+/// While the use is near the quota, the members are looked at so many times as often.
+const LOOK_OFTENER: u32 = 6;
 
 /// A store whose members can be asked and defragmented.
 pub trait Members: Store {
@@ -44,6 +62,12 @@ pub trait Members: Store {
     /// # Errors
     /// See [`StoreError`].
     fn defragment(&self, endpoint: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether the alarm is raised that the quota is used up.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; never [`StoreError::Unknown`].
+    fn alarm(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
 }
 
 /// What is done when.
@@ -68,8 +92,41 @@ pub struct Space {
     pub members: BTreeMap<String, MemberSpace>,
     /// Members that have not answered.
     pub silent: usize,
-    /// Whether the file of a member has come to 80 % of the quota: there is an alarm to be raised.
-    pub near_quota: bool,
+    /// The quota that the use is compared with.
+    pub quota: u64,
+    /// Whether etcd has raised the alarm NOSPACE: it takes only what frees space.
+    pub alarm: bool,
+}
+
+/// How full the store is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fullness {
+    /// There is space.
+    #[default]
+    Enough,
+    /// The use has come to 70 % of the quota.
+    Near,
+    /// The use has come to 90 % of the quota, or the alarm NOSPACE is raised.
+    Full,
+}
+
+impl Space {
+    /// The largest use of a member, in bytes.
+    pub fn used(&self) -> u64 {
+        self.members.values().map(|member| member.size_in_use).max().unwrap_or(0)
+    }
+
+    /// How full the store is.
+    pub fn fullness(&self) -> Fullness {
+        let is_from = |percent| self.quota > 0 && self.used() >= self.quota / 100 * percent;
+        if self.alarm || is_from(FULL_PERCENT) {
+            Fullness::Full
+        } else if is_from(NEAR_PERCENT) {
+            Fullness::Near
+        } else {
+            Fullness::Enough
+        }
+    }
 }
 
 /// The space of a member.
@@ -134,7 +191,8 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
                     noted = Some((answer.revision, Instant::now()));
                 }
             }
-            sleep(self.config.look_every).await;
+            let is_near = self.space.borrow().fullness() >= Fullness::Near;
+            sleep(self.config.look_every / if is_near { LOOK_OFTENER } else { 1 }).await;
         }
     }
 
@@ -157,6 +215,13 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
         if let Some(endpoint) = candidate
             && (self.elected)()
         {
+            if self.store.endpoints().len() == 1 {
+                tracing::warn!(
+                    endpoint,
+                    "the only member of etcd is defragmented, since its file is near the quota: nothing is committed until it is \
+                     done; next time do it at a quiet time (etcdctl defrag), or run three members"
+                );
+            }
             self.defragmented.insert(endpoint.clone(), Instant::now());
             match self.store.defragment(&endpoint).await {
                 Ok(()) => tracing::info!(endpoint, "a member of etcd is defragmented"),
@@ -168,11 +233,10 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
     }
 
     async fn ask(&self) -> Space {
-        let mut space = Space::default();
+        let mut space = Space { quota: self.config.quota, ..Space::default() };
         for endpoint in self.store.endpoints() {
             match self.store.status(&endpoint).await {
                 Ok(status) => {
-                    space.near_quota |= is_near(status.size, self.config.quota);
                     let is_leader = status.leader == Some(status.member);
                     let Status { size, size_in_use, .. } = status;
                     space.members.insert(endpoint, MemberSpace { size, size_in_use, is_leader });
@@ -183,6 +247,8 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
                 }
             }
         }
+        // While nobody tells, it is as it was.
+        space.alarm = self.store.alarm().await.unwrap_or_else(|_| self.space.borrow().alarm);
         space
     }
 
@@ -192,19 +258,34 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
             self.defragmented.get(endpoint).is_some_and(|at| at.elapsed() < self.config.defragment_again)
         };
         let all_answer = space.silent == 0 && space.members.values().any(|member| member.is_leader);
+        let is_only = space.members.len() == 1;
         let worth = space.members.iter().filter(|(endpoint, member)| {
-            all_answer && !recently(endpoint) && is_worth_it(member, &self.config)
+            let may_pause = !is_only || is_near(member, &self.config);
+            all_answer && may_pause && !recently(endpoint) && is_worth_it(member, &self.config)
         });
         let first = worth.min_by_key(|(_, member)| (member.is_leader, Reverse(member.free())));
         first.map(|(endpoint, _)| endpoint.clone())
     }
 
     fn tell(&self, space: Space) {
-        let before = self.space.borrow().near_quota;
-        if space.near_quota && !before {
-            tracing::warn!(?space, quota = self.config.quota, "etcd is near its quota");
-        } else if before && !space.near_quota {
-            tracing::info!("etcd is not near its quota any more");
+        let (before, now) = (self.space.borrow().fullness(), space.fullness());
+        let (used, quota, alarm) = (space.used(), space.quota, space.alarm);
+        match now {
+            _ if now == before => {}
+            Fullness::Enough => tracing::info!(used, quota, "etcd is not near its quota any more"),
+            Fullness::Near => tracing::warn!(
+                used,
+                quota,
+                "etcd is near its quota: let instances expire sooner (--retention), or give etcd a higher \
+                 --quota-backend-bytes and the servers the same --etcd-quota"
+            ),
+            Fullness::Full => tracing::error!(
+                used,
+                quota,
+                alarm,
+                "etcd is full: no instances are created until there is space; while its alarm NOSPACE is raised nothing is \
+                 committed, and the alarm stays until it is disarmed (etcdctl alarm disarm)"
+            ),
         }
         self.space.send_replace(space);
     }
@@ -216,13 +297,14 @@ impl MemberSpace {
     }
 }
 
-fn is_near(size: u64, quota: u64) -> bool {
-    size >= quota / 100 * NEAR_PERCENT
+/// Whether the file of a member is near the quota.
+fn is_near(member: &MemberSpace, config: &MaintenanceConfig) -> bool {
+    member.size >= config.quota / 100 * FILE_NEAR_PERCENT
 }
 
 /// Whether defragmentation makes the file of a member much smaller; see the module.
 fn is_worth_it(member: &MemberSpace, config: &MaintenanceConfig) -> bool {
-    let part = if is_near(member.size, config.quota) { 4 } else { 2 };
+    let part = if is_near(member, config) { FREE_PART_NEAR } else { FREE_PART };
     member.size >= config.defragment_from && member.free() >= member.size / part
 }
 
@@ -237,6 +319,10 @@ impl Members for Client {
 
     async fn defragment(&self, endpoint: &str) -> Result<(), StoreError> {
         Self::defragment(self, endpoint).await
+    }
+
+    async fn alarm(&self) -> Result<bool, StoreError> {
+        Ok(self.alarms().await?.iter().any(|alarm| alarm.kind == AlarmKind::NoSpace))
     }
 }
 

@@ -13,6 +13,14 @@ use bytes::Bytes;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Revision(pub u64);
 
+impl Revision {
+    /// The revision after this one.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
 /// Names a lease. Never 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LeaseId(pub i64);
@@ -108,6 +116,16 @@ pub enum Change {
     Put(KeyValue),
     /// A key was deleted, by a request or with its lease, at this revision.
     Deleted(Bytes, Revision),
+}
+
+impl Change {
+    /// The revision of the store at which it happened.
+    pub fn revision(&self) -> Revision {
+        match self {
+            Self::Put(kv) => kv.modified,
+            Self::Deleted(_, revision) => *revision,
+        }
+    }
 }
 
 /// Why a request has no answer.

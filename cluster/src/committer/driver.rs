@@ -6,13 +6,14 @@ use std::sync::Arc;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
 
+use super::counts::{Cause, Counts};
 use super::jobs::{self, Done};
 use super::open_shard::{Pending, Shard, State};
 use super::parts::{Collected, Found, Part, PartKind, Prepared, found, transaction};
 use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
 use crate::keys::{Epoch, Keys, Place};
 use crate::shard::ShardId;
-use crate::store::{Store, StoreError, TxnAnswer};
+use crate::store::{Store, TxnAnswer};
 
 #[derive(Debug)]
 pub(super) struct Driver<S> {
@@ -20,6 +21,7 @@ pub(super) struct Driver<S> {
     pub(super) keys: Keys,
     pub(super) config: CommitterConfig,
     full: watch::Sender<bool>,
+    pub(super) counts: Counts,
     shards: BTreeMap<ShardId, Shard>,
     /// Shards that have something to send, each once.
     ready: VecDeque<ShardId>,
@@ -33,7 +35,8 @@ pub(super) struct Driver<S> {
 impl<S: Store> Driver<S> {
     pub(super) fn new(store: Arc<S>, keys: Keys, config: CommitterConfig, full: watch::Sender<bool>) -> Self {
         let (shards, ready, jobs) = (BTreeMap::new(), VecDeque::new(), JoinSet::new());
-        Self { store, keys, config, full, shards, ready, jobs, in_flight: 0, paused: false }
+        let counts = Counts::default();
+        Self { store, keys, config, full, counts, shards, ready, jobs, in_flight: 0, paused: false }
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
@@ -55,6 +58,15 @@ impl<S: Store> Driver<S> {
                 self.command(command);
             }
             self.send();
+            self.forget_full();
+        }
+    }
+
+    /// Nothing is left that could find out that there is room again, however its appends have ended.
+    fn forget_full(&self) {
+        let is_idle = || self.shards.values().all(|open| open.pending.is_empty());
+        if !self.paused && *self.full.borrow() && is_idle() {
+            self.full.send_replace(false);
         }
     }
 
@@ -161,25 +173,23 @@ impl<S: Store> Driver<S> {
             self.in_flight += 1;
             let (store, keys) = (Arc::clone(&self.store), self.keys.clone());
             let txn = self.planted(transaction(&self.keys, &collected.parts));
-            self.jobs.spawn(jobs::commit(
-                store,
-                keys,
-                txn,
-                collected.parts,
-                self.config.retry,
-                self.settles(),
-            ));
+            self.jobs.spawn(jobs::commit(store, keys, txn, collected.parts, self.config.retry));
         }
     }
 
     fn done(&mut self, done: Done) {
         match done {
-            Done::Answered(parts, result) => {
+            Done::Answered(parts, answer) => {
                 self.in_flight -= 1;
-                self.answered(parts, result);
+                self.full.send_if_modified(std::mem::take);
+                self.answered(&parts, answer);
             }
             Done::Settled { parts, answer, full } => {
                 self.in_flight -= 1;
+                self.counts.add(|counts| counts.unknown += 1);
+                if self.guesses(&parts) {
+                    return;
+                }
                 if full {
                     self.pause();
                 }
@@ -188,20 +198,24 @@ impl<S: Store> Driver<S> {
                         pending.doubtful = true;
                     }
                 }
-                self.refused(&parts, answer, false);
+                self.settle(&parts, answer, false);
+            }
+            Done::NotTaken(parts) => {
+                self.in_flight -= 1;
+                self.counts.add(|counts| counts.not_taken += 1);
+                self.jobs.spawn(jobs::again(parts, self.config.retry));
+            }
+            Done::Rejected(parts, why) => {
+                self.in_flight -= 1;
+                self.counts.add(|counts| counts.rejected += 1);
+                self.never(parts, why);
             }
             Done::Again(parts) => {
                 for part in parts {
                     self.send_again(&part);
                 }
             }
-            Done::Paused => {
-                self.paused = false;
-                // Nothing is left that could find out that there is room again.
-                if self.shards.values().all(|open| open.pending.is_empty()) {
-                    self.full.send_if_modified(std::mem::take);
-                }
-            }
+            Done::Paused => self.paused = false,
             Done::Staged(shard, epoch, place, result) => {
                 let open = self.shards.get_mut(&shard).filter(|open| open.epoch == epoch);
                 let Some(pending) = open.and_then(|open| open.pending.get_mut(&place)) else { return };
@@ -224,24 +238,15 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    fn answered(&mut self, parts: Vec<Part>, result: Result<TxnAnswer, StoreError>) {
-        if result.is_ok() {
-            self.full.send_if_modified(std::mem::take);
-        }
-        match result {
-            Ok(answer) if answer.succeeded => {
-                for part in &parts {
-                    self.succeeded(part);
-                }
+    fn answered(&mut self, parts: &[Part], answer: TxnAnswer) {
+        if answer.succeeded {
+            self.counts.add(|counts| counts.committed(parts));
+            for part in parts {
+                self.succeeded(part);
             }
-            Ok(answer) => self.refused(&parts, answer, true),
-            Err(StoreError::NotDone(_)) => drop(self.jobs.spawn(jobs::again(parts, self.config.retry))),
-            Err(error @ (StoreError::Unknown(_) | StoreError::NoSpace)) => {
-                self.unknown(parts, &error.to_string());
-            }
-            Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
-                self.never(parts, &error);
-            }
+        } else {
+            let cause = self.settle(parts, answer, true);
+            self.counts.refused(cause);
         }
     }
 
@@ -257,17 +262,25 @@ impl<S: Store> Driver<S> {
         self.is_ready(part.shard);
     }
 
-    /// The transaction was not done, or nobody knows; this was found instead.
-    fn refused(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) {
+    /// The transaction was not done, or nobody knows; this was found instead. Returns why it was not done, if it was not.
+    fn settle(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) -> Cause {
         let mut reads = answer.found.into_iter();
+        let mut cause = Cause::Place;
         for part in parts {
             let found = found(part, names, &mut reads);
+            if found.as_ref().is_ok_and(|found| !found.is_owned_by(part)) {
+                cause = Cause::Owner;
+            }
             let Some(open) = self.returned(part) else { continue };
             match found {
-                Ok(found) if found.owner.as_ref().map(|owner| owner.epoch) != Some(part.epoch) => {
+                Ok(found) if !found.is_owned_by(part) => {
                     self.depose(part.shard, found.owner);
                 }
-                Ok(found) if open.is_own(found.mark) => self.still_owner(part, &found),
+                Ok(found) if open.is_own(found.mark) => {
+                    if self.still_owner(part, &found) {
+                        cause = cause.min(Cause::Name);
+                    }
+                }
                 Ok(found) => {
                     tracing::error!(shard = %part.shard, mark = ?found.mark, "somebody else has written the log of a shard");
                     self.end(part.shard, &Outcome::Closed);
@@ -278,10 +291,12 @@ impl<S: Store> Driver<S> {
                 }
             }
         }
+        cause
     }
 
-    fn still_owner(&mut self, part: &Part, found: &Found) {
-        let Some(open) = self.shards.get_mut(&part.shard) else { return };
+    /// Goes on behind a refusal or an unknown outcome. Returns whether a name of the part is held by somebody else.
+    fn still_owner(&mut self, part: &Part, found: &Found) -> bool {
+        let Some(open) = self.shards.get_mut(&part.shard) else { return false };
         if let Some(mark) = found.mark {
             open.advance(mark);
         }
@@ -304,10 +319,11 @@ impl<S: Store> Driver<S> {
             if let Some((change, holder)) = wrong {
                 let taken = Outcome::NameTaken { name: change.name.clone(), holder: holder.clone() };
                 self.give_back(part.shard, part.place(), taken);
-                return;
+                return true;
             }
         }
         self.ready_again(part);
+        false
     }
 
     fn send_again(&mut self, part: &Part) {
@@ -325,11 +341,11 @@ impl<S: Store> Driver<S> {
     }
 
     /// The store will never take the transaction.
-    fn never(&mut self, parts: Vec<Part>, error: &StoreError) {
+    fn never(&mut self, parts: Vec<Part>, why: String) {
         if let [Part { kind: PartKind::Append(_), .. }] = parts[..] {
             let part = &parts[0];
             if self.returned(part).is_some() {
-                self.give_back(part.shard, part.place(), Outcome::Refused(error.to_string()));
+                self.give_back(part.shard, part.place(), Outcome::Refused(why));
             }
         } else {
             self.jobs.spawn(jobs::again(parts, self.config.retry));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use super::parts::{Part, settling_read};
 use crate::keys::{Epoch, Keys, Place};
@@ -14,10 +14,14 @@ use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
 /// What a job has brought.
 #[derive(Debug)]
 pub(super) enum Done {
-    /// A transaction was answered, or was surely not done.
-    Answered(Vec<Part>, Result<TxnAnswer, StoreError>),
+    /// A transaction was answered.
+    Answered(Vec<Part>, TxnAnswer),
     /// A read has settled a transaction whose outcome was unknown; `full`: because the store is full.
     Settled { parts: Vec<Part>, answer: TxnAnswer, full: bool },
+    /// A transaction was surely not done, and may be sent again.
+    NotTaken(Vec<Part>),
+    /// The store will never take a transaction, for this reason.
+    Rejected(Vec<Part>, String),
     /// These are to be sent again.
     Again(Vec<Part>),
     /// The pause that a full store gets is over.
@@ -26,34 +30,63 @@ pub(super) enum Done {
     Staged(ShardId, Epoch, Place, Result<(), String>),
 }
 
+/// Sends a transaction. Its outcome is known when this ends.
 pub(super) async fn commit<S: Store>(
     store: Arc<S>,
     keys: Keys,
     txn: Txn,
     parts: Vec<Part>,
     retry: Duration,
-    settle: bool,
 ) -> Done {
     match store.txn(txn).await {
-        Err(error) if error.may_have_happened() && settle => {
+        Ok(answer) => Done::Answered(parts, answer),
+        Err(error @ (StoreError::Unknown(_) | StoreError::NoSpace)) => {
             let full = error == StoreError::NoSpace;
             let answer = read(&*store, settling_read(&keys, &parts), retry).await;
             Done::Settled { parts, answer, full }
         }
-        result => Done::Answered(parts, result),
+        Err(StoreError::NotDone(_)) => Done::NotTaken(parts),
+        Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
+            Done::Rejected(parts, error.to_string())
+        }
     }
 }
 
 /// Reads until it is answered: without the answer nothing can go on.
 async fn read<S: Store>(store: &S, txn: Txn, retry: Duration) -> TxnAnswer {
+    let mut warnings = Warnings::default();
     loop {
         match store.txn(txn.clone()).await {
             Ok(answer) => return answer,
-            Err(error) => {
-                tracing::debug!(%error, "the outcome of a transaction is not settled yet");
-                sleep(retry).await;
-            }
+            Err(error) if warnings.is_due(&error) => tracing::warn!(
+                %error,
+                "etcd does not tell what became of a transaction, and until it does nothing more of its shards is committed: \
+                 see what is wrong with etcd, or with the permissions of the server's user there"
+            ),
+            Err(error) => tracing::debug!(%error, "the outcome of a transaction is not settled yet"),
         }
+        sleep(retry).await;
+    }
+}
+
+/// The time between two warnings of a read that goes on being refused.
+const WARN_EVERY: Duration = Duration::from_mins(1);
+
+/// Which errors of a read that is repeated somebody is warned of: those that do not pass by themselves, at once and then rarely.
+#[derive(Debug, Default)]
+struct Warnings(Option<Instant>);
+
+impl Warnings {
+    fn is_due(&mut self, error: &StoreError) -> bool {
+        let may_pass = match error {
+            StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace => true,
+            StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_) => false,
+        };
+        if may_pass || self.0.is_some_and(|last| last.elapsed() < WARN_EVERY) {
+            return false;
+        }
+        self.0 = Some(Instant::now());
+        true
     }
 }
 
@@ -93,4 +126,23 @@ pub(super) async fn stage<S: Store>(
         }
     }
     Done::Staged(shard, epoch, place, Ok(()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn of_a_read_that_is_refused_there_is_a_warning_now_and_then() {
+        let mut warnings = Warnings::default();
+        let refused = StoreError::Refused("permission denied".to_owned());
+        assert!(!warnings.is_due(&StoreError::NotDone("no connection".to_owned())), "it may pass");
+        assert!(warnings.is_due(&refused));
+        let mut due = 0;
+        for _ in 0..180 {
+            sleep(Duration::from_secs(1)).await;
+            due += u32::from(warnings.is_due(&refused));
+        }
+        assert_eq!(due, 3);
+    }
 }

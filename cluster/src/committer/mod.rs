@@ -15,6 +15,7 @@
 //! * **A full store** is waited for; [`Committer::full`] tells it. Its refusal is an unknown outcome, too: etcd applies the
 //!   request that is the first to cross the quota, and answers with the same error.
 
+mod counts;
 mod driver;
 mod jobs;
 mod open_shard;
@@ -27,6 +28,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
+pub use self::counts::Transactions;
 use crate::keys::{Epoch, Keys, Place, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::Store;
@@ -144,6 +146,7 @@ pub enum Outcome {
 pub struct Committer {
     commands: mpsc::UnboundedSender<Command>,
     full: watch::Receiver<bool>,
+    counts: counts::Counts,
 }
 
 #[derive(Debug)]
@@ -179,7 +182,8 @@ impl Committer {
         let (commands, received) = mpsc::unbounded_channel();
         let (full_sender, full) = watch::channel(false);
         let driver = driver::Driver::new(store, keys, config, full_sender);
-        (Self { commands, full }, driver.run(received))
+        let counts = driver.counts.clone();
+        (Self { commands, full, counts }, driver.run(received))
     }
 
     /// Begins to take appends for a shard that this server owns, at the end of its log.
@@ -207,6 +211,11 @@ impl Committer {
     /// Whether the store was full when something was last sent to it.
     pub fn full(&self) -> watch::Receiver<bool> {
         self.full.clone()
+    }
+
+    /// What became of its transactions.
+    pub fn transactions(&self) -> Transactions {
+        self.counts.get()
     }
 }
 

@@ -134,6 +134,11 @@ impl Prepared {
         Ok(prepared)
     }
 
+    /// Bytes of what it writes, but for pieces.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn operations(&self) -> usize {
         2 + self.ops.len().max(self.append.names.len())
     }
@@ -241,6 +246,13 @@ pub(super) fn found(
         _ => Vec::new(),
     };
     Ok(Found { owner, mark: mark.transpose()?, holders })
+}
+
+impl Found {
+    /// Whether the epoch of the part goes on.
+    pub(super) fn is_owned_by(&self, part: &Part) -> bool {
+        self.owner.as_ref().is_some_and(|owner| owner.epoch == part.epoch)
+    }
 }
 
 impl Part {

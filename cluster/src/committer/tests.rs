@@ -1,5 +1,7 @@
 use std::sync::Mutex;
 
+use tokio::sync::Notify;
+
 use super::*;
 use crate::keys::Name;
 use crate::model::{Faults, Model, ModelStore};
@@ -7,29 +9,45 @@ use crate::read::{Stored, read_shard};
 use crate::shard::ShardCount;
 use crate::store::{KeyRange, LeaseId, Op, RangeAnswer, Revision, StoreError, Txn, TxnAnswer};
 
-/// A store that keeps one transaction back, and says that nobody knows.
+/// A store that keeps one transaction back.
 #[derive(Debug)]
 struct Holding {
     store: ModelStore,
-    hold: Mutex<bool>,
+    hold: Mutex<Option<Hold>>,
     held: Mutex<Option<Txn>>,
-    /// Somebody else gets the name "n" meanwhile.
-    takes_name: bool,
+    changed: Notify,
+}
+
+/// What becomes of the transaction.
+#[derive(Clone, Copy, Debug)]
+enum Hold {
+    /// Nobody knows.
+    Unknown,
+    /// Nobody knows, and somebody else gets the name "n" meanwhile.
+    TakesName,
+    /// It is not done, which is told when it is taken from `held`.
+    NotDone,
 }
 
 impl Store for Holding {
     type Watch = <ModelStore as Store>::Watch;
 
     async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
-        if std::mem::take(&mut *self.hold.lock().unwrap()) {
-            *self.held.lock().unwrap() = Some(txn);
-            if self.takes_name {
+        let Some(hold) = self.hold.lock().unwrap().take() else { return self.store.txn(txn).await };
+        *self.held.lock().unwrap() = Some(txn);
+        self.changed.notify_waiters();
+        match hold {
+            Hold::Unknown => Err(StoreError::Unknown("held".into())),
+            Hold::TakesName => {
                 let put = Op::Put { key: keys().name("n"), value: "other".into(), lease: None };
                 self.store.txn(Txn { then: vec![put], ..Txn::default() }).await?;
+                Err(StoreError::Unknown("held".into()))
             }
-            return Err(StoreError::Unknown("held".into()));
+            Hold::NotDone => {
+                self.until(Option::is_none).await;
+                Err(StoreError::NotDone("held".into()))
+            }
         }
-        self.store.txn(txn).await
     }
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
         self.store.range(range, limit).await
@@ -64,8 +82,21 @@ async fn own(store: &ModelStore) -> Epoch {
     Epoch(store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap().revision)
 }
 
-fn holding(store: &ModelStore, takes_name: bool) -> Arc<Holding> {
-    Arc::new(Holding { store: store.clone(), hold: Mutex::new(true), held: Mutex::default(), takes_name })
+fn holding(store: &ModelStore, hold: Option<Hold>) -> Arc<Holding> {
+    let (hold, held) = (Mutex::new(hold), Mutex::default());
+    Arc::new(Holding { store: store.clone(), hold, held, changed: Notify::new() })
+}
+
+impl Holding {
+    async fn until(&self, is_met: impl Fn(&Option<Txn>) -> bool) {
+        loop {
+            let changed = self.changed.notified();
+            if is_met(&self.held.lock().unwrap()) {
+                return;
+            }
+            changed.await;
+        }
+    }
 }
 
 fn append(place: u64, batch: &'static str) -> Append {
@@ -76,7 +107,7 @@ fn append(place: u64, batch: &'static str) -> Append {
 async fn place_used_again(fault: Option<Fault>) -> String {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
-    let holding = holding(&store, true);
+    let holding = holding(&store, Some(Hold::TakesName));
     let config = CommitterConfig { fault, ..CommitterConfig::default() };
     let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
     let driver = tokio::spawn(driver);
@@ -108,7 +139,7 @@ async fn a_place_is_given_back_behind_a_fence() {
 async fn end_behind_a_late_request(fault: Option<Fault>) -> Place {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
-    let holding = holding(&store, false);
+    let holding = holding(&store, Some(Hold::Unknown));
     let config = CommitterConfig { fault, ..CommitterConfig::default() };
     let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
     let driver = tokio::spawn(driver);
@@ -184,6 +215,33 @@ async fn a_full_store_is_told_and_waited_for() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_full_store_is_forgotten_when_nothing_is_left_to_send() {
+    let model = Model::new(1, Faults::default());
+    let store = model.connect();
+    let epoch = own(&store).await;
+    let holding = holding(&store, None);
+    let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    let mut full = committer.full();
+    model.set_quota(Some(1));
+    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    assert!(*full.borrow());
+    // After the pause the next one is under way; the shard is closed before it is answered.
+    *holding.hold.lock().unwrap() = Some(Hold::NotDone);
+    let outcome = tokio::spawn(committer.append(shard(), epoch, append(2, "b")));
+    holding.until(Option::is_some).await;
+    assert!(*full.borrow());
+    committer.close(shard(), epoch);
+    assert_eq!(outcome.await.unwrap(), Outcome::Closed);
+    drop(holding.held.lock().unwrap().take());
+    holding.changed.notify_waiters();
+    let forgotten = tokio::time::timeout(Duration::from_secs(60), full.wait_for(|full| !full));
+    assert!(forgotten.await.is_ok(), "nothing is sent that could find room");
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_append_that_fits_no_transaction_is_refused_at_once() {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
@@ -196,5 +254,44 @@ async fn an_append_that_fits_no_transaction_is_refused_at_once() {
         assert!(matches!(committer.append(shard(), epoch, one).await, Outcome::Refused(_)));
     }
     assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn transactions_are_counted_by_what_became_of_them() {
+    let store = Model::new(1, Faults::default()).connect();
+    let epoch = own(&store).await;
+    let (committer, driver) =
+        Committer::new(holding(&store, Some(Hold::Unknown)), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    // The first request is held back; what the settling read does not find is sent again.
+    assert_eq!(committer.append(shard(), epoch, append(1, "first")).await, Outcome::Committed);
+    let mut counted =
+        Transactions { unknown: 1, committed: 1, batches: 1, bytes: 5, ..Transactions::default() };
+    assert_eq!(committer.transactions(), counted);
+
+    let name = NameChange { name: "n".into(), before: Some("x".into()), after: Some("a".into()) };
+    let named = Append { names: vec![name], ..append(2, "named") };
+    assert!(matches!(committer.append(shard(), epoch, named).await, Outcome::NameTaken { .. }));
+    counted.refused_name += 1;
+    assert_eq!(committer.transactions(), counted);
+
+    // Somebody writes under this epoch what this committer does not know of: its place is not where the log ends.
+    let mark = PlaceMark { place: Place(1), epoch, fence: 7 };
+    let put = Op::Put { key: keys().place(shard()), value: mark.encode(), lease: None };
+    store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap();
+    assert_eq!(committer.append(shard(), epoch, append(2, "again")).await, Outcome::Committed);
+    counted.refused_place += 1;
+    counted.committed += 1;
+    counted.batches += 1;
+    counted.bytes += 5;
+    assert_eq!(committer.transactions(), counted);
+
+    let delete = Op::Delete(KeyRange::one(keys().owner(shard())));
+    store.txn(Txn { then: vec![delete], ..Txn::default() }).await.unwrap();
+    assert_eq!(committer.append(shard(), epoch, append(3, "late")).await, Outcome::Deposed(None));
+    counted.refused_owner += 1;
+    assert_eq!(committer.transactions(), counted);
     driver.abort();
 }

@@ -6,6 +6,14 @@ use std::{fmt, fs, io};
 
 use tonic::transport::{Certificate, ClientTlsConfig};
 
+/// The longest time for a request of a server with a lease.
+const LONGEST_REQUEST: Duration = Duration::from_secs(2);
+/// The part of a lease that a request may take at most. A keep-alive leaves a third of a lease after the last one: if the
+/// member is silent, it has failed at 7/12 of the lease, and the next one goes to another member in time.
+const REQUEST_PART: u32 = 4;
+/// The shortest lease that etcd grants.
+const SHORTEST_LEASE: Duration = Duration::from_secs(1);
+
 /// How etcd is reached. Files are read once, when the client is made.
 #[derive(Clone, Debug)]
 pub struct Config {
@@ -109,6 +117,15 @@ impl Config {
         }
     }
 
+    /// The same with limits for a server that keeps a lease of this time alive: a quarter of it for a request and for a
+    /// connection, and 2 s at most. So a member that is silent is left before the lease ends.
+    #[must_use]
+    pub fn with_lease(mut self, lease: Duration) -> Self {
+        self.request_limit = (lease.max(SHORTEST_LEASE) / REQUEST_PART).min(LONGEST_REQUEST);
+        self.connect_limit = self.connect_limit.min(self.request_limit);
+        self
+    }
+
     /// The same with what this folder holds: `ca.crt` (TLS), `tls.crt` and `tls.key` (the certificate of this client),
     /// `user` (the name of a user) with `password`. What is not there is not used.
     ///
@@ -199,5 +216,15 @@ mod tests {
         assert!(matches!(zero.check(), Err(ConfigError::Limits)));
         let long = Config { connect_limit: config.request_limit * 2, ..config };
         assert!(matches!(long.check(), Err(ConfigError::Limits)));
+    }
+
+    #[test]
+    fn a_request_takes_a_quarter_of_a_lease_at_most() {
+        for (lease, limit) in [(1, 250), (100, 250), (2_000, 500), (5_000, 1_250), (60_000, 2_000)] {
+            let lease = Duration::from_millis(lease);
+            let config = Config::new(["http://localhost:2379"]).with_lease(lease);
+            assert_eq!(config.request_limit, Duration::from_millis(limit), "{lease:?}");
+            assert!(config.check().is_ok(), "{lease:?}");
+        }
     }
 }

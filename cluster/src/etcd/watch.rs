@@ -151,7 +151,7 @@ impl Pending {
     fn take(&mut self, answer: WatchResponse) -> Result<(), StoreError> {
         if answer.compact_revision != 0 {
             let compacted = convert::revision(answer.compact_revision).map_err(malformed(Kind::Read))?;
-            return Err(StoreError::Compacted(Revision(compacted.0 + 1)));
+            return Err(StoreError::Compacted(compacted.next()));
         }
         if answer.canceled {
             return Err(failure::error(&cancel_status(&answer), Kind::Read));

@@ -8,16 +8,21 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
-use super::requests::{self, Done};
+use super::hand_over::HandOvers;
+use super::requests::{self, Changes, Done, Watched};
 use super::view::{OwnerChange, View};
 use super::{Command, Event, MembershipConfig};
 use crate::committer::Owner;
 use crate::keys::{BadRecord, Epoch, Keys};
 use crate::shard::{ShardCount, ShardId};
-use crate::store::{Change, Compare, LeaseId, Op, Revision, Store, StoreError, Txn};
+use crate::store::{Compare, LeaseId, Op, Revision, Store, StoreError, Txn};
 
 /// Changes that wait to be taken in, in revisions.
 const CHANGES: usize = 64;
+
+/// While nobody owns anything, no shard is claimed before no server has come for this part of a lease: servers that are
+/// started together claim their shares, and no shard moves afterwards. After the death of a server the others own some.
+const SETTLE_PART: u32 = 10;
 
 /// Where the server learns what it has to do or to know.
 #[derive(Debug)]
@@ -42,6 +47,9 @@ pub(super) struct Driver<S> {
     /// Shards with a claim under way, and whether placement wants them elsewhere.
     claiming: BTreeMap<ShardId, bool>,
     backoff: Backoff,
+    /// When the last server came.
+    joined: Instant,
+    hand_overs: HandOvers,
     jobs: JoinSet<Done>,
     /// Whether this process has had the name.
     registered: bool,
@@ -51,7 +59,7 @@ pub(super) struct Driver<S> {
 struct Held {
     epoch: Epoch,
     since: Instant,
-    /// It was claimed in place of another server, and stays until then.
+    /// It was claimed in place of another server, or could not be handed over, and stays until then.
     keep_until: Option<Instant>,
     release_requested: bool,
 }
@@ -95,6 +103,8 @@ impl<S: Store + Clone> Driver<S> {
             ended: BTreeMap::new(),
             claiming: BTreeMap::new(),
             backoff,
+            joined: Instant::now(),
+            hand_overs: HandOvers::default(),
             jobs: JoinSet::new(),
             registered: false,
         }
@@ -105,6 +115,7 @@ impl<S: Store + Clone> Driver<S> {
             let end = self.session(&mut commands).await;
             self.jobs = JoinSet::new();
             self.claiming.clear();
+            self.hand_overs.clear();
             self.told.valid_until.send_replace(None);
             for (shard, held) in std::mem::take(&mut self.held) {
                 self.lost(shard, held.epoch);
@@ -124,7 +135,7 @@ impl<S: Store + Clone> Driver<S> {
             Err(error) => return error.into(),
         };
         let mut session =
-            Session { lease, valid_until: sent + self.config.time_to_live, revision: Revision(0) };
+            Session { lease, valid_until: sent + self.config.time_to_live, watched: Vec::new() };
         let end = match self.register(&mut session).await {
             Ok(()) => self.serve(&mut session, commands).await,
             Err(end) => end,
@@ -156,18 +167,18 @@ impl<S: Store + Clone> Driver<S> {
             return Err(End::Again("the server's key is not free".into()));
         }
         self.registered = true;
-        let (revision, found) = requests::snapshot(&self.store, &self.keys).await?;
+        let (watched, found) = requests::snapshot(&self.store, &self.keys).await?;
         self.load(&found)?;
-        session.revision = revision;
+        session.watched = watched;
+        self.joined = Instant::now();
         self.backoff.new_session();
         Ok(())
     }
 
     async fn serve(&mut self, session: &mut Session, commands: &mut mpsc::UnboundedReceiver<Command>) -> End {
         let (changes, mut changed) = mpsc::channel(CHANGES);
-        for range in [self.keys.servers(), self.keys.owners(), self.keys.all_rules()] {
-            let from = Revision(session.revision.0 + 1);
-            self.jobs.spawn(requests::watch(self.store.clone(), range, from, changes.clone()));
+        for watched in session.watched.drain(..) {
+            self.jobs.spawn(requests::watch(self.store.clone(), watched, changes.clone()));
         }
         let interval = self.config.time_to_live / 3;
         let mut next_keep_alive = Instant::now();
@@ -176,10 +187,12 @@ impl<S: Store + Clone> Driver<S> {
                 return End::Again("the lease was not kept alive in time".into());
             }
             self.told.valid_until.send_replace(Some(session.valid_until));
-            self.place(session.lease);
+            let settles_at = self.settles_at();
+            self.place(session.lease, settles_at.is_none());
             let result = tokio::select! {
                 biased;
                 () = sleep_until(session.valid_until) => continue,
+                () = sleep_until(settles_at.unwrap_or(session.valid_until)), if settles_at.is_some() => Ok(()),
                 () = sleep_until(next_keep_alive) => {
                     self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease));
                     next_keep_alive = Instant::now() + interval;
@@ -189,8 +202,9 @@ impl<S: Store + Clone> Driver<S> {
                     Ok(done) => self.done(done, session, &mut next_keep_alive),
                     Err(error) => Err(End::Again(error.to_string())),
                 },
-                Some(changes) = changed.recv() => self.changes(changes, session.lease),
+                Some(changes) = changed.recv() => self.all_changes(changes, &mut changed, session.lease),
                 command = commands.recv() => self.command(command, session.lease).await,
+                () = sleep_until(self.hand_overs.room_at().unwrap_or(session.valid_until)) => Ok(()),
             };
             if let Err(end) = result {
                 return end;
@@ -206,7 +220,8 @@ impl<S: Store + Clone> Driver<S> {
             Done::KeptAlive { result: Err(StoreError::NoLease), .. } => {
                 return Err(StoreError::NoLease.into());
             }
-            Done::KeptAlive { .. } => {
+            Done::KeptAlive { result: Err(error), .. } => {
+                tracing::warn!(%error, "the lease was not kept alive: it is tried again");
                 *next_keep_alive = (*next_keep_alive).min(Instant::now() + self.config.time_to_live / 10);
             }
             Done::Claim(shard, epoch) => {
@@ -223,15 +238,30 @@ impl<S: Store + Clone> Driver<S> {
                     self.held.remove(&shard);
                     self.forget(shard, epoch);
                 }
-                let _ = done.send(());
+                let _ = done.send(was_owner);
             }
             Done::Over => {}
         }
         Ok(())
     }
 
-    fn changes(&mut self, changes: Result<Vec<Change>, StoreError>, lease: LeaseId) -> Result<(), End> {
-        // Whatever ends a watch, a new session reads everything again.
+    /// These changes and those that wait behind them, so that a placement is computed once for all.
+    fn all_changes(
+        &mut self,
+        first: Changes,
+        waiting: &mut mpsc::Receiver<Changes>,
+        lease: LeaseId,
+    ) -> Result<(), End> {
+        self.changes(first, lease)?;
+        while let Ok(next) = waiting.try_recv() {
+            self.changes(next, lease)?;
+        }
+        Ok(())
+    }
+
+    fn changes(&mut self, changes: Changes, lease: LeaseId) -> Result<(), End> {
+        // If nothing more is told, a new session reads everything again.
+        let servers = self.view.servers.len();
         for change in changes? {
             match self.view.change(&self.keys, self.shards, &change)? {
                 Some(OwnerChange::Owned(shard, epoch, by)) if by == Some(lease) => self.claimed(shard, epoch),
@@ -240,7 +270,16 @@ impl<S: Store + Clone> Driver<S> {
                 None => {}
             }
         }
+        if self.view.servers.len() > servers {
+            self.joined = Instant::now();
+        }
         Ok(())
+    }
+
+    /// Until when no shard is claimed.
+    fn settles_at(&self) -> Option<Instant> {
+        let at = self.joined + self.config.time_to_live / SETTLE_PART;
+        (self.view.owners.is_empty() && Instant::now() < at).then_some(at)
     }
 
     async fn command(&mut self, command: Option<Command>, lease: LeaseId) -> Result<(), End> {
@@ -248,12 +287,22 @@ impl<S: Store + Clone> Driver<S> {
             Some(Command::Release { shard, epoch, failed, done }) => {
                 if let Some(held) = self.held.get_mut(&shard).filter(|held| held.epoch == epoch) {
                     held.release_requested = true;
+                    self.hand_overs.released(shard, epoch, Instant::now());
                     // Now, since the watch may tell the end of the epoch before the release is answered.
                     if failed {
                         self.backoff.failed(shard, held.since.elapsed(), Instant::now());
                     }
                     let (store, keys) = (self.store.clone(), self.keys.clone());
                     self.jobs.spawn(requests::release(store, keys, shard, epoch, done));
+                } else {
+                    let _ = done.send(false);
+                }
+                Ok(())
+            }
+            Some(Command::Keep { shard, epoch }) => {
+                if let Some(held) = self.held.get_mut(&shard).filter(|held| held.epoch == epoch) {
+                    held.release_requested = false;
+                    held.keep_until = Some(Instant::now() + self.config.time_to_live);
                 }
                 Ok(())
             }
@@ -272,23 +321,29 @@ impl<S: Store + Clone> Driver<S> {
         }
     }
 
-    /// Claims what is free and should be here, and asks for the release of what should be elsewhere.
-    fn place(&mut self, lease: LeaseId) {
+    /// Claims what is free and should be here, if anything may be claimed, and asks for the release of what should be elsewhere: a
+    /// few at a time, or all if it drains.
+    fn place(&mut self, lease: LeaseId, may_claim: bool) {
         let (name, now) = (self.config.name.as_str(), Instant::now());
         let desired = self.view.desired(self.shards);
+        let held = self.held.iter().map(|(shard, held)| (*shard, held.release_requested));
+        let mut room = self.hand_overs.room(&self.config.name, &self.view, held, now);
         let mut requested = Vec::new();
         for (shard, desired) in self.shards.shards().zip(desired) {
             if let Some(held) = self.held.get_mut(&shard) {
                 self.backoff.owned(shard);
                 let stays = held.keep_until.is_some_and(|until| now < until);
                 let elsewhere = desired.is_some_and(|desired| desired != name) && !stays;
-                if (elsewhere || self.config.info.draining) && !held.release_requested {
+                let draining = self.config.info.draining;
+                // Who drains has several successors, and is to be gone soon.
+                if (draining || elsewhere && room > 0) && !held.release_requested {
+                    room = room.saturating_sub(1);
                     held.release_requested = true;
                     requested.push(Event::ReleaseRequested { shard, epoch: held.epoch });
                 }
             } else if self.view.owners.contains_key(&shard) {
                 self.backoff.owned(shard);
-            } else if let Some(desired) = desired {
+            } else if let Some(desired) = desired.filter(|_| may_claim) {
                 let turn = self.backoff.turn(shard, now);
                 let claims = !self.claiming.contains_key(&shard) && !self.backoff.is_paused(shard, now);
                 if claims && self.view.behind(shard, desired, turn) == Some(name) {
@@ -368,6 +423,6 @@ impl<S: Store + Clone> Driver<S> {
 struct Session {
     lease: LeaseId,
     valid_until: Instant,
-    /// The revision of the view that it began with.
-    revision: Revision,
+    /// What changes behind the view that it began with.
+    watched: Vec<Watched>,
 }

@@ -6,13 +6,15 @@
 //! [`committer`](crate::committer) and [`confirm`](crate::confirm).
 //!
 //! A shard is claimed when it is free and [`placement`](crate::placement) wants it here. A shard that should be elsewhere is
-//! handed over: [`Event::ReleaseRequested`], the owner takes no more for it, commits what is in flight, and calls
-//! [`Membership::release`]; then it is free. An owner that cannot serve a shard gives it up ([`Membership::give_up`]), so that
+//! handed over, a few at a time: [`Event::ReleaseRequested`], the owner takes no more for it, commits what is in flight, and calls
+//! [`Membership::release`]; then it is free. While that cannot be done it keeps the shard ([`Membership::keep`]), and is asked again
+//! later. An owner that cannot serve a shard gives it up ([`Membership::give_up`]), so that
 //! another server may try. A lock of etcd would not do: while a holder is paused its lease ends, and on
 //! waking it would write beside the next holder.
 
 mod backoff;
 mod driver;
+mod hand_over;
 mod requests;
 mod view;
 
@@ -49,7 +51,8 @@ pub enum Event {
         /// The epoch.
         epoch: Epoch,
     },
-    /// The shard should be elsewhere: take no more for it, commit what is in flight, [`Membership::release`] it.
+    /// The shard should be elsewhere: take no more for it, commit what is in flight, [`Membership::release`] it; or
+    /// [`Membership::keep`] it.
     ReleaseRequested {
         /// The shard.
         shard: ShardId,
@@ -89,7 +92,17 @@ pub struct Membership {
 
 #[derive(Debug)]
 enum Command {
-    Release { shard: ShardId, epoch: Epoch, failed: bool, done: oneshot::Sender<()> },
+    /// It is told whether this server owned the shard until then.
+    Release {
+        shard: ShardId,
+        epoch: Epoch,
+        failed: bool,
+        done: oneshot::Sender<bool>,
+    },
+    Keep {
+        shard: ShardId,
+        epoch: Epoch,
+    },
     Drain,
     Leave(oneshot::Sender<()>),
 }
@@ -128,22 +141,29 @@ impl Membership {
         (Self { commands, view, valid_until, name }, told, driver.run(received))
     }
 
-    /// Gives a shard up; returns when its key is gone, or the epoch has ended otherwise.
-    pub async fn release(&self, shard: ShardId, epoch: Epoch) {
-        self.end(shard, epoch, false).await;
+    /// Gives a shard up; returns when its key is gone, or the epoch has ended otherwise. False: it had ended before.
+    pub async fn release(&self, shard: ShardId, epoch: Epoch) -> bool {
+        self.end(shard, epoch, false).await
+    }
+
+    /// The shard, whose release was requested, cannot be handed over now. Its release is requested again after the time of a lease,
+    /// if it should still be elsewhere; of a server that drains, at once.
+    pub fn keep(&self, shard: ShardId, epoch: Epoch) {
+        let _ = self.commands.send(Command::Keep { shard, epoch });
     }
 
     /// As [`Membership::release`], of a shard that cannot be served here: its log cannot be read, or its appends are
     /// [`Closed`](crate::committer::Outcome::Closed) or [`Deposed`](crate::committer::Outcome::Deposed). This server does not
     /// claim it again for a while, which grows from 2 to 64 times of a lease with every failure; another one may.
-    pub async fn give_up(&self, shard: ShardId, epoch: Epoch) {
-        self.end(shard, epoch, true).await;
+    pub async fn give_up(&self, shard: ShardId, epoch: Epoch) -> bool {
+        self.end(shard, epoch, true).await
     }
 
-    async fn end(&self, shard: ShardId, epoch: Epoch, failed: bool) {
+    async fn end(&self, shard: ShardId, epoch: Epoch, failed: bool) -> bool {
         let (done, released) = oneshot::channel();
         let _ = self.commands.send(Command::Release { shard, epoch, failed, done });
-        let _ = released.await;
+        // When the session ends meanwhile, its lease is revoked.
+        released.await.unwrap_or(true)
     }
 
     /// Asks for the release of all shards, and claims no others.

@@ -1,14 +1,16 @@
 //! The requests of a session.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep};
 
 use crate::keys::{Epoch, Keys, Name, RulesVersion};
 use crate::shard::ShardId;
 use crate::store::{
-    Change, Compare, KeyRange, KeyValue, LeaseId, Op, Revision, Store, StoreError, Txn, Watch,
+    Change, Compare, KeyRange, KeyValue, LeaseId, Op, RangeAnswer, Revision, Store, StoreError, Txn, Watch,
 };
 
 /// The pause before a request is sent again.
@@ -27,7 +29,7 @@ pub(super) enum Done {
         epoch: Epoch,
         /// Whether the epoch may have ended by the release, and not before.
         was_owner: bool,
-        done: oneshot::Sender<()>,
+        done: oneshot::Sender<bool>,
     },
     /// A watch is over, or something else that ends no session.
     Over,
@@ -79,7 +81,7 @@ pub(super) async fn release<S: Store>(
     keys: Keys,
     shard: ShardId,
     epoch: Epoch,
-    done: oneshot::Sender<()>,
+    done: oneshot::Sender<bool>,
 ) -> Done {
     let owner = keys.owner(shard);
     let compare = vec![Compare::Created(owner.clone(), epoch.0)];
@@ -108,35 +110,105 @@ pub(super) async fn announce<S: Store>(store: S, put: Op) -> Done {
     Done::Over
 }
 
-/// Tells the changes of a range; when it can tell no more, it tells an error.
-pub(super) async fn watch<S: Store>(
-    store: S,
+/// The changes of one revision, or why there are no more.
+pub(super) type Changes = Result<Vec<Change>, StoreError>;
+
+/// A range whose changes a session is told, and what it was told of it.
+#[derive(Debug)]
+pub(super) struct Watched {
     range: KeyRange,
+    /// The keys that are there.
+    keys: BTreeSet<Bytes>,
+    /// What comes next is told from this revision on.
     from: Revision,
-    changes: mpsc::Sender<Result<Vec<Change>, StoreError>>,
-) -> Done {
-    let mut watch = match store.watch(range, from).await {
-        Ok(watch) => watch,
-        Err(error) => {
-            let _ = changes.send(Err(error)).await;
-            return Done::Over;
+}
+
+impl Watched {
+    /// What changes behind a read of this range.
+    pub(super) fn new(range: KeyRange, found: &[KeyValue], read_at: Revision) -> Self {
+        Self { range, keys: found.iter().map(|kv| kv.key.clone()).collect(), from: read_at.next() }
+    }
+
+    /// Tells changes until the watch ends, or nobody listens any more.
+    async fn tell_until_it_ends<S: Store>(
+        &mut self,
+        store: &S,
+        changes: &mpsc::Sender<Changes>,
+    ) -> Result<(), StoreError> {
+        let mut watch = store.watch(self.range.clone(), self.from).await?;
+        loop {
+            let told = watch.next().await?;
+            let revision = told.iter().map(Change::revision).max().unwrap_or(self.from);
+            if !self.tell(told, revision, changes).await {
+                return Ok(());
+            }
         }
-    };
+    }
+
+    /// Tells the changes since as far as they show in the newest state.
+    async fn tell_what_is_there(
+        &mut self,
+        store: &impl Store,
+        changes: &mpsc::Sender<Changes>,
+    ) -> Result<(), StoreError> {
+        let RangeAnswer { revision, found, .. } = store.range(self.range.clone(), 0).await?;
+        let there: BTreeSet<&Bytes> = found.iter().map(|kv| &kv.key).collect();
+        let gone = self.keys.iter().filter(|key| !there.contains(key));
+        let mut told: Vec<_> = gone.map(|key| Change::Deleted(key.clone(), revision)).collect();
+        told.extend(found.iter().filter(|kv| kv.modified >= self.from).cloned().map(Change::Put));
+        self.tell(told, revision, changes).await;
+        Ok(())
+    }
+
+    /// False: nobody listens any more.
+    async fn tell(&mut self, told: Vec<Change>, revision: Revision, changes: &mpsc::Sender<Changes>) -> bool {
+        for change in &told {
+            match change {
+                Change::Put(kv) => self.keys.insert(kv.key.clone()),
+                Change::Deleted(key, _) => self.keys.remove(key),
+            };
+        }
+        self.from = revision.next();
+        changes.send(Ok(told)).await.is_ok()
+    }
+}
+
+/// Tells the changes of a range. A watch that ends begins again behind what it has told, or, if that is compacted away, behind
+/// a read: so a member of etcd that stops, or has no leader for a moment, ends no session. When nothing more can be told, it
+/// tells an error.
+pub(super) async fn watch<S: Store>(store: S, mut watched: Watched, changes: mpsc::Sender<Changes>) -> Done {
     loop {
-        let next = watch.next().await;
-        let over = next.is_err();
-        if changes.send(next).await.is_err() || over {
+        let mut ended = watched.tell_until_it_ends(&store, &changes).await;
+        if let Err(StoreError::Compacted(_)) = ended {
+            ended = watched.tell_what_is_there(&store, &changes).await;
+        }
+        match ended {
+            Ok(()) => {}
+            Err(StoreError::NotDone(why) | StoreError::Unknown(why)) => {
+                tracing::debug!(why, "a watch of etcd has ended, and begins again");
+                sleep(RETRY).await;
+            }
+            Err(error) => {
+                let _ = changes.send(Err(error)).await;
+                return Done::Over;
+            }
+        }
+        if changes.is_closed() {
             return Done::Over;
         }
     }
 }
 
-/// Everything that a view is made of, at one revision.
+/// Everything that a view is made of, at one revision, and what is to be watched from there on.
 pub(super) async fn snapshot<S: Store>(
     store: &S,
     keys: &Keys,
-) -> Result<(Revision, Vec<KeyValue>), StoreError> {
-    let then = [keys.servers(), keys.owners(), keys.all_rules()].map(Op::Get).into();
+) -> Result<(Vec<Watched>, Vec<KeyValue>), StoreError> {
+    let ranges = [keys.servers(), keys.owners(), keys.all_rules()];
+    let then = ranges.clone().map(Op::Get).into();
     let answer = store.txn(Txn { then, ..Txn::default() }).await?;
-    Ok((answer.revision, answer.found.into_iter().flatten().collect()))
+    let revision = answer.revision;
+    let watched =
+        ranges.into_iter().zip(&answer.found).map(|(range, found)| Watched::new(range, found, revision));
+    Ok((watched.collect(), answer.found.into_iter().flatten().collect()))
 }

@@ -115,6 +115,22 @@ async fn two(model: &Model) -> (Server, Server) {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_shard_that_cannot_be_handed_over_is_asked_for_again() {
+    let model = model();
+    let mut first = start(&model, "a", 1);
+    first.owns(4).await;
+    let mut second = start(&model, "b", 2);
+    let (kept, _) = (first.requested().await, first.requested().await);
+    first.membership.keep(kept.0, kept.1);
+    sleep(TIME_TO_LIVE / 2).await;
+    assert!(first.events.try_recv().is_err(), "not at once");
+    assert_eq!(first.requested().await, kept);
+    assert_eq!(owners(&model).await[&kept.0], ("a".to_owned(), kept.1));
+    first.membership.release(kept.0, kept.1).await;
+    second.owns(1).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_new_server_gets_its_share_once_it_is_released() {
     let model = model();
     let mut first = start(&model, "a", 1);
@@ -205,6 +221,38 @@ async fn a_server_that_is_cut_off_drops_its_shards_before_another_one_claims_the
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_whose_watches_end_keeps_its_shards_and_learns_what_has_changed() {
+    for compacted in [false, true] {
+        let model = model();
+        let (mut first, second) = two(&model).await;
+        // Each of its three watches ends now and then.
+        for _ in 0..10 {
+            first.store.cut_off(true);
+            sleep(TIME_TO_LIVE / 4).await;
+            first.store.cut_off(false);
+            sleep(TIME_TO_LIVE).await;
+        }
+        assert!(first.events.try_recv().is_err(), "nothing is lost");
+        first.store.cut_off(true);
+        // Meanwhile one comes and one goes.
+        second.membership.leave().await;
+        let mut third = start(&model, "c", 3);
+        third.owns(2).await;
+        if compacted {
+            model.connect().compact(model.revision()).await.unwrap();
+        }
+        first.store.cut_off(false);
+        let servers = || first.membership.view().borrow().servers.keys().cloned().collect::<Vec<_>>();
+        while servers() != ["a", "c"] {
+            sleep(Duration::from_millis(10)).await;
+        }
+        sleep(TIME_TO_LIVE * 4).await;
+        assert!(first.events.try_recv().is_err(), "it has lost nothing");
+        assert_eq!(owners(&model).await.len(), 4);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_process_whose_name_another_one_takes_loses_everything_and_ends() {
     let model = model();
     let mut first = start(&model, "a", 1);
@@ -260,10 +308,11 @@ async fn a_shard_that_was_owned_elsewhere_already_counts_as_no_failure() {
     let (shard, epoch) = server.owned.pop_first().unwrap();
     let delete = vec![Op::Delete(KeyRange::one(keys().owner(shard)))];
     let store = model.connect();
-    let (deleted, ()) = tokio::join!(
+    let (deleted, was_owner) = tokio::join!(
         store.txn(Txn { then: delete, ..Txn::default() }),
         server.membership.give_up(shard, epoch)
     );
+    assert!(!was_owner);
     deleted.unwrap();
     let given_up = Instant::now();
     loop {
@@ -290,4 +339,31 @@ async fn a_server_alone_claims_what_it_gave_up_after_pauses_that_grow() {
         pauses.push(given_up.elapsed());
     }
     assert!(pauses[0] >= TIME_TO_LIVE && pauses.is_sorted_by(|a, b| *a + TIME_TO_LIVE < *b), "{pauses:?}");
+}
+
+/// Every shard has had one owner only.
+#[tokio::test(start_paused = true)]
+async fn servers_that_start_together_claim_their_shares_and_move_nothing() {
+    let model = model();
+    let mut servers = Vec::new();
+    for (number, name) in ["a", "b", "c"].into_iter().enumerate() {
+        servers.push(start(&model, name, number as u64));
+        sleep(TIME_TO_LIVE / 12).await;
+    }
+    sleep(TIME_TO_LIVE).await;
+    let owned = owners(&model).await;
+    assert_eq!(owned.len(), 4);
+    assert_eq!(owned.values().map(|(name, _)| name).collect::<BTreeSet<_>>().len(), 3);
+    assert!(owned.keys().all(|&shard| deletions(&model, shard).is_empty()));
+
+    // One dies: nobody waits for anything but the end of its lease.
+    let dead = servers.remove(0);
+    let before: Vec<_> = owned.iter().filter(|(_, (name, _))| name == "a").map(|(&shard, _)| shard).collect();
+    dead.driver.abort();
+    let freed = |model: &Model| before.iter().all(|&shard| !deletions(model, shard).is_empty());
+    while !freed(&model) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    sleep(Duration::from_millis(2)).await;
+    assert_eq!(owners(&model).await.len(), 4);
 }

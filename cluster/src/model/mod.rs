@@ -2,7 +2,8 @@
 //!
 //! A [`Model`] is the cluster of etcd; each [`ModelStore`] is one client's connection to it. A request is delayed before and
 //! after it takes effect, so requests that are in flight together take effect in any order. It may be lost, its answer may
-//! be lost, and it may take effect long after its client was told that nobody knows. A client can be cut off.
+//! be lost, and it may take effect long after its client was told that nobody knows. A client can be cut off, both ways or
+//! from the answers alone. Requests run in the runtime of their client, or in one that goes on when that stands still.
 //!
 //! On a current-thread runtime whose time is paused, everything follows from the seed. Left out: elections (requests that
 //! fail meanwhile are lost ones), reads at an old revision, users.
@@ -14,6 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
@@ -62,6 +64,8 @@ pub struct ModelWatch {
 #[derive(Debug, Default)]
 struct Link {
     cut_off: AtomicBool,
+    /// Whether no answers come.
+    drops_answers: AtomicBool,
     connected: Notify,
 }
 
@@ -70,6 +74,8 @@ struct Shared {
     inner: Mutex<Inner>,
     changed: Notify,
     faults: Faults,
+    /// Where requests run; `None`: where they are made.
+    runtime: Option<Handle>,
 }
 
 #[derive(Debug)]
@@ -111,9 +117,19 @@ impl Default for Faults {
 impl Model {
     /// An empty store whose faults follow from this seed.
     pub fn new(seed: u64, faults: Faults) -> Self {
+        Self::with(seed, faults, None)
+    }
+
+    /// The same, whose requests run in this runtime once they are made: one that is on its way arrives although its client
+    /// stands still, or is gone.
+    pub fn on(runtime: Handle, seed: u64, faults: Faults) -> Self {
+        Self::with(seed, faults, Some(runtime))
+    }
+
+    fn with(seed: u64, faults: Faults, runtime: Option<Handle>) -> Self {
         let inner =
             Mutex::new(Inner { state: State::new(), random: seed, lost: faults.lost, told: Revision(1) });
-        Self { shared: Arc::new(Shared { inner, changed: Notify::new(), faults }) }
+        Self { shared: Arc::new(Shared { inner, changed: Notify::new(), faults, runtime }) }
     }
 
     /// Another client's connection.
@@ -155,6 +171,12 @@ impl ModelStore {
         self.link.connected.notify_waiters();
     }
 
+    /// Keeps the answers from this client, and what it watches, or lets them pass again. What it sends arrives.
+    pub fn drop_answers(&self, drop_answers: bool) {
+        self.link.drops_answers.store(drop_answers, Ordering::Relaxed);
+        self.link.connected.notify_waiters();
+    }
+
     async fn request<T: Send + 'static>(
         &self,
         apply: impl FnOnce(&mut State, Instant) -> Result<T, StoreError> + Send + 'static,
@@ -163,7 +185,7 @@ impl ModelStore {
         let (before, after, late, fate) = self.shared.draw(self.is_cut_off());
         let (answer, answered) = oneshot::channel();
         let store = self.clone();
-        tokio::spawn(async move {
+        self.shared.spawn(async move {
             sleep(before).await;
             match fate {
                 Fate::NotDone => {
@@ -177,7 +199,7 @@ impl ModelStore {
             store.connected().await;
             let result = store.shared.apply(apply);
             sleep(after).await;
-            if fate == Fate::AnswerLost || store.is_cut_off() {
+            if fate == Fate::AnswerLost || !store.hears() {
                 sleep(limit).await;
             }
             let _ = answer.send(result);
@@ -190,14 +212,24 @@ impl ModelStore {
 
     /// Waits as long as the client is cut off.
     async fn connected(&self) {
+        self.until(|store| !store.is_cut_off()).await;
+    }
+
+    /// Waits until this holds of the connection.
+    async fn until(&self, holds: impl Fn(&Self) -> bool) {
         loop {
             let mut connected = pin!(self.link.connected.notified());
             connected.as_mut().enable();
-            if !self.is_cut_off() {
+            if holds(self) {
                 return;
             }
             connected.await;
         }
+    }
+
+    /// Whether answers come.
+    fn hears(&self) -> bool {
+        !self.is_cut_off() && !self.link.drops_answers.load(Ordering::Relaxed)
     }
 
     fn is_cut_off(&self) -> bool {
@@ -232,7 +264,7 @@ impl Store for ModelStore {
     async fn watch(&self, range: KeyRange, from: Revision) -> Result<ModelWatch, StoreError> {
         let store = self.clone();
         let watch = move |state: &mut State, _| {
-            let next = if from == Revision(0) { Revision(state.revision().0 + 1) } else { from };
+            let next = if from == Revision(0) { state.revision().next() } else { from };
             state.changes(&range, next)?;
             Ok(ModelWatch { store, range, next })
         };
@@ -270,6 +302,10 @@ impl Members for ModelStore {
         };
         self.request(defragment).await
     }
+
+    async fn alarm(&self) -> Result<bool, StoreError> {
+        self.request(|state, _| Ok(state.alarm())).await.map_err(read_error)
+    }
 }
 
 /// A read changes nothing, so whether it was done does not matter.
@@ -283,8 +319,8 @@ fn read_error(error: StoreError) -> StoreError {
 impl Watch for ModelWatch {
     async fn next(&mut self) -> Result<Vec<Change>, StoreError> {
         loop {
-            if self.store.is_cut_off() {
-                self.store.connected().await;
+            if !self.store.hears() {
+                self.store.until(ModelStore::hears).await;
                 if self.store.shared.lock().draw().is_multiple_of(2) {
                     return Err(StoreError::NotDone("the connection has ended".into()));
                 }
@@ -298,11 +334,11 @@ impl Watch for ModelWatch {
             if let Some((at, changes)) = found {
                 self.store.shared.delay().await;
                 // After the delay: a future that was dropped meanwhile has lost nothing.
-                self.next = Revision(at.0 + 1);
+                self.next = at.next();
                 return Ok(changes);
             }
             // A compaction of what does not concern this watch does not end it.
-            self.next = self.next.max(Revision(revision.0 + 1));
+            self.next = self.next.max(revision.next());
             let lease_ends = async {
                 match end {
                     Some(end) => sleep_until(end).await,
@@ -332,6 +368,13 @@ impl Shared {
             self.changed.notify_waiters();
         }
         inner
+    }
+
+    fn spawn(&self, request: impl Future<Output = ()> + Send + 'static) {
+        match &self.runtime {
+            Some(runtime) => runtime.spawn(request),
+            None => tokio::spawn(request),
+        };
     }
 
     fn apply<T>(&self, apply: impl FnOnce(&mut State, Instant) -> T) -> T {

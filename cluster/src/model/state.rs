@@ -80,6 +80,11 @@ impl State {
         self.size
     }
 
+    /// Whether the quota was used up.
+    pub(super) fn alarm(&self) -> bool {
+        self.alarm
+    }
+
     pub(super) fn defragment(&mut self) {
         self.size = self.used;
     }

@@ -1,6 +1,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
+use tokio::runtime::Builder;
 
 use super::*;
 use crate::store::{Compare, Op};
@@ -141,6 +142,37 @@ async fn who_is_cut_off_knows_nothing_and_may_have_done_it() {
         seen.insert((matches!(error, StoreError::Unknown(_)), model.history().len()));
     }
     assert_eq!(seen, [(false, 0), (true, 0), (true, 1)].into());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_gets_no_answers_is_done_and_not_known() {
+    let model = Model::new(1, Faults::default());
+    let store = model.connect();
+    store.drop_answers(true);
+    let error = store.txn(then(vec![put("a", "1")])).await.unwrap_err();
+    assert!(matches!(error, StoreError::Unknown(_)), "{error}");
+    assert_eq!(model.history().len(), 1);
+    store.drop_answers(false);
+    store.txn(then(vec![put("a", "2")])).await.unwrap();
+}
+
+#[test]
+fn a_request_arrives_although_its_client_is_gone() {
+    let runtime = || Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+    let (etcd, client) = (runtime(), runtime());
+    let model =
+        Model::on(etcd.handle().clone(), 1, Faults { delay: Duration::from_millis(9), ..Faults::default() });
+    let store = model.connect();
+    client.block_on(async {
+        let txn = store.txn(then(vec![put("a", "1")]));
+        assert!(timeout(Duration::ZERO, txn).await.is_err(), "it is on its way");
+    });
+    drop(client);
+    etcd.block_on(async {
+        assert!(model.history().is_empty());
+        sleep(Duration::from_millis(9)).await;
+        assert_eq!(model.history().len(), 1);
+    });
 }
 
 /// What happens to some requests that are sent at once.

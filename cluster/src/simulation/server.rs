@@ -13,7 +13,7 @@ use tokio::time::sleep;
 use super::checks::{Told, names_of};
 use super::pause::Process;
 use crate::committer::{Append, Committer, CommitterConfig, Fault, LogEnd, NameChange, Outcome};
-use crate::confirm::{Confirmation, Confirmer};
+use crate::confirm::{Confirmation, Confirmer, EpochConfirmer};
 use crate::keys::{Epoch, Keys, Name, Place, RulesVersion, ServerInfo};
 use crate::membership::{Event, Membership, MembershipConfig};
 use crate::model::ModelStore;
@@ -40,6 +40,9 @@ pub(super) struct Server {
     confirmer: Confirmer,
     membership: Membership,
 }
+
+/// The time of a lease.
+const LEASE: Duration = Duration::from_secs(3);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Control {
@@ -76,7 +79,7 @@ impl Server {
             draining: false,
         };
         let name = Name::new(&format!("server-{number}")).unwrap();
-        let config = MembershipConfig { name, info, time_to_live: Duration::from_secs(3) };
+        let config = MembershipConfig { name, info, time_to_live: LEASE };
         let (membership, events, driver) = Membership::new(store.clone(), keys, setting.shards, config);
         process.spawn(driver);
         let server = Self { setting: setting.clone(), process, store, committer, confirmer, membership };
@@ -118,7 +121,10 @@ impl Server {
         };
         let mut worker = match found {
             Ok((end, names)) => Worker::new(self.clone(), shard, epoch, end, names, seed),
-            Err(ReadError::Deposed) => return self.membership.give_up(shard, epoch).await,
+            Err(ReadError::Deposed) => {
+                self.membership.give_up(shard, epoch).await;
+                return;
+            }
             Err(error) => return self.setting.told.lock().unwrap().violations.push(error.to_string()),
         };
         loop {
@@ -138,7 +144,8 @@ impl Server {
                 _ = control.changed() => {}
                 Some((append, outcome)) = worker.results.recv() => if !worker.settled(&append, &outcome) {
                     self.committer.close(shard, epoch);
-                    return self.membership.give_up(shard, epoch).await;
+                    self.membership.give_up(shard, epoch).await;
+                    return;
                 },
                 () = sleep(Duration::from_millis(pause)), if now == Control::Serve => {}
             }
@@ -150,6 +157,7 @@ struct Worker {
     server: Server,
     shard: ShardId,
     epoch: Epoch,
+    confirmer: EpochConfirmer,
     next: Place,
     in_flight: usize,
     names: BTreeMap<String, Bytes>,
@@ -171,7 +179,8 @@ impl Worker {
         let next = Place(end.place().0 + 1);
         server.committer.open(shard, epoch, end);
         let random = random(seed);
-        Self { server, shard, epoch, next, in_flight: 0, names, random, sender, results }
+        let confirmer = server.confirmer.epoch(shard, epoch, LEASE);
+        Self { server, shard, epoch, confirmer, next, in_flight: 0, names, random, sender, results }
     }
 
     fn append_some(&mut self) {
@@ -252,7 +261,7 @@ impl Worker {
 
     fn confirm(&mut self) {
         let came = self.server.setting.model.revision();
-        let confirmed = self.server.confirmer.confirm(self.shard, self.epoch);
+        let confirmed = self.confirmer.confirm();
         let told = Arc::clone(&self.server.setting.told);
         let (shard, epoch) = (self.shard, self.epoch);
         self.server.process.spawn(async move {

@@ -83,7 +83,7 @@ async fn transactions<S: Store>(store: &S, prefix: &str, key: &impl Fn(&str) -> 
         otherwise: Vec::new(),
     };
     let replaced = store.txn(replace.clone()).await?;
-    ensure!(replaced.succeeded && replaced.revision == Revision(first.revision.0 + 1));
+    ensure!(replaced.succeeded && replaced.revision == first.revision.next());
     ensure!(!store.txn(replace).await?.succeeded, "its value has changed");
     let all = KeyRange::prefix(prefix.to_owned());
     let one = store.range(all.clone(), 1).await?;
@@ -101,7 +101,7 @@ async fn transactions<S: Store>(store: &S, prefix: &str, key: &impl Fn(&str) -> 
         ensure!(matches!(answer, Err(StoreError::Refused(_))), "{answer:?}");
     }
     let deleted = store.txn(unconditional(vec![Op::Delete(all.clone()), Op::Get(all.clone())])).await?;
-    ensure!(deleted.found == [vec![]] && deleted.revision == Revision(replaced.revision.0 + 1));
+    ensure!(deleted.found == [vec![]] && deleted.revision == replaced.revision.next());
     let nothing = store.txn(unconditional(vec![Op::Delete(all)])).await?;
     ensure!(nothing.revision == deleted.revision, "nothing is deleted twice");
     Ok(())
@@ -115,9 +115,9 @@ async fn leases<S: Store>(store: &S, key: &impl Fn(&str) -> Bytes) -> anyhow::Re
     let range = KeyRange::prefix(key("l/"));
     let found = store.range(range.clone(), 0).await?.found;
     ensure!(found.iter().all(|kv| kv.lease == Some(lease)) && found.len() == 2);
-    let mut watch = store.watch(range.clone(), Revision(done.revision.0 + 1)).await?;
+    let mut watch = store.watch(range.clone(), done.revision.next()).await?;
     store.revoke(lease).await?;
-    let at = Revision(done.revision.0 + 1);
+    let at = done.revision.next();
     let told = next(&mut watch).await??;
     ensure!(told == [Change::Deleted(key("l/a"), at), Change::Deleted(key("l/b"), at)], "{told:?}");
     ensure!(store.keep_alive(lease).await == Err(StoreError::NoLease));
@@ -151,7 +151,7 @@ async fn watches<S: Store>(store: &S, prefix: &str, key: &impl Fn(&str) -> Bytes
     ensure!(matches!(again, Err(StoreError::Compacted(_))), "{again:?}");
     let future = store.compact(Revision(last.0 + 1000)).await;
     ensure!(matches!(future, Err(StoreError::Refused(_))), "{future:?}");
-    let oldest = Revision(last.0 + 1);
+    let oldest = last.next();
     for from in [first, last] {
         let gone = first_of(store, range.clone(), from).await?;
         ensure!(gone == Err(StoreError::Compacted(oldest)), "a watch from {from:?}: {gone:?}");

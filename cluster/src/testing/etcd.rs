@@ -1,8 +1,9 @@
 //! The program etcd: finds, starts and stops it. Its ports are chosen by the kernel, its data are in a temporary
 //! directory, and it is killed in any case.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::{IpAddr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use tempfile::TempDir;
 
+use super::lasting_thread;
 use crate::etcd::{Client, Config, Tls};
 use crate::store::{KeyRange, Store as _, StoreError};
 
@@ -20,6 +22,9 @@ const TRY_EVERY: Duration = Duration::from_millis(20);
 /// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another program may
 /// be faster.
 const ATTEMPTS: usize = 5;
+/// etcd's own ports, for its clients and for its members.
+const CLIENT_PORT: u16 = 2379;
+const PEER_PORT: u16 = 2380;
 
 /// The path of etcd, and its abilities.
 #[derive(Clone, Debug)]
@@ -46,6 +51,17 @@ pub struct Options {
     pub quota_bytes: Option<u64>,
     /// With TLS for its clients.
     pub tls: Option<ServerTls>,
+    /// Where each member runs; none: all on 127.0.0.1, on ports that the kernel chooses.
+    pub hosts: Vec<Host>,
+}
+
+/// Where a member runs: on etcd's own ports of an address that no other member has.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// The address.
+    pub address: IpAddr,
+    /// What stands before the program so that it runs there. That process must become the program.
+    pub command: Vec<OsString>,
 }
 
 /// TLS for clients, as PEM files.
@@ -77,13 +93,15 @@ struct Member {
     name: String,
     url: String,
     peer_url: String,
+    /// What stands before the program.
+    command: Vec<OsString>,
     child: Option<Child>,
 }
 
 impl Default for Options {
     /// One member that waits for the disk, without a quota of its own and without TLS.
     fn default() -> Self {
-        Self { members: 1, fsync: true, quota_bytes: None, tls: None }
+        Self { members: 1, fsync: true, quota_bytes: None, tls: None, hosts: Vec::new() }
     }
 }
 
@@ -137,14 +155,22 @@ impl Program {
         let mut open = Vec::new();
         let mut members = Vec::new();
         for index in 0..options.members {
-            let (clients, peers) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+            let (url, peer_url, command) = if let Some(host) = options.hosts.get(index) {
+                let address = |port| SocketAddr::new(host.address, port);
+                (address(CLIENT_PORT), address(PEER_PORT), host.command.clone())
+            } else {
+                let (clients, peers) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind("127.0.0.1:0")?);
+                let addresses = (clients.local_addr()?, peers.local_addr()?);
+                open.push((clients, peers));
+                (addresses.0, addresses.1, Vec::new())
+            };
             members.push(Member {
                 name: format!("member-{index}"),
-                url: format!("{scheme}://{}", clients.local_addr()?),
-                peer_url: format!("http://{}", peers.local_addr()?),
+                url: format!("{scheme}://{url}"),
+                peer_url: format!("http://{peer_url}"),
+                command,
                 child: None,
             });
-            open.push((clients, peers));
         }
         let cluster: Vec<String> =
             members.iter().map(|member| format!("{}={}", member.name, member.peer_url)).collect();
@@ -152,16 +178,14 @@ impl Program {
         Ok(Etcd { members, program, options, cluster: cluster.join(","), directory })
     }
 
-    /// etcd, so that it is killed together with this program if that is possible.
-    fn command(&self) -> Command {
-        let mut command = match &self.setpriv {
-            Some(setpriv) => {
-                let mut command = Command::new(setpriv);
-                command.args(["--pdeathsig", "KILL", "--"]).arg(&self.path);
-                command
-            }
-            None => Command::new(&self.path),
-        };
+    /// etcd behind these words, so that it is killed together with this program if that is possible.
+    fn command(&self, before: &[OsString]) -> Command {
+        let killed = self.setpriv.iter().flat_map(|setpriv| {
+            [setpriv.as_os_str(), "--pdeathsig".as_ref(), "KILL".as_ref(), "--".as_ref()]
+        });
+        let mut words = killed.chain(before.iter().map(OsString::as_os_str)).chain([self.path.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words);
         // The environment may configure another etcd.
         for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETCD")) {
             command.env_remove(name);
@@ -209,8 +233,8 @@ impl Etcd {
     }
 
     fn spawn(&mut self, index: usize) -> anyhow::Result<()> {
-        let Member { name, url, peer_url, .. } = &self.members[index];
-        let mut command = self.program.command();
+        let Member { name, url, peer_url, command, .. } = &self.members[index];
+        let mut command = self.program.command(command);
         command
             .args(["--name", name, "--logger", "zap", "--log-level", "warn"])
             .arg("--data-dir")
@@ -231,7 +255,8 @@ impl Etcd {
             }
         }
         let log = File::options().create(true).append(true).open(self.log(index))?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
+        let child = lasting_thread::spawn(command);
         self.members[index].child = Some(child.with_context(|| self.program.path.display().to_string())?);
         Ok(())
     }

@@ -5,3 +5,4 @@
 
 pub mod conformance;
 pub mod etcd;
+mod lasting_thread;

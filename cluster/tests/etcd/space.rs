@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stickycas_cluster::etcd::{AlarmKind, Client};
 use stickycas_cluster::keys::{Keys, Name};
-use stickycas_cluster::maintenance::{MaintenanceConfig, Space, maintenance};
+use stickycas_cluster::maintenance::{Fullness, MaintenanceConfig, Space, maintenance};
 use stickycas_cluster::store::{KeyRange, Op, Store, StoreError};
 use stickycas_cluster::testing::conformance::{put, unconditional};
 use stickycas_cluster::testing::etcd::Options;
@@ -70,7 +70,7 @@ async fn the_elected_server_keeps_three_members_far_from_their_quota() {
     };
     let driver = tokio::spawn(driver);
     let mut overwritten = 0;
-    while !told.borrow_and_update().near_quota {
+    while told.borrow_and_update().fullness() < Fullness::Near {
         set(&client, "k", &"x".repeat(VALUE)).await.unwrap();
         overwritten += VALUE as u64;
         assert!(overwritten < QUOTA, "the alarm comes before the quota");
@@ -87,7 +87,7 @@ async fn the_elected_server_keeps_three_members_far_from_their_quota() {
         set(&client, "other", "").await.unwrap();
         told.changed().await.unwrap();
     }
-    assert!(!told.borrow().near_quota);
+    assert_eq!(told.borrow().fullness(), Fullness::Enough);
     assert!(client.alarms().await.unwrap().is_empty());
     driver.abort();
 }
