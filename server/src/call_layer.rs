@@ -29,7 +29,7 @@ use tower::{Layer, Service};
 
 use self::call::{Call, CallFuture, Ending, Refusal};
 use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
-use crate::commit_log::Logs;
+use crate::commit_log::{Logs, Removals};
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
@@ -307,9 +307,11 @@ pub(crate) struct CallService<S> {
 }
 
 impl<S> CallService<S> {
-    /// The log, for which what is told of instances must wait. Services that are open to all tell nothing of them.
-    fn logs(&self) -> Option<Arc<Logs>> {
-        self.open_to_all.is_none().then(|| self.policy.logs.clone())
+    /// The logs, for which what is told of instances must wait, and how many were removed. Services that are open to all tell
+    /// nothing of them.
+    fn logs(&self) -> (Option<Arc<Logs>>, Removals) {
+        let logs = &self.policy.logs;
+        (self.open_to_all.is_none().then(|| logs.clone()), logs.removals())
     }
 }
 
@@ -339,7 +341,7 @@ where
         match policy.admit(&parts, self.open_to_all.is_some()) {
             Ok(Admitted { account, permit, request, caller }) => {
                 let limits = policy.request_limits(method, caller.as_ref());
-                let logs = self.logs();
+                let (logs, removals) = self.logs();
                 let body = LimitedBody::new(body, request.clone(), limits, account.clone(), logs.clone());
                 let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
@@ -350,6 +352,7 @@ where
                     request,
                     hold: ResponseHold { account, permit: Some(permit), unread },
                     logs,
+                    removals,
                 });
                 if let Some(caller) = caller {
                     parts.extensions.insert(caller);

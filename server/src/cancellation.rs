@@ -141,6 +141,8 @@ impl Server {
             credentials: None,
             limits,
             commit_log,
+            #[cfg(feature = "cluster")]
+            cluster: None,
         });
         Self { calls: BoxCloneSyncService::new(calls), sources, _tasks: tasks, _storage: storage }
     }

@@ -34,6 +34,8 @@ pub struct ClusterConfig {
     pub etcd: Vec<String>,
     /// The folder of what proves to etcd who this is. `None`: nothing does, and nothing is encrypted.
     pub etcd_credentials: Option<PathBuf>,
+    /// etcd's quota, in bytes: its `--quota-backend-bytes`.
+    pub etcd_quota: u64,
     /// The name of the cluster.
     pub name: String,
     /// The name of the server within it.

@@ -242,6 +242,8 @@ async fn serve_in<L: Listener>(
         credentials: credentials.clone(),
         limits: limits.clone(),
         commit_log: storage.metrics(),
+        #[cfg(feature = "cluster")]
+        cluster: storage.cluster(),
         page: page.as_ref().map(|(_, page)| page.clone()),
     });
     let _page = page.map(|(listener, page)| {

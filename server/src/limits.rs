@@ -14,6 +14,7 @@
 //! | their event logs | `event_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
 //! | the entry of an instance: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
 //! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
+//! | its refusals that wait until they may be told, whatever they wait for | 512 bytes for each of `unread_frames_to_pause` and `frames_per_message` |
 //! | messages that have not come in whole | `incomplete_request_bytes`, twice while a buffer grows |
 //! | messages that are handled | `message_bytes` for each thread |
 //! | long answers that have not left (from 16 KiB on), and lists of ended instances of which a Watch sends a snapshot | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |

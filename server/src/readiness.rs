@@ -7,7 +7,7 @@ use tonic_health::server::HealthReporter;
 /// Why calls are taken or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The log is read: the instances of earlier lives are not all there.
+    /// The log is read: the instances of earlier lives are not all there. Or a server of a cluster has no lease yet.
     Recovering,
     /// Calls are taken.
     Serving,
@@ -33,7 +33,9 @@ impl State {
     /// In words, for operators.
     pub(crate) const fn words(self) -> &'static str {
         match self {
-            Self::Recovering => "not ready: the server reads its log and takes no calls yet",
+            Self::Recovering => {
+                "not ready: the server takes no calls yet: it reads its log or, in a cluster, waits for its lease in etcd"
+            }
             Self::Serving => "ready",
             Self::Draining => "not ready: the server was told to stop and takes nothing new",
             Self::LogFailed => {
@@ -130,5 +132,7 @@ mod tests {
             assert_eq!(state.words() == "ready", state == State::Serving);
             assert!(state == State::Serving || state.words().starts_with("not ready: "));
         }
+        let recovering = State::Recovering.words();
+        assert!(recovering.contains("reads its log") && recovering.contains("lease in etcd"), "{recovering}");
     }
 }

@@ -1,5 +1,5 @@
 //! The server over a simulated machine: its connections come from any [`Listener`], and its log is kept on a [`Disk`] that
-//! can lose what no sync has made durable. Everything above is the real server: accept loop, HTTP/2, services, instances,
+//! can lose what no sync has made durable, or, if it is one of a cluster, in any store in the place of etcd. Everything above is the real server: accept loop, HTTP/2, services, instances,
 //! the log with its queue and its group commit, the engine (redb) and recovery.
 //!
 //! All of it runs in the tasks of one runtime. With a runtime of one thread and a paused clock, and with the operating
@@ -9,8 +9,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+#[cfg(feature = "cluster")]
+use stickycas_cluster::maintenance::Members;
 use stickycas_model::random::SplitMix64;
 
+#[cfg(feature = "cluster")]
+use crate::cluster::{Cluster, ClusterError};
 use crate::commit_log::engine::faulty_disk::{Change, Fault, FaultyDisk, Kept, SECTOR};
 use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage};
 use crate::instances::RecoveryError;
@@ -64,12 +68,34 @@ pub async fn serve<L: Listener>(
     let engine =
         disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
     let storage = Storage::durable(Arc::new(engine), None, &config.limits)?;
-    serve_in(
-        Environment { grpc: listener, tokens: None, http: None, page: None, credentials: None, storage },
-        config,
-        shutdown,
-    )
-    .await
+    serve_on(listener, storage, config, shutdown).await
+}
+
+/// Serves on this listener as a server of a cluster over this store, until `shutdown` completes, as [`crate::run`] does. The
+/// server is killed when the runtime ends in which it is called.
+///
+/// # Errors
+/// As [`crate::run`]; and if the configuration names no cluster.
+#[cfg(feature = "cluster")]
+pub async fn serve_in_cluster<L: Listener>(
+    listener: L,
+    store: impl Members + Clone,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, ServeError> {
+    let member = config.cluster.as_ref().ok_or_else(|| ClusterError::Identity("it has no name".to_owned()));
+    let cluster = member.and_then(|member| Cluster::simulated(store, member, &config.limits));
+    serve_on(listener, Storage::Cluster(cluster.map_err(StorageError::from)?), config, shutdown).await
+}
+
+async fn serve_on<L: Listener>(
+    grpc: L,
+    storage: Storage,
+    config: Config,
+    shutdown: impl Future<Output = ()>,
+) -> Result<Stopped, ServeError> {
+    let environment = Environment { grpc, tokens: None, http: None, page: None, credentials: None, storage };
+    serve_in(environment, config, shutdown).await
 }
 
 impl fmt::Debug for Disk {

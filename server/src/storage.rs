@@ -201,6 +201,15 @@ impl Storage {
         }
     }
 
+    /// The cluster, if the server belongs to one.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn cluster(&self) -> Option<Arc<Cluster>> {
+        match self {
+            Self::Cluster(cluster) => Some(cluster.clone()),
+            Self::Memory(_) | Self::Durable(_) => None,
+        }
+    }
+
     /// A log on this engine. `dir`: the folder that it keeps from others.
     ///
     /// # Errors
@@ -264,7 +273,7 @@ impl Storage {
     /// Gives every instance with new records a checkpoint, and trims the log.
     pub(crate) async fn shorten(&self, instances: &Instances) {
         if let Self::Durable(durable) = self {
-            instances.write_checkpoints(&durable.log).await;
+            instances.write_checkpoints(&instances.only_shard(), &durable.log).await;
         }
     }
 

@@ -57,6 +57,7 @@ async fn concurrent_creates_of_one_name_create_one_instance() {
     let mut coordinator = server.client(COORDINATOR).await;
     let list = with_timeout(coordinator.instances.list(ListRequest::default())).await.unwrap().into_inner();
     assert_eq!(list.instances.len(), 1);
+    assert_eq!((list.listed_shards, list.shards), (vec![0], 1), "the list is whole");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::is_stream;
-use crate::commit_log::{Barrier, Confirmations, Logs, REFUSAL_BYTES};
+use crate::commit_log::{Barrier, Confirmations, Logs, REFUSAL_BYTES, Removals};
 use crate::quota::{Counter, Method, Permit, Principals};
 use crate::transport::{BodyState, DecodeFailure, ResponseHold, held_body};
 
@@ -34,6 +34,8 @@ pub(crate) struct Call {
     pub(super) hold: ResponseHold,
     /// `None`: what it is told does not depend on the log.
     pub(super) logs: Option<Arc<Logs>>,
+    /// The logs that had been removed when it came.
+    pub(super) removals: Removals,
 }
 
 /// Counts a call when it ends.
@@ -94,13 +96,14 @@ where
 impl Refusal {
     pub(super) fn new(
         ending: Ending,
-        logs: Option<Arc<Logs>>,
+        (logs, removals): (Option<Arc<Logs>>, Removals),
         reason: Option<RefusalReason>,
         response: (Code, Response<Body>),
         permit: Option<Permit>,
     ) -> Box<Self> {
         let committed = logs.as_ref().and_then(|logs| logs.barrier(REFUSAL_BYTES));
-        let confirmed = logs.as_ref().zip(reason).and_then(|(logs, reason)| logs.confirm_refusal(reason));
+        let confirmed =
+            logs.as_ref().zip(reason).and_then(|(logs, reason)| logs.confirm_refusal(reason, removals));
         Box::new(Self { ending, logs, committed, confirmed, response: Some(response), _permit: permit })
     }
 }
@@ -195,6 +198,6 @@ impl Call {
                 (reason, (status.code(), response))
             }
         };
-        Err(Refusal::new(self.ending, self.logs, reason, refused, self.hold.permit))
+        Err(Refusal::new(self.ending, (self.logs, self.removals), reason, refused, self.hold.permit))
     }
 }

@@ -33,9 +33,10 @@ pub(super) struct Credentials {
     /// Names and addresses under which the server is reached. Repeat the flag for several.
     #[arg(long = "host", value_name = "HOST", default_values_t = ["localhost", "127.0.0.1", "::1"].map(str::to_owned))]
     hosts: Vec<String>,
-    /// A principal with a listener of its own, such as the judge, and the name under which that is reached: its folder
-    /// gets one more (clients/NAME/listener), like that of the server. Repeat the flag for several.
-    #[arg(long = "listener", value_name = "NAME=HOST", value_parser = parse_listener)]
+    /// A principal with a listener of its own, such as the judge or one server of a cluster, and the names and addresses
+    /// under which that is reached: its folder gets one more (clients/NAME/listener), like that of the server. Repeat the
+    /// flag for several.
+    #[arg(long = "listener", value_name = "NAME=HOST,...", value_parser = parse_listener)]
     listeners: Vec<Listener>,
     /// The trust domain of the principals; the server has a setting of the same name.
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
@@ -71,16 +72,18 @@ pub(super) struct Credentials {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Listener {
     principal: String,
-    host: String,
+    hosts: Vec<String>,
 }
 
 fn parse_listener(text: &str) -> Result<Listener, String> {
-    match text.split_once('=') {
-        Some((principal, host)) if !principal.is_empty() && !host.is_empty() => {
-            Ok(Listener { principal: principal.to_owned(), host: host.to_owned() })
-        }
-        _ => Err("give the name of a principal and of its host, such as judge=localhost".to_owned()),
+    let (principal, hosts) = text.split_once('=').unwrap_or_default();
+    let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
+    if principal.is_empty() || hosts.iter().any(String::is_empty) {
+        let why =
+            "give the name of a principal and of its hosts, such as judge=localhost or judge=localhost,::1";
+        return Err(why.to_owned());
     }
+    Ok(Listener { principal: principal.to_owned(), hosts })
 }
 
 impl Credentials {
@@ -147,7 +150,7 @@ impl Credentials {
             tokens.make(&cas, &self.server_folder())?;
         }
         for listener in &self.listeners {
-            let server = cas.server(std::slice::from_ref(&listener.host))?;
+            let server = cas.server(&listener.hosts)?;
             cas.write_server(&self.listener_folder(listener), &server)?;
         }
         // The last: see `credential_folders`.
@@ -171,7 +174,7 @@ impl Credentials {
         check_server(&server, &self.hosts, &clients, &principals)?;
         for listener in &self.listeners {
             let folder = self.credential_folder(self.listener_folder(listener));
-            check_server(&folder, std::slice::from_ref(&listener.host), &clients, &principals)
+            check_server(&folder, &listener.hosts, &clients, &principals)
                 .with_context(|| format!("the listener of {}", listener.principal))?;
         }
         let principals = self.all_principals();

@@ -58,9 +58,10 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     let (first, second) = signals.split();
     let store = credentials.clone();
     let _reload = AbortOnDropHandle::new(tokio::spawn(reload_on(hang_ups, store)));
-    match &config.data {
-        Some(folder) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
-        None => tracing::info!("in memory: every instance is lost when the server stops"),
+    match (&config.cluster, &config.data) {
+        (Some(_), _) => tracing::info!("the logs are kept in etcd"),
+        (None, Some(folder)) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
+        (None, None) => tracing::info!("in memory: every instance is lost when the server stops"),
     }
     let serving = serve_in(Environment::new(listeners, credentials, storage), config, first);
     tokio::select! {

@@ -5,19 +5,32 @@ use std::sync::{Arc, OnceLock};
 
 use prost_types::Duration;
 use stickycas_cluster::keys::Name;
+use stickycas_cluster::maintenance::{Fullness, Space};
 use stickycas_cluster::membership::{Membership, View};
-use stickycas_cluster::shard::{ShardCount, ShardId, shard_of};
+use stickycas_cluster::shard::{ShardCount, ShardId, id_in_shard, shard_of};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::{Owner, RpcRefusal};
 use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard, RefusalReason};
+use tokio::sync::watch;
+use tokio::time::Instant;
 
 use super::store::SharedStore;
 use crate::instances::{Claimed, NameClaims, Placement, ShardKey};
 
+/// So long all new instances are of one shard. Those that begin together have steps at the same time, and each shard that has
+/// some costs a batch of its own.
+pub(super) const TURN: std::time::Duration = std::time::Duration::from_millis(100);
+
 /// See the module.
 pub(super) struct Directory {
     name: Name,
+    /// Since when shards take turns.
+    since: Instant,
     joined: OnceLock<(ShardCount, Membership)>,
+    /// Whether etcd has refused what was sent last, for want of space.
+    refuses: watch::Receiver<bool>,
+    /// Once the server looks after the space of etcd.
+    space: OnceLock<watch::Receiver<Space>>,
 }
 
 impl fmt::Debug for Directory {
@@ -28,8 +41,28 @@ impl fmt::Debug for Directory {
 
 impl Directory {
     /// Of the server with this name, which has not joined its cluster yet.
-    pub(super) fn new(name: Name) -> Self {
-        Self { name, joined: OnceLock::new() }
+    pub(super) fn new(name: Name, refuses: watch::Receiver<bool>) -> Self {
+        Self { name, since: Instant::now(), joined: OnceLock::new(), refuses, space: OnceLock::new() }
+    }
+
+    /// The server looks after the space of etcd.
+    pub(super) fn set_space(&self, space: watch::Receiver<Space>) {
+        let _ = self.space.set(space);
+    }
+
+    /// The space of etcd, as far as it is known.
+    pub(super) fn space(&self) -> Space {
+        self.space.get().map(|space| space.borrow().clone()).unwrap_or_default()
+    }
+
+    /// The name of the server.
+    pub(super) fn name(&self) -> &Name {
+        &self.name
+    }
+
+    /// The number of shards, once the server has joined.
+    pub(super) fn shards(&self) -> Option<ShardCount> {
+        self.joined.get().map(|(shards, _)| *shards)
     }
 
     /// The server has joined.
@@ -41,7 +74,12 @@ impl Directory {
         self.joined.get().map(|(_, membership)| membership)
     }
 
-    fn view(&self) -> Arc<View> {
+    /// Whether the server hands all its shards over.
+    pub(super) fn is_draining(&self) -> bool {
+        self.view().servers.get(self.name.as_str()).is_some_and(|info| info.draining)
+    }
+
+    pub(super) fn view(&self) -> Arc<View> {
         self.membership().map_or_else(Arc::default, |membership| membership.view().borrow().clone())
     }
 }
@@ -54,12 +92,43 @@ impl Placement for Directory {
             .map_or_else(ShardKey::default, |(shards, _)| ShardKey(shard_of(id.get(), *shards).get()))
     }
 
+    fn id_in(&self, shard: ShardKey, random: u128) -> InstanceId {
+        let joined = self.joined.get().and_then(|(shards, _)| Some((*shards, shards.shard(shard.0)?)));
+        InstanceId::new(joined.map_or(random, |(shards, shard)| id_in_shard(random, shard, shards)))
+    }
+
+    fn turn(&self, _created: usize) -> usize {
+        usize::try_from(self.since.elapsed().as_millis() / TURN.as_millis()).unwrap_or_default()
+    }
+
     fn owner_of(&self, shard: ShardKey) -> Option<Owner> {
         let shard = self.joined.get()?.0.shard(shard.0)?;
         let view = self.view();
-        let owner = view.owners.get(&shard)?;
+        let owner = view.owners.get(&shard).filter(|owner| owner.server != self.name.as_str())?;
         let address = view.servers.get(&owner.server)?.address.clone();
         Some(Owner { address, epoch: owner.epoch.0.0 })
+    }
+
+    fn shard_count(&self) -> u32 {
+        // Before it has joined, it does not know of how many shards it has none.
+        self.shards().map_or(1, ShardCount::get)
+    }
+
+    fn is_owner(&self, shard: ShardKey) -> bool {
+        let Some((shards, membership)) = self.joined.get() else { return false };
+        shards.shard(shard.0).is_some_and(|shard| membership.owns(shard))
+    }
+
+    fn no_space(&self) -> Option<String> {
+        let space = self.space.get().map(|space| space.borrow());
+        let is_full = space.as_ref().is_some_and(|space| space.fullness() == Fullness::Full);
+        (is_full || *self.refuses.borrow()).then(|| {
+            let used = space.map(|space| format!(" ({} of {} bytes are in use)", space.used(), space.quota));
+            format!(
+                "etcd, which has the logs of the cluster, is full{}: wait until instances have ended and space is free",
+                used.unwrap_or_default()
+            )
+        })
     }
 
     fn other_servers(&self) -> Vec<String> {
@@ -72,7 +141,7 @@ impl Placement for Directory {
         let Some((shards, membership)) = self.joined.get() else { return GetClusterResponse::default() };
         let view = self.view();
         let lease_left = membership.valid_until().borrow().and_then(|until| {
-            let left = until.saturating_duration_since(tokio::time::Instant::now());
+            let left = until.saturating_duration_since(Instant::now());
             Duration::try_from(left).ok()
         });
         let servers = view.servers.iter().map(|(name, info)| ClusterServer {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use bytes::Bytes;
 use prost::Message as _;
 use stickycas_cluster::committer::{Append, Committer, NameChange, Outcome as Appended};
-use stickycas_cluster::confirm::{Confirmation as Confirmed, Confirmer};
+use stickycas_cluster::confirm::{Confirmation, EpochConfirmer};
 use stickycas_cluster::keys::{Epoch, Place};
 use stickycas_cluster::read::Stored as Read;
 use stickycas_cluster::shard::ShardId;
@@ -16,13 +16,16 @@ use stickycas_proto::log::v1::Batch;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
+use tokio::sync::futures::OwnedNotified;
 
 use crate::commit_log::engine::{self, AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
-use crate::commit_log::{Confirmation, DurableLog, Ownership};
+use crate::commit_log::{DurableLog, Lost, Ownership, expired};
 use crate::instances::{Instances, ShardKey, owner_lost};
 
-/// Batches of a shard that are under way at once.
-const DEPTH: usize = 4;
+/// Batches of a shard that are under way at once. A second one would depend on the first, and a member of etcd does not execute
+/// transactions in the order in which they come: one that is too early is refused, and each refusal costs a transaction of its
+/// own. So the steps gather in the next batch meanwhile; batches of other shards do not wait.
+const DEPTH: usize = 1;
 
 /// One ownership of a shard: what it needs to append, and to confirm that it goes on.
 #[derive(Clone)]
@@ -30,7 +33,7 @@ pub(super) struct Owned {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     pub(super) committer: Committer,
-    pub(super) confirmer: Confirmer,
+    pub(super) confirmer: EpochConfirmer,
 }
 
 impl fmt::Debug for Owned {
@@ -49,16 +52,24 @@ impl Owned {
 }
 
 impl Ownership for Owned {
-    fn confirm(&self) -> Confirmation {
-        let (confirms, confirmation) = Confirmation::new();
-        let (confirmed, key) = (self.confirmer.confirm(self.shard, self.epoch), self.key());
-        tokio::spawn(async move {
-            confirms.tell(match confirmed.await {
-                Confirmed::Confirmed => Ok(()),
-                Confirmed::Deposed | Confirmed::NotConfirmed => Err(owner_lost(key)),
-            });
-        });
-        confirmation
+    fn ask(&self) -> u64 {
+        self.confirmer.ask()
+    }
+
+    fn outcome(&self, read: u64) -> Option<Result<(), RpcRefusal>> {
+        Some(match self.confirmer.outcome(read)? {
+            Confirmation::Confirmed => Ok(()),
+            Confirmation::Deposed | Confirmation::NotConfirmed => Err(owner_lost(self.key())),
+        })
+    }
+
+    fn told(&self) -> OwnedNotified {
+        self.confirmer.told()
+    }
+
+    fn on_lost(&self, lost: Lost) {
+        let key = self.key();
+        self.confirmer.on_end(Box::new(move || lost(&owner_lost(key))));
     }
 }
 
@@ -72,8 +83,8 @@ struct Inner {
     instances: Weak<Instances>,
     /// The log that writes here.
     log: OnceLock<Weak<DurableLog>>,
-    /// What was read when the shard was taken.
-    found: Vec<Read>,
+    /// What was read when the shard was taken, until it is read back, once.
+    found: Mutex<Vec<Read>>,
     held: Mutex<Held>,
 }
 
@@ -122,7 +133,7 @@ impl ShardEngine {
                 Read::Batch(place, batch) => held.add_batch(place.0, batch.len()),
             }
         }
-        let (instances, held) = (Arc::downgrade(instances), Mutex::new(held));
+        let (instances, found, held) = (Arc::downgrade(instances), Mutex::new(found), Mutex::new(held));
         Self(Arc::new(Inner { owned, instances, log: OnceLock::new(), found, held }))
     }
 
@@ -160,9 +171,10 @@ impl Engine for ShardEngine {
     }
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
-        self.0.found.iter().try_for_each(|found| match found {
-            Read::Checkpoint(number, state) => visit(Stored::Checkpoint(*number, state)),
-            Read::Batch(place, batch) => visit(Stored::Batch(place.0, batch)),
+        let found = std::mem::take(&mut *self.0.found.lock().unwrap_or_else(PoisonError::into_inner));
+        found.into_iter().try_for_each(|found| match found {
+            Read::Checkpoint(number, state) => visit(Stored::Checkpoint(number, &state)),
+            Read::Batch(place, batch) => visit(Stored::Batch(place.0, &batch)),
         })
     }
 
@@ -200,7 +212,7 @@ impl Inner {
                     return Outcome::Committed;
                 }
                 Appended::NameTaken { name, holder } => {
-                    if let Err(why) = self.yield_name(&mut append, &mut names, &name, holder).await {
+                    if let Err(why) = self.yield_name(&mut append, &mut names, &name, holder) {
                         tracing::error!(shard = %self.owned.shard, why, "a batch cannot be appended");
                         return self.lost();
                     }
@@ -219,9 +231,9 @@ impl Inner {
         Outcome::Refused(Box::new(owner_lost(self.owned.key())))
     }
 
-    /// Somebody else holds this name, or nobody does: who expires has nothing to release; a closed instance gives its name up;
-    /// else the instance that claims it is not created.
-    async fn yield_name(
+    /// Somebody else holds this name, or nobody does: who expires has nothing to release; a closed instance gives its name up, and
+    /// may expire before that is committed; else the instance that claims it is not created.
+    fn yield_name(
         &self,
         append: &mut Append,
         names: &mut Vec<engine::NameChange>,
@@ -233,10 +245,15 @@ impl Inner {
             .position(|change| change.name.as_str() == name)
             .ok_or("it does not have the name")?;
         let change = names[at].clone();
+        if change.is_claim && holder.is_none() && append.names[at].before.is_some() {
+            // The closed instance that gave the name up has expired.
+            append.names[at].before = None;
+            return Ok(());
+        }
         if change.is_claim
             && let Some(held_by) = holder.as_deref().and_then(InstanceId::from_hex)
             && let Some(instances) = self.instances.upgrade()
-            && instances.gives_up_name(held_by, &change.name).await
+            && instances.gives_up_name(held_by, &change.name)
         {
             append.names[at].before = holder;
             return Ok(());
@@ -244,9 +261,7 @@ impl Inner {
         names.remove(at);
         append.names.remove(at);
         if change.is_claim {
-            let mut batch = Batch::decode(&*append.batch).map_err(|error| error.to_string())?;
-            batch.records.retain(|record| record.instance != change.number);
-            append.batch = batch.encode_to_vec().into();
+            append.batch = without_creation(&append.batch, change.number)?;
             append.checkpoints.retain(|(number, _)| *number != change.number);
             if let Some(log) = self.log.get().and_then(Weak::upgrade) {
                 log.refuse_creation(change.instance, change.number, name_taken(&change.name));
@@ -256,14 +271,94 @@ impl Inner {
     }
 }
 
+/// The batch without the instance with this number, whose creation is in it. In the place of each of its records stands that of
+/// its end: checkpoints of others cover so many records of the batch, and it has as many as before.
+fn without_creation(batch: &[u8], number: u64) -> Result<Bytes, String> {
+    let mut batch = Batch::decode(batch).map_err(|error| error.to_string())?;
+    for record in batch.records.iter_mut().filter(|record| record.instance == number) {
+        *record = expired(number);
+    }
+    Ok(batch.encode_to_vec().into())
+}
+
 fn to_change(change: &engine::NameChange) -> NameChange {
     let holder = Some(Bytes::from(change.instance.to_string()));
     let (before, after) = if change.is_claim { (None, holder) } else { (holder, None) };
     NameChange { name: change.name.as_str().to_owned(), before, after }
 }
 
+/// It may be an instance with the same content, of an earlier attempt of the same caller: only who asks again learns whether
+/// the name is taken.
 fn name_taken(name: &InstanceName) -> RpcRefusal {
     let why =
         format!("another instance of the cluster has taken the name {name} at the same time: ask again");
-    RpcRefusal::new(RefusalReason::NameTaken, why)
+    RpcRefusal::new(RefusalReason::NotOwner, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use stickycas_cluster::committer::CommitterConfig;
+    use stickycas_cluster::confirm::Confirmer;
+    use stickycas_cluster::keys::{Keys, Name};
+    use stickycas_cluster::model::{Faults, Model};
+    use stickycas_cluster::shard::ShardCount;
+    use stickycas_cluster::store::Revision;
+
+    use super::*;
+    use crate::commit_log::{CommitLog, MemoryLog};
+    use crate::limits::Limits;
+
+    /// An engine over a model of the store, of which this was read.
+    fn engine(found: Vec<Read>) -> (ShardEngine, Arc<Instances>) {
+        let store = Arc::new(Model::new(1, Faults::default()).connect());
+        let keys = Keys::new(&Name::new("demo").unwrap());
+        let (shard, epoch) = (ShardCount::default().shards().next().unwrap(), Epoch(Revision(1)));
+        let (committer, _commits) = Committer::new(store.clone(), keys.clone(), CommitterConfig::default());
+        let (confirmer, _confirms) = Confirmer::new(store, keys);
+        let confirmer = confirmer.epoch(shard, epoch, Duration::ZERO);
+        let owned = Owned { shard, epoch, committer, confirmer };
+        let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::default());
+        let instances = Instances::new(Limits::default(), &log);
+        (ShardEngine::new(owned, &instances, found), instances)
+    }
+
+    #[tokio::test]
+    async fn a_name_is_taken_although_who_gave_it_up_has_expired() {
+        let (engine, _instances) = engine(Vec::new());
+        let claim = engine::NameChange {
+            name: "name".parse().unwrap(),
+            instance: InstanceId::new(2),
+            number: 2,
+            is_claim: true,
+        };
+        let batch = Bytes::from(Batch { records: vec![expired(2)], ..Batch::default() }.encode_to_vec());
+        let closed = Some(Bytes::from(InstanceId::new(1).to_string()));
+        let mut append = Append { batch: batch.clone(), names: vec![to_change(&claim)], ..Append::default() };
+        append.names[0].before = closed;
+        let mut names = vec![claim];
+        engine.0.yield_name(&mut append, &mut names, "name", None).unwrap();
+        assert_eq!((names.len(), &append.batch), (1, &batch), "it is created");
+        assert_eq!(append.names, [to_change(&names[0])], "nobody has the name any more");
+    }
+
+    #[tokio::test]
+    async fn what_was_read_at_a_take_over_is_freed_once_it_is_read_back() {
+        let bytes = [1, 2, 3].map(|it| Bytes::from(vec![it; 10]));
+        let [checkpoint, batches @ ..] = bytes.clone();
+        let batches = (7..).zip(batches).map(|(place, batch)| Read::Batch(Place(place), batch));
+        let found = [Read::Checkpoint(1, checkpoint)].into_iter().chain(batches).collect();
+        let (engine, _instances) = engine(found);
+        let mut read = Vec::new();
+        let visited = engine.read(&mut |stored| {
+            let (Stored::Checkpoint(at, bytes) | Stored::Batch(at, bytes)) = stored;
+            read.push((at, bytes.to_vec()));
+            Ok(())
+        });
+        visited.unwrap();
+        assert_eq!(read, [(1, vec![1; 10]), (7, vec![2; 10]), (8, vec![3; 10])]);
+        assert!(bytes.iter().all(Bytes::is_unique), "nobody else has it any more");
+        assert_eq!((engine.usage().checkpoints, engine.usage().batches), (10, 20), "what the shard holds");
+    }
 }

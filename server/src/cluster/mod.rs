@@ -14,6 +14,7 @@
 mod directory;
 mod engine;
 mod ownership;
+mod sample;
 mod store;
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ use stickycas_cluster::committer::{Committer, CommitterConfig};
 use stickycas_cluster::confirm::Confirmer;
 use stickycas_cluster::etcd::{self, Client, ConfigError};
 use stickycas_cluster::keys::{BadName, Identity, Keys, Name, RulesVersion, ServerInfo};
-use stickycas_cluster::maintenance::{MaintenanceConfig, Space, maintenance};
+use stickycas_cluster::maintenance::{MaintenanceConfig, Members, maintenance};
 use stickycas_cluster::membership::{Event, IdentityError, Membership, MembershipConfig};
 use stickycas_cluster::shard::{BadShardCount, ShardCount, ShardId};
 use stickycas_cluster::store::Store;
@@ -40,11 +41,9 @@ use crate::commit_log::{LogState, RULES};
 use crate::config::ClusterConfig;
 use crate::instances::Instances;
 use crate::limits::Limits;
-use crate::metrics::CommitLogMetrics;
+use crate::metrics::{CommitLogMetrics, ShardMoves};
 use crate::quota::KnownPrincipals;
 
-/// How long a request to etcd may take. Far less than a lease, so that a member that is silent is left in time.
-const REQUEST_LIMIT: Duration = Duration::from_secs(2);
 /// The pause before etcd is asked again for the cluster.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
@@ -84,8 +83,12 @@ pub(crate) struct Cluster {
     confirmer: Confirmer,
     state: Arc<LogState>,
     metrics: Arc<CommitLogMetrics>,
+    moves: ShardMoves,
+    lease: Duration,
     /// Bytes of batches from which on a shard gets checkpoints.
     tail_bytes: u64,
+    /// Whether the log of a shard is replayed on a thread of its own. A simulation has one thread.
+    has_threads: bool,
     /// Until it is joined: the membership that is to begin.
     begins: Mutex<Option<Begins>>,
     /// Until it is joined: the maintenance of etcd that is to begin.
@@ -100,7 +103,7 @@ pub(crate) struct Cluster {
 type Begins = Box<dyn FnOnce(ShardCount) -> Joined + Send>;
 
 /// Begins to look after etcd's space.
-type Maintains = Box<dyn FnOnce(Membership) -> [AbortOnDropHandle<()>; 2] + Send>;
+type Maintains = Box<dyn FnOnce(Membership) -> AbortOnDropHandle<()> + Send>;
 
 /// A server that takes part: what it has to do, and what does the work.
 type Joined = (Membership, mpsc::UnboundedReceiver<Event>, AbortOnDropHandle<()>);
@@ -117,30 +120,51 @@ impl Cluster {
     /// # Errors
     /// See [`ClusterError`].
     pub(crate) fn new(config: &ClusterConfig, limits: &Limits) -> Result<Arc<Self>, ClusterError> {
-        let mut etcd = etcd::Config::new(config.etcd.clone());
-        etcd.request_limit = REQUEST_LIMIT;
+        let mut etcd = etcd::Config::new(config.etcd.clone()).with_lease(config.lease);
         if let Some(folder) = &config.etcd_credentials {
             etcd = etcd.with_folder(folder)?;
         }
         let client = Client::new(&etcd)?;
-        let cluster = Self::on(client.clone(), config, limits)?;
-        let (keys, first) = (Keys::new(&Name::new(&config.name)?), cluster.shards.shards().next());
-        *lock(&cluster.maintains) = Some(Box::new(move |membership| {
-            let elected = move || first.is_some_and(|first| membership.owns(first));
-            let (space, work) = maintenance(client, keys, MaintenanceConfig::default(), elected);
-            [
-                AbortOnDropHandle::new(tokio::spawn(work)),
-                AbortOnDropHandle::new(tokio::spawn(warn_of_space(space))),
-            ]
-        }));
+        let cluster = Self::with(client.clone(), config, limits, true)?;
+        cluster.look_after(client, config)?;
         Ok(cluster)
     }
 
-    /// The same over any store.
-    fn on<S: Store + Clone>(
+    /// The same over any store, in one thread.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    #[cfg(any(test, feature = "simulation"))]
+    pub(crate) fn simulated<S: Members + Clone>(
         store: S,
         config: &ClusterConfig,
         limits: &Limits,
+    ) -> Result<Arc<Self>, ClusterError> {
+        let cluster = Self::with(store.clone(), config, limits, false)?;
+        cluster.look_after(store, config)?;
+        Ok(cluster)
+    }
+
+    /// Looks after the space of the store from the joining on.
+    fn look_after<S: Members>(&self, store: S, config: &ClusterConfig) -> Result<(), ClusterError> {
+        let (keys, first) = (Keys::new(&Name::new(&config.name)?), self.shards.shards().next());
+        let (directory, quota) = (self.directory.clone(), config.etcd_quota);
+        *lock(&self.maintains) = Some(Box::new(move |membership| {
+            let elected = move || first.is_some_and(|first| membership.owns(first));
+            let config = MaintenanceConfig { quota, ..MaintenanceConfig::default() };
+            let (space, work) = maintenance(store, keys, config, elected);
+            directory.set_space(space);
+            AbortOnDropHandle::new(tokio::spawn(work))
+        }));
+        Ok(())
+    }
+
+    /// A server whose etcd nobody looks after.
+    fn with<S: Store + Clone>(
+        store: S,
+        config: &ClusterConfig,
+        limits: &Limits,
+        has_threads: bool,
     ) -> Result<Arc<Self>, ClusterError> {
         let (cluster, name) = (Name::new(&config.name)?, Name::new(&config.server)?);
         let (shards, keys) = (ShardCount::new(config.shards)?, Keys::new(&cluster));
@@ -169,13 +193,16 @@ impl Cluster {
         let metrics = Arc::<CommitLogMetrics>::default();
         Ok(Arc::new(Self {
             shards,
-            directory: Arc::new(Directory::new(name)),
+            directory: Arc::new(Directory::new(name, committer.full())),
             store: Arc::new(KeysIn { store: shared, keys }),
             committer,
             confirmer,
             state: Arc::new(LogState::new(limits.uncommitted_bytes)),
             metrics,
+            moves: ShardMoves::default(),
+            lease: config.lease,
             tail_bytes: (limits.log_tail_bytes as u64 / u64::from(shards.get())).max(LEAST_TAIL),
+            has_threads,
             begins: Mutex::new(Some(begins)),
             maintains: Mutex::new(None),
             held: Mutex::default(),
@@ -211,8 +238,7 @@ impl Cluster {
         let events = AbortOnDropHandle::new(tokio::spawn(ownership::follow(cluster, instances, events)));
         lock(&self.tasks).extend([work, events]);
         if let Some(maintains) = lock(&self.maintains).take() {
-            let tasks = maintains(membership.clone());
-            lock(&self.tasks).extend(tasks);
+            lock(&self.tasks).push(maintains(membership.clone()));
         }
         // It is a member when it has its lease.
         let _ = membership.valid_until().wait_for(Option::is_some).await;
@@ -247,21 +273,6 @@ impl Cluster {
 
 /// A shard gets no checkpoints before its log has so many bytes.
 const LEAST_TAIL: u64 = 256 << 10;
-
-/// Warns when etcd has little space left, once each time, for ever.
-async fn warn_of_space(mut space: watch::Receiver<Space>) {
-    let mut warned = false;
-    while space.changed().await.is_ok() {
-        let near = space.borrow_and_update().near_quota;
-        if near && !warned {
-            tracing::warn!(
-                "a member of etcd has used 80 % of the default quota of 2 GiB: when it is full, nothing more is committed; let \
-                 instances expire sooner (--retention), or give etcd a higher --quota-backend-bytes"
-            );
-        }
-        warned = near;
-    }
-}
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use stickycas_cluster::committer::LogEnd;
 use stickycas_cluster::keys::Epoch;
 use stickycas_cluster::membership::Event;
 use stickycas_cluster::read::ReadError;
@@ -11,11 +12,13 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
 use super::Cluster;
 use super::engine::{Owned, ShardEngine};
 use crate::commit_log::{BatchLimits, CommitLog, DurableLog, LogFailure};
-use crate::instances::{Instances, Recovery, ShardContext, owner_lost};
+use crate::instances::{Instances, Recovery, RecoveryError, ShardContext, owner_lost};
+use crate::metrics::ShardMove;
 
 /// How often the lengths of the logs are looked at.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
@@ -33,14 +36,18 @@ const BATCH_LIMITS: BatchLimits = BatchLimits { bytes: 256 << 10, changes: 32 };
 #[derive(Debug)]
 pub(super) struct Held {
     epoch: Epoch,
+    /// Since when the server knows that it owns it.
+    since: Instant,
     /// Set once it is added.
-    served: Option<Served>,
+    pub(super) served: Option<Served>,
+    /// Whether its log was read, so that it is served.
+    pub(super) is_taken: bool,
 }
 
 #[derive(Clone, Debug)]
-struct Served {
-    context: Arc<ShardContext>,
-    log: Arc<DurableLog>,
+pub(super) struct Served {
+    pub(super) context: Arc<ShardContext>,
+    pub(super) log: Arc<DurableLog>,
 }
 
 /// Waits a while until what is committed is told: who is told OWNER_LOST instead has to ask again. On open streams more may
@@ -65,15 +72,16 @@ pub(super) async fn follow(
         let instances = instances.clone();
         match event {
             Event::Claimed { shard, epoch } => {
-                cluster.held().insert(shard, Held { epoch, served: None });
+                let held = Held { epoch, since: Instant::now(), served: None, is_taken: false };
+                let before = cluster.held().insert(shard, held);
+                debug_assert!(before.is_none(), "the end of an epoch is told before the next one");
+                cluster.moves.count(ShardMove::Gained);
                 tokio::spawn(take(cluster, instances, shard, epoch));
             }
             Event::ReleaseRequested { shard, epoch } => {
                 tokio::spawn(async move { cluster.hand_over(&instances, shard, epoch).await });
             }
-            Event::Lost { shard, epoch } => {
-                tokio::spawn(async move { cluster.lose(&instances, shard, epoch).await });
-            }
+            Event::Lost { shard, epoch } => cluster.lost(&instances, shard, epoch),
             Event::NameInUse => {
                 let why = "another server has this server's name in the cluster: give each a name of its own (--server-name)";
                 tracing::error!("{why}");
@@ -97,7 +105,7 @@ async fn take(cluster: Arc<Cluster>, instances: Arc<Instances>, shard: ShardId, 
                 cluster.give_up(&instances, shard, epoch).await;
             }
         }
-        Ok(None) => cluster.lose(&instances, shard, epoch).await,
+        Ok(None) => cluster.lost(&instances, shard, epoch),
         Err(error) => {
             tracing::error!(%shard, error, "a shard cannot be served: it is given up");
             cluster.give_up(&instances, shard, epoch).await;
@@ -114,8 +122,12 @@ impl Cluster {
         shard: ShardId,
         epoch: Epoch,
     ) -> Result<Option<LogFailure>, String> {
-        let owned =
-            Owned { shard, epoch, committer: self.committer.clone(), confirmer: self.confirmer.clone() };
+        let owned = Owned {
+            shard,
+            epoch,
+            committer: self.committer.clone(),
+            confirmer: self.confirmer.epoch(shard, epoch, self.lease),
+        };
         let (found, end) = match self.store.read_shard(shard, epoch).await {
             Ok(read) => read,
             // Shards move while servers come and go.
@@ -140,73 +152,152 @@ impl Cluster {
                 Err(_) => tokio::time::sleep(ADD_AGAIN).await,
             }
         };
-        if !self.set_served(shard, epoch, Served { context: context.clone(), log: log.clone() }) {
+        let served = Served { context: context.clone(), log: log.clone() };
+        if !self.set_served(shard, epoch, served, end) {
             instances.drop_shard(&context, owner_lost(owned.key())).await;
             return Ok(None);
         }
-        self.committer.open(shard, epoch, end);
         let (target, replayed, reads) = (instances.clone(), context.clone(), engine.clone());
-        let recovered = spawn_blocking(move || Recovery::run(&target, &replayed, &reads, None)).await;
-        let recovered = recovered.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        let replay = move || Recovery::run(&target, &replayed, &reads, None);
+        let recovered = match self.has_threads {
+            true => spawn_blocking(replay).await.map_err(|error| error.to_string())?,
+            false => replay(),
+        };
+        let recovered = match recovered {
+            Ok(recovered) => recovered,
+            Err(RecoveryError::Lost) => return Ok(None),
+            Err(error) => return Err(error.to_string()),
+        };
         log.write_to(Arc::new(engine)).map_err(|error| error.to_string())?;
         let found = recovered.instances;
         log.begin(recovered.last, recovered.served, recovered.dirty).await;
         instances.serve_shard(&context, recovered.served).await;
+        self.set_taken(shard, epoch);
         tracing::info!(%shard, epoch = epoch.0.0, instances = found, "shard taken");
         Ok(Some(log.failure_signal()))
     }
 
-    fn set_served(&self, shard: ShardId, epoch: Epoch, served: Served) -> bool {
+    /// It is added, and its log goes on behind this end, unless the server has lost it meanwhile.
+    fn set_served(&self, shard: ShardId, epoch: Epoch, served: Served, end: LogEnd) -> bool {
         match self.held().get_mut(&shard) {
             Some(held) if held.epoch == epoch => {
                 held.served = Some(served);
+                // Who forgets the shard closes it after that.
+                self.committer.open(shard, epoch, end);
                 true
             }
             _ => false,
         }
     }
 
-    /// Forgets that it has a shard; returns what it has of it.
-    fn forget(&self, shard: ShardId, epoch: Epoch) -> Option<Served> {
-        let mut held = self.held();
-        if held.get(&shard).is_some_and(|held| held.epoch == epoch) {
-            return held.remove(&shard)?.served;
+    /// The shard is served.
+    fn set_taken(&self, shard: ShardId, epoch: Epoch) {
+        if let Some(held) = self.held().get_mut(&shard).filter(|held| held.epoch == epoch) {
+            held.is_taken = true;
+            self.moves.taken(held.since.elapsed());
         }
-        None
     }
 
-    /// The server has lost a shard: nothing of it is told any more.
-    async fn lose(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
-        let served = self.forget(shard, epoch);
+    /// Forgets that it has a shard; returns what it had of it.
+    fn forget(&self, shard: ShardId, epoch: Epoch) -> Option<Held> {
+        let mut held = self.held();
+        if held.get(&shard).is_some_and(|held| held.epoch == epoch) { held.remove(&shard) } else { None }
+    }
+
+    /// Nothing of a shard is written any more from now on, and nothing told once what this returns has begun, which drops it.
+    /// `None`: the server has it no more.
+    fn lose(
+        &self,
+        instances: &Arc<Instances>,
+        shard: ShardId,
+        epoch: Epoch,
+    ) -> Option<impl Future<Output = ()> + Send + use<>> {
+        let held = self.forget(shard, epoch);
         self.committer.close(shard, epoch);
-        if let Some(Served { context, .. }) = served {
-            instances.drop_shard(&context, owner_lost(context.key())).await;
+        let (instances, served) = (instances.clone(), held?.served);
+        Some(async move {
+            if let Some(Served { context, .. }) = served {
+                instances.drop_shard(&context, owner_lost(context.key())).await;
+            }
+        })
+    }
+
+    /// The server has lost a shard. It is forgotten when this returns: the server may own it again in a later epoch.
+    fn lost(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
+        if let Some(dropped) = self.lose(instances, shard, epoch) {
+            self.moves.count(ShardMove::Lost);
+            tokio::spawn(dropped);
         }
     }
 
     /// The shard cannot be served here. If it was not lost, another server is to try: this one pauses.
     async fn give_up(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
-        let is_held = self.held().get(&shard).is_some_and(|held| held.epoch == epoch);
-        self.lose(instances, shard, epoch).await;
-        if is_held && let Some(membership) = self.directory.membership() {
-            membership.give_up(shard, epoch).await;
+        let Some(dropped) = self.lose(instances, shard, epoch) else { return };
+        dropped.await;
+        if let Some(membership) = self.directory.membership() {
+            let was_owner = membership.give_up(shard, epoch).await;
+            self.moves.count(if was_owner { ShardMove::GivenUp } else { ShardMove::Lost });
         }
     }
 
-    /// Another server is to have a shard: what was taken of it is committed, then it is free.
+    /// Another server is to have a shard: what was taken of it is committed, then it is free. If that takes longer than a lease, or
+    /// the store has no space for another owner, it stays and is asked for again later.
     async fn hand_over(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
+        if self.must_stay()
+            && let Some(membership) = self.directory.membership()
+        {
+            return membership.keep(shard, epoch);
+        }
         let served =
             self.held().get(&shard).filter(|held| held.epoch == epoch).and_then(|held| held.served.clone());
         if let Some(Served { context, log }) = served {
             // New calls are refused from here on, and did not happen; what is accepted on open streams until the shard is
             // dropped is asked again by its clients.
-            context.set_leaving();
-            log.committed().await;
+            context.set_leaving(true);
+            if !self.may_leave(&log).await
+                && let Some(membership) = self.directory.membership()
+            {
+                context.set_leaving(false);
+                membership.keep(shard, epoch);
+                return;
+            }
             told(&log).await;
         }
-        self.lose(instances, shard, epoch).await;
+        let dropped = self.lose(instances, shard, epoch);
+        let was_held = dropped.is_some();
+        if let Some(dropped) = dropped {
+            dropped.await;
+        }
         if let Some(membership) = self.directory.membership() {
-            membership.release(shard, epoch).await;
+            let was_owner = membership.release(shard, epoch).await;
+            if was_held {
+                self.moves.count(if was_owner { ShardMove::HandedOver } else { ShardMove::Lost });
+            }
+        }
+    }
+
+    /// Whether shards stay where they are: the store has no space for another owner. A server that drains hands them over all
+    /// the same.
+    fn must_stay(&self) -> bool {
+        *self.committer.full().borrow() && !self.directory.is_draining()
+    }
+
+    /// Waits until everything is committed; false if the shard is to stay meanwhile. A server that drains waits for ever.
+    async fn may_leave(&self, log: &DurableLog) -> bool {
+        let mut full = self.committer.full();
+        loop {
+            let is_committed = tokio::select! {
+                biased;
+                () = log.committed() => true,
+                // While nothing can be committed, its calls are not to be refused.
+                true = async { full.wait_for(|is_full| *is_full).await.is_ok() }, if !self.directory.is_draining() => false,
+                () = tokio::time::sleep(self.lease) => false,
+            };
+            match (is_committed, self.directory.is_draining()) {
+                (true, true) => return true,
+                (false, true) => {}
+                (_, false) => return is_committed && !self.must_stay(),
+            }
         }
     }
 
@@ -215,7 +306,12 @@ impl Cluster {
         let Some(membership) = self.directory.membership() else { return };
         membership.drain();
         let handed_over = async {
-            while !self.held().is_empty() {
+            let owns = || {
+                let view = self.directory.view();
+                view.owners.values().any(|owner| owner.server == self.directory.name().as_str())
+            };
+            // What is released stands as owned until etcd has answered.
+            while !self.held().is_empty() || owns() {
                 tokio::time::sleep(CHECK_HANDED_OVER_EVERY).await;
             }
         };
@@ -232,11 +328,11 @@ impl Cluster {
         loop {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
             let served: Vec<Served> = self.held().values().filter_map(|held| held.served.clone()).collect();
-            for Served { log, .. } in served {
+            for Served { context, log } in served {
                 log.tell_time();
                 let usage = log.usage();
                 if usage.batches >= self.tail_bytes.max(usage.checkpoints) {
-                    instances.write_checkpoints(&log).await;
+                    instances.write_checkpoints(&context, &log).await;
                 }
             }
         }

@@ -19,7 +19,8 @@ pub(super) trait SharedStore: fmt::Debug + Send + Sync {
     /// What never changes of the cluster; `wanted`, if there is none yet.
     fn identity(&self, wanted: Identity) -> Answer<Identity, IdentityError>;
 
-    /// What the log of a shard has, which this server owns, and where it ends.
+    /// What the log of a shard has, which this server owns, and where it ends: checkpoints in the order of their numbers, since a
+    /// later instance may have taken the name of an earlier one, and then batches.
     fn read_shard(&self, shard: ShardId, epoch: Epoch) -> Answer<(Vec<Stored>, LogEnd), ReadError>;
 
     /// The instance that holds a name, by a linearizable read.
@@ -48,6 +49,10 @@ impl<S: Store> SharedStore for KeysIn<S> {
                 Ok(())
             };
             let end = read_shard(&*store, &keys, shard, epoch, visit).await?;
+            found.sort_by_key(|stored| match stored {
+                Stored::Checkpoint(number, _) => (false, *number),
+                Stored::Batch(place, _) => (true, place.0),
+            });
             Ok((found, end))
         })
     }

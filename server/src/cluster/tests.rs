@@ -3,8 +3,12 @@
 
 mod calls;
 mod hand_over;
+mod live_page;
+mod over_grpc;
+mod refusals;
 mod sharing;
 mod sizes;
+mod space;
 mod stale_owner;
 mod take_over;
 mod world;

@@ -12,49 +12,61 @@
 //! | a page of List, and the live page's table: that there are no others | `Instances::confirmed`, in `service::instances`, `page::table` |
 //! | the closing of an instance that was closed before | `Instance::close` |
 //! | a refusal by an instance on a stream, without an input to be logged | `Instance::commit`, `Inner::tell`; it waits in the stream's outbox |
-//! | a refusal of a frame before an instance is asked, `INSTANCE_UNKNOWN` for one | `service::stream_refusals` |
-//! | a refusal of a unary call, also by an instance | `call_layer::call` |
+//! | a refusal of a frame before an instance is asked: that there is none, by the shard of its id | `Instances::absence`, `service::stream_refusals` |
+//! | a refusal of a unary call, also by an instance, whose shard is not known there: all shards | `call_layer::call` |
 //!
 //! Only refusals that say something of an instance wait: see
 //! `depends_on_instances` in [`super::logs`]. Exempt are committed entries and events, and the kept
 //! answers of accesses, which never change; also counters, which are those of this server.
 
+use std::fmt;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
 
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::RefusalReason;
-use tokio::sync::oneshot;
+use tokio::sync::futures::OwnedNotified;
 
-/// Resolves when the ownership is confirmed, or with the reason why it is not. Without a sender the log is gone.
-#[derive(Debug)]
-pub(crate) struct Confirmation(oneshot::Receiver<Result<(), Box<RpcRefusal>>>);
+use super::Lost;
 
-/// Tells the outcome of a [`Confirmation`].
-#[derive(Debug)]
-pub(crate) struct Confirms(oneshot::Sender<Result<(), Box<RpcRefusal>>>);
+/// What a log has that several servers share: it belongs to one of them at a time.
+pub(crate) trait Ownership: fmt::Debug + Send + Sync {
+    /// Asks whether this server owns the log. All who ask before a read begins share it: returns the number of the next one
+    /// that begins, or of one behind it.
+    fn ask(&self) -> u64;
+
+    /// What a read of this number or a later one has shown; `None`: nothing yet. If the server does not own the log, or nobody
+    /// can say so in time, it owns it no more.
+    fn outcome(&self, read: u64) -> Option<Result<(), RpcRefusal>>;
+
+    /// Completes when a read has shown something since this was called.
+    fn told(&self) -> OwnedNotified;
+
+    /// This is to be told why the log is lost, before anybody else is.
+    fn on_lost(&self, lost: Lost);
+}
+
+/// Resolves when the ownership is confirmed, or with the reason why it is not. Until it is polled it is a number and no more.
+pub(crate) struct Confirmation {
+    ownership: Arc<dyn Ownership>,
+    read: u64,
+    told: Option<Pin<Box<OwnedNotified>>>,
+}
 
 impl Confirmation {
-    /// A confirmation, and what tells its outcome.
-    #[cfg_attr(
-        not(any(test, feature = "cluster")),
-        expect(dead_code, reason = "no log is shared by servers")
-    )]
-    pub(crate) fn new() -> (Confirms, Self) {
-        let (sender, receiver) = oneshot::channel();
-        (Confirms(sender), Self(receiver))
+    /// Begins to confirm this ownership.
+    pub(crate) fn of(ownership: &Arc<dyn Ownership>) -> Self {
+        Self { ownership: ownership.clone(), read: ownership.ask(), told: None }
     }
 }
 
-impl Confirms {
-    /// The server owned the shard when this was asked, or it did not for this reason.
-    #[cfg_attr(
-        not(any(test, feature = "cluster")),
-        expect(dead_code, reason = "no log is shared by servers")
-    )]
-    pub(crate) fn tell(self, outcome: Result<(), RpcRefusal>) {
-        // Who waited may be gone.
-        let _ = self.0.send(outcome.map_err(Box::new));
+impl fmt::Debug for Confirmation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ownership, read, .. } = self;
+        f.debug_struct("Confirmation")
+            .field("ownership", ownership)
+            .field("read", read)
+            .finish_non_exhaustive()
     }
 }
 
@@ -62,9 +74,18 @@ impl Future for Confirmation {
     type Output = Result<(), RpcRefusal>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map(|outcome| match outcome {
-            Ok(outcome) => outcome.map_err(|refused| *refused),
-            Err(_) => Err(RpcRefusal::new(RefusalReason::OwnerLost, "the server has lost the shard")),
-        })
+        loop {
+            let Self { ownership, read, told } = &mut *self;
+            // What is told between the two is seen by the second look.
+            if let Some(outcome) = ownership.outcome(*read) {
+                return Poll::Ready(outcome);
+            }
+            let waits = told.get_or_insert_with(|| Box::pin(ownership.told()));
+            if let Some(outcome) = ownership.outcome(*read) {
+                return Poll::Ready(outcome);
+            }
+            ready!(waits.as_mut().poll(cx));
+            *told = None;
+        }
     }
 }

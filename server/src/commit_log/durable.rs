@@ -12,7 +12,7 @@ mod queue;
 mod shared;
 mod writer;
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -83,6 +83,7 @@ impl DurableLog {
             place: Place::START.next(),
             dirty: Vec::new(),
             dirty_since: Place::START.next(),
+            refused: BTreeMap::new(),
             sealed: VecDeque::new(),
             in_flight: VecDeque::new(),
             leaving: VecDeque::new(),
@@ -104,6 +105,14 @@ impl DurableLog {
             limits,
             ownership,
         });
+        if let Some(ownership) = &shared.ownership {
+            let log = Arc::downgrade(&shared);
+            ownership.on_lost(Box::new(move |why| {
+                if let Some(log) = log.upgrade() {
+                    log.fail(why);
+                }
+            }));
+        }
         Self { shared, writer: Mutex::default(), settled: Mutex::new(Some(receiver)) }
     }
 
@@ -166,6 +175,7 @@ impl DurableLog {
             return 0;
         }
         let was_empty = queue.forming.is_empty();
+        let state = queue.accept_checkpoint(number, state);
         let bytes = CHECKPOINT + state.as_ref().map_or(0, Vec::len);
         queue.forming.set_checkpoint(number, state);
         queue.forming.settling.bytes += bytes;
@@ -211,13 +221,16 @@ impl DurableLog {
     }
 
     /// The creation of this instance is not in the log and never will be, for the reason `why`: its callers are told. What the
-    /// log may have of it behind that is covered by the record of its end.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+    /// log may have of it behind that is covered by the record of its end, and its checkpoint is removed with the next ones.
+    #[cfg_attr(
+        not(any(test, feature = "cluster")),
+        expect(dead_code, reason = "no log is shared by servers")
+    )]
     pub(crate) fn refuse_creation(&self, instance: InstanceId, number: u64, why: RpcRefusal) {
-        let end =
-            Record { instance: number, input: Some(record::Input::Expired(Expired {})), ..Record::default() };
         let mut queue = self.shared.queue();
-        queue.forming.push(&end);
+        queue.forming.push(&expired(number));
+        queue.refused.insert(number, instance);
+        queue.dirty.push(Dirty { number, instance });
         let settling = Settling { instances: vec![instance], ..Settling::default() };
         self.shared.send(settling, Settled::Refused(Box::new(why)));
         drop(queue);
@@ -245,6 +258,11 @@ impl DurableLog {
     }
 }
 
+/// The record of the end of an instance that others know nothing of.
+pub(crate) fn expired(instance: u64) -> Record {
+    Record { instance, input: Some(record::Input::Expired(Expired {})), ..Record::default() }
+}
+
 impl LogFailure {
     /// Completes when the log has failed; returns the reason.
     pub(crate) async fn wait(&self) -> RpcRefusal {
@@ -269,6 +287,10 @@ impl CommitLog for DurableLog {
             return Append::Committed;
         };
         let mut queue = self.shared.queue();
+        if queue.refused.contains_key(&record.instance) {
+            // The instance is about to be told.
+            return Append::Later(queue.place);
+        }
         if let Some(why) = self.shared.failure.get() {
             let settling = Settling { instances: vec![step.instance], ..Settling::default() };
             self.shared.send(settling, Settled::Refused(Box::new(why.clone())));
@@ -343,7 +365,7 @@ impl CommitLog for DurableLog {
     }
 
     fn confirm(&self) -> Option<Confirmation> {
-        self.shared.ownership.as_ref().map(|ownership| ownership.confirm())
+        self.shared.ownership.as_ref().map(Confirmation::of)
     }
 
     fn largest_record(&self) -> Option<usize> {

@@ -34,15 +34,13 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::oneshot;
 
-pub(crate) use confirmation::Confirmation;
-#[cfg(test)]
-pub(crate) use confirmation::Confirms;
+pub(crate) use confirmation::{Confirmation, Ownership};
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
-#[cfg(feature = "cluster")]
-pub(crate) use durable::LogFailure;
 pub(crate) use durable::{Dirty, DurableLog};
-pub(crate) use logs::{Barrier, Confirmations, Logs};
+#[cfg(feature = "cluster")]
+pub(crate) use durable::{LogFailure, expired};
+pub(crate) use logs::{Barrier, Confirmations, Logs, Removals, depends_on_instances};
 pub(crate) use memory::MemoryLog;
 pub(crate) use served_clock::ServedClock;
 pub(crate) use state::LogState;
@@ -104,11 +102,8 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     }
 }
 
-/// What a log has that several servers share: it belongs to one of them at a time.
-pub(crate) trait Ownership: fmt::Debug + Send + Sync {
-    /// Begins to confirm that this server owns the log: see [`CommitLog::confirm`].
-    fn confirm(&self) -> Confirmation;
-}
+/// Is told why a log is lost.
+pub(crate) type Lost = Box<dyn FnOnce(&RpcRefusal) + Send>;
 
 /// How much one batch may have; a larger one is divided.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,7 @@
 //! of them are served; then the log before the first of these checkpoints is not needed any more. The work is in
 //! proportion to what has changed: an instance without new records keeps its checkpoint.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prost::Message as _;
@@ -21,6 +22,7 @@ use super::config::nanos;
 use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
+use super::shard::ShardContext;
 use crate::commit_log::{Dirty, DurableLog, RULES};
 use crate::event_log::{ReadEvents as _, SharedEvents, Trailer, step_of};
 use crate::limits::checkpoint_events;
@@ -30,8 +32,8 @@ use crate::limits::checkpoint_events;
 const BYTES_AT_ONCE: usize = 256 * 1024;
 
 impl Instances {
-    /// Gives every instance that has new records a checkpoint, and trims the log.
-    pub(crate) async fn write_checkpoints(&self, log: &DurableLog) {
+    /// Gives every instance of the shard that has new records a checkpoint, and trims its log.
+    pub(crate) async fn write_checkpoints(&self, shard: &Arc<ShardContext>, log: &DurableLog) {
         let (needed_from, mut dirty) = log.begin_checkpoints();
         dirty.sort_unstable();
         dirty.dedup();
@@ -42,6 +44,8 @@ impl Instances {
                 registry.get(instance).map(|found| (found.clone(), registry.holds_name(found)))
             };
             bytes += match found {
+                // The shard was dropped and is here again: this is the log of it no more.
+                Some((instance, _)) if !Arc::ptr_eq(&instance.shard, shard) => return,
                 Some((instance, holds_name)) => instance.write_checkpoint(log, !holds_name),
                 None => log.checkpoint(number, None),
             };

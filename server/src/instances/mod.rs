@@ -41,7 +41,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::auth::Principal;
-use crate::commit_log::{Barrier, CommitLog, Confirmations, LogState, Logs, REFUSAL_BYTES, Settled};
+use crate::commit_log::{Barrier, CommitLog, LogState, Logs, REFUSAL_BYTES, Settled};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
 use crate::quota::KnownPrincipals;
@@ -68,7 +68,7 @@ pub(crate) use view::{Snapshot, WatchPoll};
 pub(crate) use waiters::Waiter;
 
 use byte_share::InstanceShares;
-use capacity::{Capacity, Shortage, never_fits};
+use capacity::{Capacity, Shortage, UNTIL_AN_END, never_fits};
 use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
@@ -119,8 +119,8 @@ pub(crate) struct Instances {
     placement: Arc<dyn Placement>,
     /// `None`: names are unique in the registry, and nowhere else.
     names: Option<Arc<dyn NameClaims>>,
-    /// Which shard the next new instance is in.
-    turn: AtomicUsize,
+    /// For how many new instances a shard was drawn.
+    created: AtomicUsize,
     load: Arc<LoadMonitor>,
     known: KnownPrincipals,
 }
@@ -152,8 +152,8 @@ impl Instances {
         let load = Arc::new(LoadMonitor::new(&limits));
         let context = Context::new(limits, state);
         let logs = Arc::new(Logs::new(state.clone()));
-        let (registry, shards, turn) = (RwLock::default(), RwLock::default(), AtomicUsize::new(0));
-        Arc::new(Self { registry, context, shards, logs, placement, names, turn, load, known })
+        let (registry, shards, created) = (RwLock::default(), RwLock::default(), AtomicUsize::new(0));
+        Arc::new(Self { registry, context, shards, logs, placement, names, created, load, known })
     }
 
     /// Where instances are.
@@ -169,19 +169,6 @@ impl Instances {
     /// Resolves when a refusal may be told: everything that was logged so far is committed. `None` if it is.
     pub(crate) fn refusal_barrier(&self) -> Option<Barrier> {
         self.logs.barrier(REFUSAL_BYTES)
-    }
-
-    /// Resolves when a refusal for this reason may be told, if it says something of an instance that another server may own.
-    pub(crate) fn confirm_refusal(&self, reason: RefusalReason) -> Option<Confirmations> {
-        self.logs.confirm_refusal(reason)
-    }
-
-    /// The refusal of a call, when it may be told; or why it may not.
-    pub(crate) async fn confirm_absent(&self, refused: RpcRefusal) -> RpcRefusal {
-        match self.confirm_refusal(refused.reason) {
-            Some(confirmations) => confirmations.await.err().unwrap_or(refused),
-            None => refused,
-        }
     }
 
     /// Completes when it may be told which instances there are, and which there are not.
@@ -293,7 +280,7 @@ impl Instances {
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
         let found = self.registry().get(id).filter(|instance| instance.shard.is_served()).cloned();
-        found.ok_or_else(|| self.absent(id))
+        found.map_or_else(|| self.get_again(id), Ok)
     }
 
     /// The instance with this id or name. See [`NameClaims`] for names of instances that are not here.
@@ -302,10 +289,10 @@ impl Instances {
             InstanceRef::Id(id) => return self.get(*id),
             InstanceRef::Name(name) => name,
         };
-        let found = self.registry().named(name).filter(|instance| instance.shard.is_served()).cloned();
+        let found = self.registry().named(name).cloned();
         match found {
-            Some(found) => Ok(found),
-            None => Err(self.unknown_name(name).await),
+            Some(found) if found.shard.is_served() && !found.is_closed() => Ok(found),
+            found => self.find_claimed(name, found).await,
         }
     }
 
@@ -346,6 +333,10 @@ impl Instances {
         let mut config = InstanceConfig::new(id, 0, name, params.spec().seed, shared);
         loop {
             let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
+            if let Some(existing) = named.as_ref().filter(|existing| !existing.shard.is_served()) {
+                // It may not be as far as its log is, or is another server's by now.
+                return Uncommitted::new(Err(self.not_owner(existing.shard.key)), None);
+            }
             let closed = match named.map(|existing| (existing.state(), existing)) {
                 Some((state, existing))
                     if state.peek().as_ref().is_ok_and(|state| *state != State::Closed) =>
@@ -445,6 +436,10 @@ impl Instances {
         config: &SharedConfig,
         shard: &ShardContext,
     ) -> Result<(), RpcRefusal> {
+        if let Some(why) = self.placement.no_space() {
+            let refused = RpcRefusal::new(RefusalReason::TooManyInstances, why);
+            return Err(refused.with_retry_after(UNTIL_AN_END.max(self.limits().retry_after)));
+        }
         registry.shortage(config, self.capacity(shard)).map_or(Ok(()), |Shortage { why, until }| {
             let now = self.context.timers.now();
             let wait = registry.shortest_wait(until, &config.creator, &self.load, now).unwrap_or_default();

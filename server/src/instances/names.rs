@@ -2,24 +2,26 @@
 //!
 //! In one server a name is unique in the registry. In a cluster each name that is in use has a claim in the store that the
 //! servers share: the id of its instance. The transaction that commits the creation of an instance makes the claim, on
-//! condition that there is none, or that it is that of the closed instance whose name is taken; the transaction of its
-//! expiry removes it, and so does that of a close when nobody needs to find the closed instance by its name. A log sees
-//! both in its steps: the record of the creation has the name, and with `Step::name` every other one too. If the
-//! condition does not hold, the log refuses the steps of this one instance (`Settled::Refused` with NAME_TAKEN), and the
-//! Create is told that: the commit decides, nothing before it.
+//! condition that there is none, or that it is that of a closed instance which this server owns, and whose name the new one
+//! takes. The transaction of its expiry removes it, unless another instance has taken the name. The transaction of a close
+//! leaves it: a closed instance is still found by its name, at any server. If the condition does not hold, the log
+//! refuses the steps of this one instance (`Settled::Refused`), and the Create is told to ask again: the commit decides,
+//! nothing before it.
 //!
 //! What is asked here is asked before, by a linearizable read: to find an instance by its name at any server, and to
-//! refuse a Create at once whose name is taken elsewhere. A claim of an instance that is here is not asked for: the
-//! registry knows it.
+//! refuse a Create at once whose name is taken elsewhere. To find an instance that is here the claim is not asked for, unless
+//! that is closed: the registry does not see that an instance in a shard of another server has taken its name. After a
+//! take-over the registry may not know who has a name, if both are here: then the claim tells it.
 
 use std::fmt;
 use std::pin::Pin;
+use std::sync::Arc;
 
-use stickycas_model::machine::State;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
 
-use super::Instances;
+use super::{Instance, Instances};
 
 /// The instance that has a name, if any does.
 pub(crate) type Claimed = Pin<Box<dyn Future<Output = Result<Option<InstanceId>, RpcRefusal>> + Send>>;
@@ -31,43 +33,64 @@ pub(crate) trait NameClaims: fmt::Debug + Send + Sync {
 }
 
 impl Instances {
-    /// The instance that has this name in the cluster, if it is not here.
-    pub(super) async fn holder_elsewhere(
+    /// The instance that has this name in the cluster. `found`: what the registry has found, which is closed, or not served.
+    pub(super) async fn find_claimed(
         &self,
         name: &InstanceName,
-    ) -> Result<Option<InstanceId>, RpcRefusal> {
-        let Some(names) = &self.names else { return Ok(None) };
-        let claimed = names.claimed(name).await?;
-        Ok(claimed.filter(|id| self.get(*id).is_err()))
-    }
-
-    /// The refusal of a call that names an instance which is not here. After the log has failed nobody knows that.
-    pub(super) async fn unknown_name(&self, name: &InstanceName) -> RpcRefusal {
+        found: Option<Arc<Instance>>,
+    ) -> Result<Arc<Instance>, RpcRefusal> {
+        // After the log has failed nobody knows that there is none.
         if let Some(failure) = self.log_failure() {
-            return failure;
+            return Err(failure);
         }
-        match self.holder_elsewhere(name).await {
-            Ok(Some(id)) => self.absent(id),
-            Ok(None) => super::unknown(name.as_str()),
-            Err(refused) => refused,
+        let Some(names) = &self.names else {
+            return match found {
+                Some(found) if found.shard.is_served() => Ok(found),
+                Some(found) => Err(self.not_owner(found.shard.key)),
+                None => Err(super::unknown(name.as_str())),
+            };
+        };
+        match names.claimed(name).await? {
+            Some(id) => self.get(id).inspect(|holder| self.link_name(holder, found.as_ref())),
+            // Who has had it has expired.
+            None => Err(super::unknown(name.as_str())),
         }
     }
 
-    /// Refuses a Create whose name an instance of another server has: that server knows whether it is the same, or closed.
+    /// Refuses a Create whose name an instance of another server has: that server knows whether it is the same, or closed. One that
+    /// is here is found by its name afterwards.
     pub(super) async fn check_name(&self, name: &InstanceName) -> Result<(), RpcRefusal> {
-        match self.holder_elsewhere(name).await? {
-            Some(id) => Err(self.absent(id)),
-            None => Ok(()),
+        let Some(names) = &self.names else { return Ok(()) };
+        let found = self.registry().named(name).cloned();
+        let Some(id) = names.claimed(name).await? else { return Ok(()) };
+        match self.get(id) {
+            Ok(holder) => {
+                self.link_name(&holder, found.as_ref());
+                Ok(())
+            }
+            // It has expired meanwhile.
+            Err(gone) if gone.reason == RefusalReason::InstanceUnknown => Ok(()),
+            Err(refused) => Err(refused),
+        }
+    }
+
+    /// This instance, which is here, has the claim to its name: it is found by that, unless the name has changed hands since `found`
+    /// was found by it. After a take-over it may not be: the logs of several shards are read back in any order.
+    fn link_name(&self, holder: &Instance, found: Option<&Arc<Instance>>) {
+        if self.registry().holds_name(holder) {
+            return;
+        }
+        let mut registry = self.registry_mut();
+        let named = holder.config().name.as_ref().and_then(|name| registry.named(name));
+        if named.map(Arc::as_ptr) == found.map(Arc::as_ptr) {
+            registry.give_name_back(holder);
         }
     }
 
     /// Whether the instance with this id gives its name up to a new one: it is here, has the name and was closed, and that is
-    /// committed.
+    /// committed. Waits for nothing: a log asks that in the middle of a commit, which steps of that instance may wait for.
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "names are those of one server"))]
-    pub(crate) async fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
-        let Ok(instance) = self.get(id) else { return false };
-        let is_closed =
-            async || instance.state().committed().await.flatten().is_ok_and(|it| it == State::Closed);
-        instance.config().name.as_ref() == Some(name) && is_closed().await
+    pub(crate) fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
+        self.get(id).is_ok_and(|it| it.config().name.as_ref() == Some(name) && it.is_closed())
     }
 }

@@ -33,7 +33,7 @@ use super::config::{InstanceConfig, nanos};
 use super::effects::Effects;
 use super::instance::Instance;
 use super::live::Live;
-use super::shard::ShardContext;
+use super::shard::{ShardContext, ShardLost};
 use crate::commit_log::engine::{Engine, EngineError, Stored};
 use crate::commit_log::{Dirty, Place, RULES};
 
@@ -67,6 +67,15 @@ pub enum RecoveryError {
         /// What is wrong.
         what: String,
     },
+    /// The server owns the shard no more: what is not read yet is not wanted.
+    #[error("the server has lost the shard")]
+    Lost,
+}
+
+impl From<ShardLost> for RecoveryError {
+    fn from(_: ShardLost) -> Self {
+        Self::Lost
+    }
 }
 
 /// What was recovered.
@@ -108,8 +117,8 @@ struct Known {
 }
 
 impl<'a> Recovery<'a> {
-    /// Reads everything that the engine has kept of this shard. The server may serve others meanwhile. `file_bytes`: the length of
-    /// its file, if it has one.
+    /// Reads everything that the engine has kept of this shard. The server may serve others meanwhile. If it loses this one, it
+    /// reads no further. `file_bytes`: the length of its file, if it has one.
     ///
     /// # Errors
     /// Why nothing may be served from it.
@@ -119,6 +128,7 @@ impl<'a> Recovery<'a> {
         engine: &dyn Engine,
         file_bytes: Option<u64>,
     ) -> Result<Recovered, RecoveryError> {
+        let _running = shard.begin_recovery()?;
         let recovery = Self {
             instances,
             shard,
@@ -189,6 +199,7 @@ impl<'a> Recovery<'a> {
 
     fn take(&mut self, decoded: DecodedChunk) -> Result<(), RecoveryError> {
         for decoded in decoded {
+            self.shard.check_owned()?;
             match decoded {
                 Decoded::Checkpoint(number, Ok(restored)) => self
                     .restore(number, restored)

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::{Owner, RpcRefusal};
 use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard, RefusalReason};
+use tokio::sync::{Mutex, MutexGuard};
 
 use super::Instances;
 use super::context::Context;
@@ -27,19 +28,45 @@ pub(crate) trait Placement: fmt::Debug + Send + Sync {
     /// The shard of the instance with this id: the same at each call and at each server of the cluster.
     fn shard_of(&self, id: InstanceId) -> ShardKey;
 
-    /// The server that owns this shard as far as is known here; `None`: nobody does.
+    /// The id of an instance of this shard, made of random bits.
+    fn id_in(&self, shard: ShardKey, random: u128) -> InstanceId;
+
+    /// Which of the shards that are served has its turn for a new instance, before which so many were created here: this one, modulo
+    /// their number.
+    fn turn(&self, created: usize) -> usize {
+        created
+    }
+
+    /// The other server that owns this shard as far as is known here; `None`: nobody does, or this server.
     fn owner_of(&self, shard: ShardKey) -> Option<Owner>;
+
+    /// Whether this server owns this shard as far as is known here, served or not.
+    fn is_owner(&self, shard: ShardKey) -> bool;
+
+    /// Why no instance is created although this server has capacity: what the servers share has no space.
+    fn no_space(&self) -> Option<String> {
+        None
+    }
 
     /// The addresses of the other servers of the cluster.
     fn other_servers(&self) -> Vec<String> {
         Vec::new()
     }
 
+    /// The number of shards of the cluster.
+    fn shard_count(&self) -> u32 {
+        1
+    }
+
     /// The cluster as this server sees it. A server that belongs to none has the one shard that there is.
     fn cluster(&self) -> GetClusterResponse {
         let shards = vec![OwnedShard { shard: 0, epoch: 0 }];
         let server = ClusterServer { shards, ..ClusterServer::default() };
-        GetClusterResponse { shards: 1, servers: vec![server], ..GetClusterResponse::default() }
+        GetClusterResponse {
+            shards: self.shard_count(),
+            servers: vec![server],
+            ..GetClusterResponse::default()
+        }
     }
 }
 
@@ -52,8 +79,16 @@ impl Placement for OneShard {
         ShardKey::default()
     }
 
+    fn id_in(&self, _: ShardKey, random: u128) -> InstanceId {
+        InstanceId::new(random)
+    }
+
     fn owner_of(&self, _: ShardKey) -> Option<Owner> {
         None
+    }
+
+    fn is_owner(&self, _: ShardKey) -> bool {
+        true
     }
 }
 
@@ -69,14 +104,23 @@ pub(crate) struct ShardContext {
     last_number: AtomicU64,
     /// Whether it has been recovered: nobody finds its instances before.
     is_served: AtomicBool,
+    /// Whether it is to be handed over: nobody finds its instances meanwhile.
+    is_leaving: AtomicBool,
     /// Why nothing of it may be told any more.
     lost: OnceLock<RpcRefusal>,
+    /// Locked while it is recovered, and while it is dropped.
+    recovery: Mutex<()>,
 }
+
+/// The shard was lost while it was recovered, or before.
+#[derive(Debug)]
+pub(super) struct ShardLost;
 
 impl ShardContext {
     pub(super) fn new(server: Arc<Context>, key: ShardKey, log: Arc<dyn CommitLog>) -> Self {
-        let (last_number, is_served) = (AtomicU64::new(0), AtomicBool::new(false));
-        Self { server, key, log, last_number, is_served, lost: OnceLock::new() }
+        let [is_served, is_leaving] = [false, false].map(AtomicBool::new);
+        let (last_number, lost, recovery) = (AtomicU64::new(0), OnceLock::new(), Mutex::new(()));
+        Self { server, key, log, last_number, is_served, is_leaving, lost, recovery }
     }
 
     /// Of a server that has no other, for tests of one instance.
@@ -93,22 +137,44 @@ impl ShardContext {
 
     /// Whether its instances are served.
     pub(super) fn is_served(&self) -> bool {
-        self.is_served.load(Ordering::Acquire) && self.lost.get().is_none()
+        self.is_served.load(Ordering::Acquire) && !self.is_going()
+    }
+
+    /// Whether it is to be handed over, or is lost.
+    fn is_going(&self) -> bool {
+        self.is_leaving.load(Ordering::Acquire) || self.lost.get().is_some()
+    }
+
+    /// Begins its recovery, which ends when what this returns is dropped: a shard that is dropped waits for it.
+    pub(super) fn begin_recovery(&self) -> Result<MutexGuard<'_, ()>, ShardLost> {
+        // Nobody else has the lock before the shard is lost.
+        let running = self.recovery.try_lock().map_err(|_| ShardLost)?;
+        self.check_owned().map(|()| running)
+    }
+
+    /// Whether the server still has it.
+    pub(super) fn check_owned(&self) -> Result<(), ShardLost> {
+        if self.lost.get().is_some() { Err(ShardLost) } else { Ok(()) }
     }
 
     pub(super) fn set_served(&self) {
         self.is_served.store(true, Ordering::Release);
     }
 
-    /// The shard is to be handed over: nobody finds its instances any more.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no server loses shards"))]
-    pub(crate) fn set_leaving(&self) {
-        self.is_served.store(false, Ordering::Release);
+    /// The shard is to be handed over: nobody finds its instances any more, unless it stays after all.
+    #[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no server loses shards"))]
+    pub(crate) fn set_leaving(&self, is_leaving: bool) {
+        self.is_leaving.store(is_leaving, Ordering::Release);
     }
 
     #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no server loses shards"))]
     pub(crate) fn key(&self) -> ShardKey {
         self.key
+    }
+
+    /// Confirms that the server still owns it, before something is told that another one may know better.
+    pub(crate) fn confirm(&self) -> Option<Confirmation> {
+        self.log.confirm()
     }
 
     /// Confirms that an instance of the shard is gone, before that is told; of a shard that is lost nothing can be confirmed.
@@ -178,8 +244,8 @@ impl Instances {
     }
 
     /// The server owns this shard no more, for the reason `why`: nothing of it is written or told from now on. All its
-    /// instances go; who waits for one of them, or has a session or a Watch there, is told why. When the first call returns,
-    /// nothing is left of the shard, and it may be added again.
+    /// instances go; who waits for one of them, or has a session or a Watch there, is told why. A recovery that is under way ends
+    /// first. When the first call returns, nothing is left of the shard, and it may be added again.
     pub(crate) async fn drop_shard(&self, shard: &Arc<ShardContext>, why: RpcRefusal) {
         if shard.lost.set(why.clone()).is_err() {
             return;
@@ -187,6 +253,7 @@ impl Instances {
         tracing::info!(shard = shard.key.0, "the shard is not served here any more");
         // First of all: checkpoints that are being written must not take instances that go for expired ones.
         shard.log.depose(&why);
+        let _recovered = shard.recovery.lock().await;
         self.each_of(shard, |instance| {
             instance.lose(&why);
             self.remove(instance);
@@ -230,27 +297,70 @@ impl Instances {
 
 /// Which instances are where.
 impl Instances {
-    /// The refusal of a call for the instance with this id, which is not found here: another server has it, or nobody.
-    pub(crate) fn absent(&self, id: InstanceId) -> RpcRefusal {
-        let key = self.placement.shard_of(id);
-        let served = self.shards().get(&key).is_some_and(|shard| shard.is_served());
-        match self.log_failure() {
-            Some(failure) => failure,
-            None if served => super::unknown(&id.to_string()),
-            None => self.not_owner(key),
+    /// The instance with this id, which was not found at first: its shard may be served since.
+    pub(super) fn get_again(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
+        self.look_again(id).map_err(|(refused, _)| refused)
+    }
+
+    /// The refusal of a call for the instance with this id, which is not found here, and what is to be confirmed before it is told:
+    /// that this server still owns the shard of the instance.
+    pub(crate) fn absence(&self, id: InstanceId) -> (RpcRefusal, Option<Confirmation>) {
+        match self.look_again(id) {
+            // It is found when it is asked for again.
+            Ok(_) => (self.not_owner(self.placement.shard_of(id)), None),
+            Err((refused, shard)) => (refused, shard.and_then(|shard| shard.confirm())),
         }
     }
 
-    /// The refusal of a call for an instance of a shard that is not served here.
+    /// The instance with this id; or why it is not here, and the shard of which this says that there is none. There is none if the
+    /// shard was served before it was looked for, and still is: a shard that is served only since, or again, has brought its
+    /// instances with it.
+    fn look_again(&self, id: InstanceId) -> Result<Arc<Instance>, (RpcRefusal, Option<Arc<ShardContext>>)> {
+        if let Some(failure) = self.log_failure() {
+            return Err((failure, None));
+        }
+        let key = self.placement.shard_of(id);
+        let served = self.shards().get(&key).filter(|shard| shard.is_served()).cloned();
+        let found = self.registry().get(id).cloned();
+        match (found, served) {
+            (Some(found), _) if found.shard.is_served() => Ok(found),
+            // A shard that is dropped is lost before its instances are gone.
+            (None, Some(shard)) if shard.is_served() => Err((super::unknown(&id.to_string()), Some(shard))),
+            _ => Err((self.not_owner(key), None)),
+        }
+    }
+
+    /// A page of [`Self::after`], and the shards that it is of: of others instances may be left out.
+    pub(crate) fn page_after(&self, id: Option<InstanceId>, limit: usize) -> (Vec<Arc<Instance>>, Vec<u32>) {
+        let mut served: Vec<_> = self.shards().values().filter(|shard| shard.is_served()).cloned().collect();
+        let page = self.after(id, limit);
+        served.retain(|shard| shard.is_served());
+        (page, served.iter().map(|shard| shard.key.0).collect())
+    }
+
+    /// The refusal of a call for the instance with this id when it may be told, or why it may not.
+    pub(crate) async fn confirmed_absent(&self, id: InstanceId) -> RpcRefusal {
+        match self.absence(id) {
+            (refused, Some(confirmation)) => confirmation.await.err().unwrap_or(refused),
+            (refused, None) => refused,
+        }
+    }
+
+    /// The refusal of a call for an instance of a shard that is not served here. This server is never named in it: who is told an
+    /// owner asks there at once.
     pub(super) fn not_owner(&self, key: ShardKey) -> RpcRefusal {
         let refused = |why: String| RpcRefusal::new(RefusalReason::NotOwner, why);
-        match self.placement.owner_of(key) {
-            Some(owner) => {
-                refused(format!("{} owns shard {}: ask there", owner.address, key.0)).with_owner(owner)
-            }
-            None => refused(format!("no server owns shard {} at the moment: try again", key.0))
-                .with_retry_after(self.limits().retry_after),
+        if let Some(owner) = self.placement.owner_of(key) {
+            return refused(format!("{} owns shard {}: ask there", owner.address, key.0)).with_owner(owner);
         }
+        let is_going = self.shards().get(&key).is_some_and(|shard| shard.is_going());
+        let refused = if self.placement.is_owner(key) && !is_going {
+            let why = format!("the server reads the log of shard {}: try again", key.0);
+            RpcRefusal::new(RefusalReason::Recovering, why)
+        } else {
+            refused(format!("no server serves shard {} at the moment: try again", key.0))
+        };
+        refused.with_retry_after(self.limits().retry_after)
     }
 
     /// The refusal of what concerns an instance that was dropped with its shard, which another server owns by now.
@@ -264,17 +374,13 @@ impl Instances {
 
     /// A shard for a new instance, and an id within it: all that are served take turns. `None`: none is.
     pub(super) fn draw_id(&self) -> Option<(InstanceId, Arc<ShardContext>)> {
-        let shards = self.shards();
-        let served: Vec<_> = shards.values().filter(|shard| shard.is_served()).collect();
-        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        let shard = served.get(turn.checked_rem(served.len())?)?;
-        loop {
-            // As many draws as there are shards, on average.
-            let id = InstanceId::new(rand::random());
-            if self.placement.shard_of(id) == shard.key {
-                return Some((id, (*shard).clone()));
-            }
-        }
+        let shard = {
+            let shards = self.shards();
+            let served: Vec<_> = shards.values().filter(|shard| shard.is_served()).collect();
+            let turn = self.placement.turn(self.created.fetch_add(1, Ordering::Relaxed));
+            (*served.get(turn.checked_rem(served.len())?)?).clone()
+        };
+        Some((self.placement.id_in(shard.key, rand::random()), shard))
     }
 }
 

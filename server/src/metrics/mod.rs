@@ -1,12 +1,15 @@
 //! What operators watch: metrics in the text format of Prometheus (OpenMetrics), made when they are asked for.
 //!
 //! Counting and telling are two things. What happens often is counted in place, by atomics that nobody waits for:
-//! [`steps`] for what instances do, the accounts of principals for calls and refusals, [`commit_log`] for a durable log.
+//! [`steps`] for what instances do, the accounts of principals for calls and refusals, [`commit_log`] for a durable log, and for
+//! a server of a cluster the moves of its shards.
 //! Everything else is read where it stands when `/metrics` is asked for ([`sources`]).
 //!
 //! A label's value is a `&'static str` ([`exposition`]): no name that a client chooses can become a series, so the number
 //! of series is fixed when the program is compiled.
 
+#[cfg(feature = "cluster")]
+mod cluster;
 mod commit_log;
 mod exposition;
 mod histogram;
@@ -14,6 +17,8 @@ mod process;
 mod sources;
 mod steps;
 
+#[cfg(feature = "cluster")]
+pub(crate) use cluster::{ClusterSample, ShardMove, ShardMoves};
 pub(crate) use commit_log::CommitLogMetrics;
 pub(crate) use exposition::CONTENT_TYPE;
 pub(crate) use histogram::Histogram;

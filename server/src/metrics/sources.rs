@@ -17,6 +17,8 @@ use super::exposition::Exposition;
 use super::process;
 use super::steps::{StepCounter, StepCounters};
 use crate::auth::CredentialStore;
+#[cfg(feature = "cluster")]
+use crate::cluster::Cluster;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
@@ -34,6 +36,9 @@ pub(crate) struct Sources {
     pub(crate) readiness: Readiness,
     pub(crate) limits: Limits,
     pub(crate) commit_log: Arc<CommitLogMetrics>,
+    /// `None`: the server is alone.
+    #[cfg(feature = "cluster")]
+    pub(crate) cluster: Option<Arc<Cluster>>,
     /// `None`: nothing is proven here.
     pub(crate) credentials: Option<Arc<CredentialStore>>,
     /// `None`: there is no live page.
@@ -414,6 +419,10 @@ impl Collector for Sources {
         self.credentials(out)?;
         self.page(out)?;
         self.commit_log.encode(out)?;
+        #[cfg(feature = "cluster")]
+        if let Some(cluster) = &self.cluster {
+            super::cluster::encode(out, cluster.moves(), &cluster.sample())?;
+        }
         process::encode(out)
     }
 }

@@ -37,7 +37,7 @@ impl Page {
         let id: InstanceId = id.parse().map_err(|_| no_id())?;
         let instance = match self.instances.get(id) {
             Ok(instance) => instance,
-            Err(refused) => return Err(refusal(&self.instances.confirm_absent(refused).await)),
+            Err(_) => return Err(refusal(&self.instances.confirmed_absent(id).await)),
         };
         let basis = viewer.basis(&instance)?;
         Ok((instance, basis))
@@ -84,7 +84,9 @@ impl Source for Page {
         let permit = self.permits.viewer(viewer.principal())?;
         let entered = self.feeds.enter(&instance, viewer.principal())?;
         let (snapshot, frames) = entered.open(from).await?;
-        let mut setting = setting(&instance);
+        // Confirms that this server still owns the shard: what it has in the feed is then a part of the history, however old.
+        let state = instance.state().committed().await.flatten().map_err(|gone| refusal(&gone))?;
+        let mut setting = setting(&instance, state);
         setting.first_event = snapshot.as_ref().map_or(0, |snapshot| snapshot.index);
         let frames = self.guarded(&viewer, basis == ViewBasis::Observer, permit, Box::pin(frames))?;
         Ok(Opened { setting, snapshot: snapshot.map(|snapshot| snapshot.json.clone()), frames })
@@ -156,15 +158,14 @@ fn explained(params: &Arc<Params>, events: &[Recorded]) -> Vec<Section> {
     cut::sections([assumed].into_iter().chain(run.sections(ROWS)).collect())
 }
 
-fn setting(instance: &Instance) -> Setting {
+fn setting(instance: &Instance, state: State) -> Setting {
     let (config, params) = (instance.config(), instance.config().params());
     let names: Vec<&str> = match params.processes() {
         0..=NAMES => config.shared.roster.names().collect(),
         _ => Vec::new(),
     };
     let title = config.name.as_ref().map_or(String::new(), ToString::to_string);
-    let state = instance.brief().map(|brief| brief.state);
-    let live = matches!(state, Some(State::Gathering | State::Running));
+    let live = matches!(state, State::Gathering | State::Running);
     Setting::new(config.id.to_string(), title, &params, &names, live)
 }
 

@@ -26,7 +26,7 @@ use super::Service;
 use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
 use super::stream_end::StreamEnd;
-use super::stream_refusals::{StreamRefusal, StreamRefusals};
+use super::stream_refusals::{FrameRefusal, StreamRefusal, StreamRefusals};
 use super::watchdog::Registration;
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
@@ -167,7 +167,7 @@ impl AttachStream {
             Some(_) => {}
             None => self.caller.account.file_offence(kind, &refused.message),
         }
-        self.refuse(channel, number, refused);
+        self.refuse(channel, number, refused.clone().into());
     }
 
     /// Files an offence that names no channel with every instance that is open on the stream; if none is, with those
@@ -205,11 +205,11 @@ impl AttachStream {
             DecodedFrame::Unknown => {
                 let refused = RpcRefusal::new(RefusalReason::Malformed, "the frame says nothing");
                 self.file_offence(OffenceKind::Malformed, &refused.message);
-                (0, None, Err(refused))
+                (0, None, Err(refused.into()))
             }
         };
         if let Err(refused) = handled {
-            self.refuse(channel, number, &refused);
+            self.refuse(channel, number, refused);
         }
     }
 
@@ -222,8 +222,9 @@ impl AttachStream {
         instance: Option<InstanceId>,
         incarnation: u64,
         now: Instant,
-    ) -> Result<(), RpcRefusal> {
-        let (instance, process) = self.service.member(&self.caller, instance)?;
+    ) -> Result<(), FrameRefusal> {
+        let (instance, process) =
+            self.service.member(&self.caller, instance).map_err(|why| self.no_member(instance, why))?;
         let limits = &self.service.0.limits;
         if self.channels.is_in_use(channel) || self.channels.in_use() >= limits.channels_per_stream {
             // Channels whose sessions have ended since.
@@ -232,13 +233,13 @@ impl AttachStream {
         if self.channels.is_in_use(channel) {
             let why = format!("channel {channel} is in use");
             file_offence(&instance, process, OffenceKind::Malformed, None, &why);
-            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
         if self.channels.in_use() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             file_offence(&instance, process, OffenceKind::QuotaExceeded, None, &why);
             let refused = RpcRefusal::new(RefusalReason::TooManyStreams, why);
-            return Err(refused.with_retry_after(limits.retry_after));
+            return Err(refused.with_retry_after(limits.retry_after).into());
         }
         self.channels.make_room(channel, limits.channels_per_stream);
         let sink = SessionSink { outbox: self.outbox.clone(), channel };
@@ -260,7 +261,7 @@ impl AttachStream {
         number: Option<AccessNumber>,
         op: Option<RawOp>,
         now: Instant,
-    ) -> Result<(), RpcRefusal> {
+    ) -> Result<(), FrameRefusal> {
         let (channel, instance) = self.channel(channel)?;
         charge_round(&self.caller, &instance)?;
         let params = instance.params();
@@ -279,7 +280,18 @@ impl AttachStream {
         Ok(())
     }
 
-    fn decide(&self, number: u32, value: RawValue, now: Instant) -> Result<(), RpcRefusal> {
+    /// The refusal of a hello whose sender is no member of the instance for the reason `why`, also because there is none.
+    fn no_member(&self, id: Option<InstanceId>, why: RpcRefusal) -> FrameRefusal {
+        match id.filter(|_| why.reason == RefusalReason::InstanceUnknown) {
+            Some(id) => {
+                let (why, confirmation) = self.service.0.instances.absence(id);
+                FrameRefusal::confirmed_by(why, confirmation)
+            }
+            None => why.into(),
+        }
+    }
+
+    fn decide(&self, number: u32, value: RawValue, now: Instant) -> Result<(), FrameRefusal> {
         let (channel, instance) = self.channel(number)?;
         let value = match decision_from_frame(value, instance.params()) {
             Ok(value) => value,
@@ -310,21 +322,20 @@ impl AttachStream {
     }
 
     /// The channel with this number and its instance.
-    fn channel(&self, number: u32) -> Result<(&Channel, Arc<Instance>), RpcRefusal> {
+    fn channel(&self, number: u32) -> Result<(&Channel, Arc<Instance>), FrameRefusal> {
         let Some(channel) = self.channels.get(number) else {
             let why = format!("channel {number} is not open: say hello first");
-            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         };
         Ok((channel, channel.instance().ok_or_else(|| self.service.gone(channel))?))
     }
 
-    fn refuse(&mut self, channel: u32, number: Option<AccessNumber>, refused: &RpcRefusal) {
-        self.caller.account.count_refusal(refused.reason);
-        self.refusals_push(StreamRefusal::Frame(refused.to_frame(channel, number)));
-    }
-
-    fn refusals_push(&mut self, refusal: StreamRefusal) {
-        self.refusals.push(refusal, &self.service.0.instances, &self.outbox);
+    fn refuse(&mut self, channel: u32, number: Option<AccessNumber>, refused: FrameRefusal) {
+        let FrameRefusal { why, confirmation } = refused;
+        self.caller.account.count_refusal(why.reason);
+        let refusal = StreamRefusal::Frame(why.to_frame(channel, number));
+        let confirmation = confirmation.map(|it| *it);
+        self.refusals.push(refusal, confirmation, &self.service.0.instances, &self.outbox);
     }
 
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
@@ -349,7 +360,8 @@ impl AttachStream {
         }
         if let Err(status) = self.poll_requests(cx) {
             self.requests = None;
-            self.refusals_push(StreamRefusal::Stream(status));
+            let refusal = StreamRefusal::Stream(status);
+            self.refusals.push(refusal, None, &self.service.0.instances, &self.outbox);
         }
         if let Poll::Ready(status) = self.refusals.poll(&self.service.0.instances, &self.outbox, cx) {
             return Poll::Ready(Some(Err(status)));

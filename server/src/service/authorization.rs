@@ -12,6 +12,7 @@ use stickycas_proto::v1::RefusalReason;
 
 use super::Service;
 use super::channels::Channel;
+use super::stream_refusals::FrameRefusal;
 use crate::auth::{Principal, Rights};
 use crate::call_layer::Caller;
 use crate::instances::Instance;
@@ -24,8 +25,11 @@ impl Service {
     }
 
     /// The refusal of what comes on a channel whose instance is gone: it has expired, or another server has it.
-    pub(super) fn gone(&self, channel: &Channel) -> RpcRefusal {
-        self.0.instances.owner_lost(channel.shard()).unwrap_or_else(|| self.expired())
+    pub(super) fn gone(&self, channel: &Channel) -> FrameRefusal {
+        match self.0.instances.owner_lost(channel.shard()) {
+            Some(lost) => lost.into(),
+            None => FrameRefusal::confirmed_by(self.expired(), channel.shard().confirm()),
+        }
     }
 
     /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.

@@ -93,7 +93,7 @@ impl InstanceService for Service {
             token => Some(self.0.page_tokens.open_id(token, &caller.principal)?),
         };
         caller.account.charge_work(size / LISTED_PER_FRAME)?;
-        let page = self.0.instances.after(after, size);
+        let (page, listed_shards) = self.0.instances.page_after(after, size);
         let next_page_token = match page.last() {
             Some(last) if page.len() == size => {
                 self.0.page_tokens.seal_id(last.config().id, &caller.principal)?
@@ -115,8 +115,12 @@ impl InstanceService for Service {
         // That there are no others.
         self.0.instances.confirmed().await?;
         let is_last = next_page_token.is_empty();
-        let other_servers = if is_last { self.0.instances.placement().other_servers() } else { Vec::new() };
-        Ok(Response::new(ListResponse { instances, next_page_token, other_servers }))
+        let placement = self.0.instances.placement();
+        let (shards, mut other_servers) = (placement.shard_count(), Vec::new());
+        if is_last {
+            other_servers = placement.other_servers();
+        }
+        Ok(Response::new(ListResponse { instances, next_page_token, other_servers, listed_shards, shards }))
     }
 
     type WatchStream = WatchStream;

@@ -133,7 +133,8 @@ impl Service {
             return Err(self.draining());
         }
         if !self.0.recovered.load(Ordering::Acquire) {
-            return Err(RpcRefusal::new(RefusalReason::Recovering, "the server reads its log: try again"));
+            let why = "the server reads its log or, in a cluster, waits for its lease: try again";
+            return Err(RpcRefusal::new(RefusalReason::Recovering, why));
         }
         Ok(())
     }

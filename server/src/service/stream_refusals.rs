@@ -8,10 +8,11 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use stickycas_model::types::AccessNumber;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::Refusal;
 use tonic::Status;
 
-use crate::commit_log::{Barrier, Confirmations};
+use crate::commit_log::{Barrier, Confirmation, depends_on_instances};
 use crate::instances::{Instances, Outbox};
 
 /// See the module. In the order in which they are told.
@@ -23,8 +24,31 @@ struct Waiting {
     /// Resolves when it may be told; `None`: when those before it are.
     committed: Option<Barrier>,
     /// The same, of a refusal that says something of an instance.
-    confirmed: Option<Confirmations>,
+    confirmed: Option<Confirmation>,
     refusal: StreamRefusal,
+}
+
+/// Why a frame is refused before an instance is asked.
+#[derive(Debug)]
+pub(super) struct FrameRefusal {
+    pub(super) why: RpcRefusal,
+    /// Confirms what it says of an instance: begun where that was found out, at the shard of the instance alone.
+    pub(super) confirmation: Option<Box<Confirmation>>,
+}
+
+impl FrameRefusal {
+    /// Of one that says something of an instance.
+    pub(super) fn confirmed_by(why: RpcRefusal, confirmation: Option<Confirmation>) -> Self {
+        Self { why, confirmation: confirmation.map(Box::new) }
+    }
+}
+
+/// Of one that says nothing of an instance.
+impl From<RpcRefusal> for FrameRefusal {
+    fn from(why: RpcRefusal) -> Self {
+        debug_assert!(!depends_on_instances(why.reason), "it is to be confirmed: {why:?}");
+        Self { why, confirmation: None }
+    }
 }
 
 /// What is refused.
@@ -42,17 +66,19 @@ impl StreamRefusals {
         self.0.len()
     }
 
-    /// Adds one, which is told when everything is committed that was logged so far: at once, if it is.
-    pub(super) fn push(&mut self, refusal: StreamRefusal, instances: &Instances, outbox: &Outbox) {
+    /// Adds one, which is told when it is confirmed and everything is committed that was logged so far: at once, if it is.
+    pub(super) fn push(
+        &mut self,
+        refusal: StreamRefusal,
+        confirmed: Option<Confirmation>,
+        instances: &Instances,
+        outbox: &Outbox,
+    ) {
         let committed = instances.refusal_barrier();
         if instances.log_failure().is_some() {
             // With this the stream ends at the next poll.
             return;
         }
-        let confirmed = match &refusal {
-            StreamRefusal::Frame(refusal) => instances.confirm_refusal(refusal.reason()),
-            StreamRefusal::Stream(_) => None,
-        };
         match refusal {
             StreamRefusal::Frame(refusal)
                 if committed.is_none() && confirmed.is_none() && self.0.is_empty() =>
@@ -104,7 +130,6 @@ mod tests {
     use std::sync::Arc;
     use std::task::Waker;
 
-    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
@@ -130,7 +155,7 @@ mod tests {
         let instances = storage.instances(Limits::default(), KnownPrincipals::default());
         let outbox = Outbox::new(10);
         let mut refusals = StreamRefusals::default();
-        refusals.push(frame(), &instances, &outbox);
+        refusals.push(frame(), None, &instances, &outbox);
         assert_eq!(
             (poll(&mut refusals, &instances, &outbox), outbox.len()),
             (None, 1),
@@ -142,9 +167,9 @@ mod tests {
         done(Outcome::Unknown(EngineError("the disk is gone".to_owned())));
         assert!(instances.log_failure().is_some());
         assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
-        refusals.push(frame(), &instances, &outbox);
+        refusals.push(frame(), None, &instances, &outbox);
         assert_eq!(outbox.len(), 1);
-        refusals.push(StreamRefusal::Stream(malformed().into()), &instances, &outbox);
+        refusals.push(StreamRefusal::Stream(malformed().into()), None, &instances, &outbox);
         assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
     }
 }

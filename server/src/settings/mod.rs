@@ -47,6 +47,8 @@ pub(crate) struct Settings {
     /// The members of etcd; empty: the server belongs to no cluster.
     pub(crate) etcd: Vec<String>,
     pub(crate) etcd_credentials: Option<PathBuf>,
+    /// In bytes.
+    pub(crate) etcd_quota: u64,
     pub(crate) cluster: String,
     /// `None`: made of the address for clients.
     pub(crate) server_name: Option<String>,
@@ -91,6 +93,7 @@ impl Default for Settings {
             data: Data::Auto,
             etcd: Vec::new(),
             etcd_credentials: None,
+            etcd_quota: 2 << 30,
             cluster: "stickycas".to_owned(),
             server_name: None,
             advertise: None,
@@ -170,6 +173,7 @@ impl Settings {
         Some(ClusterConfig {
             etcd: self.etcd.clone(),
             etcd_credentials: self.etcd_credentials.clone(),
+            etcd_quota: self.etcd_quota,
             name: self.cluster.clone(),
             server: self.server_name.clone().unwrap_or_else(name),
             advertise,

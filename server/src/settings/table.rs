@@ -135,6 +135,14 @@ const SETTINGS: &[Setting] = &[
         },
     ),
     setting(
+        "etcd_quota",
+        kind::SIZE,
+        "With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the server warns, and from \
+         90 % on it creates no instances: see the chapter about several servers.",
+        |settings| Value::Size(settings.etcd_quota),
+        write!(etcd_quota, Size),
+    ),
+    setting(
         "cluster",
         Kind::Text,
         "With etcd: the name of the cluster, under which its keys are. Several clusters may share an etcd.",

@@ -51,26 +51,37 @@ pub(super) fn spec_of(name: &str, spec: ParamsSpec, roster: Vec<String>) -> Crea
     }
 }
 
-/// As the layer of unary calls tells a refusal.
-async fn told<T>(instances: &Instances, outcome: Result<T, RpcRefusal>) -> Result<T, RpcRefusal> {
-    match outcome {
-        Ok(outcome) => Ok(outcome),
-        Err(refused) => Err(instances.confirm_absent(refused).await),
+/// As the layer of unary calls tells the outcome of a call that comes now.
+async fn told<T>(
+    instances: &Instances,
+    call: impl Future<Output = Result<T, RpcRefusal>>,
+) -> Result<T, RpcRefusal> {
+    let before = instances.logs().removals();
+    let refused = match call.await {
+        Ok(outcome) => return Ok(outcome),
+        Err(refused) => refused,
+    };
+    if let Some(confirmed) = instances.logs().confirm_refusal(refused.reason, before) {
+        confirmed.await?;
     }
+    Err(refused)
 }
 
 pub(super) async fn create(
     instances: Arc<Instances>,
     spec: CreateSpec,
 ) -> Result<(InstanceId, bool), RpcRefusal> {
-    let created = instances.create(&Principal::new("creator"), spec).await.committed().await.flatten();
-    told(&instances, created.map(|(instance, is_new)| (instance.config().id, is_new))).await
+    let creates = async {
+        let created = instances.create(&Principal::new("creator"), spec).await.committed().await.flatten();
+        created.map(|(instance, is_new)| (instance.config().id, is_new))
+    };
+    told(&instances, creates).await
 }
 
 pub(super) async fn find(instances: Arc<Instances>, name: &str) -> Result<InstanceId, RpcRefusal> {
     let name = InstanceRef::Name(InstanceName::optional(name).unwrap().unwrap());
-    let found = instances.find(&name).await.map(|instance| instance.config().id);
-    told(&instances, found).await
+    let finds = async { instances.find(&name).await.map(|instance| instance.config().id) };
+    told(&instances, finds).await
 }
 
 pub(super) fn append(text: &str) -> Op {
@@ -102,7 +113,7 @@ pub(super) async fn access(
         let values = completed.values().map(<[u8]>::to_vec).collect();
         Ok((Answered { phase: completed.phase, answer: completed.answer, values }, called.repeated))
     };
-    told(&instances, called.await).await
+    told(&instances, called).await
 }
 
 /// Get, with every entry, and the events that are kept.
@@ -114,13 +125,13 @@ pub(super) async fn get(instances: Arc<Instances>, id: InstanceId) -> Result<Sho
         let list = snapshot.list.range(Position::new(0), snapshot.status.length).map(entry).collect();
         Ok(Shown { list, events: instance.kept_events().2.read().collect() })
     };
-    told(&instances, shown.await).await
+    told(&instances, shown).await
 }
 
 /// Closes an instance.
 pub(super) async fn close(instances: Arc<Instances>, id: InstanceId) -> Result<(), RpcRefusal> {
     let closed = async { instances.get(id)?.close().committed().await.flatten() };
-    told(&instances, closed.await).await
+    told(&instances, closed).await
 }
 
 /// A page of List with every instance of a server.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use stickycas_cluster::keys::Name;
 use stickycas_cluster::store::{Change, KeyRange};
 
+use super::super::directory::TURN;
 use super::calls::{FIRST, access, append, create, get, spec};
 use super::world::{LEASE, World};
 
@@ -13,7 +14,11 @@ fn a_server_that_drains_loses_nothing_and_its_shards_are_free_at_once() {
     let mut world = World::of(2, 17, Duration::from_millis(10), 8);
     let [a, b] = [0, 1].map(|it| world.servers[it].instances.clone());
     let before = world.served(0);
-    let ids: Vec<_> = (0..8).map(|_| world.run(0, create(a.clone(), spec(""))).unwrap().0).collect();
+    let mut ids = Vec::new();
+    for _ in 0..8 {
+        world.pass(TURN);
+        ids.push(world.run(0, create(a.clone(), spec(""))).unwrap().0);
+    }
     for id in &ids {
         world.both_answered(0, *id, 1, || append("before"));
     }
@@ -31,6 +36,11 @@ fn a_server_that_drains_loses_nothing_and_its_shards_are_free_at_once() {
     world.pass(LEASE / 4);
     assert!(leaves.is_finished());
     assert_eq!(world.served(1), (0..8).collect::<Vec<_>>());
+    let [gained, handed_over, lost, given_up] = world.moves(0);
+    assert!(handed_over >= before.len() as u64);
+    assert_eq!((gained - handed_over, lost, given_up), (0, 0, 0));
+    let [gained, handed_over, lost, given_up] = world.moves(1);
+    assert_eq!((gained - handed_over, lost, given_up), (8, 0, 0));
     let answered: Vec<_> =
         calls.into_iter().map(|(id, process, call)| (id, process, world.finish(call))).collect();
     for (id, process, told) in answered {

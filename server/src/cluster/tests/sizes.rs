@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use stickycas_cluster::committer::PIECE_BYTES;
-use stickycas_cluster::store::Change;
+use stickycas_cluster::keys::Epoch;
+use stickycas_cluster::read::Stored;
+use stickycas_cluster::store::{Change, Revision};
 use stickycas_model::params::{AppendWindow, ParamsSpec, Patience};
 use stickycas_proto::v1::RefusalReason;
 
@@ -63,6 +65,7 @@ fn a_large_checkpoint_goes_in_pieces_and_is_read_back() {
     world.settle();
     let a = world.servers[0].instances.clone();
     let (id, _) = world.run(0, create(a.clone(), spec_of("name", large(12), roster(12, 6)))).unwrap();
+    world.run(0, create(a.clone(), spec_of("", ParamsSpec::new(1, 1, 1), roster(1, 6)))).unwrap();
     for number in 1..=3 {
         let mut process = FIRST;
         let mut calls = Vec::new();
@@ -85,6 +88,13 @@ fn a_large_checkpoint_goes_in_pieces_and_is_read_back() {
         .collect();
     println!("pieces: {sizes:?}");
     assert!(sizes.len() > 1 && sizes.iter().all(|size| *size <= PIECE_BYTES));
+    let (store, epoch) = (world.servers[0].cluster.store.clone(), Epoch(Revision(world.epoch_of(0))));
+    let (found, _) = world.run(0, async move { store.read_shard(shard, epoch).await }).unwrap();
+    let checkpoints = found.into_iter().map_while(|stored| match stored {
+        Stored::Checkpoint(number, _) => Some(number),
+        Stored::Batch(..) => None,
+    });
+    assert_eq!(checkpoints.collect::<Vec<_>>(), [1, 2], "that in pieces is the first");
     let before = world.run(0, get(a.clone(), id)).unwrap();
     let other = world.start();
     world.stop(0);

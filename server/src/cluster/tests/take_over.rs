@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use stickycas_cluster::store::{Change, KeyRange, Op as StoreOp, Store as _, Txn};
 use stickycas_model::access::Op;
 use stickycas_proto::v1::RefusalReason;
 
 use super::calls::{FIRST, READ, access, append, create, get, reason, spec};
-use super::world::World;
+use super::world::{LEASE, World};
 
 /// Every third access reads.
 fn op(number: u64) -> Op {
@@ -40,6 +41,18 @@ fn who_takes_over_has_the_same_lists_and_gives_the_same_answers() {
     assert_eq!(reason(world.finish(waiting)), RefusalReason::OwnerLost);
     world.until("the other has all shards", |world| world.served(1).len() == 8);
     assert!(world.served(0).is_empty());
+    let [gained, handed_over, lost, given_up] = world.moves(0);
+    assert_eq!((gained, given_up), (handed_over + lost, 0));
+    assert!(lost > 0);
+    let sample = world.inside(1, || world.servers[1].cluster.sample());
+    assert_eq!(
+        (sample.shards, sample.owned, sample.served, sample.taking, sample.without_owner),
+        (8, 8, 8, 0, 0)
+    );
+    assert!(sample.lease_left > Duration::ZERO && sample.lease_left <= sample.lease);
+    assert!(
+        sample.transactions.committed > 0 && sample.transactions.batches >= sample.transactions.committed
+    );
     for (id, before) in ids.iter().zip(&before) {
         let after = world.run(1, get(b.clone(), *id)).unwrap();
         assert_eq!(after.list, before.list);
@@ -67,4 +80,61 @@ fn who_takes_over_has_the_same_lists_and_gives_the_same_answers() {
         assert!(after.list.starts_with(&before.list));
     }
     assert!(world.check_writers() > 0);
+}
+
+#[test]
+fn what_waits_to_be_confirmed_is_told_when_etcd_answers_again_within_a_lease() {
+    let mut world = World::of(2, 5, Duration::from_millis(5), 4);
+    let a = world.servers[0].instances.clone();
+    let (id, _) = world.run(0, create(a.clone(), spec("name"))).unwrap();
+    let first = world.both_answered(0, id, 1, || append("x"));
+    // Longer than a request may take.
+    world.servers[0].store.cut_off(true);
+    let gets = world.begin(0, get(a.clone(), id));
+    world.pass(LEASE / 2);
+    assert!(!gets.is_finished(), "nobody has confirmed it, and nobody has said that it is lost");
+    world.servers[0].store.cut_off(false);
+    assert!(world.finish(gets).is_ok());
+    assert_eq!(world.both_answered(0, id, 2, || append("y")).len(), first.len());
+
+    world.servers[0].store.cut_off(true);
+    let gets = world.begin(0, get(a, id));
+    let refused = world.finish(gets).unwrap_err();
+    assert_eq!(refused.reason, RefusalReason::OwnerLost, "not within a lease");
+}
+
+/// The end of the epoch and the beginning of the next one are told at once, before anything is done about the first.
+#[test]
+fn a_shard_that_is_lost_and_owned_again_at_once_is_read_again() {
+    let mut world = World::of(2, 19, Duration::ZERO, 8);
+    let a = world.servers[0].instances.clone();
+    let (id, _) = world.run(0, create(a.clone(), spec("name"))).unwrap();
+    world.both_answered(0, id, 1, || append("x"));
+    let shard = world.shard_of(id);
+    let (owner, before) = (World::keys().owner(world.shard(shard)), world.epoch_of(shard));
+    let Some((_, Change::Put(kv))) = world.written(&KeyRange::one(owner.clone())).pop() else {
+        panic!("somebody owns it")
+    };
+    // Under the same lease, while the server is stopped.
+    world.stop(0);
+    let delete = StoreOp::Delete(KeyRange::one(owner.clone()));
+    let put = StoreOp::Put { key: owner, value: kv.value, lease: kv.lease };
+    let store = world.servers[1].store.clone();
+    world.run(1, async move {
+        for op in [delete, put] {
+            store.txn(Txn { then: vec![op], ..Txn::default() }).await.unwrap();
+        }
+    });
+    assert!(world.epoch_of(shard) > before);
+    world.go_on(0);
+    let [gained, _, lost, _] = world.moves(0);
+    world.until("the server has lost the shard, and has it again", |world| {
+        let [now_gained, _, now_lost, _] = world.moves(0);
+        (now_gained, now_lost) == (gained + 1, lost + 1)
+    });
+    world
+        .until("it is read again", |world| world.inside(0, || world.servers[0].cluster.sample().taking == 0));
+    assert_eq!(world.run(0, get(a, id)).unwrap().list.len(), 1);
+    world.both_answered(0, id, 2, || append("y"));
+    world.check_writers();
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use stickycas_cluster::confirm::Confirmations;
 use stickycas_cluster::keys::{Epoch, Keys, Name, decode_batch};
 use stickycas_cluster::model::{Faults, Model, ModelStore};
 use stickycas_cluster::shard::{ShardCount, ShardId, shard_of};
@@ -23,9 +24,11 @@ use tokio::time::{Instant, advance, sleep_until};
 
 use super::super::Cluster;
 use super::calls::{Answered, FIRST, access};
+use crate::commit_log::DurableLog;
 use crate::config::ClusterConfig;
-use crate::instances::Instances;
+use crate::instances::{Instances, ShardContext};
 use crate::limits::Limits;
+use crate::metrics::ShardMove;
 use crate::quota::KnownPrincipals;
 
 /// The time of a lease.
@@ -40,6 +43,8 @@ pub(super) struct World {
     pub(super) model: Model,
     pub(super) servers: Vec<Server>,
     pub(super) limits: Limits,
+    /// In bytes; servers look after the space of the store if there is one.
+    pub(super) etcd_quota: u64,
     shards: u32,
     now: Option<Instant>,
 }
@@ -58,7 +63,7 @@ impl World {
     pub(super) fn new(seed: u64, delay: Duration, shards: u32) -> Self {
         let faults = Faults { delay, time_limit: Duration::from_secs(1), ..Faults::default() };
         let model = Model::new(seed, faults);
-        Self { model, servers: Vec::new(), limits: Limits::default(), shards, now: None }
+        Self { model, servers: Vec::new(), limits: Limits::default(), etcd_quota: 0, shards, now: None }
     }
 
     /// Starts a server, which joins the cluster; returns its number.
@@ -73,6 +78,7 @@ impl World {
         let config = ClusterConfig {
             etcd: Vec::new(),
             etcd_credentials: None,
+            etcd_quota: self.etcd_quota,
             name: "demo".to_owned(),
             server: format!("server-{number}"),
             advertise: address(number),
@@ -80,7 +86,10 @@ impl World {
             shards: self.shards,
         };
         let (cluster, instances) = runtime.block_on(async {
-            let cluster = Cluster::on(store.clone(), &config, &self.limits).unwrap();
+            let cluster = Cluster::with(store.clone(), &config, &self.limits, false).unwrap();
+            if self.etcd_quota > 0 {
+                cluster.look_after(store.clone(), &config).unwrap();
+            }
             let instances = cluster.instances(self.limits.clone(), KnownPrincipals::default());
             (cluster, instances)
         });
@@ -238,9 +247,35 @@ impl World {
         let server = &self.servers[server];
         let _inside = server.runtime.enter();
         // Of an instance that there is not: in a shard that is served there is none, any other is somebody else's.
-        let is_served =
-            |probe: &InstanceId| server.instances.absent(*probe).reason == RefusalReason::InstanceUnknown;
+        let is_served = |probe: &InstanceId| {
+            server.instances.get(*probe).is_err_and(|why| why.reason == RefusalReason::InstanceUnknown)
+        };
         (0..self.shards).filter(|shard| is_served(&self.probe(*shard))).collect()
+    }
+
+    /// A shard that a server serves, and its log.
+    #[track_caller]
+    pub(super) fn shard_and_log(&self, server: usize, shard: u32) -> (Arc<ShardContext>, Arc<DurableLog>) {
+        let held = self.servers[server].cluster.held();
+        let served = held[&self.shard(shard)].served.clone().expect("it is served");
+        (served.context, served.log)
+    }
+
+    /// How many shards a server has gained, handed over, lost and given up.
+    pub(super) fn moves(&self, server: usize) -> [u64; 4] {
+        let moves = self.servers[server].cluster.moves();
+        [ShardMove::Gained, ShardMove::HandedOver, ShardMove::Lost, ShardMove::GivenUp]
+            .map(|moved| moves.get(moved))
+    }
+
+    /// How many tasks a server has.
+    pub(super) fn tasks(&self, server: usize) -> usize {
+        self.servers[server].runtime.metrics().num_alive_tasks()
+    }
+
+    /// What was confirmed at a server.
+    pub(super) fn confirmations(&self, server: usize) -> Confirmations {
+        self.servers[server].cluster.confirmer.confirmations()
     }
 
     /// An id of no instance, in this shard.

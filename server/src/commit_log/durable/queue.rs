@@ -1,6 +1,6 @@
 //! What waits for its commit: the batch that forms, and those that the engine has not settled yet.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
 use prost::Message as _;
@@ -21,6 +21,8 @@ pub(super) struct Queue {
     pub(super) dirty: Vec<Dirty>,
     /// An instance is among them if it has a record at this place or behind it.
     pub(super) dirty_since: Place,
+    /// Instances whose creation was refused, by number, until they are gone: the log takes nothing of them.
+    pub(super) refused: BTreeMap<u64, InstanceId>,
     /// Batches that take nothing more and have not been handed to the engine yet. They are among those in flight.
     pub(super) sealed: VecDeque<(Place, Forming)>,
     /// Batches that the engine has not settled yet, in order.
@@ -79,6 +81,17 @@ impl Queue {
             *held += bytes;
             self.bytes += bytes;
         }
+    }
+
+    /// The checkpoint of this instance as it may be set: there is none of an instance whose creation was refused. It is removed, and
+    /// once more in the next turn if the instance was not gone yet.
+    pub(super) fn accept_checkpoint(&mut self, number: u64, state: Option<Vec<u8>>) -> Option<Vec<u8>> {
+        let Some(&instance) = self.refused.get(&number) else { return state };
+        match state {
+            Some(_) => self.dirty.push(Dirty { number, instance }),
+            None => drop(self.refused.remove(&number)),
+        }
+        None
     }
 
     /// The effects of the batches up to this place have left.

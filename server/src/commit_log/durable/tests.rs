@@ -101,6 +101,28 @@ async fn batches_that_are_committed_out_of_order_are_settled_in_order() {
 }
 
 #[tokio::test]
+async fn nothing_is_taken_of_an_instance_whose_creation_was_refused() {
+    let mut it = fixture(1, usize::MAX);
+    let dirty = Dirty { number: 7, instance: InstanceId::new(7) };
+    it.step(7, Place::START);
+    let (_, done) = it.engine.next();
+    assert_eq!(it.log.begin_checkpoints().1, [dirty]);
+    it.log.refuse_creation(dirty.instance, 7, RpcRefusal::new(RefusalReason::NotOwner, "taken"));
+    // The instance is not told yet: it has another step, and gets its checkpoint.
+    it.step(7, Place::START);
+    it.log.checkpoint(7, Some(&Checkpoint::default()));
+    done(Outcome::Committed);
+    assert_eq!(it.settled().await, (7, Err(RefusalReason::NotOwner)));
+    let (batch, done) = it.engine.next();
+    assert_eq!((instances(&batch), batch.checkpoints), (vec![7], vec![(7, None)]), "the record of its end");
+    done(Outcome::Committed);
+    let (_, again) = it.log.begin_checkpoints();
+    assert!(!again.is_empty() && again.iter().all(|it| *it == dirty), "{again:?}");
+    it.log.checkpoint(7, None);
+    assert_eq!(it.log.begin_checkpoints().1, [], "it is gone");
+}
+
+#[tokio::test]
 async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     let mut it = fixture(1, usize::MAX);
     it.step(1, Place::START);

@@ -183,7 +183,8 @@ impl Server {
     /// Begins to write checkpoints, which goes on with the next batches.
     pub(super) async fn begin_checkpoints(&self) {
         let (instances, log) = (self.instances.clone(), self.log.clone());
-        tokio::spawn(async move { instances.write_checkpoints(&log).await });
+        let shard = instances.only_shard();
+        tokio::spawn(async move { instances.write_checkpoints(&shard, &log).await });
         tokio::task::yield_now().await;
     }
 

@@ -111,7 +111,7 @@ impl Server {
     async fn act(&mut self) {
         match self.random.random_range(0..100) {
             0..8 => self.create().await,
-            8..10 => self.instances.write_checkpoints(self.storage.durable_log().unwrap()).await,
+            8..10 => self.storage.shorten(&self.instances).await,
             10..14 => self.all().iter().for_each(|instance| _ = instance.wake_now()),
             _ => self.input(),
         }
@@ -239,8 +239,7 @@ async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
     let (third, _) = early.await.committed().await.unwrap().unwrap();
     assert_eq!(server.found().iter().filter(|found| found.named).count(), 1);
 
-    let log = server.storage.durable_log().unwrap();
-    server.instances.write_checkpoints(log).await;
+    server.storage.shorten(&server.instances).await;
     let server = server.restart().await;
     let name = InstanceName::optional("name").unwrap().unwrap();
     let named = server.instances.registry().named(&name).map(|instance| instance.config().id);
@@ -314,7 +313,7 @@ async fn of_several_faults_the_first_is_named() {
         server.create().await;
     }
     let numbers: Vec<u64> = server.all().iter().map(|instance| instance.config().number).collect();
-    server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+    server.storage.shorten(&server.instances).await;
     server.storage.close().await;
     let fault = async || {
         let server = Server::recover(engine.clone(), StdRng::seed_from_u64(0)).await;
@@ -368,7 +367,7 @@ async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
     let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
     let mut server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;
     server.create().await;
-    server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+    server.storage.shorten(&server.instances).await;
     server.storage.close().await;
     let lost = RedbEngine::in_memory().unwrap();
     let mut checkpoints = Vec::new();
@@ -425,7 +424,7 @@ async fn an_ended_instance_ages_while_it_is_served_and_only_then() {
         for (ended, age) in age(&server) {
             assert!((SERVED / 2..SERVED * 2).contains(&age) == ended, "{ended}: {age:?}");
         }
-        server.instances.write_checkpoints(server.storage.durable_log().unwrap()).await;
+        server.storage.shorten(&server.instances).await;
         server.storage.close().await;
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::pin::pin;
 use std::sync::Mutex;
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use prost::Message as _;
@@ -21,12 +22,14 @@ use super::super::{
 use super::*;
 use crate::auth::Principal;
 use crate::commit_log::engine::{Engine, ManualEngine, Outcome, RedbEngine};
-use crate::commit_log::{Append, Confirmation, Confirms, DurableLog, LogState, MemoryLog, Settle, Step};
+use crate::commit_log::{Append, Confirmation, DurableLog, LogState, MemoryLog, Settle, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 
 mod confirmed;
+mod lost;
+mod names;
 
 const FIRST: ProcessId = ProcessId::FIRST;
 const READ: Op = Op::Read { start: Position::new(0) };
@@ -35,6 +38,12 @@ const READ: Op = Op::Read { start: Position::new(0) };
 #[derive(Debug, Default)]
 struct Cluster {
     owners: Mutex<BTreeMap<ShardKey, Owner>>,
+    /// The shards of this server.
+    own: Mutex<Vec<ShardKey>>,
+    /// How often the shard of an id was asked for.
+    asked: AtomicUsize,
+    /// It is served from then on.
+    served_when_asked: Mutex<Option<Arc<ShardContext>>>,
 }
 
 const SHARDS: u128 = 4;
@@ -45,11 +54,23 @@ fn shard_of(id: InstanceId) -> ShardKey {
 
 impl Placement for Cluster {
     fn shard_of(&self, id: InstanceId) -> ShardKey {
+        self.asked.fetch_add(1, Ordering::Relaxed);
+        if let Some(shard) = self.served_when_asked.lock().unwrap().take() {
+            shard.set_leaving(false);
+        }
         shard_of(id)
+    }
+
+    fn id_in(&self, shard: ShardKey, random: u128) -> InstanceId {
+        InstanceId::new(random - random % SHARDS + u128::from(shard.0))
     }
 
     fn owner_of(&self, shard: ShardKey) -> Option<Owner> {
         self.owners.lock().unwrap().get(&shard).cloned()
+    }
+
+    fn is_owner(&self, shard: ShardKey) -> bool {
+        self.own.lock().unwrap().contains(&shard)
     }
 }
 
@@ -232,12 +253,6 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
     let waiting = [&a, &b].map(|instance| instance.call(access(FIRST, None, 2, READ)));
     let woken = Arc::new(CountingWaker::default());
     let (watcher, waker) = (a.next_watcher(), Waker::from(woken.clone()));
-    let index = loop {
-        let (_, next, _) = a.kept_events();
-        if matches!(a.poll_events(next, 9, watcher, &waker), WatchPoll::Pending) {
-            break next;
-        }
-    };
     lost.log.committed().await;
     with_timeout(async {
         while server.instances.steps().waiting() < 2 {
@@ -245,6 +260,13 @@ async fn a_lost_shard_ends_for_its_clients_and_goes_on_when_taken() {
         }
     })
     .await;
+    // Behind everything that wakes it.
+    let index = loop {
+        let (_, next, _) = a.kept_events();
+        if matches!(a.poll_events(next, 9, watcher, &waker), WatchPoll::Pending) {
+            break next;
+        }
+    };
     let woken_before = woken.wake_count();
 
     server.cluster.owners.lock().unwrap().insert(ShardKey(0), other());
@@ -384,46 +406,45 @@ async fn instances_are_created_in_the_shards_that_are_served() {
     let recovering = server.instances.add_shard(ShardKey(2), &log).unwrap();
     let held = server.instances.add_shard(ShardKey(2), &log).unwrap_err();
     assert_eq!(held.0, ShardKey(2));
+    let listed_shards = || server.instances.page_after(None, 9).1;
+    assert_eq!(listed_shards(), [1, 3], "a list is not of the one that is recovered");
     let mut keys = Vec::new();
     for _ in 0..6 {
         keys.push(shard_of(create().await.unwrap().0.config().id).0);
     }
     assert_eq!(keys, [3, 1, 3, 1, 3, 1]);
+    assert_eq!(server.cluster.asked.load(Ordering::Relaxed), 0, "no id is drawn in vain");
     let unserved = InstanceId::new(SHARDS + 2);
     assert_eq!(reason(server.instances.get(unserved)), RefusalReason::NotOwner);
     recovering.set_served();
     assert_eq!(reason(server.instances.get(unserved)), RefusalReason::InstanceUnknown, "it would be here");
+    assert_eq!(listed_shards(), [1, 2, 3]);
+    recovering.set_leaving(true);
+    assert_eq!(listed_shards(), [1, 3]);
     server.instances.drop_shard(&shards[1], owner_lost(ShardKey(3))).await;
     let listed = server.instances.after(None, usize::MAX);
     assert_eq!(listed.iter().filter(|it| shard_of(it.config().id) == ShardKey(1)).count(), 3);
     assert_eq!((listed.len(), server.instances.usage().removed), (3, 3));
 }
 
-/// One name of the cluster.
-#[derive(Debug)]
-struct OneName(InstanceId);
-
-impl NameClaims for OneName {
-    fn claimed(&self, name: &InstanceName) -> super::super::names::Claimed {
-        let holder = (name.as_str() == "theirs").then_some(self.0);
-        Box::pin(std::future::ready(Ok(holder)))
-    }
-}
-
 #[tokio::test]
-async fn a_name_of_another_server_is_found_there() {
-    let server = Server::new(Some(Arc::new(OneName(InstanceId::new(2)))));
-    server.take_in_memory(0);
-    server.cluster.owners.lock().unwrap().insert(ShardKey(2), other());
-    let creator = Principal::new("creator");
-    let taken = server.instances.create(&creator, spec("theirs")).await.into_inner().unwrap_err();
-    let found = server.instances.find(&InstanceRef::Name("theirs".parse().unwrap())).await.unwrap_err();
-    for refused in [taken, found] {
-        assert_eq!((refused.reason, refused.owner.as_deref()), (RefusalReason::NotOwner, Some(&other())));
-    }
-    let ours = server.create(spec("ours")).await;
-    let found = server.instances.find(&InstanceRef::Name("ours".parse().unwrap())).await.unwrap();
-    assert!(Arc::ptr_eq(&ours, &found));
-    let nobodys = server.instances.find(&InstanceRef::Name("nobodys".parse().unwrap())).await;
-    assert_eq!(reason(nobodys), RefusalReason::InstanceUnknown);
+async fn a_server_that_cannot_serve_its_own_shard_yet_names_nobody() {
+    let server = Server::new(None);
+    let unserved = InstanceId::new(2);
+    let refused = || {
+        let refused = server.instances.get(unserved).unwrap_err();
+        assert_eq!(refused.owner, None, "who is told one asks there at once");
+        assert!(refused.retry_after.is_some());
+        refused.reason
+    };
+    assert_eq!(refused(), RefusalReason::NotOwner, "nobody owns it");
+    server.cluster.own.lock().unwrap().push(ShardKey(2));
+    assert_eq!(refused(), RefusalReason::Recovering, "its log is being read");
+    let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::with_state(server.state.clone()));
+    let shard = server.instances.add_shard(ShardKey(2), &log).unwrap();
+    assert_eq!(refused(), RefusalReason::Recovering);
+    shard.set_served();
+    assert_eq!(reason(server.instances.get(unserved)), RefusalReason::InstanceUnknown);
+    shard.set_leaving(true);
+    assert_eq!(refused(), RefusalReason::NotOwner, "it is handed over");
 }

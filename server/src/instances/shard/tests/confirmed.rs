@@ -1,12 +1,39 @@
 //! What is told without a transaction waits until the ownership of the shard is confirmed.
 
+use tokio::sync::Notify;
+use tokio::sync::futures::OwnedNotified;
+
 use super::*;
+use crate::commit_log::{Lost, Ownership};
 
 /// A log that other servers share: it commits at once, and confirms when the test says so.
 #[derive(Debug, Default)]
 struct SharedLog {
     state: Arc<LogState>,
-    asked: Mutex<Vec<Confirms>>,
+    asked: Mutex<Vec<Arc<Asked>>>,
+}
+
+/// What one who has asked is told.
+#[derive(Debug, Default)]
+struct Asked {
+    outcome: OnceLock<Result<(), RpcRefusal>>,
+    told: Arc<Notify>,
+}
+
+impl Ownership for Asked {
+    fn ask(&self) -> u64 {
+        1
+    }
+
+    fn outcome(&self, _: u64) -> Option<Result<(), RpcRefusal>> {
+        self.outcome.get().cloned()
+    }
+
+    fn told(&self) -> OwnedNotified {
+        self.told.clone().notified_owned()
+    }
+
+    fn on_lost(&self, _: Lost) {}
 }
 
 impl CommitLog for SharedLog {
@@ -25,9 +52,10 @@ impl CommitLog for SharedLog {
     }
 
     fn confirm(&self) -> Option<Confirmation> {
-        let (confirms, confirmation) = Confirmation::new();
-        self.asked.lock().unwrap().push(confirms);
-        Some(confirmation)
+        let asked = Arc::<Asked>::default();
+        self.asked.lock().unwrap().push(asked.clone());
+        let ownership: Arc<dyn Ownership> = asked;
+        Some(Confirmation::of(&ownership))
     }
 }
 
@@ -36,7 +64,10 @@ impl SharedLog {
     fn tell(&self, outcome: &Result<(), RpcRefusal>) -> usize {
         let asked = std::mem::take(&mut *self.asked.lock().unwrap());
         let count = asked.len();
-        asked.into_iter().for_each(|confirms| confirms.tell(outcome.clone()));
+        for one in asked {
+            one.outcome.set(outcome.clone()).unwrap();
+            one.told.notify_waiters();
+        }
         count
     }
 }
@@ -86,8 +117,7 @@ async fn views_and_absence_wait_for_the_confirmation() {
     .await;
     assert!(!new && Arc::ptr_eq(&found, &instance));
     waits(&log, async || instances.confirmed().await).await;
-    let absent = instances.get(InstanceId::new(1)).unwrap_err();
-    let absent = waits(&log, async || match instances.confirm_absent(absent.clone()).await {
+    let absent = waits(&log, async || match instances.confirmed_absent(InstanceId::new(1)).await {
         lost if lost.reason == RefusalReason::OwnerLost => Err(lost),
         refused => Ok(refused),
     })
@@ -98,10 +128,64 @@ async fn views_and_absence_wait_for_the_confirmation() {
     instance.archive_now();
     waits(&log, async || instance.status(None).committed().await?).await;
     waits(&log, async || instance.close().committed().await?).await;
+    let (logs, now) = (instances.logs(), instances.logs().removals());
+    waits(&log, async || logs.confirm_refusal(RefusalReason::NameTaken, now).unwrap().await).await;
     assert!(
-        instances.confirm_refusal(RefusalReason::RateExceeded).is_none(),
+        logs.confirm_refusal(RefusalReason::RateExceeded, now).is_none(),
         "it says nothing of an instance"
     );
+}
+
+/// A server with so many shards, and their logs.
+async fn sharing(shards: u32) -> (Server, Vec<(Arc<SharedLog>, Arc<ShardContext>)>) {
+    let server = Server::new(None);
+    let mut taken = Vec::new();
+    for key in 0..shards {
+        let log = Arc::new(SharedLog { state: server.state.clone(), asked: Mutex::default() });
+        let shared: Arc<dyn CommitLog> = log.clone();
+        let context = server.instances.add_shard(ShardKey(key), &shared).unwrap();
+        context.set_served();
+        taken.push((log, context));
+    }
+    (server, taken)
+}
+
+#[tokio::test]
+async fn that_there_is_no_instance_is_confirmed_by_its_shard_alone() {
+    let (server, shards) = sharing(3).await;
+    for at in 0..100 {
+        let (refused, confirmation) = server.instances.absence(InstanceId::new(1 + at * SHARDS));
+        assert_eq!(refused.reason, RefusalReason::InstanceUnknown);
+        assert!(confirmation.is_some());
+    }
+    let (refused, confirmation) = server.instances.absence(InstanceId::new(3));
+    assert_eq!((refused.reason, confirmation.is_some()), (RefusalReason::NotOwner, false));
+    assert_eq!([0, 1, 2].map(|shard: usize| shards[shard].0.tell(&Ok(()))), [0, 100, 0]);
+}
+
+/// The refusal was found out before the shard was dropped, and is told after that.
+#[tokio::test]
+async fn a_refusal_of_a_shard_that_was_dropped_meanwhile_is_not_told() {
+    let (server, shards) = sharing(2).await;
+    let (logs, before) = (server.instances.logs(), server.instances.logs().removals());
+    let absent = server.instances.get(InstanceId::new(1)).unwrap_err();
+    assert_eq!(absent.reason, RefusalReason::InstanceUnknown);
+    server.instances.drop_shard(&shards[1].1, owner_lost(ShardKey(1))).await;
+    let confirmed = logs.confirm_refusal(absent.reason, before).expect("it is to be confirmed");
+    shards[0].0.tell(&Ok(()));
+    assert_eq!(confirmed.await.unwrap_err().reason, RefusalReason::OwnerLost);
+    assert_eq!(server.instances.absence(InstanceId::new(1)).0.reason, RefusalReason::NotOwner);
+    // Of a call that comes now.
+    let confirmed = logs.confirm_refusal(absent.reason, logs.removals()).unwrap();
+    shards[0].0.tell(&Ok(()));
+    confirmed.await.unwrap();
+    // Also if none is left.
+    server.instances.drop_shard(&shards[0].1, owner_lost(ShardKey(0))).await;
+    assert_eq!(
+        logs.confirm_refusal(absent.reason, before).unwrap().await.unwrap_err().reason,
+        RefusalReason::OwnerLost
+    );
+    assert!(logs.confirm_refusal(absent.reason, logs.removals()).is_none());
 }
 
 #[tokio::test]
