@@ -7,7 +7,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::connection::{ClientConfig, Connection, DEFAULT_KEEP_ALIVE};
+use crate::connection::{ClientConfig, Connection, DEFAULT_KEEP_ALIVE, KEEP_ALIVE_OF_CLUSTER};
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
@@ -23,7 +23,8 @@ pub struct ClientBuilder {
     credentials: Option<Credentials>,
     /// `None`: the default for so many servers.
     retry: Option<RetryPolicy>,
-    keep_alive: Duration,
+    /// `None`: the default for so many servers.
+    keep_alive: Option<Duration>,
 }
 
 impl Client {
@@ -49,7 +50,7 @@ impl ClientBuilder {
             principal: String::new(),
             credentials: None,
             retry: None,
-            keep_alive: DEFAULT_KEEP_ALIVE,
+            keep_alive: None,
         }
     }
 
@@ -95,9 +96,10 @@ impl ClientBuilder {
     }
 
     /// The silence on an open stream after which the client pings the server; the connection counts as broken
-    /// after half as long again without an answer. More than 0; [`DEFAULT_KEEP_ALIVE`] without it.
+    /// after half as long again without an answer. More than 0. Without it [`DEFAULT_KEEP_ALIVE`], or with several servers
+    /// [`KEEP_ALIVE_OF_CLUSTER`].
     pub fn keep_alive(mut self, interval: Duration) -> Self {
-        self.keep_alive = interval;
+        self.keep_alive = Some(interval);
         self
     }
 
@@ -178,7 +180,10 @@ impl ClientBuilder {
     }
 
     fn config(&self, url: &str) -> Result<ClientConfig, Error> {
-        if self.keep_alive.is_zero() {
+        let several = self.urls.len() > 1;
+        let keep_alive =
+            self.keep_alive.unwrap_or(if several { KEEP_ALIVE_OF_CLUSTER } else { DEFAULT_KEEP_ALIVE });
+        if keep_alive.is_zero() {
             return Err(Error::InvalidArgument("keep-alive of 0: give more, such as 2 s".to_owned()));
         }
         let config = match &self.credentials {
@@ -195,7 +200,7 @@ impl ClientBuilder {
                 ClientConfig::with_credentials(url, &credentials)?
             }
         };
-        Ok(config.with_keep_alive(self.keep_alive))
+        Ok(config.with_keep_alive(keep_alive))
     }
 }
 
@@ -215,5 +220,18 @@ mod tests {
         assert!(
             refused(builder().principal("ann").keep_alive(Duration::ZERO)).starts_with("keep-alive of 0")
         );
+    }
+
+    #[test]
+    fn with_several_servers_a_silent_one_is_noticed_sooner() {
+        let one = || Client::builder("http://127.0.0.1:7420").principal("ann");
+        let several = || one().server("http://127.0.0.1:7421");
+        let intervals = |builder: ClientBuilder| {
+            builder.configs().unwrap().iter().map(ClientConfig::keep_alive).collect::<Vec<_>>()
+        };
+        assert_eq!(intervals(one()), [DEFAULT_KEEP_ALIVE]);
+        assert_eq!(intervals(several()), [KEEP_ALIVE_OF_CLUSTER; 2]);
+        let chosen = Duration::from_secs(7);
+        assert_eq!(intervals(several().keep_alive(chosen)), [chosen; 2]);
     }
 }

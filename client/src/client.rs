@@ -171,10 +171,10 @@ impl Client {
         let mut backoff = Backoff::new(self.policy);
         loop {
             let begun = tokio::time::Instant::now();
-            let error = match route.connection() {
+            let error = match route.connection().await {
                 Ok(connection) => match idempotency.one_try(&connection, call(connection.clone())).await {
                     Ok(answer) => {
-                        route.answered();
+                        route.note_answer();
                         return Ok(answer);
                     }
                     Err(error) => error,
@@ -184,7 +184,7 @@ impl Client {
             if !idempotency.allows_another_try(&error) {
                 return Err(error);
             }
-            let error = match route.failed(error).await {
+            let error = match route.next_try(error).await {
                 NextTry::Now => continue,
                 NextTry::Later(error) => error,
                 NextTry::Stop(error) => return Err(error),
@@ -196,7 +196,7 @@ impl Client {
             let delay = backoff.failed(error.clone())?;
             tracing::info!(%error, ?delay, "trying again");
             tokio::time::sleep(delay).await;
-            route.waited();
+            route.note_pause();
         }
     }
 }
@@ -215,7 +215,7 @@ pub(crate) enum Idempotency {
 }
 
 impl Idempotency {
-    async fn one_try<T>(
+    pub(crate) async fn one_try<T>(
         self,
         connection: &Connection,
         call: impl Future<Output = Result<Response<T>, Status>>,

@@ -33,6 +33,9 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The silence on an open stream after which a client pings the server, unless another time is given. An idle
 /// connection is not pinged: servers of other makers punish that.
 pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(20);
+/// The same of a client of several servers. With half as long again for the answer it is less than the usual lease: when a
+/// silent server has lost its instances, its clients ask the new owner.
+pub const KEEP_ALIVE_OF_CLUSTER: Duration = Duration::from_secs(3);
 
 /// The server's address, the principal, and the settings of the channel.
 #[derive(Clone, Debug)]
@@ -92,6 +95,12 @@ impl ClientConfig {
             None => Self::new(&server, &self.principal)?,
         };
         Ok(other.with_keep_alive(self.keep_alive))
+    }
+
+    /// The silence on an open stream after which the server is pinged.
+    #[cfg(test)]
+    pub(crate) fn keep_alive(&self) -> Duration {
+        self.keep_alive
     }
 
     /// The same with another keep-alive than [`DEFAULT_KEEP_ALIVE`].

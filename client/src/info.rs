@@ -155,6 +155,17 @@ pub struct InstanceView {
     pub own: Option<MemberState>,
 }
 
+impl InstanceView {
+    pub(crate) fn from_wire(wire: &v1::GetResponse) -> Result<Self, WireError> {
+        let instance =
+            InstanceInfo::from_wire(wire.instance.as_ref().ok_or(WireError::Missing("instance"))?)?;
+        let status = InstanceStatus::from_wire(wire.status.as_ref().ok_or(WireError::Missing("status"))?)?;
+        let own =
+            wire.own.as_ref().map(|own| MemberState::from_wire(own, &instance.parameters)).transpose()?;
+        Ok(Self { instance, status, own })
+    }
+}
+
 /// An entry of the list, as a watcher sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ListEntry {

@@ -2,10 +2,12 @@
 //!
 //! A server answers for itself and names the others; this client asks each of them and merges what they say. A server that
 //! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
+//! A shard that no server serves at the moment is in none of the lists, and its instances may be missing: that is told.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 
+use stickycas_model::machine::State;
 use stickycas_proto::v1;
 
 use crate::client::{Client, Idempotency};
@@ -14,6 +16,40 @@ use crate::connection::Connection;
 use crate::counts::ServerCounts;
 use crate::error::Error;
 use crate::info::Summary;
+
+/// The instances of all servers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Listed {
+    /// The instances, in the order of their ids.
+    pub instances: Vec<Summary>,
+    /// The number of shards of which no server has told all instances: they are being taken over or handed over, or have no
+    /// owner. More instances may be in them; a later list has them.
+    pub shards_left_out: usize,
+}
+
+/// The instances of one server.
+#[derive(Debug, Default)]
+struct InstancesOfServer {
+    instances: Vec<Summary>,
+    /// The shards that every page is of.
+    shards: Option<BTreeSet<u32>>,
+    /// The number of shards of the cluster; 0: the server does not tell.
+    of_cluster: u32,
+}
+
+impl InstancesOfServer {
+    fn add(&mut self, page: &v1::ListResponse) -> Result<(), Error> {
+        for summary in &page.instances {
+            self.instances.push(Summary::from_wire(summary)?);
+        }
+        let mut shards: BTreeSet<u32> = page.listed_shards.iter().copied().collect();
+        if let Some(before) = &self.shards {
+            shards.retain(|shard| before.contains(shard));
+        }
+        (self.shards, self.of_cluster) = (Some(shards), page.shards);
+        Ok(())
+    }
+}
 
 /// An answer of one server, and the servers that it names.
 struct Part<T>(T, Vec<String>);
@@ -34,9 +70,9 @@ trait Question: Sync {
 struct Instances;
 
 impl Question for Instances {
-    type Answer = Vec<Summary>;
+    type Answer = InstancesOfServer;
 
-    async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<Vec<Summary>>, Error> {
+    async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<InstancesOfServer>, Error> {
         client.list_of(route).await
     }
 }
@@ -51,15 +87,16 @@ impl Question for v1::GetCountsRequest {
 
 impl Client {
     /// All living instances that the caller may see, in the order of their ids. Of a cluster, those of all servers; one that
-    /// moves to another server meanwhile may be missing.
+    /// moves to another server meanwhile may be missing, and then its shard counts as left out. Of one that two servers list, the
+    /// later state is told.
     ///
     /// # Errors
     /// When a server cannot be reached.
-    pub async fn list(&self) -> Result<Vec<Summary>, Error> {
-        let parts = self.ask_all(&Instances).await?;
-        let all: BTreeMap<_, _> =
-            parts.into_values().flatten().map(|summary| (summary.id, summary)).collect();
-        Ok(all.into_values().collect())
+    pub async fn list(&self) -> Result<Listed, Error> {
+        let parts: Vec<_> = self.ask_all(&Instances).await?.into_values().collect();
+        let shards_left_out = left_out(&parts);
+        let instances = merged(parts.into_iter().flat_map(|part| part.instances));
+        Ok(Listed { instances, shards_left_out })
     }
 
     /// What the server has counted: of these principals, or of all if none is named. A principal sees
@@ -113,16 +150,16 @@ impl Client {
             let other = self.cluster.admit(&name, &by).await?;
             if let Entry::Vacant(part) = parts.entry(other) {
                 let mut route = Route::pinned(&self.cluster, part.key().clone());
-                let Part(told, _) = question.ask(self, &mut route).await?;
-                part.insert(told);
+                let Part(answer, _) = question.ask(self, &mut route).await?;
+                part.insert(answer);
             }
         }
         Ok(parts)
     }
 
     /// The instances of one server, page by page.
-    async fn list_of(&self, route: &mut Route) -> Result<Part<Vec<Summary>>, Error> {
-        let mut all = Vec::new();
+    async fn list_of(&self, route: &mut Route) -> Result<Part<InstancesOfServer>, Error> {
+        let mut all = InstancesOfServer::default();
         let mut page_token = String::new();
         loop {
             let call = |connection: Connection| {
@@ -130,9 +167,7 @@ impl Client {
                 async move { connection.instances().list(request).await }
             };
             let page = self.call_along(route, Idempotency::Repeatable, call).await?;
-            for summary in &page.instances {
-                all.push(Summary::from_wire(summary)?);
-            }
+            all.add(&page)?;
             if page.next_page_token.is_empty() {
                 return Ok(Part(all, page.other_servers));
             }
@@ -153,5 +188,72 @@ impl Client {
         };
         let answer = self.call_along(route, Idempotency::Repeatable, call).await?;
         Ok(Part(ServerCounts::from_wire(&answer)?, answer.other_servers))
+    }
+}
+
+/// How many shards no server tells all instances of. If one is so old that it does not say which it tells of, nobody knows.
+fn left_out(parts: &[InstancesOfServer]) -> usize {
+    if parts.iter().any(|part| part.of_cluster == 0) {
+        return 0;
+    }
+    let told: BTreeSet<u32> = parts.iter().flat_map(|part| &part.shards).flatten().copied().collect();
+    let of_cluster = parts.iter().map(|part| part.of_cluster).max().unwrap_or(0) as usize;
+    of_cluster.saturating_sub(told.len())
+}
+
+/// Each instance once, in the order of ids. Two servers may list one that moves between them, and the one that was asked
+/// first knows less, whichever it is: of its states the latest counts, since none comes again.
+fn merged(summaries: impl IntoIterator<Item = Summary>) -> Vec<Summary> {
+    let mut all = BTreeMap::<_, Summary>::new();
+    for summary in summaries {
+        match all.entry(summary.id) {
+            Entry::Vacant(entry) => {
+                entry.insert(summary);
+            }
+            Entry::Occupied(mut entry) if age(entry.get().state) < age(summary.state) => {
+                entry.insert(summary);
+            }
+            Entry::Occupied(_) => {}
+        }
+    }
+    all.into_values().collect()
+}
+
+/// How late a state comes in the life of an instance.
+const fn age(state: State) -> u8 {
+    match state {
+        State::Gathering => 0,
+        State::Running => 1,
+        State::Finished => 2,
+        State::Closed => 3,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_proto::names::InstanceId;
+
+    use super::*;
+
+    #[test]
+    fn of_two_summaries_of_an_instance_the_later_state_counts() {
+        let summary = |id, state| Summary {
+            id: InstanceId::new(id),
+            name: None,
+            creator: "c".to_owned(),
+            processes: 1,
+            state,
+            created: None,
+        };
+        let states = [State::Gathering, State::Running, State::Finished, State::Closed];
+        for (earlier, later) in states.iter().zip(&states[1..]) {
+            // Whichever server has the larger address.
+            for [first, second] in [[earlier, later], [later, earlier]] {
+                let listed = [summary(2, *first), summary(3, State::Running), summary(1, State::Running)];
+                let all = merged(listed.into_iter().chain([summary(2, *second)]));
+                let told: Vec<_> = all.iter().map(|summary| (summary.id.get(), summary.state)).collect();
+                assert_eq!(told, [(1, State::Running), (2, *later), (3, State::Running)]);
+            }
+        }
     }
 }

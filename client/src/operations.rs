@@ -3,9 +3,7 @@
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Phase, Position, Value};
-use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::answer::AnswerData;
-use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
 
@@ -13,7 +11,7 @@ use crate::client::{Client, Idempotency};
 use crate::connection::Connection;
 use crate::convert::{IntoInstance, IntoValue};
 use crate::error::Error;
-use crate::info::{InstanceInfo, InstanceStatus, InstanceView};
+use crate::info::InstanceView;
 
 /// Whether an access waits for its phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -75,13 +73,28 @@ impl Client {
             async move { connection.instances().get(request).await }
         };
         let response = self.call_along(&mut route, Idempotency::Repeatable, call).await?;
-        let instance =
-            InstanceInfo::from_wire(response.instance.as_ref().ok_or(WireError::Missing("instance"))?)?;
-        let status =
-            InstanceStatus::from_wire(response.status.as_ref().ok_or(WireError::Missing("status"))?)?;
-        let own =
-            response.own.as_ref().map(|own| MemberState::from_wire(own, &instance.parameters)).transpose()?;
-        Ok(InstanceView { instance, status, own })
+        Ok(InstanceView::from_wire(&response)?)
+    }
+
+    /// A client that asks the owner of an instance first: the server that has just answered for it. Where there is one
+    /// server, the same client.
+    ///
+    /// # Errors
+    /// As for [`get`](Self::get).
+    #[doc(hidden)]
+    pub async fn at_owner(&self, instance: InstanceId) -> Result<Self, Error> {
+        if !self.cluster.has_several() {
+            return Ok(self.clone());
+        }
+        let mut route = self.cluster.route_to(instance);
+        let request =
+            v1::GetRequest { instance: Some(v1::get_request::Instance::InstanceId(instance.to_string())) };
+        let call = |connection: Connection| {
+            let request = request.clone();
+            async move { connection.instances().get(request).await }
+        };
+        self.call_along(&mut route, Idempotency::Repeatable, call).await?;
+        Ok(Self::on(route.connection().await?, self.retry_policy()))
     }
 
     /// The id of an instance. Accesses carry ids, never names (F11), so a name is looked up once, here; an id is
@@ -186,5 +199,18 @@ impl Client {
             async move { connection.list().decide(request).await }
         };
         self.call_owner(instance, Idempotency::Repeatable, call).await.map(|v1::DecideResponse {}| ())
+    }
+}
+impl Connection {
+    /// An instance as this server tells it: it is asked once, and no other server is, whatever it says of an owner.
+    ///
+    /// # Errors
+    /// What the server refuses, or why there is no answer.
+    pub async fn get(&self, id: InstanceId) -> Result<InstanceView, Error> {
+        let instance = Some(v1::get_request::Instance::InstanceId(id.to_string()));
+        let mut client = self.instances();
+        let call = client.get(v1::GetRequest { instance });
+        let response = Idempotency::Repeatable.one_try(self, call).await?;
+        Ok(InstanceView::from_wire(&response)?)
     }
 }

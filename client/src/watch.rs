@@ -173,7 +173,7 @@ impl Source {
                 Ok(Some(response)) => {
                     self.backoff.progress();
                     if let Some(route) = &mut self.route {
-                        route.answered();
+                        route.note_answer();
                     }
                     if self.cursor.take(response, &mut self.ready)? == Next::Request {
                         self.stream = None;
@@ -196,7 +196,7 @@ impl Source {
     /// Waits as long as it takes before the next request.
     async fn pause(&mut self, error: Error) -> Result<(), Error> {
         let error = match &mut self.route {
-            Some(route) => match route.failed(error).await {
+            Some(route) => match route.next_try(error).await {
                 NextTry::Now => return Ok(()),
                 NextTry::Later(error) => error,
                 NextTry::Stop(error) => return Err(error),
@@ -205,7 +205,7 @@ impl Source {
         };
         tokio::time::sleep(self.backoff.failed(error)?).await;
         if let Some(route) = &mut self.route {
-            route.waited();
+            route.note_pause();
         }
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Source {
                 // A name may lead to another instance later.
                 self.instance = InstanceRef::Id(id);
                 let route = self.route.get_or_insert_with(|| self.client.cluster.route_to(id));
-                let connection = route.connection()?;
+                let connection = route.connection().await?;
                 let opened = connection.instances().watch(self.cursor.request(id)).await;
                 let stream = opened.map_err(|status| connection.error(&status))?.into_inner();
                 none.insert((connection, stream))

@@ -4,6 +4,22 @@ from pathlib import Path
 
 import grpc
 
+# A server that is paused or cut off closes nothing. While a call waits it is pinged; without an answer the call ends with
+# UNAVAILABLE, and so does one whose connection is not there in time. A server that was killed is reached again soon after
+# it is back; grpc would wait for up to two minutes.
+OPTIONS = {
+    "grpc.keepalive_time_ms": 2000,
+    "grpc.keepalive_timeout_ms": 2000,
+    # Of every other ping; a keepalive one waits behind it.
+    "grpc.http2.ping_timeout_ms": 2000,
+    # A call that waits for its phase sends nothing else.
+    "grpc.http2.max_pings_without_data": 0,
+    # The time for a connection, too.
+    "grpc.min_reconnect_backoff_ms": 2000,
+    "grpc.initial_reconnect_backoff_ms": 200,
+    "grpc.max_reconnect_backoff_ms": 1000,
+}
+
 
 def add_arguments(parser):
     """The flags that say whose channel it is."""
@@ -15,8 +31,9 @@ def add_arguments(parser):
     )
 
 
-def open_channel(server, credentials, options=()):
+def open_channel(server, credentials):
     """A channel to HOST:PORT, also if it is written as a URL. Raises OSError if a file of the credentials cannot be read."""
+    options = list(OPTIONS.items())
     target = server.removeprefix("http://").removeprefix("https://")
     if credentials is None:
         return grpc.insecure_channel(target, options=options)

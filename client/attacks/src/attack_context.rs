@@ -28,12 +28,18 @@ pub(super) struct AttackContext {
 }
 
 impl AttackContext {
-    pub(super) fn new(client: &Client, instance: InstanceId, count: u32, seed: u64) -> Self {
-        let connection = client.connection().clone();
+    /// `attacked`: the connection to the server that is attacked, which has the instance.
+    pub(super) fn new(
+        client: &Client,
+        attacked: &Connection,
+        instance: InstanceId,
+        count: u32,
+        seed: u64,
+    ) -> Self {
         let (judge, token_server) = (None, None);
         Self {
             client: client.clone(),
-            connection,
+            connection: attacked.clone(),
             instance,
             count,
             seed,
@@ -43,11 +49,12 @@ impl AttackContext {
         }
     }
 
-    /// The same with more that can be attacked.
-    pub(super) fn with(mut self, targets: Targets<'_>) -> Self {
+    /// The same with more that can be attacked, and the tally to keep.
+    pub(super) fn with(mut self, targets: Targets<'_>, tally: &Arc<Tally>) -> Self {
         let Targets { judge, token_server } = targets;
         self.judge = judge.map(|judge| judge.connection().config().clone());
         self.token_server = token_server.map(|server| server.connection().config().clone());
+        self.tally = tally.clone();
         self
     }
 

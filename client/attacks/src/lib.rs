@@ -32,6 +32,7 @@ mod slow_read;
 mod stream;
 mod tally;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_client::{Client, Error, InstanceId, Played};
@@ -39,6 +40,7 @@ use stickycas_model::byzantine::{WireAttack, WireAttackKind};
 
 use self::attack_context::AttackContext;
 pub use self::tally::AttackReport;
+use self::tally::Tally;
 
 /// The longest that an attack goes on, whatever is left of its count.
 pub const LONGEST: Duration = Duration::from_secs(30);
@@ -71,15 +73,22 @@ pub async fn play(
     targets: Targets<'_>,
     stop: impl Future<Output = ()>,
 ) -> Attacked {
-    let context = AttackContext::new(client, instance, attack.count(), seed).with(targets);
+    let tally = Arc::<Tally>::default();
+    let attack_and_play = async {
+        // Of a cluster, the server that has the instance is attacked; any other one would only name that.
+        let at_owner = client.at_owner(instance).await;
+        let attacked = at_owner.as_ref().unwrap_or(client).connection();
+        let context = AttackContext::new(client, attacked, instance, attack.count(), seed);
+        carry_out(&context.with(targets, &tally), attack.kind()).await
+    };
     let played = tokio::select! {
         biased;
         // It holds the state of every attack, far more than that of a process.
-        played = Box::pin(carry_out(&context, attack.kind())) => Some(played),
+        played = Box::pin(attack_and_play) => Some(played),
         () = stop => None,
     };
     let stopped = || Played { report: None, accesses: 0, reconnections: 0, error: None };
-    Attacked { attack: context.tally.report(), played: played.unwrap_or_else(stopped) }
+    Attacked { attack: tally.report(), played: played.unwrap_or_else(stopped) }
 }
 
 async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {

@@ -1,17 +1,63 @@
 //! `cluster`: the servers of the cluster, and which shards each of them owns.
 
 use std::fmt::Write as _;
+use std::time::{Duration, SystemTime};
 
+use clap::Args;
 use stickycas_client::{Client, ClusterInfo, ClusterServer};
 
+use super::cluster_changes::{Ownership, View};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
+use super::stop::asked_to_stop;
 
-pub(super) async fn run(client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let cluster = client.cluster().await?;
-    output.result(&cluster, || text(&cluster))?;
-    Ok(Exit::Done)
+/// Between two questions who owns what.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
+
+#[derive(Debug, Args)]
+pub(super) struct Cluster {
+    /// Go on until told to stop: a line for each change of who owns how many shards. A server that cannot be reached is
+    /// waited for.
+    #[arg(long)]
+    watch: bool,
+}
+
+impl Cluster {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+        if !self.watch {
+            let cluster = client.cluster().await?;
+            output.result(&cluster, || text(&cluster))?;
+            return Ok(Exit::Done);
+        }
+        tokio::select! {
+            biased;
+            () = asked_to_stop() => Ok(Exit::Done),
+            failed = watch(client, output) => Err(failed),
+        }
+    }
+}
+
+/// Tells changes, for ever.
+async fn watch(client: &Client, output: &mut Output<'_>) -> Failure {
+    let client = client.clone().with_retry(client.retry_policy().without_end());
+    let mut known = Ownership::default();
+    loop {
+        let cluster = match client.cluster().await {
+            Ok(cluster) => cluster,
+            Err(error) => return error.into(),
+        };
+        let changes = known.update(&View::from(&cluster));
+        if !changes.is_empty() {
+            let now = humantime::format_rfc3339_seconds(SystemTime::now());
+            let lines =
+                || changes.iter().fold(String::new(), |text, change| format!("{text}{now}  {change}\n"));
+            if let Err(error) = output.result(&cluster, lines) {
+                return error.into();
+            }
+        }
+        tokio::time::sleep(ASK_AGAIN).await;
+    }
 }
 
 fn text(cluster: &ClusterInfo) -> String {

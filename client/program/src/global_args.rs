@@ -32,10 +32,9 @@ pub(super) struct GlobalArgs {
     #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
     give_up_after: Duration,
     /// Notice a peer that vanished without a word after this much silence on an open stream, and half as long
-    /// again without an answer to a ping.
-    #[arg(long, global = true, env = "STICKYCAS_KEEP_ALIVE", default_value = "20s", value_name = "DURATION",
-          value_parser = parse_keep_alive)]
-    keep_alive: Duration,
+    /// again without an answer to a ping [default: 20s, or 3s with several servers].
+    #[arg(long, global = true, env = "STICKYCAS_KEEP_ALIVE", value_name = "DURATION", value_parser = parse_keep_alive)]
+    keep_alive: Option<Duration>,
     /// Print JSON for programs instead of text for people.
     #[arg(long, global = true)]
     pub(super) json: bool,
@@ -75,7 +74,7 @@ impl GlobalArgs {
             }
         };
         let policy = RetryPolicy { give_up_after: self.give_up_after, ..policy };
-        builder.retry(policy).keep_alive(self.keep_alive).connect_lazy()
+        self.keep_alive.into_iter().fold(builder.retry(policy), ClientBuilder::keep_alive).connect_lazy()
     }
 }
 

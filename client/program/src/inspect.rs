@@ -40,8 +40,15 @@ impl Counts {
 }
 
 pub(super) async fn list(client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    for summary in client.list().await? {
+    let listed = client.list().await?;
+    for summary in listed.instances {
         output.result(&summary, || render::summary(&summary))?;
+    }
+    if listed.shards_left_out > 0 {
+        tracing::warn!(
+            shards = listed.shards_left_out,
+            "instances may be missing: so many shards are served by no server at the moment; list again, or see them with `cluster`"
+        );
     }
     Ok(Exit::Done)
 }

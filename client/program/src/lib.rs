@@ -6,6 +6,7 @@
 
 mod access;
 mod cluster;
+mod cluster_changes;
 mod create;
 mod ended;
 mod exit;
@@ -89,7 +90,7 @@ enum CallCommand {
     /// Tell what the server has counted of its callers' conduct (coordinators and observers).
     Counts(inspect::Counts),
     /// List the servers of the cluster, and which shards each of them owns.
-    Cluster,
+    Cluster(cluster::Cluster),
     PageLink(page_link::PageLink),
 }
 
@@ -166,7 +167,7 @@ async fn perform(
         CallCommand::List => inspect::list(&client, output).await,
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,
-        CallCommand::Cluster => cluster::run(&client, output).await,
+        CallCommand::Cluster(cluster) => cluster.run(&client, output).await,
         CallCommand::PageLink(link) => link.run(&client, output).await,
     }
 }

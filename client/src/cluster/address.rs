@@ -14,14 +14,14 @@ pub(crate) struct Address(Arc<str>);
 
 impl Address {
     /// What a server calls the address of a server; `None` if it is not a host and a port.
-    pub(crate) fn parse(told: &str) -> Option<Self> {
-        let uri: Uri = Some(told).filter(|told| told.len() <= LONGEST)?.parse().ok()?;
+    pub(crate) fn parse(text: &str) -> Option<Self> {
+        let uri: Uri = Some(text).filter(|text| text.len() <= LONGEST)?.parse().ok()?;
         let authority = uri.authority()?;
-        let is_host_and_port = authority.as_str() == told
-            && !told.contains('@')
+        let is_host_and_port = authority.as_str() == text
+            && !text.contains('@')
             && !authority.host().is_empty()
             && authority.port_u16().is_some_and(|port| port > 0);
-        is_host_and_port.then(|| Self(told.to_ascii_lowercase().into()))
+        is_host_and_port.then(|| Self(text.to_ascii_lowercase().into()))
     }
 
     /// That of a URL which has a host; a port that is not given is that of its scheme.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::Serialize;
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
 use crate::client::{Client, Idempotency};
@@ -51,6 +52,21 @@ pub struct OwnedShard {
 }
 
 impl ClusterInfo {
+    /// The server that owns the shard of an instance, and the epoch since which it does. `None`: nobody is known to, or the
+    /// servers belong to no cluster.
+    #[must_use]
+    pub fn owner_of(&self, instance: InstanceId) -> Option<(&ClusterServer, u64)> {
+        // The last 48 bits of the id, modulo the number of shards.
+        let shard = (instance.get() & ((1 << 48) - 1)) % u128::from(self.shards.max(1));
+        let epoch = |server: &ClusterServer| {
+            let owned =
+                server.shards.iter().find(|owned| u128::from(owned.shard) == shard && owned.epoch > 0);
+            owned.map(|owned| owned.epoch)
+        };
+        let owners = self.servers.iter().filter_map(|server| Some((server, epoch(server)?)));
+        owners.max_by_key(|(_, epoch)| *epoch)
+    }
+
     /// `asked`: the address of the server that has answered.
     fn from_wire(wire: v1::GetClusterResponse, asked: &str) -> Result<Self, Error> {
         let servers = wire.servers.into_iter().map(|server| ClusterServer::from_wire(server, asked));
@@ -105,6 +121,24 @@ mod tests {
         let info = ClusterInfo::from_wire(answer, "localhost:7420").unwrap();
         assert_eq!(info.servers[0].address, "localhost:7420");
         assert!(ClusterInfo::from_wire(v1::GetClusterResponse::default(), "localhost:7420").is_err());
+    }
+
+    #[test]
+    fn the_owner_of_an_instance_is_that_of_its_shard() {
+        let server = |name: &str, shards: &[(u32, u64)]| {
+            let shards = shards.iter().map(|&(shard, epoch)| v1::OwnedShard { shard, epoch }).collect();
+            v1::ClusterServer { name: name.to_owned(), shards, ..Default::default() }
+        };
+        // Two servers name themselves: the newer epoch counts.
+        let servers = vec![server("a", &[(0, 3), (2, 4)]), server("b", &[(1, 5), (2, 9)])];
+        let answer = v1::GetClusterResponse { shards: 5, servers, ..Default::default() };
+        let info = ClusterInfo::from_wire(answer, "a:1").unwrap();
+        let owner =
+            |id: u128| info.owner_of(InstanceId::new(id)).map(|(server, epoch)| (&*server.name, epoch));
+        assert_eq!(owner(10), Some(("a", 3)));
+        assert_eq!(owner((7 << 48) + 6), Some(("b", 5)), "the bits before the last 48 do not count");
+        assert_eq!(owner(2), Some(("b", 9)));
+        assert_eq!(owner(3), None);
     }
 
     #[test]

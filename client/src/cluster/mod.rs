@@ -1,7 +1,7 @@
 //! The servers that a client may ask, and a connection to each that it has asked.
 //!
 //! In a cluster every server answers for every instance, and refuses what it does not own with NOT_OWNER, which names the
-//! owner. A [`Route`](route::Route) is the way of one call, session or watch to the owner: it follows what servers tell, by
+//! owner. A [`Route`](route::Route) is the way of one call, session or watch to the owner: it follows what servers say, by
 //! rising epoch (`owners`), and goes to the next server when one is down.
 //!
 //! Only servers whose addresses the user has given are dialled, and those that such a server names in GetCluster, unless
@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
+use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 pub(crate) use self::address::Address;
@@ -34,10 +35,13 @@ const MOST_SERVERS: usize = 1_024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// For how long a server that could not be reached is asked last.
 const DOWN: Duration = Duration::from_secs(1);
+/// How long a server that could not be reached may take to show that it answers again. In this time it is not known to others
+/// whether it is silent, and the lease of a server that is may end meanwhile.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The least time between two questions which servers there are.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// See the module. Cheap to clone; clones share connections and what they were told.
+/// See the module. Cheap to clone; clones share connections and what is known of owners.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     /// As whom calls are made. Its server is one of the given ones.
@@ -63,7 +67,7 @@ struct State {
     owners: Owners,
     /// The server to ask first, among all of them.
     first: usize,
-    /// When which server could not be reached.
+    /// The servers that could not be reached and have not answered since: when that was.
     down: HashMap<Address, Instant>,
 }
 
@@ -116,7 +120,7 @@ impl Cluster {
     }
 
     /// Whether there is a choice.
-    fn has_several(&self) -> bool {
+    pub(crate) fn has_several(&self) -> bool {
         let state = self.state();
         state.connections.len() > 1 || self.shared.given.len() > 1 || !state.named.is_empty()
     }
@@ -147,6 +151,15 @@ impl Cluster {
         self.any()
     }
 
+    /// The same, but for these servers and those that are down.
+    fn next_but(&self, failed: &Address, but: &BTreeSet<Address>) -> Option<Address> {
+        let all = self.all();
+        let place = self.behind(&all, failed);
+        let mut in_order = all[place..].iter().chain(&all[..place]);
+        let state = self.state();
+        in_order.find(|address| !but.contains(address) && !state.is_down(address)).cloned()
+    }
+
     fn behind(&self, all: &[Address], address: &Address) -> usize {
         let place = all.iter().position(|known| known == address);
         place.map_or(0, |place| (place + 1) % all.len())
@@ -168,17 +181,42 @@ impl Cluster {
         Ok(opened.identified_as(&self.base))
     }
 
-    /// The address that a server has told, if it may be dialled.
+    /// Makes sure, if this server could not be reached the last time and there are others, that it answers now.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if not: a server that is behind or wrong has told it, and another one may know better.
-    pub(crate) async fn admit(&self, told: &str, by: &Address) -> Result<Address, Error> {
+    /// [`Error::Unreachable`]: it does not, within [`PROBE_TIMEOUT`].
+    async fn probe(&self, address: &Address) -> Result<(), Error> {
+        if !self.has_several() || !self.state().down.contains_key(address) {
+            return Ok(());
+        }
+        let connection = self.connection(address)?;
+        let silent = |cause: &str| Err(Error::unreachable(connection.config().server(), cause, false));
+        let call = async { connection.server().get_cluster(v1::GetClusterRequest {}).await };
+        match timeout(PROBE_TIMEOUT, call).await {
+            Err(_) => return silent("it is silent"),
+            Ok(Err(status)) => {
+                if let Error::Unreachable { cause, .. } = connection.error(&status) {
+                    return silent(&cause);
+                }
+            }
+            Ok(Ok(_)) => {}
+        }
+        self.state().down.remove(address);
+        Ok(())
+    }
+
+    /// The address that a server has named as that of another one, if it may be dialled.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if not: a server that is behind or wrong has named it, and another one may know better.
+    pub(crate) async fn admit(&self, name: &str, by: &Address) -> Result<Address, Error> {
         let refused = |why: &str| {
-            let cause = format!("not dialled: {by} has told this address, {why}");
-            Error::Unreachable { server: told.to_owned(), cause, sent: false }
+            let cause = format!("not dialled: {by} has named this address, {why}");
+            Error::Unreachable { server: name.to_owned(), cause, sent: false }
         };
-        let address = Address::parse(told).ok_or_else(|| refused("which is not HOST:PORT"))?;
+        let address = Address::parse(name).ok_or_else(|| refused("which is not HOST:PORT"))?;
         if self.shared.any_server || self.is_known(&address) {
+            self.learn_shards();
             return Ok(address);
         }
         self.look().await;
@@ -195,7 +233,16 @@ impl Cluster {
         self.shared.given.contains(address) || self.state().named.contains(address)
     }
 
-    /// Asks the given servers which servers there are, until one answers.
+    /// Asks how many shards there are, unless that is known. The redirect does not wait for the answer: a server that is down
+    /// would hold it up.
+    fn learn_shards(&self) {
+        if !self.state().owners.has_shards() {
+            let cluster = self.clone();
+            tokio::spawn(async move { cluster.look().await });
+        }
+    }
+
+    /// Asks the given servers which servers there are, all at once: the first answer counts.
     async fn look(&self) {
         let now = Instant::now();
         {
@@ -205,26 +252,38 @@ impl Cluster {
             }
             state.named_at = Some(now);
         }
+        let (sender, mut answers) = mpsc::channel(self.shared.given.len());
         for given in &self.shared.given {
             let Ok(connection) = self.connection(given) else { continue };
-            let asked = async { connection.server().get_cluster(v1::GetClusterRequest {}).await };
-            match timeout(ANSWER_TIMEOUT, asked).await {
-                Ok(Ok(answer)) => {
-                    let servers = answer.into_inner().servers;
-                    let named = servers.iter().filter_map(|server| Address::parse(&server.address));
-                    let mut state = self.state();
-                    state.named = named.take(MOST_SERVERS).collect();
-                    // Connections to servers that have gone.
-                    let State { connections, named, down, .. } = &mut *state;
-                    connections
-                        .retain(|address, _| named.contains(address) || self.shared.given.contains(address));
-                    down.retain(|address, _| named.contains(address) || self.shared.given.contains(address));
-                    return;
+            let (given, sender) = (given.clone(), sender.clone());
+            // Each to its end: a call that is broken off counts against this client.
+            tokio::spawn(async move {
+                let call = async { connection.server().get_cluster(v1::GetClusterRequest {}).await };
+                match timeout(ANSWER_TIMEOUT, call).await {
+                    // Nobody may wait for it any more.
+                    Ok(Ok(answer)) => drop(sender.send(answer.into_inner()).await),
+                    Ok(Err(status)) => tracing::debug!(server = %given, %status, "does not name its cluster"),
+                    Err(_) => tracing::debug!(server = %given, "does not name its cluster in time"),
                 }
-                Ok(Err(status)) => tracing::debug!(server = %given, %status, "does not tell its cluster"),
-                Err(_) => tracing::debug!(server = %given, "does not tell its cluster in time"),
-            }
+            });
         }
+        drop(sender);
+        if let Some(answer) = answers.recv().await {
+            self.learn_cluster(answer);
+        }
+    }
+
+    fn learn_cluster(&self, answer: v1::GetClusterResponse) {
+        let v1::GetClusterResponse { servers, shards, .. } = answer;
+        let named = servers.iter().filter_map(|server| Address::parse(&server.address));
+        let mut state = self.state();
+        state.owners.set_shards(shards);
+        state.named = named.take(MOST_SERVERS).collect();
+        // Connections to servers that have gone.
+        let State { connections, named, down, .. } = &mut *state;
+        let stays = |address: &Address| named.contains(address) || self.shared.given.contains(address);
+        connections.retain(|address, _| stays(address));
+        down.retain(|address, _| stays(address));
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -236,5 +295,65 @@ impl Cluster {
 impl State {
     fn is_down(&self, address: &Address) -> bool {
         self.down.get(address).is_some_and(|since| since.elapsed() < DOWN)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_proto::v1::server_service_server::{ServerService, ServerServiceServer};
+    use tokio::io::duplex;
+    use tonic::transport::Server;
+    use tonic::{Request, Response, Status};
+
+    use super::*;
+    use crate::connection::ClientConfig;
+
+    /// A server that names this one as its cluster.
+    struct Names(&'static str);
+
+    #[tonic::async_trait]
+    impl ServerService for Names {
+        async fn get_counts(
+            &self,
+            _: Request<v1::GetCountsRequest>,
+        ) -> Result<Response<v1::GetCountsResponse>, Status> {
+            Err(Status::unimplemented("counts"))
+        }
+
+        async fn create_viewer_token(
+            &self,
+            _: Request<v1::CreateViewerTokenRequest>,
+        ) -> Result<Response<v1::CreateViewerTokenResponse>, Status> {
+            Err(Status::unimplemented("page"))
+        }
+
+        async fn get_cluster(
+            &self,
+            _: Request<v1::GetClusterRequest>,
+        ) -> Result<Response<v1::GetClusterResponse>, Status> {
+            let servers = vec![v1::ClusterServer { address: self.0.to_owned(), ..Default::default() }];
+            Ok(Response::new(v1::GetClusterResponse { shards: 64, servers, ..Default::default() }))
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_owner_is_found_though_a_given_server_is_silent() {
+        let connect = |address: String| async move {
+            if address == "silent:1" {
+                std::future::pending::<()>().await;
+            }
+            let (client, server) = duplex(65_536);
+            let incoming = tokio_stream::once(Ok::<_, std::io::Error>(server));
+            let server = Server::builder().add_service(ServerServiceServer::new(Names("owner:1")));
+            tokio::spawn(server.serve_with_incoming(incoming));
+            Ok(client)
+        };
+        let [silent, up] = ["silent:1", "up:1"].map(|address| Address::parse(address).unwrap());
+        let base = Connection::lazy_over_each(ClientConfig::new("http://up:1", "p1").unwrap(), connect);
+        let cluster = Cluster::new(base, vec![silent, up.clone()], false);
+        let begun = Instant::now();
+        assert_eq!(cluster.admit("owner:1", &up).await.unwrap().as_str(), "owner:1");
+        // By a clock that stands still whenever anything is done.
+        assert_eq!(begun.elapsed(), Duration::ZERO);
     }
 }

@@ -1,77 +1,143 @@
-//! Which server owns which instance, as far as this client was told. Pure.
+//! Which server owns which instance, as far as this client knows. Pure.
 //!
-//! Servers tell owners with their epochs, and some of them are behind. An owner of an older epoch than a known one is
+//! A server owns shards, and with one hint the owner of all instances of a shard is known. How many shards there are
+//! GetCluster tells; until then owners are known for single instances.
+//!
+//! Servers name owners with their epochs, and some of them are behind. An owner of an older epoch than a known one is
 //! ignored, so a client never goes back, and two servers that name each other cannot send it to and fro.
 
 use std::collections::{HashMap, VecDeque};
+use std::mem;
+use std::num::NonZeroU32;
 
 use stickycas_proto::names::InstanceId;
 
 use super::address::Address;
 
-/// For how many instances owners are remembered. Whose owner is forgotten costs one more redirect.
+/// For how many instances or shards owners are remembered. Whose owner is forgotten costs one more redirect.
 const MOST: usize = 65_536;
+/// The bits of an instance's id that its shard is made of: the last ones.
+const SHARD_BITS: u32 = 48;
 
-/// What is known of the owner of one instance.
+/// What is known of the owner of one instance or shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
-    /// The owner of the newest epoch that was told.
+    /// The owner of the newest epoch that a server has named.
     owner: Option<Address>,
-    /// That epoch; 0: none was told.
+    /// That epoch; 0: none was named.
     epoch: u64,
     /// The server to ask first: the owner, or a server that has answered since.
     ask: Option<Address>,
 }
 
 impl Known {
-    /// A server has named the owner. False, and nothing changes, if that is older than what is known, or contradicts it.
-    pub(super) fn told(&mut self, owner: &Address, epoch: u64) -> bool {
-        let is_known = || self.owner.as_ref().is_none_or(|known| known == owner);
-        if epoch < self.epoch || (epoch == self.epoch && !is_known()) {
-            return false;
+    /// Takes in the owner that a server has named. `is_down`: whether that one could not be reached and has not answered
+    /// since.
+    pub(super) fn learn(&mut self, owner: &Address, epoch: u64, is_down: bool) -> Hint {
+        let is_known = self.owner.as_ref().is_none_or(|known| known == owner);
+        if epoch < self.epoch || (epoch == self.epoch && !is_known) {
+            return Hint::Old;
         }
-        *self = Self { owner: Some(owner.clone()), epoch, ask: Some(owner.clone()) };
-        true
+        // Without a known owner, nobody can say that it owns this since it was down.
+        let is_news = self.owner.is_some() && epoch > self.epoch;
+        (self.owner, self.epoch) = (Some(owner.clone()), epoch);
+        if is_down && !is_news {
+            return Hint::Down;
+        }
+        self.ask = Some(owner.clone());
+        Hint::Follow
     }
 
-    /// This server has answered as the owner does.
-    pub(super) fn answered(&mut self, server: &Address) {
+    /// From now on this server is asked first: it has answered as the owner does.
+    pub(super) fn prefer(&mut self, server: &Address) {
         if self.ask.as_ref() != Some(server) {
             self.ask = Some(server.clone());
         }
     }
 
-    /// This server is not the owner, or does not answer. The epoch stays known.
-    pub(super) fn failed(&mut self, server: &Address) {
+    /// From now on this server is not asked first: it is not the owner, or does not answer. The epoch stays known.
+    pub(super) fn avoid(&mut self, server: &Address) {
         self.ask.take_if(|ask| ask == server);
     }
+}
+
+/// What the name of an owner is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Hint {
+    /// It is the newest: the owner is asked at once.
+    Follow,
+    /// It is older than what is known, or contradicts it. Nothing has changed.
+    Old,
+    /// It names an owner that could not be reached, and no newer epoch than before: that server may be dead, and its lease
+    /// not have ended yet.
+    Down,
+}
+
+/// What has an owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Owned {
+    Instance(InstanceId),
+    Shard(u32),
 }
 
 /// What is known of many instances.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
-    known: HashMap<InstanceId, Known>,
-    /// The same instances, the oldest first.
-    order: VecDeque<InstanceId>,
+    /// The number of shards of the cluster; `None`: it is not known.
+    shards: Option<NonZeroU32>,
+    known: HashMap<Owned, Known>,
+    /// The same, the oldest first.
+    order: VecDeque<Owned>,
 }
 
 impl Owners {
-    /// The server to ask first for this instance.
-    pub(super) fn ask(&self, instance: InstanceId) -> Option<&Address> {
-        self.known.get(&instance)?.ask.as_ref()
+    /// Whether the number of shards is known.
+    pub(super) fn has_shards(&self) -> bool {
+        self.shards.is_some()
     }
 
-    /// What is known of this instance, in order to change it.
+    /// The cluster has so many shards. What is known of single instances is known of their shards from now on; what was
+    /// known of shards, when there were as many as now, stays, and is forgotten otherwise.
+    pub(super) fn set_shards(&mut self, shards: u32) {
+        let shards = NonZeroU32::new(shards);
+        if shards.is_none() || self.shards == shards {
+            return;
+        }
+        let before = mem::replace(self, Self { shards, ..Self::default() });
+        for owned in before.order {
+            let (Owned::Instance(instance), Some(known)) = (owned, before.known.get(&owned)) else {
+                continue;
+            };
+            let of_shard = self.known(instance);
+            if known.epoch >= of_shard.epoch {
+                *of_shard = known.clone();
+            }
+        }
+    }
+
+    /// The server to ask first for this instance.
+    pub(super) fn ask(&self, instance: InstanceId) -> Option<&Address> {
+        self.known.get(&self.owned(instance))?.ask.as_ref()
+    }
+
+    /// What is known of this instance or of its shard, in order to change it.
     pub(super) fn known(&mut self, instance: InstanceId) -> &mut Known {
-        if !self.known.contains_key(&instance) {
+        let owned = self.owned(instance);
+        if !self.known.contains_key(&owned) {
             if self.order.len() == MOST
                 && let Some(oldest) = self.order.pop_front()
             {
                 self.known.remove(&oldest);
             }
-            self.order.push_back(instance);
+            self.order.push_back(owned);
         }
-        self.known.entry(instance).or_default()
+        self.known.entry(owned).or_default()
+    }
+
+    fn owned(&self, instance: InstanceId) -> Owned {
+        let Some(shards) = self.shards else { return Owned::Instance(instance) };
+        let bits = instance.get() & ((1 << SHARD_BITS) - 1);
+        Owned::Shard(u32::try_from(bits % u128::from(shards.get())).unwrap_or_default())
     }
 }
 
@@ -86,28 +152,66 @@ mod tests {
     #[test]
     fn an_older_epoch_changes_nothing() {
         let mut known = Known::default();
-        assert!(known.told(&server(2), 5));
+        assert_eq!(known.learn(&server(2), 5, false), Hint::Follow);
         let before = known.clone();
-        assert!(!known.told(&server(3), 4), "older");
-        assert!(!known.told(&server(3), 5), "an epoch has one owner");
+        assert_eq!(known.learn(&server(3), 4, false), Hint::Old, "older");
+        assert_eq!(known.learn(&server(3), 5, false), Hint::Old, "an epoch has one owner");
         assert_eq!(known, before);
-        assert!(known.told(&server(2), 5), "the same again");
-        assert!(known.told(&server(3), 6));
+        assert_eq!(known.learn(&server(2), 5, false), Hint::Follow, "the same again");
+        assert_eq!(known.learn(&server(3), 6, false), Hint::Follow);
         assert_eq!(known.ask, Some(server(3)));
     }
 
     #[test]
     fn a_server_that_fails_is_not_asked_first_and_its_epoch_stays_known() {
         let mut known = Known::default();
-        known.told(&server(2), 5);
-        known.failed(&server(1));
+        known.learn(&server(2), 5, false);
+        known.avoid(&server(1));
         assert_eq!(known.ask, Some(server(2)), "another server failed");
-        known.failed(&server(2));
+        known.avoid(&server(2));
         assert_eq!(known.ask, None);
-        assert!(!known.told(&server(1), 4));
-        known.answered(&server(3));
+        assert_eq!(known.learn(&server(1), 4, false), Hint::Old);
+        known.prefer(&server(3));
         assert_eq!(known.ask, Some(server(3)));
-        assert!(!known.told(&server(1), 4));
+        assert_eq!(known.learn(&server(1), 4, false), Hint::Old);
+    }
+
+    #[test]
+    fn an_owner_that_is_down_is_followed_for_a_newer_epoch_alone() {
+        let mut known = Known::default();
+        assert_eq!(known.learn(&server(2), 5, true), Hint::Down, "the epoch may be that in which it died");
+        let before = known.clone();
+        assert_eq!(known.learn(&server(2), 5, true), Hint::Down);
+        assert_eq!(known.learn(&server(2), 4, true), Hint::Old);
+        assert_eq!((&known, &known.ask), (&before, &None));
+        assert_eq!(known.learn(&server(2), 6, true), Hint::Follow, "it was started again");
+        assert_eq!(known.learn(&server(2), 6, false), Hint::Follow, "it has answered");
+    }
+
+    #[test]
+    fn one_hint_is_for_all_instances_of_the_shard_once_their_number_is_known() {
+        // The first two are of one shard of 64, whatever stands before the last 48 bits.
+        let [one, same, other] = [7, (1 << 48) + 64 + 7, 8].map(InstanceId::new);
+        let mut owners = Owners::default();
+        owners.known(one).learn(&server(1), 5, false);
+        owners.known(same).learn(&server(3), 4, false);
+        assert_eq!((owners.ask(one), owners.ask(same)), (Some(&server(1)), Some(&server(3))));
+        assert!(!owners.has_shards());
+        owners.set_shards(64);
+        assert_eq!(
+            owners.ask(same),
+            Some(&server(1)),
+            "what is known of the newest epoch is known of the whole shard"
+        );
+        assert_eq!(owners.known(one).learn(&server(4), 4, false), Hint::Old, "older");
+        owners.known(one).learn(&server(2), 6, false);
+        assert_eq!((owners.ask(same), owners.ask(other)), (Some(&server(2)), None));
+        assert_eq!(owners.known(same).learn(&server(1), 5, false), Hint::Old, "older");
+        owners.set_shards(64);
+        owners.set_shards(0);
+        assert_eq!(owners.ask(same), Some(&server(2)), "nothing new");
+        owners.set_shards(32);
+        assert_eq!(owners.ask(same), None, "another cluster");
     }
 
     #[test]
@@ -115,8 +219,8 @@ mod tests {
         let mut owners = Owners::default();
         let most = u128::try_from(MOST).unwrap();
         for id in 0..=most {
-            owners.known(InstanceId::new(id)).told(&server(1), 1);
-            owners.known(InstanceId::new(id)).told(&server(1), 1);
+            owners.known(InstanceId::new(id)).learn(&server(1), 1, false);
+            owners.known(InstanceId::new(id)).learn(&server(1), 1, false);
         }
         assert_eq!(owners.ask(InstanceId::new(0)), None);
         assert_eq!(owners.ask(InstanceId::new(1)), Some(&server(1)));

@@ -3,7 +3,8 @@
 //! [`play`] is a loop of sessions. A session (file `session.rs`) opens the instance with a hello, performs what
 //! the player asks for and hands it the answers. When the connection breaks, the next session has the same
 //! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
-//! twice (SPEC F8b). So it is when the instance has another owner in a cluster: the next session is at that one. What no retry helps ends the play at once: an instance that is unknown (F11), a newer
+//! twice (SPEC F8b). In a cluster the next session is opened at another server if the instance has moved there, with the
+//! same incarnation and numbers. What no retry helps ends the play at once: an instance that is unknown (F11), a newer
 //! session of the same process (F8f), a closed instance, a server that tells less than it has told before (file
 //! `knowledge.rs`).
 
@@ -215,7 +216,7 @@ impl Drive {
             if let Some(welcomed) = self.welcomed_at {
                 self.backoff.lasted(welcomed.elapsed());
             }
-            let delay = match self.route.failed(error).await {
+            let delay = match self.route.next_try(error).await {
                 NextTry::Now => None,
                 NextTry::Later(error) => {
                     let delay = self.backoff.failed(error.clone())?;
@@ -229,7 +230,7 @@ impl Drive {
             }
             if let Some(delay) = delay {
                 tokio::time::sleep(delay).await;
-                self.route.waited();
+                self.route.note_pause();
             }
         }
     }

@@ -52,7 +52,7 @@ impl Drive {
     /// # Errors
     /// What ended the session before that; the next session goes on where this one stood.
     pub(super) async fn session(&mut self) -> Result<(), Error> {
-        self.connection = self.route.connection()?;
+        self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let opened = timeout(self.longest_hello, self.hello(&outgoing, incoming)).await;
         let (mut answers, mut rest, welcomed) =
@@ -231,7 +231,7 @@ impl Drive {
                 self.knowledge.answered(number, &received, &session.unanswered, player.view())?;
                 session.unanswered.retain(|(unanswered, _)| *unanswered != number);
                 self.backoff.progress();
-                self.route.answered();
+                self.route.note_answer();
                 self.player().answered(number, received.phase, received.answer, received.entries);
             }
             Frame::Decided(_) => {

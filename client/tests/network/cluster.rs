@@ -1,13 +1,14 @@
 //! The client among several servers of which one owns each instance.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stickycas_client::{
-    AccessNumber, Client, Error, InstanceId, MAX_REDIRECTS, ProcessSpec, RefusalReason, WaitMode, WatchFrom,
+    AccessNumber, Client, Error, InstanceId, MAX_REDIRECTS, ProcessSpec, RefusalReason, RetryPolicy,
+    WaitMode, WatchFrom,
 };
 
-use crate::scripted_server::{Reaction, Scripted, World, client_of};
+use crate::scripted_server::{Pausable, Reaction, Scripted, World, client_of};
 use crate::support::{FOR_EVER, value};
 
 const ONE: InstanceId = InstanceId::new(1);
@@ -45,6 +46,21 @@ async fn a_redirect_is_followed_by_sessions_calls_and_watches_and_remembered() {
     let three = InstanceId::new(3);
     assert!(client.watch(three, WatchFrom::Start).try_next().await.unwrap().is_none());
     assert_eq!((a.times_asked("watch"), b.times_asked("watch")), (1, 1));
+}
+
+#[tokio::test]
+async fn a_connection_asks_its_own_server_alone() {
+    let [a, b] = servers();
+    a.react_to_all(Reaction::NotOwner(b.owner(7)));
+    a.names(&[&a, &b]);
+    let client = client_of(&[&a], FOR_EVER);
+    // By now the client knows the owner.
+    client.close(ONE).await.unwrap();
+    for _ in 0..2 {
+        let refused = client.connection().get(ONE).await.unwrap_err();
+        assert_eq!(refused.reason(), Some(RefusalReason::NotOwner), "{refused}");
+    }
+    assert_eq!((a.times_asked("get"), b.times_asked("get")), (2, 0));
 }
 
 #[tokio::test]
@@ -110,9 +126,8 @@ async fn an_older_epoch_is_ignored() {
     // The owner moves on, and one server after the other still names an older owner that would answer.
     a.react_to_all(Reaction::NotOwner(c.owner(8)));
     b.react_to_all(Reaction::NotOwner(c.owner(8)));
-    let patient = client
-        .clone()
-        .with_retry(stickycas_client::RetryPolicy { give_up_after: Duration::ZERO, ..client.retry_policy() });
+    let patient =
+        client.clone().with_retry(RetryPolicy { give_up_after: Duration::ZERO, ..client.retry_policy() });
     let error = patient.close(ONE).await.unwrap_err();
     assert_eq!(error.reason(), Some(RefusalReason::NotOwner), "{error}");
     assert_eq!(c.asked(), Vec::<String>::new());
@@ -171,6 +186,76 @@ async fn an_access_whose_owner_died_is_asked_at_the_next_one_with_the_same_numbe
 }
 
 #[tokio::test]
+async fn an_owner_that_is_silent_is_asked_again_after_all_others() {
+    let [a, b, c] = servers();
+    let connects = Arc::<Mutex<Vec<[usize; 2]>>>::default();
+    let at_connect = {
+        let (connects, b, c) = (connects.clone(), b.clone(), c.clone());
+        move || connects.lock().unwrap().push([&b, &c].map(|server| server.asked().len()))
+    };
+    let paused = Pausable::start(&a, at_connect).await;
+    a.react(ONE, Reaction::LeaveUnanswered);
+    // Until the lease has ended, the others name the silent server.
+    b.react_to_all(Reaction::NotOwner(paused.owner(6)));
+    c.react_to_all(Reaction::NotOwner(paused.owner(6)));
+    let url = |address: &str| format!("http://{address}");
+    let builder = Client::builder(url(&b.address)).server(url(&c.address)).server(url(&paused.address));
+    let retry = RetryPolicy { first: SOON / 50, longest: SOON, give_up_after: FOR_EVER };
+    let builder = builder.principal("p1").retry(retry).keep_alive(SOON * 10);
+    let client = builder.connect_lazy().unwrap();
+    let playing = tokio::spawn(async move { decides(&client, ONE, "x").await });
+    while a.times_asked("access 1") == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!((b.asked().len(), c.asked().len()), (1, 0), "one redirect");
+    paused.pause();
+    while connects.lock().unwrap().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    b.react_to_all(Reaction::NotOwner(c.owner(8)));
+    c.react_to_all(Reaction::Serve);
+    playing.await.unwrap();
+    let asked_before = connects.lock().unwrap()[0];
+    assert!(asked_before[0] >= 2 && asked_before[1] >= 1, "{asked_before:?}");
+    assert_eq!(c.times_asked("access 1"), 1, "{:?}", c.asked());
+}
+
+#[tokio::test]
+async fn while_there_is_no_owner_each_request_comes_after_a_pause() {
+    let [a, b] = servers();
+    a.react_to_all(Reaction::NotOwner(None));
+    b.react_to_all(Reaction::NotOwner(None));
+    let client = client_of(&[&a, &b], SOON);
+    let requests = |what: &str| a.times_asked(what) + b.times_asked(what);
+    // As many tries as pauses, but for the last one, which gives up.
+    let tries = |error: Error| match error {
+        Error::GaveUp { tries, .. } => tries as usize,
+        other => panic!("{other}"),
+    };
+    assert_eq!(tries(client.close(ONE).await.unwrap_err()), requests("close"));
+    assert!(requests("close") > 1 && a.times_asked("close").abs_diff(b.times_asked("close")) <= 1);
+    let played = client.play(ONE, ProcessSpec::correct(value("x")), std::future::pending()).await;
+    assert_eq!(tries(played.error.unwrap()), requests("hello"));
+    assert_eq!(tries(client.watch(ONE, WatchFrom::Start).try_next().await.unwrap_err()), requests("watch"));
+}
+
+#[tokio::test]
+async fn an_owner_that_reads_its_log_is_asked_again_after_pauses() {
+    let [a, b] = servers();
+    a.react(ONE, Reaction::Recovering(5));
+    // A pause before each, and none is followed at once.
+    let error = client_of(&[&a], Duration::ZERO).close(ONE).await.unwrap_err();
+    assert!(matches!(error, Error::GaveUp { tries: 1, .. }), "{error}");
+    assert_eq!((error.reason(), a.times_asked("close")), (Some(RefusalReason::Recovering), 1));
+    // The other one names it all the time, in the same epoch.
+    b.react_to_all(Reaction::NotOwner(a.owner(7)));
+    let client = client_of(&[&a, &b], FOR_EVER);
+    decides(&client, ONE, "x").await;
+    assert_eq!(a.times_asked("hello"), 5, "{:?}", a.asked());
+    assert_eq!((a.times_asked("access"), b.times_asked("access")), (2, 0));
+}
+
+#[tokio::test]
 async fn a_dead_server_is_passed_over() {
     let [a, b] = servers();
     a.kill().await;
@@ -216,7 +301,9 @@ async fn lists_of_all_servers_are_merged_in_the_order_of_ids() {
         server.names(&[&a, &b, &c]);
     }
     let client = client_of(&[&a], FOR_EVER);
-    let listed: Vec<_> = client.list().await.unwrap().into_iter().map(|summary| summary.id).collect();
+    let listed = client.list().await.unwrap();
+    assert_eq!(listed.shards_left_out, 0, "the servers are older");
+    let listed: Vec<_> = listed.instances.into_iter().map(|summary| summary.id).collect();
     assert_eq!(listed, [1, 2, 3, 5, 6, 7, 8, 9].map(InstanceId::new));
     assert_eq!([&a, &b, &c].map(|server| server.times_asked("list")), [2, 3, 1]);
     assert_eq!(client.counts(&[]).await.unwrap().all.calls_abandoned, 9);
@@ -237,5 +324,29 @@ async fn a_list_is_not_given_without_a_server_that_is_named() {
     assert!(error.to_string().contains(&b.address), "{error}");
     // Its lease has ended.
     a.names(&[&a]);
-    assert_eq!(client_of(&[&a], FOR_EVER).list().await.unwrap().len(), 1);
+    assert_eq!(client_of(&[&a], FOR_EVER).list().await.unwrap().instances.len(), 1);
+}
+
+#[tokio::test]
+async fn a_list_tells_how_many_shards_it_leaves_out() {
+    let [a, b] = servers();
+    for server in [&a, &b] {
+        server.names(&[&a, &b]);
+    }
+    a.lists(&[&[1], &[3]]);
+    b.lists(&[&[2]]);
+    let client = client_of(&[&a], FOR_EVER);
+    for (of_pages, of_other, left_out) in [
+        // Shard 0 is on the first page only.
+        ([&[0, 1, 2][..], &[1, 2]], &[3][..], 1),
+        // It has moved to the other server meanwhile.
+        ([&[0, 1], &[1]], &[0, 2, 3], 0),
+        // Nobody tells of 1 and 3; of 0 both do.
+        ([&[0], &[0]], &[0, 2], 2),
+    ] {
+        a.lists_of(&of_pages, 4);
+        b.lists_of(&[of_other], 4);
+        let listed = client.list().await.unwrap();
+        assert_eq!((listed.instances.len(), listed.shards_left_out), (3, left_out));
+    }
 }

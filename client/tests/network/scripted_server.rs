@@ -15,8 +15,8 @@ use stickycas_proto::v1::client_frame::Frame as Sent;
 use stickycas_proto::v1::instance_service_server::{InstanceService, InstanceServiceServer};
 use stickycas_proto::v1::server_service_server::{ServerService, ServerServiceServer};
 use stickycas_proto::v1::sticky_cas_service_server::{StickyCasService, StickyCasServiceServer};
-use tokio::net::TcpListener;
-use tokio::sync::mpsc;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{TcpListenerStream, UnboundedReceiverStream};
 use tonic::transport::Server;
 use tonic::{Request, Response, Status, Streaming};
@@ -37,10 +37,14 @@ pub enum Reaction {
     Serve,
     /// It refuses, and names this owner.
     NotOwner(Option<Owner>),
+    /// It reads the log of the shard: it refuses so often, and serves then.
+    Recovering(u32),
     /// It serves, accepts one access, and answers that with OWNER_LOST and this owner.
     LoseAfterAccepting(Option<Owner>),
     /// It serves, accepts one access, and is gone: nobody listens at its address any more.
     DieAfterAccepting,
+    /// It serves, accepts accesses, and answers none.
+    LeaveUnanswered,
 }
 
 /// See the module.
@@ -61,6 +65,8 @@ struct State {
     asked: Mutex<Vec<String>>,
     /// The pages of List, each of some ids.
     pages: Mutex<Vec<Vec<u128>>>,
+    /// The shards that each of them is of, and how many there are; 0: the server does not tell.
+    shards_of_pages: Mutex<(Vec<Vec<u32>>, u32)>,
     /// The addresses of the cluster, this one included.
     cluster: Mutex<Vec<String>>,
     /// Ends the server.
@@ -112,19 +118,27 @@ impl Scripted {
         *self.state.pages.lock().unwrap() = pages.iter().map(|page| page.to_vec()).collect();
     }
 
+    /// The pages are of these of so many shards.
+    pub fn lists_of(&self, shards_of_pages: &[&[u32]], shards: u32) {
+        let shards_of_pages = shards_of_pages.iter().map(|page| page.to_vec()).collect();
+        *self.state.shards_of_pages.lock().unwrap() = (shards_of_pages, shards);
+    }
+
     /// What it names as its cluster.
     pub fn names(&self, cluster: &[&Self]) {
         *self.state.cluster.lock().unwrap() = cluster.iter().map(|server| server.address.clone()).collect();
     }
 
-    /// What it was asked.
+    /// What it was asked, except for its cluster: a client asks that beside what it does, once.
     pub fn asked(&self) -> Vec<String> {
-        self.state.asked.lock().unwrap().clone()
+        let mut asked = self.state.asked.lock().unwrap().clone();
+        asked.retain(|asked| asked != "cluster");
+        asked
     }
 
     /// How often it was asked this.
     pub fn times_asked(&self, what: &str) -> usize {
-        self.asked().iter().filter(|asked| asked.starts_with(what)).count()
+        self.state.asked.lock().unwrap().iter().filter(|asked| asked.starts_with(what)).count()
     }
 
     pub async fn kill(&self) {
@@ -132,6 +146,53 @@ impl Scripted {
         while !self.thread.is_finished() {
             tokio::task::yield_now().await;
         }
+    }
+}
+
+/// A way to a server that can be paused, as a server is by SIGSTOP: then connections and bytes are taken, and nothing is
+/// answered.
+pub struct Pausable {
+    pub address: String,
+    paused: watch::Sender<bool>,
+}
+
+impl Pausable {
+    /// `at_connect` is called for each connection that comes while it is paused.
+    pub async fn start(target: &Scripted, at_connect: impl Fn() + Send + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (paused, is_paused) = watch::channel(false);
+        let target = target.address.clone();
+        tokio::spawn(async move {
+            let mut taken = Vec::new();
+            while let Ok((mut client, _)) = listener.accept().await {
+                if *is_paused.borrow() {
+                    at_connect();
+                    taken.push(client);
+                    continue;
+                }
+                let (target, mut is_paused) = (target.clone(), is_paused.clone());
+                tokio::spawn(async move {
+                    let mut server = TcpStream::connect(target).await.unwrap();
+                    tokio::select! {
+                        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => return,
+                        _ = is_paused.wait_for(|paused| *paused) => {}
+                    }
+                    // Open, and silent.
+                    std::future::pending::<()>().await;
+                });
+            }
+        });
+        Self { address, paused }
+    }
+
+    pub fn pause(&self) {
+        self.paused.send_replace(true);
+    }
+
+    /// The owner that another server names.
+    pub fn owner(&self, epoch: u64) -> Option<Owner> {
+        Some(Owner { address: self.address.clone(), epoch })
     }
 }
 
@@ -167,6 +228,11 @@ impl State {
     fn check(&self, instance: &str) -> Result<(), RpcRefusal> {
         match self.reaction(instance) {
             Reaction::NotOwner(owner) => Err(refusal(RefusalReason::NotOwner, owner)),
+            Reaction::Recovering(times @ 1..) => {
+                let fewer = Reaction::Recovering(times - 1);
+                self.reactions.lock().unwrap().insert(instance.to_owned(), fewer);
+                Err(refusal(RefusalReason::Recovering, None))
+            }
             _ => Ok(()),
         }
     }
@@ -184,6 +250,7 @@ impl State {
                 drop(self.end.lock().unwrap().take());
                 Err(RpcRefusal::internal())
             }
+            Reaction::LeaveUnanswered => Err(RpcRefusal::internal()),
             _ => Ok(()),
         }
     }
@@ -304,7 +371,11 @@ impl InstanceService for Service {
         Err(Status::unimplemented("create"))
     }
 
-    async fn get(&self, _: Request<v1::GetRequest>) -> Answered<v1::GetResponse> {
+    async fn get(&self, request: Request<v1::GetRequest>) -> Answered<v1::GetResponse> {
+        if let Some(v1::get_request::Instance::InstanceId(instance)) = request.into_inner().instance {
+            self.0.note(format!("get {instance}"));
+            self.0.check(&instance)?;
+        }
         Err(Status::unimplemented("get"))
     }
 
@@ -322,6 +393,7 @@ impl InstanceService for Service {
         let pages = self.0.pages.lock().unwrap();
         let page = pages.get(number).cloned().unwrap_or_default();
         let more = number + 1 < pages.len();
+        let (shards_of_pages, shards) = &*self.0.shards_of_pages.lock().unwrap();
         let summary = |&id: &u128| v1::InstanceSummary {
             instance_id: InstanceId::new(id).to_string(),
             processes: 1,
@@ -336,6 +408,8 @@ impl InstanceService for Service {
                 String::new()
             },
             other_servers: if more { Vec::new() } else { self.0.cluster.lock().unwrap().clone() },
+            listed_shards: shards_of_pages.get(number).cloned().unwrap_or_default(),
+            shards: *shards,
         }))
     }
 

@@ -1,0 +1,264 @@
+//! What changes in a cluster between two answers: which servers there are, and who owns how many shards. Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use stickycas_client::{ClusterInfo, ClusterServer};
+
+/// A change, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Change {
+    /// This server belongs to the cluster from now on.
+    Joined(String),
+    /// It hands its shards over.
+    Drains(String),
+    /// It does not belong to the cluster any more: it has stopped, or its lease has ended.
+    Left(String),
+    /// So many shards have no owner any more; they were this server's.
+    Lost { from: String, shards: usize },
+    /// So many shards have a new owner. `from`: the last owner that is known.
+    Moved { from: Option<String>, to: String, shards: usize },
+    /// Who owns how many shards, after these changes; and how many have no owner.
+    Owned { shards: BTreeMap<String, usize>, without_owner: usize },
+}
+
+/// What a server tells of its cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct View {
+    servers: Vec<ServerView>,
+    without_owner: Vec<u32>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct ServerView {
+    name: String,
+    draining: bool,
+    /// Its shards, each with its epoch.
+    shards: Vec<(u32, u64)>,
+}
+
+impl From<&ClusterInfo> for View {
+    fn from(told: &ClusterInfo) -> Self {
+        let server = |server: &ClusterServer| ServerView {
+            name: server.name.clone(),
+            draining: server.draining,
+            shards: server.shards.iter().map(|owned| (owned.shard, owned.epoch)).collect(),
+        };
+        Self {
+            servers: told.servers.iter().map(server).collect(),
+            without_owner: told.shards_without_owner.clone(),
+        }
+    }
+}
+
+/// Who owns what, as far as servers have told.
+#[derive(Debug, Default)]
+pub(super) struct Ownership {
+    /// The servers, and whether they drain.
+    servers: BTreeMap<String, bool>,
+    shards: BTreeMap<u32, Shard>,
+}
+
+#[derive(Clone, Debug)]
+struct Shard {
+    owner: String,
+    epoch: u64,
+    /// Whether the owner has lost it, and no other is known.
+    lost: bool,
+}
+
+/// What an answer changes for a shard.
+enum Owned {
+    AsBefore,
+    /// It seemed to be lost, and is not.
+    Again,
+    Anew {
+        from: Option<String>,
+    },
+}
+
+impl Ownership {
+    /// Takes in an answer: what it changes. Servers that are behind tell of older owners, which is ignored.
+    pub(super) fn update(&mut self, told: &View) -> Vec<Change> {
+        let mut changes = Vec::new();
+        let (mut lost, mut moved, mut found) = (BTreeMap::new(), BTreeMap::new(), false);
+        for server in &told.servers {
+            match self.servers.insert(server.name.clone(), server.draining) {
+                None => changes.push(Change::Joined(server.name.clone())),
+                Some(false) if server.draining => changes.push(Change::Drains(server.name.clone())),
+                Some(_) => {}
+            }
+            for &(shard, epoch) in &server.shards {
+                match self.owned(shard, epoch, &server.name) {
+                    Owned::AsBefore => {}
+                    Owned::Again => found = true,
+                    Owned::Anew { from } => *moved.entry((from, server.name.clone())).or_insert(0) += 1,
+                }
+            }
+        }
+        for shard in &told.without_owner {
+            if let Some(shard) = self.shards.get_mut(shard).filter(|shard| !shard.lost) {
+                shard.lost = true;
+                *lost.entry(shard.owner.clone()).or_insert(0) += 1;
+            }
+        }
+        changes.extend(self.left(told).into_iter().map(Change::Left));
+        changes.extend(lost.into_iter().map(|(from, shards)| Change::Lost { from, shards }));
+        changes.extend(moved.into_iter().map(|((from, to), shards)| Change::Moved { from, to, shards }));
+        if found || !changes.is_empty() {
+            changes.push(self.owned_by_all());
+        }
+        changes
+    }
+
+    /// A shard has this owner, as a server tells.
+    fn owned(&mut self, shard: u32, epoch: u64, owner: &str) -> Owned {
+        let now = Shard { owner: owner.to_owned(), epoch, lost: false };
+        match self.shards.get_mut(&shard) {
+            None => {
+                self.shards.insert(shard, now);
+                Owned::Anew { from: None }
+            }
+            Some(known) if known.epoch < epoch => {
+                let before = std::mem::replace(known, now);
+                Owned::Anew { from: Some(before.owner) }
+            }
+            Some(known) if known.epoch == epoch && known.lost => {
+                known.lost = false;
+                Owned::Again
+            }
+            Some(_) => Owned::AsBefore,
+        }
+    }
+
+    /// The servers that are not named any more.
+    fn left(&mut self, told: &View) -> Vec<String> {
+        let named: BTreeSet<&str> = told.servers.iter().map(|server| server.name.as_str()).collect();
+        self.servers.extract_if(.., |name, _| !named.contains(name.as_str())).map(|(name, _)| name).collect()
+    }
+
+    fn owned_by_all(&self) -> Change {
+        let mut shards: BTreeMap<String, usize> = self.servers.keys().map(|name| (name.clone(), 0)).collect();
+        let mut without_owner = 0;
+        for shard in self.shards.values() {
+            if shard.lost {
+                without_owner += 1;
+            } else {
+                *shards.entry(shard.owner.clone()).or_default() += 1;
+            }
+        }
+        Change::Owned { shards, without_owner }
+    }
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Joined(server) => write!(f, "{server} has joined"),
+            Self::Drains(server) => write!(f, "{server} hands its shards over"),
+            Self::Left(server) => write!(f, "{server} has left, or its lease has ended"),
+            Self::Lost { from, shards } => write!(f, "{from} has lost {}", count(*shards)),
+            Self::Moved { from: Some(from), to, shards } if from == to => {
+                write!(f, "{to} owns {} again", count(*shards))
+            }
+            Self::Moved { from: Some(from), to, shards } => {
+                write!(f, "{to} has taken {} of {from}", count(*shards))
+            }
+            Self::Moved { from: None, to, shards } => write!(f, "{to} owns {}", count(*shards)),
+            Self::Owned { shards, without_owner } => {
+                let owned: Vec<String> =
+                    shards.iter().map(|(server, shards)| format!("{server} {shards}")).collect();
+                write!(f, "now: {}, without an owner {without_owner}", owned.join(", "))
+            }
+        }
+    }
+}
+
+fn count(shards: usize) -> String {
+    if shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a server tells: of each server its name and its shards with their epochs; and the shards without an owner.
+    fn view(servers: &[(&str, &[(u32, u64)])], without_owner: &[u32]) -> View {
+        let server = |(name, shards): &(&str, &[(u32, u64)])| ServerView {
+            name: (*name).to_owned(),
+            draining: false,
+            shards: shards.to_vec(),
+        };
+        View { servers: servers.iter().map(server).collect(), without_owner: without_owner.to_vec() }
+    }
+
+    fn lines(known: &mut Ownership, told: &View) -> Vec<String> {
+        known.update(told).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_server_that_dies_loses_its_shards_to_the_others() {
+        let mut known = Ownership::default();
+        let begin = view(&[("a", &[(0, 1), (1, 2)]), ("b", &[(2, 3)]), ("c", &[(3, 4)])], &[]);
+        assert_eq!(
+            lines(&mut known, &begin),
+            [
+                "a has joined",
+                "b has joined",
+                "c has joined",
+                "a owns 2 shards",
+                "b owns 1 shard",
+                "c owns 1 shard",
+                "now: a 2, b 1, c 1, without an owner 0",
+            ]
+        );
+        assert_eq!(lines(&mut known, &begin), [""; 0]);
+        let dead = view(&[("b", &[(2, 3)]), ("c", &[(3, 4)])], &[0, 1]);
+        let wanted = [
+            "a has left, or its lease has ended",
+            "a has lost 2 shards",
+            "now: b 1, c 1, without an owner 2",
+        ];
+        assert_eq!(lines(&mut known, &dead), wanted);
+        assert_eq!(lines(&mut known, &dead), [""; 0]);
+        let taken = view(&[("b", &[(0, 7), (2, 3)]), ("c", &[(1, 8), (3, 4)])], &[]);
+        let wanted =
+            ["b has taken 1 shard of a", "c has taken 1 shard of a", "now: b 2, c 2, without an owner 0"];
+        assert_eq!(lines(&mut known, &taken), wanted);
+    }
+
+    #[test]
+    fn a_server_that_hands_over_is_told_before_it_leaves() {
+        let mut known = Ownership::default();
+        known.update(&view(&[("a", &[(0, 1)]), ("b", &[(1, 2)])], &[]));
+        let mut drains = view(&[("a", &[(0, 1)]), ("b", &[(1, 2)])], &[]);
+        drains.servers[0].draining = true;
+        let wanted = ["a hands its shards over", "now: a 1, b 1, without an owner 0"];
+        assert_eq!(lines(&mut known, &drains), wanted);
+        drains.servers[0].shards.clear();
+        drains.servers[1].shards.push((0, 3));
+        assert_eq!(
+            lines(&mut known, &drains),
+            ["b has taken 1 shard of a", "now: a 0, b 2, without an owner 0"]
+        );
+        let gone = view(&[("b", &[(0, 3), (1, 2)])], &[]);
+        assert_eq!(
+            lines(&mut known, &gone),
+            ["a has left, or its lease has ended", "now: b 2, without an owner 0"]
+        );
+    }
+
+    #[test]
+    fn what_a_server_says_that_is_behind_is_no_change() {
+        let mut known = Ownership::default();
+        let newer = view(&[("a", &[(0, 5)]), ("b", &[])], &[]);
+        known.update(&newer);
+        assert_eq!(lines(&mut known, &view(&[("a", &[]), ("b", &[(0, 3)])], &[])), [""; 0]);
+        // A shard that is lost and found again by its owner has the same epoch.
+        let nobody = view(&[("a", &[]), ("b", &[])], &[0]);
+        assert_eq!(lines(&mut known, &nobody), ["a has lost 1 shard", "now: a 0, b 0, without an owner 1"]);
+        assert_eq!(lines(&mut known, &newer), ["now: a 1, b 0, without an owner 0"]);
+        let later = view(&[("a", &[(0, 6)]), ("b", &[])], &[]);
+        assert_eq!(lines(&mut known, &later), ["a owns 1 shard again", "now: a 1, b 0, without an owner 0"]);
+    }
+}
