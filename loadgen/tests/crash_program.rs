@@ -25,13 +25,26 @@ fn a_server_that_is_killed_loses_nothing() {
     assert_eq!(left.len(), 1, "the result alone is left of rounds that found nothing: {left:?}");
 }
 
-#[test]
-fn a_cluster_without_etcd_is_not_tried() {
+fn without_etcd() -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
     command.args(["crash", "--cluster", "3"]).current_dir(folder.path());
     let output = command.env_remove("RUST_LOG").env("PATH", folder.path()).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{told}");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[cfg(feature = "cluster")]
+#[test]
+fn a_cluster_without_etcd_is_not_tried() {
+    let (code, told) = without_etcd();
+    assert_eq!(code, Some(3), "{told}");
     assert!(told.contains("etcd is missing"), "{told}");
+}
+
+#[cfg(not(feature = "cluster"))]
+#[test]
+fn a_program_without_clusters_says_how_to_build_one_with_them() {
+    let (code, told) = without_etcd();
+    assert_eq!(code, Some(2), "{told}");
+    assert!(told.contains("--features cluster"), "{told}");
 }

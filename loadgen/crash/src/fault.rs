@@ -8,8 +8,11 @@ use serde::{Deserialize, Serialize};
 use stickycas_model::cast::Role;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::random::SplitMix64;
+use stickycas_proto::names::InstanceId;
+use tokio::time::Instant;
 
 use crate::plan::{InstancePlan, Load, RoundPlan, millis};
+use crate::violation::ViolationKind;
 
 /// The servers of a cluster and what they stand on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -22,6 +25,8 @@ pub struct ClusterSize {
     pub lease: Duration,
     /// Faults in each round.
     pub faults: usize,
+    /// Whether partitions of the network are among them.
+    pub has_partitions: bool,
 }
 
 /// What befalls a cluster.
@@ -42,34 +47,121 @@ pub enum FaultKind {
     EtcdKilled,
     /// All members of etcd are stopped with SIGSTOP, and go on.
     EtcdPaused,
+    /// Nothing comes through between a server and etcd until its lease has ended; its clients reach it.
+    ServerCutFromEtcd,
+    /// The same, and its lease ends at once: others own its shards while it still believes in its lease.
+    ServerDeposed,
+    /// Nothing comes through between a server and anybody else, until its lease has ended.
+    ServerCutOff,
+    /// What etcd sends to a server does not come through; what the server sends does.
+    ServerReceivesNothing,
+    /// Nothing comes through between a member of etcd and the others, or any server.
+    MemberCutOff,
+    /// What the others and the servers send to a member of etcd does not come through; what it sends does.
+    MemberReceivesNothing,
 }
+
+/// What a round has in every ten faults: these, and one of the others in turn.
+type FaultMix = ([FaultKind; 9], [FaultKind; 4]);
 
 impl FaultKind {
     /// Those of servers are half of all.
-    const WITH_MAJORITY: [Self; 10] = [
-        Self::ServerKilled,
-        Self::ServerPaused,
-        Self::MemberKilled,
-        Self::ServerStopped,
-        Self::ServerKilled,
-        Self::EtcdPaused,
-        Self::ServerKilled,
-        Self::MemberPaused,
-        Self::ServerPaused,
-        Self::ServerStopped,
-    ];
-    const WITH_ONE_MEMBER: [Self; 10] = [
-        Self::ServerKilled,
-        Self::ServerPaused,
-        Self::EtcdKilled,
-        Self::ServerStopped,
-        Self::ServerKilled,
-        Self::EtcdPaused,
-        Self::ServerKilled,
-        Self::ServerPaused,
-        Self::ServerKilled,
-        Self::ServerStopped,
-    ];
+    const WITH_MAJORITY: FaultMix = (
+        [
+            Self::ServerKilled,
+            Self::ServerPaused,
+            Self::MemberKilled,
+            Self::ServerStopped,
+            Self::ServerKilled,
+            Self::EtcdPaused,
+            Self::ServerKilled,
+            Self::MemberPaused,
+            Self::ServerPaused,
+        ],
+        [Self::ServerStopped; 4],
+    );
+    const WITH_ONE_MEMBER: FaultMix = (
+        [
+            Self::ServerKilled,
+            Self::ServerPaused,
+            Self::EtcdKilled,
+            Self::ServerStopped,
+            Self::ServerKilled,
+            Self::EtcdPaused,
+            Self::ServerKilled,
+            Self::ServerPaused,
+            Self::ServerKilled,
+        ],
+        [Self::ServerStopped; 4],
+    );
+    /// Each partition.
+    const PARTITIONS_WITH_MAJORITY: FaultMix = (
+        [
+            Self::ServerKilled,
+            Self::ServerPaused,
+            Self::ServerStopped,
+            Self::ServerCutFromEtcd,
+            Self::ServerDeposed,
+            Self::ServerCutOff,
+            Self::ServerReceivesNothing,
+            Self::MemberCutOff,
+            Self::MemberReceivesNothing,
+        ],
+        [Self::MemberKilled, Self::EtcdPaused, Self::ServerKilled, Self::MemberPaused],
+    );
+    const PARTITIONS_WITH_ONE_MEMBER: FaultMix = (
+        [
+            Self::ServerKilled,
+            Self::ServerPaused,
+            Self::ServerStopped,
+            Self::ServerCutFromEtcd,
+            Self::ServerDeposed,
+            Self::ServerCutOff,
+            Self::ServerReceivesNothing,
+            Self::EtcdKilled,
+            Self::ServerKilled,
+        ],
+        [Self::MemberCutOff, Self::EtcdPaused, Self::MemberReceivesNothing, Self::ServerPaused],
+    );
+
+    /// The kinds of a round of this seed, not in their order.
+    fn of_round(seed: u64, size: ClusterSize) -> Vec<Self> {
+        let (each, others) = match (size.has_partitions, size.members > 2) {
+            (false, true) => Self::WITH_MAJORITY,
+            (false, false) => Self::WITH_ONE_MEMBER,
+            (true, true) => Self::PARTITIONS_WITH_MAJORITY,
+            (true, false) => Self::PARTITIONS_WITH_ONE_MEMBER,
+        };
+        let first = others.into_iter().cycle().skip((seed % 4) as usize);
+        first.flat_map(|other| each.into_iter().chain([other])).take(size.faults).collect()
+    }
+
+    /// Whether it befalls a server, and no member of etcd.
+    const fn is_of_server(self) -> bool {
+        match self {
+            Self::ServerKilled
+            | Self::ServerPaused
+            | Self::ServerStopped
+            | Self::ServerCutFromEtcd
+            | Self::ServerDeposed
+            | Self::ServerCutOff
+            | Self::ServerReceivesNothing => true,
+            Self::MemberKilled
+            | Self::MemberPaused
+            | Self::EtcdKilled
+            | Self::EtcdPaused
+            | Self::MemberCutOff
+            | Self::MemberReceivesNothing => false,
+        }
+    }
+
+    /// Whether the server of such a fault is asked for instances whose shards others have by then.
+    pub(crate) const fn asks_deposed(self) -> bool {
+        matches!(
+            self,
+            Self::ServerPaused | Self::ServerCutFromEtcd | Self::ServerDeposed | Self::ServerReceivesNothing
+        )
+    }
 }
 
 impl fmt::Display for FaultKind {
@@ -82,6 +174,12 @@ impl fmt::Display for FaultKind {
             Self::MemberPaused => "SIGSTOP of a member of etcd",
             Self::EtcdKilled => "SIGKILL of the only member of etcd",
             Self::EtcdPaused => "SIGSTOP of all of etcd",
+            Self::ServerCutFromEtcd => "server cut off from etcd, not from clients",
+            Self::ServerDeposed => "the same, with its lease ended at once",
+            Self::ServerCutOff => "server cut off from all",
+            Self::ServerReceivesNothing => "server receives nothing from etcd",
+            Self::MemberCutOff => "member of etcd cut off from all",
+            Self::MemberReceivesNothing => "member of etcd receives nothing",
         })
     }
 }
@@ -102,24 +200,98 @@ pub struct Fault {
 }
 
 impl Fault {
+    /// Whether others take the shards of its server before it is over.
+    pub(crate) fn outlasts(&self, lease: Duration) -> bool {
+        match self.kind {
+            FaultKind::ServerDeposed => true,
+            // It hands them over, and comes back soon.
+            FaultKind::ServerStopped => false,
+            kind => kind.is_of_server() && self.lasts > lease,
+        }
+    }
+
     fn draw(kind: FaultKind, size: ClusterSize, random: &mut SplitMix64) -> Self {
         let lease = u64::try_from(size.lease.as_millis()).unwrap_or(u64::MAX);
         let (least, most) = match kind {
             FaultKind::ServerKilled => (0, 2 * lease),
-            FaultKind::ServerPaused => (lease + lease / 2, 3 * lease),
+            FaultKind::ServerPaused
+            | FaultKind::ServerCutFromEtcd
+            | FaultKind::ServerDeposed
+            | FaultKind::ServerCutOff
+            | FaultKind::ServerReceivesNothing => (lease + lease / 2, 3 * lease),
             FaultKind::ServerStopped => (0, lease / 2),
-            FaultKind::MemberKilled | FaultKind::MemberPaused => (200, 4_000),
+            FaultKind::MemberKilled
+            | FaultKind::MemberPaused
+            | FaultKind::MemberCutOff
+            | FaultKind::MemberReceivesNothing => (200, 4_000),
             FaultKind::EtcdKilled | FaultKind::EtcdPaused => (300, 2 * lease),
         };
-        let is_of_servers =
-            matches!(kind, FaultKind::ServerKilled | FaultKind::ServerPaused | FaultKind::ServerStopped);
         Self {
             kind,
-            target: random.index(if is_of_servers { size.servers } else { size.members }),
-            is_alone: random.below(3) > 0,
+            target: random.index(if kind.is_of_server() { size.servers } else { size.members }),
+            // A server that has no shards yet cannot lose them.
+            is_alone: random.below(3) > 0 || kind == FaultKind::ServerDeposed,
             after: millis(random, 100, 1_500),
             lasts: millis(random, least, most),
         }
+    }
+}
+
+/// A fault that has hit a server.
+#[derive(Clone)]
+pub struct Hit {
+    /// What hit it.
+    pub kind: FaultKind,
+    /// When.
+    pub at: Instant,
+    /// Whether others had shards of it when it went on or was started again.
+    pub is_deposed: bool,
+    /// What it told then, when others had its shards.
+    pub stale: Stale,
+    owned: Arc<dyn Fn(InstanceId) -> bool + Send + Sync>,
+}
+
+impl Hit {
+    /// A fault of this kind. `owned`: whether the server owned an instance then.
+    pub fn new(
+        kind: FaultKind,
+        at: Instant,
+        is_deposed: bool,
+        owned: impl Fn(InstanceId) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self { kind, at, is_deposed, stale: Stale::default(), owned: Arc::new(owned) }
+    }
+
+    /// Whether the server owned this instance.
+    #[must_use]
+    pub fn owned(&self, id: InstanceId) -> bool {
+        (self.owned)(id)
+    }
+}
+
+impl fmt::Debug for Hit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kind, at, is_deposed, stale, owned: _ } = self;
+        let mut shown = f.debug_struct("Hit");
+        shown.field("kind", kind).field("at", at).field("is_deposed", is_deposed).field("stale", stale);
+        shown.finish_non_exhaustive()
+    }
+}
+
+/// What a server told that others had deposed.
+#[derive(Clone, Debug, Default)]
+pub struct Stale {
+    /// Get and List, so many times.
+    pub asked: u64,
+    /// What it told that was old.
+    pub told: Vec<(ViolationKind, String)>,
+}
+
+impl Stale {
+    /// Adds what it told else.
+    pub fn add(&mut self, other: Self) {
+        self.asked += other.asked;
+        self.told.extend(other.told);
     }
 }
 
@@ -128,8 +300,7 @@ impl RoundPlan {
     #[must_use]
     pub fn cluster(seed: u64, load: Load, size: ClusterSize) -> Self {
         let random = &mut SplitMix64::new(seed ^ 0x636c_7573);
-        let deck = if size.members > 2 { FaultKind::WITH_MAJORITY } else { FaultKind::WITH_ONE_MEMBER };
-        let mut kinds: Vec<FaultKind> = deck.into_iter().cycle().take(size.faults).collect();
+        let mut kinds = FaultKind::of_round(seed, size);
         for last in (1..kinds.len()).rev() {
             kinds.swap(last, random.index(last + 1));
         }
@@ -140,12 +311,20 @@ impl RoundPlan {
         let span = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
         let instances = (0..load.instances).map(|number| {
             let begin = millis(random, 0, span);
-            slowed(InstancePlan::draw(number, begin, load, random), random)
+            let plan = slowed(InstancePlan::draw(number, begin, load, random), random);
+            if plan.has_short_patience() { early(plan, load.waiting.in_vain, span) } else { plan }
         });
         let instances = instances.collect();
         let longest_end = Duration::from_secs(90) + 3 * load.waiting.in_vain;
         Self { seed, kills: Vec::new(), faults, killed_at_end: false, longest_end, instances }
     }
+}
+
+/// Somebody is waited for in vain, as a rule once: it begins so early that the round does not last longer for that.
+fn early(plan: InstancePlan, in_vain: Duration, span: u64) -> InstancePlan {
+    let span = Duration::from_millis(span);
+    let begin = plan.begin.mul_f64(span.saturating_sub(in_vain).as_secs_f64() / span.as_secs_f64().max(1.0));
+    InstancePlan { begin, ..plan }
 }
 
 /// Most go so slowly that faults hit them.
@@ -175,7 +354,7 @@ mod tests {
     const LOAD: Load = Load { instances: 60, processes: 6, waiting: Waiting::CLUSTER };
 
     fn size(members: usize) -> ClusterSize {
-        ClusterSize { servers: 3, members, lease: Duration::from_secs(2), faults: 10 }
+        ClusterSize { servers: 3, members, lease: Duration::from_secs(2), faults: 10, has_partitions: false }
     }
 
     #[test]
@@ -184,8 +363,27 @@ mod tests {
             let plan = RoundPlan::cluster(1, LOAD, size(members));
             plan.faults.iter().map(|fault| fault.kind).collect::<BTreeSet<_>>()
         };
-        assert_eq!(kinds(3), FaultKind::WITH_MAJORITY.into_iter().collect());
-        assert_eq!(kinds(1), FaultKind::WITH_ONE_MEMBER.into_iter().collect());
+        let all = |(each, others): FaultMix| each.into_iter().chain(others).collect::<BTreeSet<_>>();
+        assert_eq!(kinds(3), all(FaultKind::WITH_MAJORITY));
+        assert_eq!(kinds(1), all(FaultKind::WITH_ONE_MEMBER));
+    }
+
+    #[test]
+    fn ten_faults_with_partitions_have_each_partition() {
+        let size = ClusterSize { has_partitions: true, ..size(3) };
+        let kinds = |seed| RoundPlan::cluster(seed, LOAD, size).faults.into_iter().map(|fault| fault.kind);
+        let partitions = BTreeSet::from([
+            FaultKind::ServerCutFromEtcd,
+            FaultKind::ServerDeposed,
+            FaultKind::ServerCutOff,
+            FaultKind::ServerReceivesNothing,
+            FaultKind::MemberCutOff,
+            FaultKind::MemberReceivesNothing,
+        ]);
+        assert!((1..5).all(|seed| partitions.is_subset(&kinds(seed).collect())));
+        let all: BTreeSet<_> = (1..5).flat_map(kinds).collect();
+        let others = [FaultKind::MemberKilled, FaultKind::MemberPaused, FaultKind::EtcdPaused];
+        assert!(others.iter().all(|kind| all.contains(kind)), "{all:?}");
     }
 
     #[test]

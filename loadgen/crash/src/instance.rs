@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use stickycas_client::raw::Told;
+use stickycas_client::info::InstanceView;
+use stickycas_client::raw::{Connection, Told};
 use stickycas_client::watch::WatchFrom;
 use stickycas_client::{Client, Error, ProcessSpec, RetryPolicy, State};
 use stickycas_model::cast::{Part, Role, seed_of};
@@ -258,10 +259,16 @@ impl InstanceRun {
         }
     }
 
-    /// Asks how the instance stands, as its creator; what is known by now must show.
-    pub(crate) async fn ask_creator(&self, client: &Client) {
+    /// Asks this server how the instance stands, as its creator and as a correct process; what is known by now must show.
+    pub(crate) async fn ask_server(&self, site: &Site, server: &Connection) {
         let Some(&id) = self.id.get() else { return };
-        drop(self.status(client, id).await);
+        // Any error but an unknown instance, which is noted, tells nothing about it.
+        drop(self.note_status(server.get(id)).await);
+        let process = self.plan.cast.correct().next();
+        let principal = process.map(|process| self.plan.principal(site.round, process));
+        if let Some(Ok(server)) = principal.map(|principal| server.as_principal(&principal)) {
+            drop(self.note_status(server.get(id)).await);
+        }
     }
 
     /// Get, for whoever this client is.
@@ -269,8 +276,15 @@ impl InstanceRun {
     /// # Errors
     /// What is wrong with the answer; it is noted.
     async fn status(&self, client: &Client, id: InstanceId) -> Result<MemberStatus, Error> {
+        self.note_status(client.get(id)).await
+    }
+
+    async fn note_status(
+        &self,
+        get: impl Future<Output = Result<InstanceView, Error>>,
+    ) -> Result<MemberStatus, Error> {
         let asked_after = self.facts.count();
-        let view = client.get(id).await.inspect_err(|error| self.facts.note_error(error))?;
+        let view = get.await.inspect_err(|error| self.facts.note_error(error))?;
         let status = MemberStatus::new(asked_after, view);
         self.facts.note(Fact::Status(status.clone()));
         Ok(status)

@@ -10,8 +10,8 @@
 //! | `plan` | what a round does, drawn from its seed |
 //! | `outage` | the plan of a server that is started again days later |
 //! | `server` | the server as a process: started, killed, started again |
-//! | `fault` | the plan of a round for a cluster: which faults befall servers and members of etcd |
-//! | `cluster` | the servers of a cluster and its etcd as processes |
+//! | `fault` | the plan of a round for a cluster: which faults befall servers and members of etcd; what they hit |
+//! | `cluster` (feature `cluster`) | the servers of a cluster and its etcd, and what befalls them: as processes, or simulated |
 //! | `fail_over` | how long clients wait for another owner |
 //! | `clocks` | programs whose clocks are ahead |
 //! | `facts` | what clients were told |
@@ -22,6 +22,7 @@
 
 mod check;
 mod clocks;
+#[cfg(feature = "cluster")]
 mod cluster;
 mod facts;
 mod fail_over;
@@ -39,14 +40,15 @@ mod unary;
 mod violation;
 
 pub use self::check::{Checked, Evidence, check};
-pub use self::cluster::Hit;
+#[cfg(feature = "cluster")]
+pub use self::cluster::{ClusterServers, Machines, client_of_all, server_name};
 pub use self::facts::{Fact, MemberStatus};
 pub use self::fail_over::FailOver;
-pub use self::fault::{ClusterSize, Fault, FaultKind};
+pub use self::fault::{ClusterSize, Fault, FaultKind, Hit, Stale};
 pub use self::instance::{CONNECTIONS, RETRIES, Site};
 pub use self::plan::{InstancePlan, Kill, Load, RoundPlan, Waiting};
 pub use self::result::{CrashResult, RoundCounts, RoundResult, table};
 pub use self::round::play_round;
-pub use self::run::{CrashOptions, run};
+pub use self::run::{CrashOptions, HAS_CLUSTER, run};
 pub use self::server::{CREATOR, Server, ServerProgram};
 pub use self::violation::{Violation, ViolationKind};

@@ -31,6 +31,9 @@ pub struct RoundCounts {
     /// How long clients waited for another owner after faults of servers of a cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fail_over: BTreeMap<FaultKind, FailOver>,
+    /// Get and List at servers of a cluster that others had deposed, of instances that had been closed or created there.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub asked_deposed: u64,
     /// Clients that were killed, and started again without their memory.
     pub clients_killed: u64,
     /// Instances.
@@ -70,6 +73,7 @@ impl RoundCounts {
         for (kind, fail_over) in &round.fail_over {
             self.fail_over.entry(*kind).or_default().add(fail_over);
         }
+        self.asked_deposed += round.asked_deposed;
         self.clients_killed += round.clients_killed;
         self.instances += round.instances;
         self.processes += round.processes;
@@ -145,6 +149,12 @@ pub struct CrashResult {
     pub asked: u64,
     /// Rounds that were run.
     pub rounds: u64,
+    /// Why no partitions of the network are among the faults of a cluster, if they were left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partitions_left_out: Option<String>,
+    /// What the rounds of a cluster should have shown and have not, if there is any: then it says little that nothing was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_shown: Option<String>,
     /// What was counted in them.
     #[serde(flatten)]
     pub counts: RoundCounts,
@@ -179,6 +189,11 @@ impl CrashResult {
     }
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks like this")]
+const fn is_none(count: &u64) -> bool {
+    *count == 0
+}
+
 /// Violations of a round that are shown; its folder has more.
 const SHOWN_OF_A_ROUND: usize = 5;
 
@@ -210,6 +225,12 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
             table.add_row(["  others had its shards when it came back".to_owned(), grouped(*deposed)]);
         }
     }
+    if counts.asked_deposed > 0 {
+        table.add_row([
+            "Get and List at a server that others had deposed".to_owned(),
+            grouped(counts.asked_deposed),
+        ]);
+    }
     for (verdict, count) in &counts.verdicts {
         table.add_row([format!("verdict {verdict}"), grouped(*count)]);
     }
@@ -219,6 +240,9 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     for (kind, fail_over) in &counts.fail_over {
         // Writing to a string does not fail.
         let _ = writeln!(text, "fail-over after {kind}: {fail_over}");
+    }
+    if let Some(why) = &result.partitions_left_out {
+        let _ = writeln!(text, "partitions of the network were left out: {why}");
     }
     for round in &result.failed {
         let shown = round.violations.iter().take(SHOWN_OF_A_ROUND);
@@ -239,6 +263,9 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
             "patience was not judged of {starved} of {short_patience} instances with a short one: take a faster machine, \
              or fewer instances"
         );
+    }
+    if let Some(what) = &result.not_shown {
+        let _ = writeln!(text, "too little was shown: {what}");
     }
     let colour = if result.is_clean() { AnsiColor::Green } else { AnsiColor::Red };
     let style = Style::new().bold().fg_color(Some(colour.into()));
@@ -268,6 +295,13 @@ mod tests {
         assert!(result(30, 4).is_starved());
         let text = table(&result(30, 4), |_| String::new());
         assert!(text.contains("patience was not judged of 4 of 30 instances"), "{text}");
+    }
+
+    #[test]
+    fn what_was_not_shown_is_told() {
+        let not_shown = Some("no server was asked".to_owned());
+        let text = table(&CrashResult { not_shown, ..CrashResult::default() }, |_| String::new());
+        assert!(text.contains("too little was shown: no server was asked\n"), "{text}");
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
-use stickycas_client::Client;
+use stickycas_client::raw::Connection;
 use stickycas_model::history::Recorded;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;
@@ -13,10 +13,9 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::check::{Evidence, check};
-use crate::cluster::Hit;
 use crate::facts::Fact;
 use crate::fail_over::{FailOver, ON_ITS_WAY};
-use crate::fault::{Fault, FaultKind};
+use crate::fault::{Fault, FaultKind, Hit};
 use crate::instance::{Ended, InstanceRun, Site, standing};
 use crate::plan::{Kill, RoundPlan};
 use crate::result::RoundResult;
@@ -46,7 +45,7 @@ pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -
     let (site, asking, result) = (Arc::new(site), JoinSet::new(), RoundResult::new(plan));
     let mut round = Round { plan, began, site, runs, asking, hits: Vec::new(), result };
     if let Err(error) = round.run(&mut server).await {
-        round.found(ViolationKind::Server, None, error.to_string());
+        round.found(ViolationKind::Server, None, format!("{error:#}"));
     }
     round.result.seconds = began.elapsed().as_secs_f64();
     round.result
@@ -150,19 +149,23 @@ impl Round<'_> {
         }
         sleep(fault.after).await;
         // What a server answers that has lost its shards and does not know it yet must not be old.
-        let (runs, asking) = (&self.runs, &mut self.asking);
-        let mut ask = |hit: &Hit, client: &Client| {
-            let owned = runs.iter().filter(|run| run.id.get().is_some_and(|id| hit.has(*id)));
+        let (runs, site, asking) = (&self.runs, &self.site, &mut self.asking);
+        let mut ask = |hit: &Hit, server: &Connection| {
+            let owned = runs.iter().filter(|run| run.id.get().is_some_and(|id| hit.owned(*id)));
             for run in owned.filter(|run| run.facts.was_created()).rev().take(ASKED_WHILE_PAUSED) {
-                let (run, client) = (run.clone(), client.clone());
-                asking.spawn(async move { run.ask_creator(&client).await });
+                let (run, site, server) = (run.clone(), site.clone(), server.clone());
+                asking.spawn(async move { run.ask_server(&site, &server).await });
             }
         };
         let hit = server.inject(fault, &mut ask).await?;
         *self.result.counts.faults.entry(fault.kind).or_default() += 1;
-        let Some(hit) = hit else { return Ok(()) };
+        let Some(mut hit) = hit else { return Ok(()) };
+        self.result.counts.asked_deposed += hit.stale.asked;
+        for (kind, what) in std::mem::take(&mut hit.stale.told) {
+            self.found(kind, None, format!("{}: {what}", hit.kind));
+        }
         let was_created_before = |run: &InstanceRun| {
-            run.id.get().is_some_and(|id| hit.has(*id)) && run.facts.answered_before(hit.at)
+            run.id.get().is_some_and(|id| hit.owned(*id)) && run.facts.answered_before(hit.at)
         };
         // A server that was paused may have kept its lease.
         if hit.kind == FaultKind::ServerKilled {
@@ -180,7 +183,7 @@ impl Round<'_> {
         for hit in &self.hits {
             // An instance with Byzantine processes may wait for them in vain.
             let is_timed = |run: &&Arc<InstanceRun>| {
-                run.id.get().is_some_and(|id| hit.has(*id))
+                run.id.get().is_some_and(|id| hit.owned(*id))
                     && run.plan.cast.byzantine().next().is_none()
                     && run.facts.answered_before(hit.at)
             };

@@ -1,30 +1,30 @@
 //! Many rounds.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, ensure};
-use stickycas_client::{Client, ClientBuilder, RetryPolicy};
+use anyhow::{Context, bail, ensure};
+use stickycas_client::Client;
 use tokio::task::JoinSet;
 
 use crate::clocks::ClockOffset;
-use crate::cluster::{ClusterProcesses, find_etcd};
-use crate::fault::ClusterSize;
+#[cfg(feature = "cluster")]
+use crate::cluster;
+use crate::fault::{ClusterSize, Fault, FaultKind};
 use crate::instance::{RETRIES, Site};
 use crate::plan::{Load, RoundPlan};
-use crate::result::{CrashResult, RoundCounts};
+use crate::result::{CrashResult, RoundCounts, RoundResult};
 use crate::round::play_round;
 use crate::server::{CREATOR, ServerProcess, ServerProgram};
 
 /// The clocks of a program are found to be ahead to the minute.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
 
-/// Faults of a cluster follow each other, so clients try for longer.
-const CLUSTER_RETRIES: RetryPolicy = RetryPolicy { give_up_after: Duration::from_secs(120), ..RETRIES };
-/// How soon clients of a cluster ask whether a silent server lives. With the default of 20 s a server that is paused
-/// would mostly wake before they leave it.
-const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// Whether rounds of a cluster were compiled in: the feature `cluster`.
+pub const HAS_CLUSTER: bool = cfg!(feature = "cluster");
+const NO_CLUSTER: &str = "rounds of a cluster are not compiled in: they need the feature `cluster`";
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -40,6 +40,8 @@ pub struct CrashOptions {
     pub outage: Option<Duration>,
     /// Servers of a cluster over etcd, and its faults, in place of one server.
     pub cluster: Option<ClusterSize>,
+    /// Whether partitions among these faults are left out where there can be none; else it is an error.
+    pub partitions_may_lack: bool,
     /// How many at a time, each with a server of its own.
     pub jobs: usize,
     /// The rejoin time of the servers.
@@ -70,10 +72,10 @@ pub async fn run(
         );
         ClockOffset::new(ahead).check().await?;
     }
-    if options.cluster.is_some() {
-        drop(find_etcd(&options.out)?);
-    }
+    ensure!(HAS_CLUSTER || options.cluster.is_none(), "{NO_CLUSTER}");
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
+    #[cfg(feature = "cluster")]
+    let options = &check_cluster(options, &mut result)?;
     let mut running = JoinSet::new();
     let mut next = 0;
     tokio::pin!(stop);
@@ -85,7 +87,7 @@ pub async fn run(
         }
         tokio::select! {
             ran = running.join_next() => match ran {
-                None => return Ok(result),
+                None => break,
                 Some(ran) => result.add(ran.context("a round has failed")??),
             },
             // The servers are killed with their rounds.
@@ -93,9 +95,36 @@ pub async fn run(
         }
         progress(&result);
     }
+    if let (Some(size), true) = (options.cluster, result.is_clean() && result.rounds == rounds) {
+        let plan = |seed| RoundPlan::cluster(seed, options.load, size).faults;
+        let faults: Vec<Fault> = (seed..seed + rounds).flat_map(plan).collect();
+        result.not_shown = has_shown_cluster(&faults, size, &result.counts).err().map(|why| why.to_string());
+    }
+    Ok(result)
 }
 
-async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result::RoundResult> {
+/// The options with what is possible here.
+///
+/// # Errors
+/// What is missing.
+#[cfg(feature = "cluster")]
+fn check_cluster(options: &CrashOptions, result: &mut CrashResult) -> anyhow::Result<CrashOptions> {
+    let mut options = options.clone();
+    let Some(size) = &mut options.cluster else { return Ok(options) };
+    drop(cluster::find_etcd(&options.out)?);
+    if size.has_partitions
+        && let Err(error) = cluster::check_network()
+    {
+        if !options.partitions_may_lack {
+            return Err(error.context("there can be no partitions of the network here"));
+        }
+        size.has_partitions = false;
+        result.partitions_left_out = Some(format!("{error:#}"));
+    }
+    Ok(options)
+}
+
+async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<RoundResult> {
     let folder = options.out.join(format!("round-{seed}"));
     fs::create_dir_all(&folder)?;
     let plan = match (options.cluster, options.outage) {
@@ -104,19 +133,10 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<crate::result:
         (None, None) => RoundPlan::draw(seed, options.load),
     };
     let mut result = match options.cluster {
-        Some(size) => {
-            let servers =
-                ClusterProcesses::new(&options.program, &folder, options.rejoin, size, seed).await?;
-            let urls = servers.urls();
-            let connect = |connection| {
-                let (first, others) = (&urls[connection % urls.len()], urls.iter());
-                let builder =
-                    others.filter(|url| *url != first).fold(Client::builder(first), ClientBuilder::server);
-                builder.principal(CREATOR).retry(CLUSTER_RETRIES).keep_alive(KEEP_ALIVE).connect_lazy()
-            };
-            let site = Site::new(&plan, connect)?;
-            play_round(&plan, servers, site).await
-        }
+        #[cfg(feature = "cluster")]
+        Some(size) => cluster::play(options, size, &plan, &folder).await?,
+        #[cfg(not(feature = "cluster"))]
+        Some(_) => bail!("{NO_CLUSTER}"),
         None => {
             let server = ServerProcess::new(&options.program, &folder, options.rejoin, seed)?;
             let url = server.url();
@@ -152,9 +172,105 @@ fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Checks that rounds of a cluster without a violation have shown something, given all faults that they had planned.
+///
+/// # Errors
+/// What did not happen.
+fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts) -> anyhow::Result<()> {
+    let mut missing = BTreeMap::<FaultKind, u64>::new();
+    for fault in planned {
+        *missing.entry(fault.kind).or_default() += 1;
+    }
+    for (kind, count) in &mut missing {
+        *count = count.saturating_sub(counts.faults.get(kind).copied().unwrap_or(0));
+    }
+    if let Some((kind, count)) = missing.iter().find(|(_, count)| **count > 0) {
+        bail!("{count} planned faults were not injected: {kind}");
+    }
+    let RoundCounts { instances, accesses, asked_deposed, .. } = *counts;
+    ensure!(accesses >= instances, "only {accesses} accesses of {instances} instances were acknowledged");
+    let outlasting = || planned.iter().filter(|fault| size.servers > 1 && fault.outlasts(size.lease));
+    if outlasting().next().is_none() {
+        return Ok(());
+    }
+    let taken_over: u64 = counts.deposed.values().sum();
+    ensure!(
+        taken_over > 0,
+        "no server had the shards of another one that was away for longer than its lease"
+    );
+    let is_timed = counts.fail_over.values().any(|fail_over| !fail_over.first.is_empty());
+    ensure!(is_timed, "no access was acknowledged after a fault of the owner of its instance");
+    let to_ask = outlasting().any(|fault| fault.kind.asks_deposed());
+    ensure!(!to_ask || asked_deposed > 0, "no server was asked for what others had taken over from it");
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fail_over::FailOver;
+    use crate::plan::Waiting;
+
+    const SIZE: ClusterSize = ClusterSize {
+        servers: 3,
+        members: 3,
+        lease: Duration::from_secs(2),
+        faults: 10,
+        has_partitions: true,
+    };
+
+    fn planned(size: ClusterSize) -> Vec<Fault> {
+        let load = Load { instances: 10, processes: 4, waiting: Waiting::CLUSTER };
+        RoundPlan::cluster(1, load, size).faults
+    }
+
+    /// What a run counts that has shown what was planned.
+    fn counted(planned: &[Fault]) -> RoundCounts {
+        let mut counts =
+            RoundCounts { instances: 10, accesses: 90, asked_deposed: 20, ..RoundCounts::default() };
+        for fault in planned {
+            *counts.faults.entry(fault.kind).or_default() += 1;
+        }
+        counts.deposed = BTreeMap::from([(FaultKind::ServerKilled, 0), (FaultKind::ServerPaused, 1)]);
+        let fail_over = FailOver { first: vec![2_300], instances: vec![2_300, 2_900] };
+        counts.fail_over = BTreeMap::from([(FaultKind::ServerPaused, fail_over)]);
+        counts
+    }
+
+    #[test]
+    fn a_cluster_that_loses_no_shard_has_shown_nothing() {
+        let planned = planned(SIZE);
+        let all = counted(&planned);
+        let said = |counts: &RoundCounts| has_shown_cluster(&planned, SIZE, counts).unwrap_err().to_string();
+        has_shown_cluster(&planned, SIZE, &all).unwrap();
+        let nobody = BTreeMap::from([(FaultKind::ServerPaused, 0)]);
+        assert!(
+            said(&RoundCounts { deposed: nobody, ..all.clone() }).starts_with("no server had the shards")
+        );
+        let silent = BTreeMap::from([(FaultKind::ServerPaused, FailOver::default())]);
+        assert!(said(&RoundCounts { fail_over: silent, ..all.clone() }).starts_with("no access was ack"));
+        assert!(said(&RoundCounts { asked_deposed: 0, ..all.clone() }).starts_with("no server was asked"));
+        assert!(said(&RoundCounts { accesses: 9, ..all.clone() }).starts_with("only 9 accesses of 10"));
+        let mut fewer = all;
+        *fewer.faults.get_mut(&FaultKind::MemberCutOff).unwrap() -= 1;
+        assert_eq!(said(&fewer), "1 planned faults were not injected: member of etcd cut off from all");
+    }
+
+    #[test]
+    fn nobody_takes_over_from_a_server_that_is_alone_or_back_soon() {
+        let counts = |planned: &[Fault]| RoundCounts {
+            asked_deposed: 0,
+            deposed: BTreeMap::new(),
+            fail_over: BTreeMap::new(),
+            ..counted(planned)
+        };
+        let alone = ClusterSize { servers: 1, ..SIZE };
+        has_shown_cluster(&planned(alone), alone, &counts(&planned(alone))).unwrap();
+        let mut short = planned(SIZE);
+        short.retain(|fault| !fault.outlasts(SIZE.lease));
+        assert!(short.len() > 2 && short.iter().any(|fault| fault.kind == FaultKind::ServerStopped));
+        has_shown_cluster(&short, SIZE, &counts(&short)).unwrap();
+    }
 
     #[test]
     fn an_outage_on_a_slow_machine_has_shown_nothing() {

@@ -9,14 +9,14 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use stickycas_client::raw::Connection;
 use stickycas_client::{Client, RefusalReason, RetryPolicy};
 use stickycas_proto::names::InstanceId;
 use tokio::process::Child;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::clocks::ClockOffset;
-use crate::cluster::Hit;
-use crate::fault::Fault;
+use crate::fault::{Fault, Hit};
 use crate::lateness::Lateness;
 
 /// The principal that creates the instances.
@@ -95,14 +95,14 @@ pub trait Server: Send {
     }
 
     /// Injects a fault of a cluster, and returns what a server owned that it hit, if that is known. All processes run
-    /// again when it resolves. `ask` is called before a paused server goes on, with a client of that server alone.
+    /// again when it resolves. `ask` is called before a paused server goes on, with a connection to that server.
     ///
     /// # Errors
     /// It is no cluster, or a process does not start or end as it should.
     fn inject(
         &mut self,
         fault: &Fault,
-        _ask: &mut (dyn FnMut(&Hit, &Client) + Send),
+        _ask: &mut (dyn FnMut(&Hit, &Connection) + Send),
     ) -> impl Future<Output = anyhow::Result<Option<Hit>>> + Send {
         let kind = fault.kind;
         async move { bail!("{kind}: it is no cluster") }

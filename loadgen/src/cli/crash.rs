@@ -9,11 +9,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, Parser as _};
 use stickycas_crash::{
-    ClusterSize, CrashOptions, CrashResult, Load, RoundCounts, ServerProgram, Waiting, table,
+    ClusterSize, CrashOptions, CrashResult, HAS_CLUSTER, Load, RoundCounts, ServerProgram, Waiting, table,
 };
 use stickycas_harness::atomic_files::{is_taken, replace_file};
 use stickycas_harness::command_line;
-use stickycas_harness::exit::Exit;
+use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::{folder, json};
 use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
@@ -50,7 +50,7 @@ pub(super) struct CrashArgs {
     #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
     outage: Option<Duration>,
     /// Servers that form a cluster over etcd, which is started too: these, and members of etcd, are killed, paused and stopped.
-    /// Needs etcd, and a server with the feature `cluster`
+    /// Needs etcd, and this program and the server built with the feature `cluster`
     #[arg(long, value_name = "N", conflicts_with = "outage", num_args = 0..=1, default_missing_value = "3",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     cluster: Option<u8>,
@@ -60,6 +60,10 @@ pub(super) struct CrashArgs {
     /// With --cluster: faults in each round
     #[arg(long, value_name = "N", default_value_t = 10, requires = "cluster", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     faults: u16,
+    /// With --cluster: whether partitions of the network are among the faults: `auto`, where that is possible; else the result says why
+    /// not. They need root on Linux, and `ip`
+    #[arg(long, value_name = "WHICH", default_value = "auto", requires = "cluster", value_parser = ["auto", "yes", "no"])]
+    partitions: String,
     /// With --cluster: the lease of the servers
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "cluster", value_parser = humantime::parse_duration)]
     lease: Duration,
@@ -79,7 +83,13 @@ A run fails if a client was told something that did not stand, docs/crash-test.m
 failed round stays: the log of the server, and what was known of each instance with a violation. An interrupt ends it
 early and shows what there is.";
 
+const BUILD_CLUSTER: &str = "--cluster needs this program with the feature `cluster`, which is no part of the usual build: \
+    cargo build -p stickycas-loadgen --features cluster";
+
 pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
+    if args.cluster.is_some() && !HAS_CLUSTER {
+        return Err(UsageError(BUILD_CLUSTER.to_owned()).into());
+    }
     let seed = args.seed.unwrap_or_else(draw_seed);
     let out = match &args.out {
         Some(out) if is_taken(out) => return Err(taken(out).into()),
@@ -95,6 +105,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         members: if args.etcd_members == "3" { 3 } else { 1 },
         lease: args.lease,
         faults: usize::from(args.faults),
+        has_partitions: args.partitions != "no",
     });
     let jobs = match cluster {
         Some(_) => NonZeroUsize::MIN,
@@ -110,6 +121,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
             waiting: if cluster.is_some() { Waiting::CLUSTER } else { Waiting::REAL_TIME },
         },
         cluster,
+        partitions_may_lack: args.partitions == "auto",
         jobs: args.jobs.unwrap_or(jobs).get(),
         rejoin: args.rejoin,
         program: match &args.server_program {
@@ -164,7 +176,7 @@ fn finish(args: &CrashArgs, result: &CrashResult, out: &Path) -> anyhow::Result<
 fn exit(result: &CrashResult, asked: u64) -> Exit {
     match result.is_clean() {
         false => Exit::Failed,
-        true if result.rounds < asked || result.is_starved() => Exit::NotDone,
+        true if result.rounds < asked || result.is_starved() || result.not_shown.is_some() => Exit::NotDone,
         true => Exit::Done,
     }
 }
@@ -218,5 +230,13 @@ mod tests {
         assert_eq!(exit(&result(3, 0), 2), Exit::NotDone);
         assert_eq!(exit(&result(0, 0), 3), Exit::NotDone);
         assert_eq!(exit(&result(3, 1), 2), Exit::Failed);
+    }
+
+    #[test]
+    fn a_run_that_has_shown_too_little_is_not_done() {
+        let result = CrashResult { rounds: 1, ..CrashResult::default() };
+        assert_eq!(exit(&result, 1), Exit::Done);
+        let not_shown = Some("nobody took over".to_owned());
+        assert_eq!(exit(&CrashResult { not_shown, ..result }, 1), Exit::NotDone);
     }
 }
