@@ -13,8 +13,8 @@ use stickycas_harness::exit::Exit;
 use stickycas_harness::scenario::draw_seed;
 use stickycas_model::words::grouped;
 
-use crate::round;
 use crate::seeds::{self, Options, SeedsResult};
+use crate::test::Test;
 
 /// The kill test in virtual time: the real server and clients of StickyCAS in one thread, over a simulated network and
 /// disk, repeated exactly by a seed
@@ -41,6 +41,9 @@ struct SeedsArgs {
     /// The first seed; without one, it is drawn
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
+    /// Servers of a cluster over a model of etcd, in the place of one server. Needs this program with the feature `cluster`
+    #[arg(long, value_name = "SERVERS")]
+    cluster: Option<NonZeroUsize>,
     /// Seeds at a time, each in a process of its own [default: one for each processor]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -57,6 +60,9 @@ struct OneArgs {
     /// The seed
     #[arg(long, value_name = "N")]
     seed: u64,
+    /// Servers of a cluster over a model of etcd, in the place of one server
+    #[arg(long, value_name = "SERVERS")]
+    cluster: Option<NonZeroUsize>,
     /// Where what was known of instances with a violation goes
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -85,7 +91,7 @@ fn run_one(args: &OneArgs) -> anyhow::Result<Exit> {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
         tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
     }
-    let (mut result, trace) = round::run(args.seed)?;
+    let (mut result, trace) = Test::of(args.cluster).run(args.seed)?;
     if let Some(file) = &args.trace {
         fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -101,9 +107,10 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
     tell(&format!("seed {first}"));
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let out = args.out.clone().unwrap_or_else(|| format!("runs/virtual-{first}").into());
-    let options = Options { first, seeds: args.seeds, jobs: args.jobs.unwrap_or(processors), out };
+    let test = Test::of(args.cluster);
+    let options = Options { first, seeds: args.seeds, test, jobs: args.jobs.unwrap_or(processors), out };
     let result = seeds::run(&options, |_| {})?;
-    let report = report(&result);
+    let report = report(&result, test);
     if args.json {
         tell(&report);
         show(&serde_json::to_string_pretty(&result)?)?;
@@ -119,11 +126,12 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
     })
 }
 
-fn report(result: &SeedsResult) -> String {
+fn report(result: &SeedsResult, test: Test) -> String {
+    let arguments: String = test.arguments().iter().map(|argument| format!(" {argument}")).collect();
     let SeedsResult { rounds, messages, disturbances, virtual_seconds } = result;
     format!(
         "{}{} messages and {} disturbances in {virtual_seconds:.0} s of virtual time\n",
-        table(rounds, |seed| format!("stickycas-virtual --seeds 1 --seed {seed}")),
+        table(rounds, |seed| format!("stickycas-virtual{arguments} --seeds 1 --seed {seed}")),
         grouped(*messages),
         grouped(*disturbances),
     )

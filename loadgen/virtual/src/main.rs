@@ -10,17 +10,22 @@
 //! | `network` | the simulated network |
 //! | `server` | the server on it, and on its simulated disk |
 //! | `plan`, `round` | what a seed stands for; one seed, from its plan to its result |
+//! | `cluster` (feature `cluster`) | the same of several servers over a model of etcd |
 //! | `trace` | every message with its time |
+//! | `test` | what a seed is run as: one server, or a cluster |
 //! | `seeds` | many seeds, each in a process of its own |
 //! | `cli` | the command line |
 
 mod cli;
+#[cfg(feature = "cluster")]
+mod cluster;
 mod network;
 mod os;
 mod plan;
 mod round;
 mod seeds;
 mod server;
+mod test;
 mod trace;
 
 use std::process::ExitCode;

@@ -32,11 +32,17 @@ pub(crate) fn begin(seed: u64) {
     NOW.store(MONOTONIC_START, Ordering::Relaxed);
 }
 
+/// When virtual time began, by the clock of a runtime.
+static START: OnceLock<Instant> = OnceLock::new();
+
 /// Follows the clock of the runtime, which is paused and so jumps from timer to timer. Called within the runtime whenever
-/// that has waited for its next timer.
+/// that has waited for its next timer, and where one of several runtimes takes its turn.
 pub(crate) fn follow_runtime() {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let now = Instant::now();
+    set(Instant::now());
+}
+
+/// It is this time, for who asks outside of any runtime: the clock of a runtime that is made begins with it.
+pub(crate) fn set(now: Instant) {
     let elapsed = now.duration_since(*START.get_or_init(|| now)).as_nanos();
     NOW.store(MONOTONIC_START + u64::try_from(elapsed).unwrap_or(u64::MAX), Ordering::Relaxed);
 }

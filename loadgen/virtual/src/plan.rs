@@ -49,22 +49,15 @@ const LOAD: Load = Load {
 };
 /// Disturbances begin in this time, in which the kills fall too.
 const DISTURBED: u64 = 5_000;
+/// A client that is killed is killed within this time, in milliseconds.
+const CLIENT_KILLED: u64 = 300;
 
 impl Plan {
     pub(crate) fn draw(seed: u64) -> Self {
         let random = &mut SplitMix64::new(seed ^ 0x7669_7274);
         let mut round = RoundPlan::draw(seed, LOAD);
-        for instance in &mut round.instances {
-            let correct: Vec<_> = instance.cast.correct().collect();
-            if correct.len() > 1 && random.below(4) == 0 {
-                let process = correct[random.index(correct.len())];
-                instance.killed_clients.insert(process, millis(random, 300));
-                instance.cast = instance.cast.clone().with_faulty([process].into());
-            }
-        }
-        let mut disturbances: Vec<_> =
-            (0..random.below(12)).map(|_| (millis(random, DISTURBED), Disturbance::draw(random))).collect();
-        disturbances.sort_by_key(|(at, _)| *at);
+        kill_clients(&mut round, CLIENT_KILLED, random);
+        let disturbances = Disturbance::draw_some(DISTURBED, random);
         Self {
             round,
             slowest: Duration::from_millis([2, 20, 200][random.index(3)]),
@@ -77,7 +70,27 @@ impl Plan {
     }
 }
 
+/// In a quarter of the instances a correct process's client is killed, within so many milliseconds.
+pub(crate) fn kill_clients(round: &mut RoundPlan, within: u64, random: &mut SplitMix64) {
+    for instance in &mut round.instances {
+        let correct: Vec<_> = instance.cast.correct().collect();
+        if correct.len() > 1 && random.below(4) == 0 {
+            let process = correct[random.index(correct.len())];
+            instance.killed_clients.insert(process, millis(random, within));
+            instance.cast = instance.cast.clone().with_faulty([process].into());
+        }
+    }
+}
+
 impl Disturbance {
+    /// Some within so many milliseconds, in order of time.
+    pub(crate) fn draw_some(within: u64, random: &mut SplitMix64) -> Vec<(Duration, Self)> {
+        let drawn = (0..random.below(12)).map(|_| (millis(random, within), Self::draw(random)));
+        let mut disturbances: Vec<_> = drawn.collect();
+        disturbances.sort_by_key(|(at, _)| *at);
+        disturbances
+    }
+
     fn draw(random: &mut SplitMix64) -> Self {
         let host = random.index(PROBE);
         let direction = [Direction::ToServer, Direction::ToClient, Direction::Both][random.index(3)];
@@ -91,6 +104,6 @@ impl Disturbance {
 }
 
 /// Up to so many milliseconds.
-fn millis(random: &mut SplitMix64, most: u64) -> Duration {
+pub(crate) fn millis(random: &mut SplitMix64, most: u64) -> Duration {
     Duration::from_micros(random.below(most * 1_000))
 }

@@ -1,7 +1,7 @@
 //! One seed: the round of the kill test in virtual time.
 
 use serde::{Deserialize, Serialize};
-use stickycas_crash::{RETRIES, RoundResult, Site, Violation, ViolationKind, play_round};
+use stickycas_crash::{RETRIES, RoundPlan, RoundResult, Site, Violation, ViolationKind, play_round};
 use stickycas_model::random::SplitMix64;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep_until};
@@ -28,12 +28,23 @@ pub(crate) struct SeedResult {
 
 impl SeedResult {
     /// Of a seed whose process has not come to its end.
-    pub(crate) fn failed(seed: u64, what: String) -> Self {
-        let mut round = RoundResult::new(&Plan::draw(seed).round);
-        round.violations.push(Violation { kind: ViolationKind::Server, instance: None, what });
-        round.counts.violations_found = 1;
+    pub(crate) fn failed(round: &RoundPlan, what: String) -> Self {
+        let mut round = RoundResult::new(round);
+        found(&mut round, ViolationKind::Server, what);
         Self { round, messages: 0, disturbances: 0, trace: 0 }
     }
+
+    /// Of a seed with this trace.
+    pub(crate) fn new(round: RoundResult, trace: &Trace) -> Self {
+        let (messages, disturbances) = trace.counts();
+        Self { round, messages, disturbances, trace: digest(trace.text().as_bytes()) }
+    }
+}
+
+/// Adds what was found beside that what a round finds.
+pub(crate) fn found(round: &mut RoundResult, kind: ViolationKind, what: String) {
+    round.violations.push(Violation { kind, instance: None, what });
+    round.counts.violations_found += 1;
 }
 
 /// Runs this seed, and returns what it has shown with its trace. Once in a process: clock and random numbers belong to
@@ -50,15 +61,14 @@ pub(crate) fn run(seed: u64) -> anyhow::Result<(SeedResult, String)> {
         .build()?;
     let (plan, trace) = (Plan::draw(seed), Trace::default());
     let round = runtime.block_on(play(seed, &plan, trace.clone()))?;
-    let (messages, disturbances) = trace.counts();
-    let text = trace.text();
-    Ok((SeedResult { round, messages, disturbances, trace: digest(text.as_bytes()) }, text))
+    Ok((SeedResult::new(round, &trace), trace.text()))
 }
 
 async fn play(seed: u64, plan: &Plan, trace: Trace) -> anyhow::Result<RoundResult> {
     os::follow_runtime();
     let random = &mut SplitMix64::new(seed ^ 0x6e65_7477);
-    let network = Network::new(HOSTS, plan.slowest, SplitMix64::new(random.next_u64()), trace);
+    let network_random = SplitMix64::new(random.next_u64());
+    let network = Network::new("server".to_owned(), HOSTS, plan.slowest, network_random, trace);
     let server = SimulatedServer::new(plan, network.clone(), SplitMix64::new(random.next_u64()))?;
     let site = Site::new(&plan.round, |host| connect(&network, host, RETRIES))?;
     let disturbances = disturb(network.clone(), plan.disturbances.clone());
@@ -66,7 +76,8 @@ async fn play(seed: u64, plan: &Plan, trace: Trace) -> anyhow::Result<RoundResul
     Ok(play_round(&plan.round, server, site).await)
 }
 
-async fn disturb(network: Network, disturbances: Vec<(tokio::time::Duration, Disturbance)>) {
+/// Does this to the network.
+pub(crate) async fn disturb(network: Network, disturbances: Vec<(tokio::time::Duration, Disturbance)>) {
     let began = Instant::now();
     for (at, disturbance) in disturbances {
         sleep_until(began + at).await;

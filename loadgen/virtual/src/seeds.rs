@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use stickycas_crash::CrashResult;
 
 use crate::round::SeedResult;
+use crate::test::Test;
 
 /// How long a seed may take in real time: far longer than it does.
 const LONGEST_SEED: Duration = Duration::from_secs(60);
@@ -28,6 +29,8 @@ const MOST_FAILED: usize = 10;
 pub(crate) struct Options {
     pub(crate) first: u64,
     pub(crate) seeds: u64,
+    /// What each is about.
+    pub(crate) test: Test,
     /// How many at a time.
     pub(crate) jobs: NonZeroUsize,
     /// Where what is left of failed seeds goes.
@@ -71,7 +74,7 @@ pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> 
             if number >= options.seeds || failed >= MOST_FAILED {
                 return Ok(());
             }
-            let seed = run_in_process(options.first + number, &options.out)?;
+            let seed = run_in_process(options.test, options.first + number, &options.out)?;
             let mut result = result.lock().expect("no thread panics while it holds it");
             result.add(seed);
             progress(&result);
@@ -85,26 +88,32 @@ pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> 
 }
 
 /// Runs one seed in a process of its own. One that dies or comes to no end is a violation.
-fn run_in_process(seed: u64, out: &Path) -> anyhow::Result<SeedResult> {
+fn run_in_process(test: Test, seed: u64, out: &Path) -> anyhow::Result<SeedResult> {
     let folder = out.join(format!("seed-{seed}"));
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let (told, log) = (folder.join("result.json"), folder.join("log.txt"));
     let mut child = Command::new(std::env::current_exe().context("cannot find myself")?)
         .args(["one", "--seed", &seed.to_string(), "--out"])
         .arg(&folder)
+        .args(test.arguments())
         .stdin(Stdio::null())
         .stdout(File::create(&told)?)
         .stderr(File::create(&log)?)
         .spawn()
         .context("cannot start a process")?;
     let mut result = match wait(&mut child)? {
-        None => SeedResult::failed(seed, format!("it did not come to its end in {LONGEST_SEED:?}")),
+        None => {
+            SeedResult::failed(&test.plan(seed)?, format!("it did not come to its end in {LONGEST_SEED:?}"))
+        }
         Some(status) if status.success() => {
             serde_json::from_slice(&fs::read(&told)?).context("it told no result")?
         }
         Some(status) => {
             let log = fs::read_to_string(&log).unwrap_or_default();
-            SeedResult::failed(seed, format!("its process ended with {status}: {}", log.trim_end()))
+            SeedResult::failed(
+                &test.plan(seed)?,
+                format!("its process ended with {status}: {}", log.trim_end()),
+            )
         }
     };
     if result.round.counts.violations_found == 0 {

@@ -13,6 +13,7 @@ pub(crate) struct Trace(Arc<Mutex<Written>>);
 #[derive(Debug, Default)]
 struct Written {
     text: String,
+    connections: u64,
     messages: u64,
     disturbances: u64,
 }
@@ -20,6 +21,13 @@ struct Written {
 impl Trace {
     fn written(&self) -> MutexGuard<'_, Written> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a new connection.
+    pub(crate) fn number_connection(&self) -> u64 {
+        let mut written = self.written();
+        written.connections += 1;
+        written.connections
     }
 
     /// These bytes arrived on this connection; `to` is who reads them.

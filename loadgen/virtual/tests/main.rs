@@ -2,7 +2,11 @@
 //! (`model/mutants.toml`).
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
+#[cfg(feature = "cluster")]
+mod cluster;
+
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
 
@@ -11,35 +15,60 @@ use serde_json::Value;
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stickycas-virtual");
 
 /// The result of a seed that is run in a process of its own, and its trace.
-fn one(seed: u64, folder: &Path) -> (Value, String) {
+fn one(test: &[&str], seed: u64, folder: &Path) -> (Value, String) {
     let trace = folder.join("trace");
     let mut command = Command::new(PROGRAM);
-    command.args(["one", "--seed", &seed.to_string(), "--trace"]).arg(&trace).env_remove("RUST_LOG");
+    command
+        .args(["one", "--seed", &seed.to_string(), "--trace"])
+        .arg(&trace)
+        .args(test)
+        .env_remove("RUST_LOG");
     let output = command.output().unwrap();
     assert!(output.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
     (serde_json::from_slice(&output.stdout).unwrap(), std::fs::read_to_string(trace).unwrap())
 }
 
-#[test]
-fn the_same_seed_has_the_same_trace() {
+/// Checks that each of these seeds is repeated line by line, and is another run than the others.
+fn repeats(test: &[&str], seeds: RangeInclusive<u64>) {
     let folder = tempfile::tempdir().unwrap();
-    let mut traces = BTreeSet::new();
-    for seed in 1..=20 {
-        let (result, trace) = one(seed, folder.path());
-        let (again, same) = one(seed, folder.path());
+    let (mut traces, count) = (BTreeSet::new(), seeds.clone().count());
+    for seed in seeds {
+        let (result, trace) = one(test, seed, folder.path());
+        let (again, same) = one(test, seed, folder.path());
         let differs = trace.lines().zip(same.lines()).enumerate().find(|(_, (one, other))| one != other);
         assert_eq!(differs, None, "seed {seed}");
         assert_eq!((trace.len(), &result), (same.len(), &again), "seed {seed}");
         assert!(trace.lines().count() > 100, "seed {seed}: a trace of next to nothing");
         traces.insert(trace);
     }
-    assert_eq!(traces.len(), 20, "another seed is another run");
+    assert_eq!(traces.len(), count, "another seed is another run");
+}
+
+/// The result of these seeds, in which nothing is found.
+fn finds_nothing(test: &[&str], first: u64, seeds: u64) -> Value {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["--seeds", &seeds.to_string(), "--seed", &first.to_string(), "--json"]).args(test);
+    let output = command.current_dir(folder.path()).env_remove("RUST_LOG").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with(&format!("seed {first}\n")), "{told}");
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let count = |what: &str| result["rounds"][what].as_u64().unwrap();
+    assert_eq!((count("rounds"), count("violations_found")), (seeds, 0), "{told}");
+    result
+}
+
+#[test]
+fn the_same_seed_has_the_same_trace() {
+    repeats(&[], 1..=20);
 }
 
 #[test]
 fn everything_that_is_to_happen_happens() {
     let folder = tempfile::tempdir().unwrap();
-    let (results, traces): (Vec<Value>, Vec<String>) = (1..=20).map(|seed| one(seed, folder.path())).unzip();
+    let (results, traces): (Vec<Value>, Vec<String>) =
+        (1..=20).map(|seed| one(&[], seed, folder.path())).unzip();
     let all = traces.concat();
     let happenings = [
         "the server is gone: Process",
@@ -86,15 +115,7 @@ fn ends(trace: &str) -> [u64; 2] {
 
 #[test]
 fn no_seed_finds_anything() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(PROGRAM);
-    command.args(["--seeds", "20", "--seed", "100", "--json"]).current_dir(folder.path());
-    let output = command.env_remove("RUST_LOG").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.starts_with("seed 100\n"), "{told}");
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let result = finds_nothing(&[], 100, 20);
     let count = |what: &str| result["rounds"][what].as_u64().unwrap();
-    assert_eq!((count("rounds"), count("violations_found")), (20, 0), "{told}");
-    assert!(count("kills") >= 40 && count("accesses") > 1_000 && count("decisions") > 300, "{told}");
+    assert!(count("kills") >= 40 && count("accesses") > 1_000 && count("decisions") > 300, "{result}");
 }

@@ -32,6 +32,8 @@ pub(crate) struct Network(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
+    /// What the server is called in the trace.
+    server: String,
     trace: Trace,
     state: Mutex<State>,
 }
@@ -45,7 +47,6 @@ struct State {
     /// Whether the machine of the server is there, if the server is not.
     machine_up: bool,
     links: Vec<Weak<Link>>,
-    connections: u64,
     /// Until when what goes from each host to the server is held back, and what comes to it.
     held: Vec<[Option<Instant>; 2]>,
 }
@@ -75,18 +76,23 @@ impl Listener for SimulatedListener {
 }
 
 impl Network {
-    /// A network with so many hosts, on which the server does not listen yet.
-    pub(crate) fn new(hosts: usize, slowest: Duration, random: SplitMix64, trace: Trace) -> Self {
+    /// A network with so many hosts, on which the server of this name does not listen yet.
+    pub(crate) fn new(
+        server: String,
+        hosts: usize,
+        slowest: Duration,
+        random: SplitMix64,
+        trace: Trace,
+    ) -> Self {
         let state = State {
             random,
             slowest: micros(slowest),
             listening: None,
             machine_up: true,
             links: Vec::new(),
-            connections: 0,
             held: vec![[None; 2]; hosts],
         };
-        Self(Arc::new(Shared { trace, state: Mutex::new(state) }))
+        Self(Arc::new(Shared { server, trace, state: Mutex::new(state) }))
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -95,6 +101,14 @@ impl Network {
 
     pub(crate) fn trace(&self) -> &Trace {
         &self.0.trace
+    }
+
+    /// What this side is called.
+    fn name(&self, side: Side) -> &str {
+        match side {
+            Side::Client => "client",
+            Side::Server => &self.0.server,
+        }
     }
 
     /// The server listens from now on.
@@ -127,8 +141,7 @@ impl Network {
         let Some(listening) = state.listening.clone() else {
             return if state.machine_up { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(None) };
         };
-        state.connections += 1;
-        let link = Arc::new(Link::new(state.connections, host));
+        let link = Arc::new(Link::new(self.trace().number_connection(), host));
         state.links.retain(|link| link.strong_count() > 0);
         state.links.push(Arc::downgrade(&link));
         drop(state);
@@ -144,7 +157,7 @@ impl Network {
 
     /// Nothing passes between this host and the server in this direction for so long; afterwards everything arrives.
     pub(crate) fn hold(&self, host: usize, direction: Direction, time: Duration) {
-        self.0.trace.disturbance(format_args!("held: {host} {direction:?} for {time:?}"));
+        self.0.trace.disturbance(format_args!("held: {host} {direction:?} for {time:?}, {}", self.0.server));
         let until = after(time);
         for side in [Side::Server, Side::Client] {
             let is_held = match direction {
@@ -162,7 +175,7 @@ impl Network {
 
     /// All connections of this host are reset.
     pub(crate) fn reset(&self, host: usize) {
-        self.0.trace.disturbance(format_args!("reset: {host}"));
+        self.0.trace.disturbance(format_args!("reset: {host}, {}", self.0.server));
         for link in self.links().iter().filter(|link| link.host == host) {
             for side in [Side::Server, Side::Client] {
                 let arrives = self.draw_arrival(host, side);
@@ -177,7 +190,7 @@ impl Network {
 
     /// The server is gone from one moment to the next. What it has sent still arrives.
     pub(crate) fn cut_off(&self, loss: Loss) {
-        self.0.trace.disturbance(format_args!("the server is gone: {loss:?}"));
+        self.0.trace.disturbance(format_args!("the {} is gone: {loss:?}", self.0.server));
         {
             let mut state = self.state();
             (state.listening, state.machine_up) = (None, loss == Loss::Process);

@@ -69,13 +69,6 @@ impl Side {
             Self::Server => Self::Client,
         }
     }
-
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Client => "client",
-            Self::Server => "server",
-        }
-    }
 }
 
 impl Stream {
@@ -102,7 +95,11 @@ impl AsyncRead for Stream {
                     Arrived::Bytes(bytes) => {
                         let count = bytes.len().min(buffer.remaining());
                         buffer.put_slice(&bytes[..count]);
-                        this.network.trace().message(this.link.number, this.side.name(), &bytes[..count]);
+                        this.network.trace().message(
+                            this.link.number,
+                            this.network.name(this.side),
+                            &bytes[..count],
+                        );
                         pipe.advance(count);
                         return Poll::Ready(Ok(()));
                     }

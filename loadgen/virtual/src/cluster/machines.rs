@@ -1,0 +1,287 @@
+//! The servers of a simulated cluster and its etcd: started, killed, stopped, paused and cut off.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, bail, ensure};
+use stickycas_client::{Client, ClientBuilder, Error};
+use stickycas_cluster::keys::{Keys, Name};
+use stickycas_cluster::model::{Model, ModelStore};
+use stickycas_cluster::store::{KeyRange, Store as _};
+use stickycas_crash::{CREATOR, Fault, FaultKind, Machines, server_name};
+use stickycas_model::random::SplitMix64;
+use stickycas_server::simulation::{Loss, serve_in_cluster};
+use stickycas_server::{ClusterConfig, Config, Stopped};
+use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::plan::ClusterPlan;
+use super::turns::Orders;
+use crate::network::{Direction, Network};
+use crate::plan::{HOSTS, PROBE};
+
+/// The name of the cluster.
+pub(super) const CLUSTER: &str = "virtual";
+const PORT: u16 = 7420;
+/// How long a machine takes to start a server, in microseconds.
+const LONGEST_START: u64 = 500_000;
+/// Turns of its runtime that pass at most before a server is gone or stopped.
+const MOST_TURNS: u64 = 40;
+/// The longest time until a server has stopped that was asked to.
+const LONGEST_STOP: Duration = Duration::from_secs(30);
+/// The pause before etcd is asked again.
+const ASK_AGAIN: Duration = Duration::from_millis(20);
+
+/// See the module.
+pub(super) struct SimulatedMachines {
+    orders: Orders,
+    model: Model,
+    networks: Arc<[Network]>,
+    servers: Vec<Machine>,
+    config: Config,
+    shards: u32,
+    lease: Duration,
+    random: SplitMix64,
+}
+
+/// A server that runs, or was killed.
+#[derive(Default)]
+struct Machine {
+    store: Option<ModelStore>,
+    stop: CancellationToken,
+    ended: Ended,
+}
+
+/// How a server has ended, once it has.
+#[derive(Clone, Debug, Default)]
+struct Ended(Arc<Mutex<Option<String>>>);
+
+impl Ended {
+    fn get(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn set(&self, how: String) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
+    }
+}
+
+impl SimulatedMachines {
+    /// Machines with no server yet.
+    pub(super) fn new(
+        plan: &ClusterPlan,
+        orders: Orders,
+        model: Model,
+        networks: Arc<[Network]>,
+        random: SplitMix64,
+    ) -> Self {
+        let mut config = Config::insecure([CREATOR.to_owned()]);
+        config.limits.rejoin = plan.rejoin;
+        config.limits.log_tail_bytes = plan.log_tail_bytes;
+        config.limits.uncommitted_bytes = plan.uncommitted_bytes;
+        config.drain = Duration::from_secs(1);
+        let servers = (0..plan.size.servers).map(|_| Machine::default()).collect();
+        Self { orders, model, networks, servers, config, shards: plan.shards, lease: plan.size.lease, random }
+    }
+
+    fn note(&self, what: &str, server: usize) {
+        self.networks[server].trace().disturbance(format_args!("{}: {what}", server_name(server)));
+    }
+
+    fn store(&self, server: usize) -> anyhow::Result<&ModelStore> {
+        self.servers[server].store.as_ref().context("it was not started")
+    }
+
+    /// Ends the lease of a server, which does not learn of it.
+    async fn revoke(&self, server: usize) -> anyhow::Result<()> {
+        let (cluster, name) = (Name::new(CLUSTER)?, Name::new(&server_name(server))?);
+        let (etcd, key) = (self.model.connect(), KeyRange::one(Keys::new(&cluster).server(&name)));
+        loop {
+            let Ok(found) = etcd.range(key.clone(), 1).await else {
+                sleep(ASK_AGAIN).await;
+                continue;
+            };
+            // If there is none, it has ended already.
+            let Some(lease) = found.found.first().and_then(|key| key.lease) else { return Ok(()) };
+            // Whatever the answer is, the next look shows what has become of it.
+            let _ = etcd.revoke(lease).await;
+        }
+    }
+
+    async fn kill(&mut self, server: usize, loss: Loss, most_turns: u64) {
+        let network = self.networks[server].clone();
+        let turns = self.random.below(most_turns);
+        self.orders.kill(server, turns, move || network.cut_off(loss)).await;
+    }
+
+    async fn stop(&mut self, server: usize) -> anyhow::Result<()> {
+        let Machine { stop, ended, .. } = &self.servers[server];
+        stop.cancel();
+        let has_ended = async {
+            while ended.get().is_none() {
+                sleep(ASK_AGAIN).await;
+            }
+        };
+        let in_time = timeout(LONGEST_STOP, has_ended).await;
+        in_time.with_context(|| format!("{} does not stop within {LONGEST_STOP:?}", server_name(server)))?;
+        let how = ended.get().unwrap_or_default();
+        ensure!(
+            [Stopped::Clean, Stopped::Forced].iter().any(|stopped| how == format!("{stopped:?}")),
+            "{} was asked to stop, and ended with {how}",
+            server_name(server)
+        );
+        self.kill(server, Loss::Process, 1).await;
+        Ok(())
+    }
+
+    /// Nobody reaches etcd, or all do again.
+    fn cut_etcd_off(&self, cut_off: bool) {
+        for server in 0..self.servers.len() {
+            self.note(if cut_off { "etcd is away" } else { "etcd is back" }, server);
+            if let Some(store) = &self.servers[server].store {
+                store.cut_off(cut_off);
+            }
+        }
+    }
+}
+
+impl Machines for SimulatedMachines {
+    fn url(&self, server: usize) -> String {
+        format!("http://{}:{PORT}", server_name(server))
+    }
+
+    fn connect(&self, builder: ClientBuilder) -> Result<Client, Error> {
+        connect(&self.networks, PROBE, builder)
+    }
+
+    fn start(&mut self, server: usize) -> anyhow::Result<()> {
+        let start = Duration::from_micros(self.random.below(LONGEST_START));
+        let (store, network, stop) =
+            (self.model.connect(), self.networks[server].clone(), CancellationToken::new());
+        let mut config = self.config.clone();
+        config.cluster = Some(ClusterConfig {
+            etcd: Vec::new(),
+            etcd_credentials: None,
+            etcd_quota: 1 << 30,
+            name: CLUSTER.to_owned(),
+            server: server_name(server),
+            advertise: format!("{}:{PORT}", server_name(server)),
+            lease: self.lease,
+            shards: self.shards,
+        });
+        let ended = Ended::default();
+        self.servers[server] =
+            Machine { store: Some(store.clone()), stop: stop.clone(), ended: ended.clone() };
+        let name = server_name(server);
+        self.orders.start(server, async move {
+            sleep(start).await;
+            let listener = network.listen();
+            network.trace().disturbance(format_args!("{name}: it starts"));
+            let serving = serve_in_cluster(listener, store, config, stop.cancelled_owned());
+            ended.set(match tokio::spawn(serving).await {
+                Ok(Ok(stopped)) => format!("{stopped:?}"),
+                Ok(Err(error)) => format!("{error:?}"),
+                Err(panic) => panic.to_string(),
+            });
+        });
+        Ok(())
+    }
+
+    async fn begin(&mut self, fault: &Fault) -> anyhow::Result<()> {
+        let Fault { kind, target, lasts, .. } = *fault;
+        match kind {
+            FaultKind::ServerKilled => {
+                let loss = [Loss::Process, Loss::Power][self.random.index(2)];
+                self.kill(target, loss, MOST_TURNS).await;
+            }
+            FaultKind::ServerStopped => {
+                self.note("it is told to stop", target);
+                self.stop(target).await?;
+            }
+            FaultKind::ServerPaused => {
+                let turns = self.random.below(MOST_TURNS);
+                self.orders.pause(target, turns).await;
+                self.note("it is paused", target);
+            }
+            FaultKind::ServerCutFromEtcd => {
+                self.note("it is cut off from etcd", target);
+                self.store(target)?.cut_off(true);
+            }
+            FaultKind::ServerDeposed => {
+                self.note("it is cut off from etcd, and its lease ends", target);
+                self.store(target)?.cut_off(true);
+                self.revoke(target).await?;
+            }
+            FaultKind::ServerReceivesNothing => {
+                self.note("it receives nothing from etcd", target);
+                self.store(target)?.drop_answers(true);
+            }
+            FaultKind::ServerCutOff => {
+                self.note("it is cut off from all", target);
+                self.store(target)?.cut_off(true);
+                (0..HOSTS).for_each(|host| self.networks[target].hold(host, Direction::Both, lasts));
+            }
+            FaultKind::MemberKilled
+            | FaultKind::MemberPaused
+            | FaultKind::MemberCutOff
+            | FaultKind::MemberReceivesNothing
+            | FaultKind::EtcdKilled
+            | FaultKind::EtcdPaused => self.cut_etcd_off(true),
+        }
+        Ok(())
+    }
+
+    async fn end(&mut self, fault: &Fault) -> anyhow::Result<()> {
+        let Fault { kind, target, .. } = *fault;
+        match kind {
+            FaultKind::ServerKilled | FaultKind::ServerStopped => bail!("it is started again"),
+            FaultKind::ServerPaused => {
+                self.note("it goes on", target);
+                self.orders.go_on(target).await;
+            }
+            FaultKind::ServerReceivesNothing => {
+                self.note("it receives from etcd again", target);
+                self.store(target)?.drop_answers(false);
+            }
+            FaultKind::ServerCutFromEtcd | FaultKind::ServerDeposed | FaultKind::ServerCutOff => {
+                self.note("it reaches etcd again", target);
+                self.store(target)?.cut_off(false);
+            }
+            FaultKind::MemberKilled
+            | FaultKind::MemberPaused
+            | FaultKind::MemberCutOff
+            | FaultKind::MemberReceivesNothing
+            | FaultKind::EtcdKilled
+            | FaultKind::EtcdPaused => self.cut_etcd_off(false),
+        }
+        Ok(())
+    }
+
+    fn check_alive(&mut self) -> anyhow::Result<()> {
+        for (server, machine) in self.servers.iter().enumerate() {
+            if let Some(how) = machine.ended.get() {
+                bail!("{} has ended by itself: {how}", server_name(server));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A client on the connections of this host to each server.
+pub(super) fn connect(
+    networks: &Arc<[Network]>,
+    host: usize,
+    builder: ClientBuilder,
+) -> Result<Client, Error> {
+    let networks = networks.clone();
+    builder.connect_lazy_over_each(move |address| {
+        let named = |server: &usize| address == format!("{}:{PORT}", server_name(*server));
+        let network = (0..networks.len()).find(named).map(|server| networks[server].clone());
+        async move {
+            match network {
+                Some(network) => network.connect(host).await,
+                None => Err(std::io::ErrorKind::NotFound.into()),
+            }
+        }
+    })
+}

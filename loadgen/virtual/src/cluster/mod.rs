@@ -1,0 +1,126 @@
+//! Several whole servers over a model of etcd, in virtual time: the round of the kill test for a cluster, repeated exactly by
+//! a seed.
+//!
+//! The servers, their clients, the faults and what is checked are those of real processes (`stickycas-crash`). Between
+//! clients and each server is a simulated network, between servers and the model its delays and losses; servers are
+//! stopped with their clocks (`turns`).
+//!
+//! | module | what |
+//! | --- | --- |
+//! | `turns` | the runtimes of clients and servers, driven in turn |
+//! | `machines` | what befalls servers and etcd |
+//! | `plan` | what a seed stands for |
+//! | `names` | names that several creators want |
+//! | `writes` | who has written what to the store, and who had which name |
+
+mod machines;
+mod names;
+mod plan;
+mod turns;
+mod writes;
+
+use std::sync::Arc;
+
+use stickycas_client::{Client, State};
+use stickycas_cluster::keys::{Keys, Name};
+use stickycas_cluster::model::Model;
+use stickycas_cluster::shard::ShardCount;
+use stickycas_crash::{
+    ClusterServers, RoundResult, Site, ViolationKind, client_of_all, play_round, server_name,
+};
+use stickycas_model::random::SplitMix64;
+use stickycas_proto::names::InstanceId;
+use tokio::runtime::Handle;
+use tokio::task::JoinSet;
+use tokio_util::task::AbortOnDropHandle;
+
+use self::machines::{CLUSTER, SimulatedMachines, connect};
+use self::names::ContestOutcome;
+pub(crate) use self::plan::ClusterPlan;
+use self::turns::Orders;
+use self::writes::Names;
+use crate::network::Network;
+use crate::os;
+use crate::plan::{HOSTS, PROBE};
+use crate::round::{SeedResult, disturb, found};
+use crate::trace::Trace;
+
+/// Runs this seed with so many servers. Once in a process.
+///
+/// # Errors
+/// What keeps it from being run.
+pub(crate) fn run(seed: u64, servers: usize) -> anyhow::Result<(SeedResult, String)> {
+    os::begin(seed);
+    let (plan, trace, orders) = (ClusterPlan::draw(seed, servers), Trace::default(), Orders::default());
+    let round = turns::run(servers, &orders, play(seed, &plan, &orders, &trace))??;
+    Ok((SeedResult::new(round, &trace), trace.text()))
+}
+
+async fn play(seed: u64, plan: &ClusterPlan, orders: &Orders, trace: &Trace) -> anyhow::Result<RoundResult> {
+    let size = plan.size;
+    let random = &mut SplitMix64::new(seed ^ 0x636c_6e77);
+    let networks: Arc<[Network]> = (0..size.servers)
+        .map(|server| {
+            let draws = SplitMix64::new(random.next_u64());
+            Network::new(server_name(server), HOSTS, plan.slowest, draws, trace.clone())
+        })
+        .collect();
+    let model = Model::on(Handle::current(), random.next_u64(), plan.etcd.clone());
+    let draws = SplitMix64::new(random.next_u64());
+    let machines = SimulatedMachines::new(plan, orders.clone(), model.clone(), networks.clone(), draws);
+    let client = |host| connect(&networks, host, client_of_all(size, &machines, host));
+    let site = Site::new(&plan.round, client)?;
+    let _disturbances: Vec<_> = networks
+        .iter()
+        .zip(&plan.disturbances)
+        .map(|(network, disturbances)| {
+            AbortOnDropHandle::new(tokio::spawn(disturb(network.clone(), disturbances.clone())))
+        })
+        .collect();
+    let mut contests = JoinSet::new();
+    for (number, contest) in plan.contests.iter().enumerate() {
+        let clients = (0..size.servers).map(|server| client(number + server)).collect::<Result<_, _>>()?;
+        contests.spawn(contest.clone().play(clients));
+    }
+    let last = (0..size.servers)
+        .map(|server| connect(&networks, PROBE, client_of_all(size, &machines, server)))
+        .collect::<Result<Vec<_>, _>>()?;
+    let mut round = play_round(&plan.round, ClusterServers::new(machines, size)?, site).await;
+    if round.violations.iter().any(|violation| violation.kind == ViolationKind::Server) {
+        return Ok(round);
+    }
+    for outcome in contests.join_all().await {
+        check_name(&outcome, &last, &mut round).await;
+    }
+    let (keys, history) = (Keys::new(&Name::new(CLUSTER)?), model.history());
+    for (kind, what) in writes::check(&keys, ShardCount::new(plan.shards)?, &history) {
+        found(&mut round, kind, what);
+    }
+    let names = Names::of(&keys, &history);
+    for (name, id) in &names.held {
+        if let Err(error) = last[0].get(instance(id)).await {
+            found(&mut round, ViolationKind::Lost, format!("name {name} is kept for {id}: {error}"));
+        }
+    }
+    for (name, id) in &names.taken_over {
+        // Only a closed instance gives its name up.
+        let state = last[0].get(instance(id)).await.map(|view| view.status.state);
+        if !matches!(state, Ok(State::Closed)) {
+            found(&mut round, ViolationKind::Changed, format!("name {name} was taken from {id}: {state:?}"));
+        }
+    }
+    Ok(round)
+}
+
+/// The instance of which the store tells.
+fn instance(id: &str) -> InstanceId {
+    InstanceId::from_hex(id.as_bytes()).unwrap_or(InstanceId::new(0))
+}
+
+async fn check_name(outcome: &ContestOutcome, clients: &[Client], round: &mut RoundResult) {
+    for client in clients {
+        for (kind, what) in outcome.check(client).await {
+            found(round, kind, what);
+        }
+    }
+}

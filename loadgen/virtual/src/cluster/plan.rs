@@ -1,0 +1,86 @@
+//! What a seed stands for: the round of the kill test for a cluster, and what is done to its network besides.
+
+use std::time::Duration;
+
+use stickycas_cluster::model::Faults;
+use stickycas_crash::{ClusterSize, FaultKind, Load, RoundPlan, Waiting};
+use stickycas_model::random::SplitMix64;
+
+use super::names::Contest;
+use crate::plan::{Disturbance, kill_clients, millis};
+
+/// What is done in a run.
+#[derive(Clone, Debug)]
+pub(crate) struct ClusterPlan {
+    /// Clients, and the faults that befall servers and etcd.
+    pub(crate) round: RoundPlan,
+    pub(super) size: ClusterSize,
+    /// The longest delay of a message between clients and servers.
+    pub(super) slowest: Duration,
+    /// Between servers and etcd: delays, requests and answers that are lost.
+    pub(super) etcd: Faults,
+    pub(super) shards: u32,
+    /// What is done to the connections between clients and each server, in order of time.
+    pub(super) disturbances: Vec<Vec<(Duration, Disturbance)>>,
+    /// Names that several creators want.
+    pub(super) contests: Vec<Contest>,
+    /// Bytes of the logs from which on a server writes checkpoints.
+    pub(super) log_tail_bytes: usize,
+    /// Bytes of steps that may wait for their commit.
+    pub(super) uncommitted_bytes: usize,
+    /// How long patience stands still after a take-over.
+    pub(super) rejoin: Duration,
+}
+
+/// Small, so that a run takes little; many seeds make up for it.
+const LOAD: Load = Load {
+    instances: 60,
+    processes: 6,
+    // Virtual time costs little. Longer than all disturbances together.
+    waiting: Waiting { in_vain: Duration::from_secs(60), otherwise: Duration::from_secs(600) },
+};
+/// Shorter than in real clusters, so that a run takes less.
+const LEASE: Duration = Duration::from_secs(1);
+/// Each kind that the kill test has for a cluster.
+const FAULTS: usize = 10;
+/// Disturbances begin in this time, in milliseconds.
+const DISTURBED: u64 = 40_000;
+/// A client that is killed is killed within this time, in milliseconds: the instances go slowly.
+const CLIENT_KILLED: u64 = 3_000;
+/// Names that several creators want.
+const CONTESTS: usize = 4;
+
+impl ClusterPlan {
+    /// The plan of this seed with so many servers.
+    pub(crate) fn draw(seed: u64, servers: usize) -> Self {
+        let random = &mut SplitMix64::new(seed ^ 0x7669_636c);
+        let size =
+            ClusterSize { servers, members: 1, lease: LEASE, faults: FAULTS, has_partitions: servers > 1 };
+        let mut round = RoundPlan::cluster(seed, LOAD, size);
+        kill_clients(&mut round, CLIENT_KILLED, random);
+        for fault in &mut round.faults {
+            // Most follow each other closely: a server that has come back waits for many leases until it has shards again, and
+            // few instances would be under way by then. One that has no shards cannot lose them.
+            fault.is_alone &= fault.kind == FaultKind::ServerDeposed || random.below(4) == 0;
+        }
+        let delay = Duration::from_millis([1, 10, 80][random.index(3)]);
+        let etcd = Faults {
+            delay,
+            lost: [0, 10, 40][random.index(3)],
+            time_limit: Duration::from_millis(500),
+            lease_slack: Duration::from_millis(300),
+        };
+        Self {
+            round,
+            size,
+            slowest: Duration::from_millis([2, 20, 200][random.index(3)]),
+            etcd,
+            shards: [6, 12, 24][random.index(3)],
+            disturbances: (0..servers).map(|_| Disturbance::draw_some(DISTURBED, random)).collect(),
+            contests: (0..CONTESTS).map(|number| Contest::draw(number, DISTURBED, random)).collect(),
+            log_tail_bytes: [0, 64 * 1_024 * 1_024][random.index(2)],
+            uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
+            rejoin: millis(random, 6_000),
+        }
+    }
+}
