@@ -44,14 +44,17 @@ COPY loadgen loadgen
 COPY scenarios scenarios
 # Stands in run folders beside the version.
 ARG COMMIT
-# Volumes take the owners of these folders: /credentials/* are those of the service that makes certificates.
+# Volumes take the owners of these folders: /credentials/* are those of the services that make certificates, /etcd/* those of
+# members of etcd (demo/cluster.yml).
 RUN STICKYCAS_COMMIT="${COMMIT}" demo/cargo-for "${TARGETARCH}" build \
     && mkdir -p /image/usr/local /image/runs /image/data \
     && mv target/programs /image/usr/local/bin \
     && mkdir -p /image/credentials/server /image/credentials/clients \
-    && for name in judge observer $(seq -f 'process-%g' 16); do mkdir "/image/credentials/clients/$name"; done \
-    && chown -R 65532:65532 /image/runs /image/data /image/credentials \
-    && chmod -R 700 /image/data /image/credentials
+    && for name in judge observer $(seq -f 'process-%g' 16) $(seq -f 'server-%g' 3) $(seq -f 'etcd-%g' 3); do \
+        mkdir "/image/credentials/clients/$name"; done \
+    && mkdir -p /image/etcd/1 /image/etcd/2 /image/etcd/3 \
+    && chown -R 65532:65532 /image/runs /image/data /image/credentials /image/etcd \
+    && chmod -R 700 /image/data /image/credentials /image/etcd
 
 FROM scratch
 ARG COMMIT

@@ -1,6 +1,7 @@
 //! Whether a run shows that its plan hit, and that its verdict is the expected one.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use stickycas_harness::report::folder::Folder;
 use stickycas_model::access::Answer;
@@ -10,8 +11,22 @@ use stickycas_model::types::ProcessId;
 
 use super::plan::{Expectations, Plan};
 
+/// What was seen of an instance while the plan was carried out, and is not in its history.
+#[derive(Debug)]
+pub(super) struct Observations<'a> {
+    /// The servers of a cluster that have owned it, one after another.
+    pub(super) owners: &'a [String],
+    /// The longest time without an event.
+    pub(super) quiet: Duration,
+}
+
 /// What is not as the plan has it, in words; nothing if all is.
-pub(super) fn mismatches(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<String> {
+pub(super) fn mismatches(
+    plan: &Plan,
+    verdict: &Verdict,
+    run: &Folder,
+    observations: &Observations<'_>,
+) -> Vec<String> {
     let history = &run.history;
     let mut mismatches = Vec::new();
     if verdict.verdict != plan.expect {
@@ -40,6 +55,7 @@ pub(super) fn mismatches(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<St
             mismatches.push(format!("the server has restarted {restarts} times, and not {wanted}"));
         }
     }
+    mismatches.extend(of_cluster(&plan.expectations, observations));
     for (property, words) in &plan.expectations.missing {
         match verdict.finding(*property).1 {
             None => mismatches.push(format!("{property} was promised, and \"{words}\" was to be missing")),
@@ -53,23 +69,40 @@ pub(super) fn mismatches(plan: &Plan, verdict: &Verdict, run: &Folder) -> Vec<St
     mismatches
 }
 
-/// What the history does not show of processes, or should not.
-fn at_processes(seen: &Expectations, shown: &RunEvidence) -> Vec<String> {
+/// What was not seen of the servers of a cluster.
+fn of_cluster(expected: &Expectations, observations: &Observations<'_>) -> Vec<String> {
     let mut mismatches = Vec::new();
-    let joined = seen.never_joined.intersection(&shown.joined);
+    let Observations { owners, quiet } = observations;
+    if let Some(wanted) = expected.quiet.filter(|wanted| quiet < wanted) {
+        let wanted = humantime::format_duration(wanted);
+        mismatches.push(format!("nothing was seen for {quiet:.1?} at the longest, and not for {wanted}"));
+    }
+    let different = owners.iter().collect::<BTreeSet<_>>().len();
+    if let Some(wanted) = expected.owners.filter(|&wanted| different < wanted) {
+        let named = if owners.is_empty() { "nobody".to_owned() } else { owners.join(", ") };
+        mismatches
+            .push(format!("{different} servers have owned the instance, and not {wanted} or more: {named}"));
+    }
+    mismatches
+}
+
+/// What the history does not show of processes, or should not.
+fn at_processes(expected: &Expectations, shown: &RunEvidence) -> Vec<String> {
+    let mut mismatches = Vec::new();
+    let joined = expected.never_joined.intersection(&shown.joined);
     mismatches.extend(joined.map(|process| format!("process {process} has joined")));
-    let decided = seen.never_decided.intersection(&shown.decided);
+    let decided = expected.never_decided.intersection(&shown.decided);
     mismatches.extend(decided.map(|process| format!("process {process} has decided")));
-    let undecided = seen.decided.difference(&shown.decided);
+    let undecided = expected.decided.difference(&shown.decided);
     mismatches.extend(undecided.map(|process| format!("process {process} has not decided")));
-    for (process, &wanted) in &seen.sessions {
+    for (process, &wanted) in &expected.sessions {
         let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);
         if opened < wanted {
             mismatches
                 .push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
         }
     }
-    for (process, &wanted) in &seen.lives {
+    for (process, &wanted) in &expected.lives {
         let lives: BTreeSet<u64> = shown.lives.get(process).into_iter().flatten().copied().collect();
         let lived = lives.len() as u64;
         if lived != wanted {
@@ -77,7 +110,7 @@ fn at_processes(seen: &Expectations, shown: &RunEvidence) -> Vec<String> {
                 .push(format!("the client of process {process} has had {lived} lives, and not {wanted}"));
         }
     }
-    for (process, &wanted) in &seen.appends {
+    for (process, &wanted) in &expected.appends {
         let executed = shown.appends.get(process).copied().unwrap_or(0);
         if executed != wanted {
             mismatches

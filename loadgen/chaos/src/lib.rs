@@ -9,6 +9,7 @@
 pub mod docker;
 mod expectations;
 mod outcome;
+mod owners;
 pub mod plan;
 mod runner;
 mod schedule;

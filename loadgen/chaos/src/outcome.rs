@@ -10,7 +10,7 @@ use stickycas_harness::report::table::grid;
 use stickycas_model::judge::{self, Property, Verdict};
 use stickycas_model::types::{Phase, ProcessId};
 
-use super::plan::Step;
+use super::plan::{Service, Step};
 
 /// The outcome of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -38,6 +38,9 @@ pub struct PlanOutcome {
     pub missing: BTreeMap<Property, String>,
     /// What was done.
     pub steps: Vec<Done>,
+    /// The servers of a cluster that have owned the instance, one after another.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub owners: Vec<String>,
     /// The id of the instance.
     pub instance: String,
     /// The exit code of the judge.
@@ -51,8 +54,11 @@ pub struct PlanOutcome {
 pub struct Done {
     /// What.
     pub action: String,
-    /// To whom.
+    /// To whom; which server an owner was stands in brackets.
     pub services: Vec<String>,
+    /// Off which network, if not off all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<String>,
     /// When it was due.
     pub when: String,
     /// The last phase that was known to have come when it was begun.
@@ -61,10 +67,15 @@ pub struct Done {
 }
 
 impl Done {
-    pub(super) fn new(step: &Step, phase: Option<Phase>) -> Self {
+    /// `services`: those of the step, each with the one that it stands for.
+    pub(super) fn new(step: &Step, services: &[(Service, Service)], phase: Option<Phase>) -> Self {
+        let named = |(named, meant): &(Service, Service)| {
+            if named == meant { named.to_string() } else { format!("{named} ({meant})") }
+        };
         Self {
             action: step.action.to_string(),
-            services: step.services.iter().map(ToString::to_string).collect(),
+            services: services.iter().map(named).collect(),
+            network: step.network.clone(),
             when: step.when.to_string(),
             phase,
         }
@@ -73,8 +84,9 @@ impl Done {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { action, services, when, phase: _ } = self;
-        format!("{action} {}: {when}", services.join(", "))
+        let Self { action, services, network, when, phase: _ } = self;
+        let network = network.as_ref().map(|network| format!(" (network {network})")).unwrap_or_default();
+        format!("{action} {}{network}: {when}", services.join(", "))
     }
 }
 

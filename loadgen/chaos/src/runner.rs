@@ -18,8 +18,9 @@ use tokio::sync::mpsc;
 use tokio::time::{sleep, sleep_until, timeout};
 
 use super::docker::{Docker, Project};
-use super::expectations;
+use super::expectations::{self, Observations};
 use super::outcome::{self, Done, PlanOutcome};
+use super::owners::OwnerObserver;
 use super::plan::{Plan, Service, Step, When};
 use super::schedule::{Due, Schedule, TooLate};
 
@@ -109,25 +110,30 @@ impl Runner<'_> {
             (self.tell)("the server keeps its log in memory for this plan");
             project.recreate_server_in_memory().await?;
         }
+        self.settle(project).await?;
         let old = self.find().await?.map(|instance| instance.id);
         let all: BTreeSet<Service> = self.plan.steps.iter().flat_map(|step| step.services.clone()).collect();
         let (judge, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|service| *service == Service::Judge);
+        // Who owns the instance is known when there is one.
+        let others = others.into_iter().filter(|service| service.owner().is_none());
         project.expect_running(others).await?;
         let (before, later) =
             self.plan.steps.split_at(self.plan.steps.partition_point(|step| step.when == When::Before));
         let mut done = Vec::new();
         for step in before {
-            done.push(self.perform(step, None, project).await?);
+            done.push(self.perform(step, None, None, project).await?);
         }
 
         project.recreate_judge(&self.plan_of_judge(file)?).await?;
         project.expect_running(judge).await?;
         let instance = self.instance_after(old, project).await?;
         let mut events = events(self.target.client.watch(instance.id, WatchFrom::Start));
+        let owners = OwnerObserver::start(self.target.client.clone(), instance.id);
         let mut schedule = Schedule::new(later);
-        self.play(&mut schedule, &mut events, project, &mut done).await?;
+        self.play(&mut schedule, &mut events, &owners, project, &mut done).await?;
         let judge_exit = project.judge_ended().await?;
+        let owners = owners.names();
 
         let folder = self.fetch(&instance, project).await?;
         let read = Folder::read(&folder)?;
@@ -138,7 +144,8 @@ impl Runner<'_> {
             mismatches
                 .push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
         }
-        mismatches.extend(expectations::mismatches(self.plan, &verdict, &read));
+        let observations = Observations { owners: &owners, quiet: schedule.quiet() };
+        mismatches.extend(expectations::mismatches(self.plan, &verdict, &read, &observations));
         Ok(PlanOutcome {
             plan: self.plan.name.clone(),
             about: self.plan.about.clone(),
@@ -151,10 +158,32 @@ impl Runner<'_> {
             f: verdict.f,
             late: verdict.late,
             steps: done,
+            owners,
             instance: instance.id.to_string(),
             judge_exit,
             folder,
         })
+    }
+
+    /// Waits until every server of a cluster belongs to it, and every shard has an owner: servers that a plan before this one
+    /// has stopped take their shards again, which is not to be seen as an effect of this one.
+    async fn settle(&self, project: &Project) -> anyhow::Result<()> {
+        let servers = project.running_servers_of_cluster().await?;
+        if servers == 0 {
+            return Ok(());
+        }
+        let mut told = false;
+        loop {
+            let cluster = self.target.client.cluster().await.context("cannot ask who owns which shards")?;
+            let all_own = cluster.servers.iter().all(|server| !server.shards.is_empty() && !server.draining);
+            if cluster.servers.len() >= servers && cluster.shards_without_owner.is_empty() && all_own {
+                return Ok(());
+            }
+            if !std::mem::replace(&mut told, true) {
+                (self.tell)("waiting until every server of the cluster owns shards");
+            }
+            sleep(ASK_AGAIN).await;
+        }
     }
 
     /// Does the steps as their moments come, and follows the instance to its end.
@@ -162,7 +191,8 @@ impl Runner<'_> {
         &self,
         schedule: &mut Schedule<'_>,
         events: &mut mpsc::Receiver<(Instant, Event)>,
-        project: &Project,
+        owners: &OwnerObserver,
+        project: &mut Project,
         done: &mut Vec<Done>,
     ) -> anyhow::Result<()> {
         let begun = Instant::now();
@@ -170,7 +200,7 @@ impl Runner<'_> {
         loop {
             let at = match schedule.due(begun, Instant::now()) {
                 Due::Now(step) => {
-                    done.push(self.perform(step, schedule.reached(), project).await?);
+                    done.push(self.perform(step, schedule.reached(), Some(owners), project).await?);
                     schedule.done(Instant::now());
                     continue;
                 }
@@ -198,11 +228,26 @@ impl Runner<'_> {
         }
     }
 
-    async fn perform(&self, step: &Step, phase: Option<Phase>, project: &Project) -> anyhow::Result<Done> {
-        for service in &step.services {
-            project.act(step.action, *service).await?;
+    async fn perform(
+        &self,
+        step: &Step,
+        phase: Option<Phase>,
+        owners: Option<&OwnerObserver>,
+        project: &mut Project,
+    ) -> anyhow::Result<Done> {
+        let mut services = Vec::new();
+        for named in &step.services {
+            let meant = match (named.owner(), owners) {
+                (Some(number), Some(owners)) => owners.service(number).await?,
+                _ => *named,
+            };
+            if meant != *named && !project.is_expected_running(meant) {
+                project.expect_running([meant]).await?;
+            }
+            project.act(step.action, meant, step.network.as_deref()).await?;
+            services.push((*named, meant));
         }
-        let done = Done::new(step, phase);
+        let done = Done::new(step, &services, phase);
         (self.tell)(&done.line());
         Ok(done)
     }

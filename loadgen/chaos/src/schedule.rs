@@ -17,6 +17,9 @@ pub(super) struct Schedule<'a> {
     seen: ObservedMoments,
     /// When the events were first seen by which a step must be done; one place for each step.
     deadlines: Vec<Option<Instant>>,
+    /// When the last event was seen.
+    last: Option<Instant>,
+    quiet: Duration,
 }
 
 /// What there is to do.
@@ -45,12 +48,21 @@ pub(super) struct TooLate<'a> {
 impl<'a> Schedule<'a> {
     /// Of these steps, all of which are later than before the instance.
     pub(super) fn new(steps: &'a [Step]) -> Self {
-        Self { steps, done: Vec::new(), seen: ObservedMoments::default(), deadlines: vec![None; steps.len()] }
+        Self {
+            steps,
+            done: Vec::new(),
+            seen: ObservedMoments::default(),
+            deadlines: vec![None; steps.len()],
+            last: None,
+            quiet: Duration::ZERO,
+        }
     }
 
     /// Takes in an event that is seen now.
     pub(super) fn observe(&mut self, now: Instant, event: &Event) {
         self.seen.observe(event);
+        let last = self.last.replace(now).unwrap_or(now);
+        self.quiet = self.quiet.max(now.saturating_duration_since(last));
         for (step, deadline) in self.steps.iter().zip(&mut self.deadlines) {
             if deadline.is_none() && step.by.is_some_and(|by| self.seen.has(by)) {
                 *deadline = Some(now);
@@ -80,6 +92,11 @@ impl<'a> Schedule<'a> {
     /// The last phase that is known to have come.
     pub(super) fn reached(&self) -> Option<Phase> {
         self.seen.reached
+    }
+
+    /// The longest time between an event and the next one.
+    pub(super) fn quiet(&self) -> Duration {
+        self.quiet
     }
 
     /// The steps that were not done.

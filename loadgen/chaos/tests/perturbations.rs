@@ -6,6 +6,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use stickycas_chaos::Plan;
+use stickycas_chaos::plan::Service;
 use stickycas_harness::Scenario;
 use stickycas_model::judge::Outcome;
 use stickycas_model::{bounds, judge::Property};
@@ -14,11 +15,17 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
-fn plans() -> Vec<(PathBuf, Plan)> {
-    let files = fs::read_dir(root().join("demo/perturbations")).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files.collect();
+fn plans_in(folder: &str) -> Vec<(PathBuf, Plan)> {
+    let files = fs::read_dir(root().join(folder)).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = files.filter(|file| file.is_file()).collect();
     files.sort();
     files.into_iter().map(|file| (file.clone(), Plan::load(&file).unwrap())).collect()
+}
+
+fn plans() -> Vec<(PathBuf, Plan)> {
+    let mut plans = plans_in("demo/perturbations");
+    plans.extend(plans_in("demo/perturbations/cluster"));
+    plans
 }
 
 fn scenario(plan: &Plan) -> Scenario {
@@ -34,6 +41,21 @@ fn every_plan_is_called_as_its_file_and_goes_with_the_demo() {
         assert_eq!(file.file_stem().unwrap().to_str().unwrap(), plan.name);
         assert!(!plan.about.is_empty(), "{}", plan.name);
         plan.check_against(&scenario(plan)).unwrap();
+    }
+}
+
+#[test]
+fn plans_of_a_cluster_touch_servers_and_members_of_etcd_alone() {
+    let plans = plans_in("demo/perturbations/cluster");
+    assert!(plans.len() >= 10, "{}", plans.len());
+    let touched = |plan: &Plan| plan.steps.iter().flat_map(|step| step.services.clone()).collect::<Vec<_>>();
+    for (_, plan) in &plans {
+        let services = touched(plan);
+        let of_cluster = |service: &Service| matches!(service, Service::Owner(_) | Service::Etcd(_));
+        assert!(services.iter().all(of_cluster), "{}: {services:?}", plan.name);
+    }
+    for (_, plan) in plans_in("demo/perturbations") {
+        assert!(!touched(&plan).iter().any(|service| service.owner().is_some()), "{}", plan.name);
     }
 }
 

@@ -56,7 +56,7 @@ pub(super) struct JudgeArgs {
     /// The scenario file
     #[arg(value_name = "SCENARIO.toml", env = "STICKYCAS_SCENARIO")]
     scenario: PathBuf,
-    /// The server; it is waited for
+    /// The server; it is waited for. Of a cluster, several of its servers, separated by commas
     #[arg(long, env = "STICKYCAS_SERVER", value_name = "URL", default_value = DEFAULT_SERVER)]
     server: String,
     /// Create the instances as this principal, which needs the coordinator role

@@ -1,26 +1,36 @@
 //! `perturb`: plans, carried out on the containers of a compose project.
 
+use std::collections::BTreeMap;
+use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_chaos::docker::{Docker, project_name};
+use stickycas_chaos::docker::{Docker, Project, project_name};
 use stickycas_chaos::{Plan, PlanOutcome, Target, perturb, table};
-use stickycas_client::RetryPolicy;
+use stickycas_client::{Client, RefusalReason, RetryPolicy};
 use stickycas_harness::exit::Exit;
 use stickycas_harness::report::folder::DEFAULT_PARENT;
 use stickycas_harness::report::json;
 use stickycas_harness::run::Identities;
 use stickycas_model::printable::printable;
-use stickycas_proto::names::InstanceName;
+use stickycas_proto::names::{InstanceName, InstanceRef};
+use tokio::net::TcpStream;
 use tokio::sync::watch;
+use tokio::time::timeout;
 
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
 
 /// How long to try to reach a server that does not answer.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
+/// The silence after which a server is asked whether it is there: one that is paused or cut off does not say so, and steps are
+/// due when events are seen.
+const KEEP_ALIVE: Duration = Duration::from_secs(1);
+/// How long one try to connect may take.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The arguments of `perturb`.
 #[derive(Debug, Args)]
@@ -29,7 +39,8 @@ pub(super) struct PerturbArgs {
     /// The plans, carried out one after the other
     #[arg(value_name = "PLAN", required = true)]
     plans: Vec<PathBuf>,
-    /// The server of the project
+    /// The server of the project. Of a cluster, several of its servers, separated by commas. A host that is a service of the
+    /// project, as in https://server-1:7420, is called at the port that is published for it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420", env = "STICKYCAS_SERVER")]
     server: String,
     /// Follow instances as this principal, which the server must know as an observer
@@ -122,20 +133,21 @@ async fn carry_out(
 async fn target(args: &PerturbArgs) -> anyhow::Result<Target> {
     let folder = std::env::current_dir().context("cannot find this folder")?;
     let named = std::env::var("COMPOSE_PROJECT_NAME").ok();
-    let policy = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..RetryPolicy::default() };
-    let identities = args.credentials.clone().map_or(Identities::Names, Identities::Own);
-    let client = identities.client(&args.server, &args.principal)?.retry(policy).connect().await;
-    let client = client.with_context(|| {
+    let name = args.project.clone().unwrap_or_else(|| project_name(named.as_deref(), &folder));
+    let docker = Docker::new(&args.docker);
+    let compose: Vec<String> = args.compose.split_whitespace().map(str::to_owned).collect();
+    let project = Project::open(docker.clone(), compose.clone(), &name).await?;
+    let client = client(args, project.published().await?).await.with_context(|| {
         let server = &args.server;
         format!(
             "cannot reach the server at {server}: start it with docker compose up --detach, or give --server"
         )
     })?;
     Ok(Target {
-        docker: Docker::new(&args.docker),
-        compose: args.compose.split_whitespace().map(str::to_owned).collect(),
-        project: args.project.clone().unwrap_or_else(|| project_name(named.as_deref(), &folder)),
-        client: client.with_retry(RetryPolicy::default()),
+        docker,
+        compose,
+        project: name,
+        client,
         instance: args.instance.clone(),
         scenario: args.scenario.clone(),
         plans_of_judge: args.plans_of_judge.clone(),
@@ -143,6 +155,34 @@ async fn target(args: &PerturbArgs) -> anyhow::Result<Target> {
         runs: args.runs.clone(),
         timeout: args.timeout,
     })
+}
+
+/// A client of the servers, of which one has answered. `published`: where the addresses of services are called.
+async fn client(args: &PerturbArgs, published: BTreeMap<String, String>) -> anyhow::Result<Client> {
+    let identities = args.credentials.clone().map_or(Identities::Names, Identities::Own);
+    let retries = Identities::retries(&args.server);
+    let soon = RetryPolicy { give_up_after: GIVE_UP_CONNECTING, ..retries };
+    let published = Arc::new(published);
+    let connect = move |address: String| {
+        let at = published.get(&address).cloned().unwrap_or(address);
+        async move { connect(&at).await }
+    };
+    let builder = identities.client(&args.server, &args.principal)?.retry(soon).keep_alive(KEEP_ALIVE);
+    let client = builder.connect_lazy_over_each(connect)?;
+    match client.get(&InstanceRef::Name(args.instance.clone())).await {
+        Ok(_) => {}
+        Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {}
+        Err(error) => return Err(error.into()),
+    }
+    // A plan may take servers away for any time that it has.
+    Ok(client.with_retry(RetryPolicy { give_up_after: args.timeout, ..retries }))
+}
+
+/// A connection, as soon as may be: a container that is off its network does not refuse it.
+async fn connect(address: &str) -> io::Result<TcpStream> {
+    let stream = timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await??;
+    stream.set_nodelay(true)?;
+    Ok(stream)
 }
 
 /// Becomes true when this program is asked to end, from now on.

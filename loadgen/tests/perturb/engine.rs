@@ -31,6 +31,13 @@ impl Engine {
         Self(folder)
     }
 
+    /// Puts a container on a network beside that of all.
+    pub(crate) fn join(&self, service: &str, network: &str) {
+        let networks = self.path(&format!("id-of-{service}/networks"));
+        fs::create_dir_all(&networks).unwrap();
+        fs::write(networks.join(network), "").unwrap();
+    }
+
     pub(crate) fn docker(&self) -> Docker {
         Docker::new(self.0.path().join("docker"))
     }
@@ -50,7 +57,7 @@ impl Engine {
     /// The calls so far that change something.
     pub(crate) fn changes(&self) -> Vec<String> {
         let calls = fs::read_to_string(self.path("calls")).unwrap();
-        let asks = ["ps ", "inspect ", "wait ", "cp ", "compose version"];
+        let asks = ["ps ", "inspect ", "wait ", "cp ", "exec ", "compose version"];
         calls
             .lines()
             .filter(|call| !asks.iter().any(|ask| call.starts_with(ask)))

@@ -5,6 +5,7 @@
 //! terminal is for this program alone, not for those that it has started.
 
 mod error;
+mod members;
 mod project;
 
 use std::collections::BTreeMap;
@@ -46,6 +47,28 @@ struct Standing {
     /// When it was started last, as the engine writes it.
     started_at: String,
     networks: Vec<String>,
+    /// Its ports that this machine publishes, each with the address to call.
+    published: Vec<(String, String)>,
+}
+
+/// Where a port of a container is published.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct Binding {
+    host_ip: String,
+    host_port: String,
+}
+
+impl Binding {
+    /// The address to call. A port that is published at all addresses is called at loopback.
+    fn address(&self) -> String {
+        let Self { host_ip, host_port } = self;
+        match host_ip.as_str() {
+            "" | "0.0.0.0" | "::" => format!("127.0.0.1:{host_port}"),
+            ip if ip.contains(':') => format!("[{ip}]:{host_port}"),
+            ip => format!("{ip}:{host_port}"),
+        }
+    }
 }
 
 impl Docker {
@@ -97,14 +120,27 @@ impl Docker {
         #[serde(rename_all = "PascalCase")]
         struct NetworkSettings {
             networks: BTreeMap<String, IgnoredAny>,
+            #[serde(default)]
+            ports: BTreeMap<String, Option<Vec<Binding>>>,
         }
         let arguments = ["inspect", "--type=container", "--format={{json .}}", &container.0];
         let text = self.ask(&arguments).await?;
         let inspected: Inspected = serde_json::from_str(&text)
             .map_err(|error| DockerError::NotUnderstood { command: self.named(&arguments), error })?;
         let State { running, paused, started_at } = inspected.state;
-        let networks = inspected.network_settings.networks.into_keys().collect();
-        Ok(Standing { running, paused, started_at, networks })
+        let NetworkSettings { networks, ports } = inspected.network_settings;
+        let networks = networks.into_keys().collect();
+        let published = |(port, bindings): (String, Option<Vec<Binding>>)| {
+            let binding = bindings?.into_iter().next()?;
+            Some((port.strip_suffix("/tcp")?.to_owned(), binding.address()))
+        };
+        Ok(Standing {
+            running,
+            paused,
+            started_at,
+            networks,
+            published: ports.into_iter().filter_map(published).collect(),
+        })
     }
 
     /// Until a container has ended: its exit code.

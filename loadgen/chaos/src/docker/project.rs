@@ -5,6 +5,7 @@ use std::path::Path;
 
 use tokio::process::Command;
 
+use super::members::takes_away;
 use super::{ContainerId, Docker, DockerError, Standing, named};
 use crate::plan::{Action, Service};
 
@@ -14,10 +15,10 @@ const SECONDS_TO_STOP: &str = "10";
 /// The containers of a compose project, found by the labels that Compose gives them.
 #[derive(Debug)]
 pub struct Project {
-    docker: Docker,
+    pub(super) docker: Docker,
     /// The program and first arguments of Compose.
     compose: Vec<String>,
-    name: String,
+    pub(super) name: String,
     /// How those stood that something was done to, before that.
     touched: BTreeMap<Service, Touched>,
     /// Whether the judge's container was made anew for a plan.
@@ -61,6 +62,34 @@ impl Project {
         Ok(Self { compose, ..project })
     }
 
+    /// Where this machine reaches the ports of the project's containers, by service and port, as in `server-1:7420`.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn published(&self) -> Result<BTreeMap<String, String>, DockerError> {
+        let mut published = BTreeMap::new();
+        for (service, container) in self.docker.containers(&self.name).await? {
+            for (port, address) in self.docker.inspect(&container).await?.published {
+                published.insert(format!("{service}:{port}"), address);
+            }
+        }
+        Ok(published)
+    }
+
+    /// The number of servers of a cluster whose containers run.
+    ///
+    /// # Errors
+    /// The engine fails.
+    pub async fn running_servers_of_cluster(&self) -> Result<usize, DockerError> {
+        let mut running = 0;
+        for (service, container) in self.docker.containers(&self.name).await? {
+            if matches!(service.parse(), Ok(Service::ServerOfCluster(_))) {
+                running += usize::from(self.docker.inspect(&container).await?.running);
+            }
+        }
+        Ok(running)
+    }
+
     async fn container(&self, service: Service) -> Result<ContainerId, DockerError> {
         let containers = self.docker.containers(&self.name).await?;
         let of_service = |(name, id): (String, ContainerId)| (name == service.to_string()).then_some(id);
@@ -80,8 +109,7 @@ impl Project {
     ) -> Result<(), DockerError> {
         for service in services {
             let container = self.container(service).await?;
-            let Standing { running, paused, networks, started_at: _ } =
-                self.docker.inspect(&container).await?;
+            let Standing { running, paused, networks, .. } = self.docker.inspect(&container).await?;
             let wrong = match (running, paused) {
                 (false, _) => Some("does not run"),
                 (true, true) => Some("is paused"),
@@ -96,34 +124,62 @@ impl Project {
         Ok(())
     }
 
-    /// Does this to the container of a service, and looks whether it is so.
+    /// Whether [`expect_running`](Self::expect_running) was called for it.
+    #[must_use]
+    pub fn is_expected_running(&self, service: Service) -> bool {
+        self.touched.contains_key(&service)
+    }
+
+    /// Does this to the container of a service, and looks whether it is so: also whether a member of etcd is out of reach of the
+    /// others, which must reach it before. `network`: the one that it is taken off or put
+    /// back to, by its name in the compose file; `None`: all.
     ///
     /// # Errors
     /// It cannot be done, or has no effect.
-    pub async fn act(&self, action: Action, service: Service) -> Result<(), DockerError> {
+    pub async fn act(
+        &self,
+        action: Action,
+        service: Service,
+        network: Option<&str>,
+    ) -> Result<(), DockerError> {
         let container = self.container(service).await?;
         let id = container.0.as_str();
         let before = self.docker.inspect(&container).await?;
+        let network = network.map(|network| format!("{}_{network}", self.name));
+        let meant = |name: &&String| network.as_ref().is_none_or(|network| *name == network);
+        if action == Action::Disconnect && !before.networks.iter().any(|name| meant(&name)) {
+            return Err(DockerError::NotReady { service, what: "is not on this network" });
+        }
+        let is_taken_away = takes_away(action, service);
+        if is_taken_away {
+            self.await_reached(service).await?;
+        }
         match action {
             Action::Kill => self.docker.act(&["kill", id]).await?,
             Action::Pause => self.docker.act(&["pause", id]).await?,
             Action::Unpause => self.docker.act(&["unpause", id]).await?,
             Action::Restart => self.docker.act(&["restart", "-t", SECONDS_TO_STOP, id]).await?,
+            Action::Stop => self.docker.act(&["stop", "-t", SECONDS_TO_STOP, id]).await?,
             Action::Start => self.docker.act(&["start", id]).await?,
             Action::Disconnect => {
-                for network in &before.networks {
+                for network in before.networks.iter().filter(&meant) {
                     self.docker.act(&["network", "disconnect", network, id]).await?;
                 }
             }
             Action::Reconnect => {
                 let networks = self.touched.get(&service).map(|touched| touched.networks.as_slice());
-                for network in networks.unwrap_or_default() {
+                for network in networks.unwrap_or_default().iter().filter(&meant) {
                     self.connect(network, &container, service).await?;
                 }
             }
         }
-        let after = self.docker.inspect(&container).await?;
-        match without_effect(action, &before, &after) {
+        let mut after = self.docker.inspect(&container).await?;
+        after.networks.retain(|name| meant(&name));
+        let mut what = without_effect(action, &before, &after);
+        if what.is_none() && is_taken_away && self.is_reached(service).await? {
+            what = Some("is in reach of another member");
+        }
+        match what {
             Some(what) => Err(DockerError::WithoutEffect { action, service, what }),
             None => Ok(()),
         }
@@ -268,7 +324,7 @@ impl Project {
 fn without_effect(action: Action, before: &Standing, after: &Standing) -> Option<&'static str> {
     let wrong = |wrong: bool, what: &'static str| wrong.then_some(what);
     match action {
-        Action::Kill => wrong(after.running, "runs"),
+        Action::Kill | Action::Stop => wrong(after.running, "runs"),
         Action::Pause => wrong(!after.paused, "is not paused"),
         Action::Unpause => wrong(after.paused || !after.running, "does not run"),
         Action::Restart => {

@@ -2,6 +2,7 @@
 //! before it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::ops::Range;
 
 use stickycas_harness::files::values::{duration, name};
@@ -87,23 +88,61 @@ fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
             None => None,
         };
         let services = services(&written.services)?;
+        let network = network(written)?;
         for (service, name) in services.iter().zip(written.services.get_ref()) {
-            if before && *service == Service::Judge {
-                let reason = "the judge is made anew for each plan: give it another moment than \"before\"";
-                return Err(Fault::new(name.span(), reason));
-            }
+            nameable(*service, before, states.keys().copied()).map_err(|why| Fault::new(name.span(), why))?;
             let state = states.entry(*service).or_default();
-            state.apply(written.action).map_err(|why| {
+            state.apply(written.action, network.as_deref()).map_err(|why| {
                 let reason = format!("{} {service}: {why} at this step", written.action);
                 Fault::new(name.span(), reason)
             })?;
         }
-        steps.push(Step { when, action: written.action, services, by });
+        steps.push(Step { when, action: written.action, services, network, by });
     }
     if steps.is_empty() {
         return Err(Fault::new(0..0, "a plan without a step perturbs nothing: give [[steps]]"));
     }
     Ok(steps)
+}
+
+/// Whether a step may name this service, once these were named.
+fn nameable(service: Service, before: bool, mut named: impl Iterator<Item = Service>) -> Result<(), String> {
+    match service {
+        Service::Judge if before => {
+            Err("the judge is made anew for each plan: give it another moment than \"before\"".to_owned())
+        }
+        Service::Owner(_) if before => {
+            Err("there is no instance yet that a server owns: give it another moment than \"before\""
+                .to_owned())
+        }
+        Service::Owner(number) if number > NonZeroU32::MIN => {
+            let earlier = number.get().checked_sub(1).and_then(NonZeroU32::new).map(Service::Owner);
+            if named.any(|named| named == service || Some(named) == earlier) {
+                return Ok(());
+            }
+            Err(format!("{service} is the owner after another one, which no earlier step names"))
+        }
+        Service::Owner(_) if named.any(|named| matches!(named, Service::ServerOfCluster(_))) => {
+            Err(BOTH.to_owned())
+        }
+        Service::ServerOfCluster(_) if named.any(|named| named.owner().is_some()) => Err(BOTH.to_owned()),
+        _ => Ok(()),
+    }
+}
+
+const BOTH: &str =
+    "which server owns the instance is known in the run alone: name servers by number, or owners, not both";
+
+fn network(written: &file::Step) -> Result<Option<String>, Fault> {
+    let Some(network) = &written.network else { return Ok(None) };
+    if !matches!(written.action, Action::Disconnect | Action::Reconnect) {
+        let reason = format!("network goes with disconnect and reconnect, and not with {}", written.action);
+        return Err(Fault::new(network.span(), reason));
+    }
+    if network.get_ref().is_empty() {
+        return Err(Fault::new(network.span(), "no name of a network: leave it out for all of them"));
+    }
+    Ok(Some(network.get_ref().clone()))
 }
 
 fn services(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Service>, Fault> {
@@ -122,37 +161,43 @@ fn services(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Service>, Fau
 }
 
 /// What is known of a container from the steps so far.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct State {
     runs: bool,
     paused: bool,
-    connected: bool,
+    /// Off which network it is taken; `None` within: off all of them.
+    off: Option<Option<String>>,
 }
 
 impl Default for State {
     fn default() -> Self {
-        Self { runs: true, paused: false, connected: true }
+        Self { runs: true, paused: false, off: None }
     }
 }
 
 impl State {
     /// What is known after this.
-    fn apply(&mut self, action: Action) -> Result<(), &'static str> {
-        let Self { runs, paused, connected } = *self;
+    fn apply(&mut self, action: Action, network: Option<&str>) -> Result<(), &'static str> {
+        let Self { runs, paused, off } = self;
         match action {
-            Action::Kill | Action::Pause | Action::Restart if !runs => return Err("it does not run"),
-            Action::Pause | Action::Restart if paused => return Err("it is paused"),
-            Action::Unpause if !paused => return Err("it is not paused"),
-            Action::Start if runs => return Err("it runs"),
-            Action::Disconnect if !connected => return Err("it is disconnected"),
-            Action::Reconnect if connected => return Err("it is connected"),
-            Action::Kill => *self = Self { runs: false, paused: false, connected },
-            Action::Pause => self.paused = true,
-            Action::Unpause => self.paused = false,
-            Action::Start => self.runs = true,
+            Action::Kill | Action::Pause | Action::Restart | Action::Stop if !*runs => {
+                return Err("it does not run");
+            }
+            Action::Pause | Action::Restart | Action::Stop if *paused => return Err("it is paused"),
+            Action::Unpause if !*paused => return Err("it is not paused"),
+            Action::Start if *runs => return Err("it runs"),
+            Action::Disconnect if off.is_some() => return Err("it is disconnected"),
+            Action::Reconnect if off.is_none() => return Err("it is connected"),
+            Action::Reconnect if off.as_ref().is_some_and(|off| off.as_deref() != network) => {
+                return Err("it is disconnected from another network");
+            }
+            Action::Kill | Action::Stop => (*runs, *paused) = (false, false),
+            Action::Pause => *paused = true,
+            Action::Unpause => *paused = false,
+            Action::Start => *runs = true,
             Action::Restart => {}
-            Action::Disconnect => self.connected = false,
-            Action::Reconnect => self.connected = true,
+            Action::Disconnect => *off = Some(network.map(str::to_owned)),
+            Action::Reconnect => *off = None,
         }
         Ok(())
     }
@@ -213,8 +258,10 @@ fn expectations(written: file::Expectations) -> Result<Expectations, Fault> {
         lives: by_process(written.lives)?,
         appends: by_process(written.appends)?,
         still: written.still.as_ref().map(|text| duration("still", text)).transpose()?,
+        quiet: written.quiet.as_ref().map(|text| duration("quiet", text)).transpose()?,
         told_unknown: written.told_unknown,
         restarts: written.restarts,
+        owners: written.owners,
         missing: written.missing,
     })
 }
@@ -366,6 +413,70 @@ missing = { strong_validity = "f = 4" }
         assert!(told.starts_with("bad.toml:25: names no service"), "{told}");
         let told = parse("name = \"idle\"\nexpect = \"valid\"\n").unwrap_err();
         assert!(told.contains("a plan without a step perturbs nothing"), "{told}");
+    }
+
+    const CLUSTER: &str = r#"name = "cluster"
+expect = "valid"
+[[steps]]
+when = { phase = 5 }
+do = "disconnect"
+services = ["owner", "etcd-2"]
+network = "etcd"
+[[steps]]
+when = { phase = 9 }
+do = "reconnect"
+services = ["owner", "etcd-2"]
+network = "etcd"
+[[steps]]
+when = { phase = 12 }
+do = "stop"
+services = ["owner-2"]
+[[steps]]
+when = { after = "1s" }
+do = "start"
+services = ["owner-2"]
+[expectations]
+owners = 3
+quiet = "5s"
+"#;
+
+    #[test]
+    fn a_plan_for_a_cluster_names_owners_members_and_networks() {
+        let plan = parse(CLUSTER).unwrap();
+        let services: Vec<String> =
+            plan.steps.iter().flat_map(|step| &step.services).map(ToString::to_string).collect();
+        assert_eq!(services, ["owner", "etcd-2", "owner", "etcd-2", "owner-2", "owner-2"]);
+        assert_eq!(plan.steps[0].network.as_deref(), Some("etcd"));
+        assert_eq!((plan.steps[2].action, plan.expectations.owners), (Action::Stop, Some(3)));
+        assert_eq!(plan.expectations.quiet, Some(std::time::Duration::from_secs(5)));
+        let by_number = CLUSTER.replace("owner-2", "server-2").replace("owner", "server-1");
+        assert!(parse(&by_number.replace("server-1s = 3", "owners = 3")).is_ok());
+    }
+
+    #[test]
+    fn an_owner_or_a_network_that_cannot_be_meant_is_refused() {
+        let spoilt = |from: &str, to: &str| {
+            assert!(CLUSTER.contains(from), "{from:?} is not in the file");
+            parse(&CLUSTER.replacen(from, to, 1)).unwrap_err()
+        };
+        let told = spoilt("{ phase = 5 }", "\"before\"");
+        assert!(told.starts_with("bad.toml:6: there is no instance yet that a server owns"), "{told}");
+        let told = spoilt("\"owner-2\"", "\"owner-3\"");
+        assert!(told.starts_with("bad.toml:16: owner-3 is the owner after another one"), "{told}");
+        let told = spoilt("\"owner-2\"", "\"server-2\"");
+        assert!(
+            told.starts_with("bad.toml:16: which server owns the instance is known in the run"),
+            "{told}"
+        );
+        let told = spoilt("\"owner\", \"etcd-2\"", "\"owner-1\"");
+        assert!(told.starts_with("bad.toml:6: there is no service \"owner-1\""), "{told}");
+        let told = spoilt("\"stop\"", "\"stop\"\nnetwork = \"etcd\"");
+        assert!(told.starts_with("bad.toml:16: network goes with disconnect and reconnect"), "{told}");
+        let told = spoilt("network = \"etcd\"", "network = \"default\"");
+        let wanted = "bad.toml:11: reconnect owner: it is disconnected from another network";
+        assert!(told.starts_with(wanted), "{told}");
+        let told = spoilt("network = \"etcd\"", "network = \"\"");
+        assert!(told.starts_with("bad.toml:7: no name of a network"), "{told}");
     }
 
     #[test]

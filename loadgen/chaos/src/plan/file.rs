@@ -65,8 +65,11 @@ pub(super) struct Step {
     /// What is done to the containers.
     #[serde(rename = "do")]
     pub(super) action: Action,
-    /// The containers: server, judge, process-1, process-2, ...
+    /// The containers: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server that owns the
+    /// instance when it is first named), owner-2 (the next one), etcd-1, ...
     pub(super) services: Spanned<Vec<Spanned<String>>>,
+    /// With disconnect and reconnect: this network alone, by its name in the compose file [default: all].
+    pub(super) network: Option<Spanned<String>>,
     /// The plan has failed if this moment comes before the step is done.
     pub(super) by: Option<Spanned<When>>,
 }
@@ -140,10 +143,14 @@ pub(super) struct Expectations {
     pub(super) appends: BTreeMap<Spanned<String>, u64>,
     /// Between two neighbouring events nothing happened for this duration, or longer.
     pub(super) still: Option<Spanned<String>>,
+    /// At one time a watcher of the instance saw nothing for this duration, or longer, by its own clock.
+    pub(super) quiet: Option<Spanned<String>>,
     /// The number of processes that were told that the instance is unknown.
     pub(super) told_unknown: Option<u32>,
-    /// How often the server has restarted in the middle of the instance.
+    /// How often the server has restarted in the middle of the instance, or another one has taken it over.
     pub(super) restarts: Option<usize>,
+    /// The number of servers of a cluster that have owned the instance, one after another, or more.
+    pub(super) owners: Option<usize>,
     /// The property was not promised, for a premise that the verdict names so.
     #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]

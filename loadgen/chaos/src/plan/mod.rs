@@ -50,11 +50,14 @@
 //! | `kill` | SIGKILL; it stays down until `start` or the end of the plan |
 //! | `pause`, `unpause` | it is frozen, its connections stay; it goes on |
 //! | `restart` | SIGTERM, after a while SIGKILL, then it starts again |
-//! | `start` | it starts again after `kill` |
-//! | `disconnect`, `reconnect` | it is taken off its networks without a word to anybody; it is put back |
+//! | `stop` | SIGTERM, after a while SIGKILL; it stays down likewise |
+//! | `start` | it starts again after `kill` or `stop` |
+//! | `disconnect`, `reconnect` | it is taken off its networks without a word to anybody; it is put back. With `network = "etcd"`: off this one alone, by its name in the compose file |
 //!
-//! `services` are `server`, `judge`, `process-1`, `process-2` and so on. The judge is made anew for each plan, so
-//! no step `before` names it. At the end of a plan everything is put back as it was.
+//! `services` are `server`, `judge`, `process-1`, `process-2` and so on; of a cluster `server-1`, `server-2` and so on,
+//! members of etcd `etcd-1`, `etcd-2` and so on, and `owner`: the server that owns the instance when a step first names it,
+//! and the same server in all later steps. `owner-2` is the next other server that owns it, and so on. The judge is made anew
+//! for each plan, so no step `before` names it. At the end of a plan everything is put back as it was.
 //!
 //! `[expectations]` is what shows in the record of the run that the plan hit; without it the run proves nothing (B3):
 //!
@@ -67,8 +70,10 @@
 //! | `lives = { 7 = 1 }` | these sessions were those of exactly so many lives of its client |
 //! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
 //! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
+//! | `quiet = "5s"` | whoever watches the instance saw nothing for so long, or longer, and then it went on: by the clock of this machine, since the time of an instance stands still while nobody serves it |
 //! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
-//! | `restarts = 2` | the server has restarted exactly so often, and has gone on with the instance (F3) |
+//! | `restarts = 2` | the server has restarted exactly so often, and has gone on with the instance (F3); of a cluster, the instance was taken over so often |
+//! | `owners = 2` | so many servers of a cluster have owned the instance, one after another, or more |
 //! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
 //!
 //! Who is late is compared with the plan by the judge; so is whether the attacks of Byzantine processes fired.
@@ -124,6 +129,9 @@ pub struct Step {
     pub action: Action,
     /// To which containers; at least one, each once.
     pub services: Vec<Service>,
+    /// Off which network, by its name in the compose file. `None`: off all. Of [`Action::Disconnect`] and
+    /// [`Action::Reconnect`] alone.
+    pub network: Option<String>,
     /// By when it must be done.
     pub by: Option<Moment>,
 }
@@ -168,9 +176,11 @@ pub enum Action {
     Unpause,
     /// It is stopped and started again.
     Restart,
-    /// It is started again after a kill.
+    /// It is stopped, and stays down.
+    Stop,
+    /// It is started again after a kill or a stop.
     Start,
-    /// It is taken off its networks.
+    /// It is taken off its networks, or off one of them.
     Disconnect,
     /// It is put back.
     Reconnect,
@@ -193,10 +203,14 @@ pub struct Expectations {
     pub appends: BTreeMap<ProcessId, u64>,
     /// Somewhere nothing happened for so long.
     pub still: Option<Duration>,
+    /// At one time nothing was seen of it for so long.
+    pub quiet: Option<Duration>,
     /// So many processes were told that the instance is unknown.
     pub told_unknown: Option<u32>,
-    /// How often the server has restarted in the middle of the instance.
+    /// How often the server has restarted in the middle of the instance, or another one has taken it over.
     pub restarts: Option<usize>,
+    /// So many servers of a cluster have owned the instance, or more.
+    pub owners: Option<usize>,
     /// These properties were not promised, for a premise in which these words stand.
     pub missing: BTreeMap<Property, String>,
 }
@@ -209,7 +223,7 @@ impl Plan {
         for step in &self.steps {
             for process in step.services.iter().filter_map(|service| service.process()) {
                 match step.action {
-                    Action::Kill => gone.insert(process),
+                    Action::Kill | Action::Stop => gone.insert(process),
                     Action::Start | Action::Restart => gone.remove(&process),
                     Action::Pause | Action::Unpause | Action::Disconnect | Action::Reconnect => continue,
                 };
@@ -236,9 +250,10 @@ impl Plan {
         }
     }
 
-    /// The processes that are killed or restarted: if they come back, then without memory.
+    /// The processes that are killed, stopped or restarted: if they come back, then without memory.
     fn without_memory(&self) -> impl Iterator<Item = ProcessId> {
-        let steps = self.steps.iter().filter(|step| matches!(step.action, Action::Kill | Action::Restart));
+        let ends = |step: &&Step| matches!(step.action, Action::Kill | Action::Stop | Action::Restart);
+        let steps = self.steps.iter().filter(ends);
         steps.flat_map(|step| &step.services).filter_map(|service| service.process())
     }
 }
@@ -305,6 +320,7 @@ impl fmt::Display for Action {
             Self::Pause => "pause",
             Self::Unpause => "unpause",
             Self::Restart => "restart",
+            Self::Stop => "stop",
             Self::Start => "start",
             Self::Disconnect => "disconnect",
             Self::Reconnect => "reconnect",

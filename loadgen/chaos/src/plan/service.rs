@@ -1,6 +1,7 @@
 //! The services that a plan may name.
 
 use std::fmt;
+use std::num::NonZeroU32;
 use std::str::FromStr;
 
 use stickycas_model::types::ProcessId;
@@ -10,8 +11,15 @@ use stickycas_harness::run::principal;
 /// A service of the demo: one container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
-    /// `server`.
+    /// `server`: the one of the demo without a cluster.
     Server,
+    /// `server-1`, `server-2`, ...: a server of a cluster, which has the same name there.
+    ServerOfCluster(NonZeroU32),
+    /// `owner`: the server that owns the instance when a step first names it, and that server in all later steps.
+    /// `owner-2`: likewise the first other one that owns it after that; and so on.
+    Owner(NonZeroU32),
+    /// `etcd-1`, `etcd-2`, ...: a member of etcd.
+    Etcd(NonZeroU32),
     /// `judge`.
     Judge,
     /// `process-1`, `process-2`, ...: the client that plays this process. Its name is its principal.
@@ -24,7 +32,16 @@ impl Service {
     pub const fn process(self) -> Option<ProcessId> {
         match self {
             Self::Process(process) => Some(process),
-            Self::Server | Self::Judge => None,
+            Self::Server | Self::ServerOfCluster(_) | Self::Owner(_) | Self::Etcd(_) | Self::Judge => None,
+        }
+    }
+
+    /// Of an owner: the number of owners that the instance has had when this is known.
+    #[must_use]
+    pub const fn owner(self) -> Option<NonZeroU32> {
+        match self {
+            Self::Owner(number) => Some(number),
+            Self::Server | Self::ServerOfCluster(_) | Self::Etcd(_) | Self::Judge | Self::Process(_) => None,
         }
     }
 }
@@ -33,6 +50,10 @@ impl fmt::Display for Service {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Server => f.pad("server"),
+            Self::ServerOfCluster(number) => f.pad(&format!("server-{number}")),
+            Self::Owner(NonZeroU32::MIN) => f.pad("owner"),
+            Self::Owner(number) => f.pad(&format!("owner-{number}")),
+            Self::Etcd(number) => f.pad(&format!("etcd-{number}")),
             Self::Judge => f.pad("judge"),
             Self::Process(process) => f.pad(&principal(*process)),
         }
@@ -41,20 +62,32 @@ impl fmt::Display for Service {
 
 /// What is no service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("there is no service {0:?}: give server, judge, process-1, process-2 and so on")]
+#[error(
+    "there is no service {0:?}: give server, judge, process-1, process-2 and so on; of a cluster server-1, owner, etcd-1 and so on"
+)]
 pub struct NoService(String);
 
 impl FromStr for Service {
     type Err = NoService;
 
     fn from_str(text: &str) -> Result<Self, NoService> {
-        let process = |text: &str| text.strip_prefix("process-")?.parse().ok().and_then(ProcessId::new);
+        let numbered = |(kind, number): (&str, &str)| {
+            let number: NonZeroU32 = number.parse().ok()?;
+            match kind {
+                "server" => Some(Self::ServerOfCluster(number)),
+                "owner" => Some(Self::Owner(number)),
+                "etcd" => Some(Self::Etcd(number)),
+                "process" => ProcessId::new(number.get()).map(Self::Process),
+                _ => None,
+            }
+        };
         let service = match text {
             "server" => Some(Self::Server),
+            "owner" => Some(Self::Owner(NonZeroU32::MIN)),
             "judge" => Some(Self::Judge),
-            _ => process(text).map(Self::Process),
+            _ => text.split_once('-').and_then(numbered),
         };
-        // A process has one name, and not also process-07.
+        // Each has one name: no process-07, and no owner-1.
         service.filter(|service| service.to_string() == text).ok_or_else(|| NoService(text.to_owned()))
     }
 }

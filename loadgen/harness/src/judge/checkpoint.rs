@@ -7,16 +7,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
-use stickycas_model::counts::RunCounts;
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::report_service::RECENT;
 use crate::atomic_files::replace_file;
-use crate::run::LifeCounts;
+use crate::run::CountsByServer;
 use crate::scenario::LARGEST_SEED;
 
 /// Version of the form of the state. Raised when a field changes its meaning or goes away.
@@ -79,21 +77,12 @@ pub struct JudgedInstance {
 pub(super) struct CurrentInstance {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
-    /// What the server had counted before.
-    before: RunCounts,
-    /// Since when: the start of the server, by its clock.
-    #[serde(default)]
-    server_started: Option<SystemTime>,
+    /// What the servers had counted before anybody acted at it.
+    #[serde(rename = "servers")]
+    pub(super) before: CountsByServer,
     /// The judge was told to end while it judged it.
     #[serde(default)]
     pub(super) interrupted: bool,
-}
-
-impl CurrentInstance {
-    /// What the server had counted before anybody acted at it.
-    pub(super) fn before(&self) -> LifeCounts {
-        LifeCounts { started: self.server_started, counts: self.before.clone() }
-    }
 }
 
 /// Why the state of a series cannot be kept.
@@ -207,10 +196,8 @@ impl SeriesCheckpoint {
     }
 
     /// The next instance is about to be created.
-    pub(super) fn begin(&mut self, before: LifeCounts) -> Result<(), CheckpointError> {
-        let LifeCounts { started, counts } = before;
-        let current =
-            CurrentInstance { instance: None, before: counts, server_started: started, interrupted: false };
+    pub(super) fn begin(&mut self, before: CountsByServer) -> Result<(), CheckpointError> {
+        let current = CurrentInstance { instance: None, before, interrupted: false };
         self.state.current = Some(current);
         self.save()
     }
@@ -295,7 +282,7 @@ mod tests {
         let instance = InstanceId::new(7);
         let mut series = open(runs.path(), Some(2), 5);
         assert_eq!(series.next_seed().unwrap(), Some(5));
-        series.begin(LifeCounts::default()).unwrap();
+        series.begin(CountsByServer::new()).unwrap();
         series.goes_on(instance).unwrap();
         series.interrupted().unwrap();
 
@@ -321,7 +308,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, 5);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        series.begin(LifeCounts::default()).unwrap();
+        series.begin(CountsByServer::new()).unwrap();
         series.goes_on(InstanceId::new(2)).unwrap();
         let mut same = open(runs.path(), None, 99);
         assert_eq!((same.next_seed().unwrap(), same.take_abandoned()), (Some(6), None));

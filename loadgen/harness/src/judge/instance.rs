@@ -20,7 +20,7 @@ use crate::record::{ExecutionMode, Record};
 use crate::run::collect::Collector;
 use crate::run::completion::{Waiting, await_byzantine, await_correct, await_ended};
 use crate::run::result::to_record;
-use crate::run::{CountsObserver, LifeCounts, ServerHandle, TIME_TO_REPORT};
+use crate::run::{CountsByServer, CountsObserver, ServerHandle, TIME_TO_REPORT};
 use crate::scenario::Scenario;
 
 /// When the server has lost an instance, processes have so long to say that they were told.
@@ -29,8 +29,8 @@ const TIME_TO_COMPLAIN: Duration = Duration::from_secs(5);
 /// The name of the count of calls to the judge in the name of another process than the certificate's.
 pub const REPORTS_FOR_OTHERS: &str = "reports_for_others";
 
-/// Follows an instance of a scenario to its end, closes it and judges it. `before`: what the server had counted
-/// before anybody acted at it.
+/// Follows an instance of a scenario to its end, closes it and judges it. `before`: what the servers had
+/// counted before anybody acted at it.
 ///
 /// # Errors
 /// If the server is there and does not do what it is asked. Whatever processes do or fail to do is in the record, and
@@ -40,7 +40,7 @@ pub async fn judge(
     reports_at: &ReportService,
     scenario: &Scenario,
     instance: InstanceId,
-    before: LifeCounts,
+    before: CountsByServer,
     options: &JudgeOptions,
 ) -> anyhow::Result<Record> {
     reports_at.expect(instance, &scenario.params);

@@ -55,7 +55,7 @@ pub async fn run(
     while let Some(seed) = series.next_seed()? {
         let scenario = subject.scenario(Some(seed))?;
         let instance = enter(handle, &subject.name, &scenario, series, options).await?;
-        let before = series.current().map(CurrentInstance::before).unwrap_or_default();
+        let before = series.current().map(|current| current.before.clone()).unwrap_or_default();
         let record = judge(handle, reports_at, &scenario, instance, before, options).await?;
         each(&record, instance)?;
         series.judged(instance, record.verdict.verdict)?;

@@ -5,12 +5,14 @@
 //!
 //! Counts begin anew when the server is started again. So it is asked again and again in the course of a run, and the
 //! latest counts of each of its lives are added up. What a life counted after it was last asked is missing: the sum is
-//! never above the truth.
+//! never above the truth. So it is with each server of a cluster, which counts for itself.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context;
+use serde::{Deserialize, Serialize};
 use stickycas_client::{Client, counts};
 use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
@@ -25,7 +27,7 @@ use crate::scenario::Scenario;
 const INTERVAL: Duration = Duration::from_millis(250);
 
 /// What a server has counted since it started.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LifeCounts {
     /// When it started, by its own clock. `None`: that is not known.
     pub started: Option<SystemTime>,
@@ -33,12 +35,15 @@ pub struct LifeCounts {
     pub counts: RunCounts,
 }
 
-/// What the server has counted so far of the attackers of a scenario, and of all principals. Without attackers
-/// the server is not asked.
+/// What each server has counted, by its address: one, or those of a cluster.
+pub type CountsByServer = BTreeMap<String, LifeCounts>;
+
+/// What the servers have counted so far of the attackers of a scenario, and of all principals. Without attackers
+/// they are not asked.
 ///
 /// # Errors
-/// The server cannot be reached, or does not tell.
-pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<LifeCounts> {
+/// A server cannot be reached, or does not tell.
+pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<CountsByServer> {
     CountsQuery::new(handle, scenario).ask().await
 }
 
@@ -56,18 +61,22 @@ impl CountsQuery {
         Self { client: handle.client().clone(), attackers }
     }
 
-    async fn ask(&self) -> anyhow::Result<LifeCounts> {
+    async fn ask(&self) -> anyhow::Result<CountsByServer> {
         let Self { client, attackers } = self;
         if attackers.is_empty() {
-            return Ok(LifeCounts::default());
+            return Ok(CountsByServer::new());
         }
         let principals: Vec<String> = attackers.keys().cloned().collect();
-        let counted = client.counts(&principals).await.with_context(|| {
+        let counted = client.counts_of_servers(&principals).await.with_context(|| {
             format!("cannot ask {} what it has counted, and so whether attacks fire", client.server())
         })?;
-        let of = |(principal, counts)| Some((*attackers.get(principal)?, named(counts)));
+        Ok(counted.into_iter().map(|(server, counted)| (server, self.of_attackers(&counted))).collect())
+    }
+
+    fn of_attackers(&self, counted: &counts::ServerCounts) -> LifeCounts {
+        let of = |(principal, counts)| Some((*self.attackers.get(principal)?, named(counts)));
         let processes = counted.principals.iter().filter_map(of).collect();
-        Ok(LifeCounts { started: counted.started, counts: RunCounts { all: named(&counted.all), processes } })
+        LifeCounts { started: counted.started, counts: RunCounts { all: named(&counted.all), processes } }
     }
 }
 
@@ -82,20 +91,20 @@ fn named(counts: &counts::Counts) -> Counts {
 pub struct CountsObserver {
     query: CountsQuery,
     stop: oneshot::Sender<()>,
-    task: JoinHandle<CountsSince>,
+    task: JoinHandle<CountsOfAll>,
 }
 
 impl CountsObserver {
-    /// Begins to ask. `before`: what the server had counted before anybody acted.
+    /// Begins to ask. `before`: what the servers had counted before anybody acted.
     #[must_use]
-    pub fn start(handle: &ServerHandle, scenario: &Scenario, before: LifeCounts) -> Self {
+    pub fn start(handle: &ServerHandle, scenario: &Scenario, before: CountsByServer) -> Self {
         let query = CountsQuery::new(handle, scenario);
         let (stop, stopped) = oneshot::channel();
-        let task = tokio::spawn(observe(query.clone(), CountsSince::new(before), stopped));
+        let task = tokio::spawn(observe(query.clone(), CountsOfAll::new(before), stopped));
         Self { query, stop, task }
     }
 
-    /// What the server has counted since then, in all its lives.
+    /// What the servers have counted since then, in all their lives.
     ///
     /// # Errors
     /// As for [`counted`].
@@ -107,7 +116,7 @@ impl CountsObserver {
     }
 }
 
-async fn observe(query: CountsQuery, mut since: CountsSince, stopped: oneshot::Receiver<()>) -> CountsSince {
+async fn observe(query: CountsQuery, mut since: CountsOfAll, stopped: oneshot::Receiver<()>) -> CountsOfAll {
     if query.attackers.is_empty() {
         return since;
     }
@@ -127,7 +136,37 @@ async fn observe(query: CountsQuery, mut since: CountsSince, stopped: oneshot::R
     since
 }
 
-/// What a server has counted since some moment, in all its lives since then.
+/// What servers have counted since some moment, each in all its lives since then.
+#[derive(Clone, Debug)]
+struct CountsOfAll(BTreeMap<String, CountsSince>);
+
+impl CountsOfAll {
+    fn new(before: CountsByServer) -> Self {
+        Self(before.into_iter().map(|(server, before)| (server, CountsSince::new(before))).collect())
+    }
+
+    fn observe(&mut self, now: CountsByServer) {
+        for (server, life) in now {
+            match self.0.entry(server) {
+                Entry::Occupied(entry) => entry.into_mut().observe(life),
+                // What it had counted at that moment is not known: then too little is counted, and not too much.
+                Entry::Vacant(entry) => {
+                    entry.insert(CountsSince::new(life));
+                }
+            }
+        }
+    }
+
+    fn total(self) -> RunCounts {
+        let mut total = RunCounts::default();
+        for since in self.0.into_values() {
+            total.add(&since.total());
+        }
+        total
+    }
+}
+
+/// What one server has counted since some moment, in all its lives since then.
 #[derive(Clone, Debug)]
 struct CountsSince {
     /// Counts of the lives that have ended.
@@ -196,5 +235,22 @@ mod tests {
     fn a_life_without_a_start_is_no_new_one() {
         assert_eq!(total(life(None, 7), &[life(Some(10), 9)]), 2);
         assert_eq!(total(life(Some(10), 7), &[life(None, 8), life(Some(10), 9)]), 2);
+    }
+
+    #[test]
+    fn each_server_counts_for_itself() {
+        let of = |servers: &[(&str, LifeCounts)]| {
+            servers.iter().map(|(name, life)| ((*name).to_owned(), life.clone())).collect::<CountsByServer>()
+        };
+        let mut all = CountsOfAll::new(of(&[("a:1", life(Some(10), 7)), ("b:1", life(Some(11), 1))]));
+        all.observe(of(&[("a:1", life(Some(10), 12)), ("b:1", life(Some(11), 2))]));
+        // One is killed and missing for a while, and another one comes.
+        all.observe(of(&[("b:1", life(Some(11), 4)), ("c:1", life(Some(12), 100))]));
+        all.observe(of(&[
+            ("a:1", life(Some(20), 2)),
+            ("b:1", life(Some(11), 4)),
+            ("c:1", life(Some(12), 101)),
+        ]));
+        assert_eq!(all.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 5 + 2 + 3 + 1);
     }
 }

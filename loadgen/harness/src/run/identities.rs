@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use stickycas_client::{Client, ClientBuilder, Credentials, Error};
+use stickycas_client::{Client, ClientBuilder, Credentials, Error, RetryPolicy};
 
 /// See the module.
 #[derive(Clone, Debug, Default)]
@@ -30,18 +30,27 @@ impl Identities {
         Credentials::read(folder).map(Self::Tokens)
     }
 
-    /// The settings of a client for this principal.
+    /// The settings of a client for this principal. `servers`: the address of a server; of a cluster, those of several of its
+    /// servers, separated by commas.
     ///
     /// # Errors
     /// If there are no credentials for it, or they cannot be used.
-    pub fn client(&self, url: &str, principal: &str) -> Result<ClientBuilder, Error> {
-        let builder = Client::builder(url).principal(principal);
+    pub fn client(&self, servers: &str, principal: &str) -> Result<ClientBuilder, Error> {
+        let mut urls = servers.split(',');
+        let first = Client::builder(urls.next().unwrap_or_default());
+        let builder = urls.fold(first, ClientBuilder::server).principal(principal);
         Ok(match self {
             Self::Names => builder,
             Self::Tokens(credentials) => builder.credentials(credentials.clone()),
             Self::Folders(folder) => builder.credentials(Credentials::read(&folder.join(principal))?),
             Self::Own(folder) => builder.credentials(Credentials::read(folder)?),
         })
+    }
+
+    /// The default retries of a client of these servers.
+    #[must_use]
+    pub fn retries(servers: &str) -> RetryPolicy {
+        if servers.contains(',') { RetryPolicy::of_cluster() } else { RetryPolicy::default() }
     }
 
     /// The folder of credentials that a client of this principal reads, if it is told its name as well.

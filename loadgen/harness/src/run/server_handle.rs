@@ -45,10 +45,11 @@ impl ServerHandle {
     pub async fn open_with(url: &str, coordinator: &str, identities: Identities) -> anyhow::Result<Self> {
         // A mistyped address should be reported soon.
         let handle = Self::open_within(url, coordinator, identities, GIVE_UP_CONNECTING).await?;
-        Ok(Self { client: handle.client.with_retry(RetryPolicy::default()), ..handle })
+        Ok(Self { client: handle.client.with_retry(Identities::retries(url)), ..handle })
     }
 
-    /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and later.
+    /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and later. `url`:
+    /// its address; of a cluster, those of several of its servers, separated by commas.
     ///
     /// # Errors
     /// If it cannot be reached within this time, or the coordinator has no credentials.
@@ -58,7 +59,7 @@ impl ServerHandle {
         identities: Identities,
         within: Duration,
     ) -> anyhow::Result<Self> {
-        let policy = RetryPolicy { give_up_after: within, ..RetryPolicy::default() };
+        let policy = RetryPolicy { give_up_after: within, ..Identities::retries(url) };
         let client = identities.client(url, coordinator)?.retry(policy).connect().await?;
         Ok(Self { client, identities, token_url: None, shared: Mutex::default() })
     }

@@ -1,0 +1,53 @@
+//! Whether a member of etcd is in reach of the others: what a fault of it is to change.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use super::{ContainerId, DockerError, Project};
+use crate::plan::{Action, Service};
+
+/// How long a member that was just started may take until another one reaches it.
+const LONGEST_START: Duration = Duration::from_secs(15);
+const ASK_AGAIN: Duration = Duration::from_millis(200);
+
+/// Whether a member of etcd that this is done to is out of reach until it comes back.
+pub(super) const fn takes_away(action: Action, service: Service) -> bool {
+    matches!(service, Service::Etcd(_))
+        && matches!(action, Action::Kill | Action::Stop | Action::Pause | Action::Disconnect)
+}
+
+impl Project {
+    /// Waits until another member reaches this one. Without that it would show nothing if none does later.
+    pub(super) async fn await_reached(&self, member: Service) -> Result<(), DockerError> {
+        let deadline = Instant::now() + LONGEST_START;
+        while !self.is_reached(member).await? {
+            if Instant::now() >= deadline {
+                return Err(DockerError::NotReady {
+                    service: member,
+                    what: "is out of reach of all other members",
+                });
+            }
+            sleep(ASK_AGAIN).await;
+        }
+        Ok(())
+    }
+
+    /// Whether any other member of etcd reaches this one, as a client.
+    pub(super) async fn is_reached(&self, member: Service) -> Result<bool, DockerError> {
+        let all = self.docker.containers(&self.name).await?;
+        let others = all.into_iter().filter(
+            |(service, _)| matches!(service.parse(), Ok(other @ Service::Etcd(_)) if other != member),
+        );
+        for (_, ContainerId(other)) in others {
+            let endpoint = format!("ETCDCTL_ENDPOINTS=https://{member}:2379");
+            let call = ["exec", "--env", &endpoint, &other];
+            let call = call.into_iter().chain(["etcdctl", "--command-timeout=1s", "endpoint", "status"]);
+            // One that is away itself reaches nobody.
+            if self.docker.ask(&call.collect::<Vec<_>>()).await.is_ok() {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+}
