@@ -5,8 +5,10 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::serve::{self, Service};
-use crate::{attackers, engine, etcd_rates, frames, latency, placement, scale, soak, start_up, tls, wire};
+use crate::serve::{self, ServerOptions, Service};
+use crate::{
+    attackers, cluster, engine, etcd_rates, frames, latency, placement, scale, soak, start_up, tls, wire,
+};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -40,6 +42,10 @@ enum Command {
     Soak(soak::Options),
     /// Fenced appends and watches of a cluster of etcd.
     EtcdRates(etcd_rates::Options),
+    /// Three servers over three etcd, beside one server and the same consensus on bare etcd.
+    Cluster(cluster::Options),
+    /// How long instances pause when a server of a cluster is drained, and when one joins.
+    ClusterMoves(cluster::MoveOptions),
     /// Simulates the placement of shards: servers that start, die, drain, join.
     Placement(placement::Options),
     /// Floods a server until standard input ends: the attackers of `frames`.
@@ -63,12 +69,8 @@ enum Command {
     Serve {
         #[arg(value_enum)]
         service: Service,
-        /// The folder of the log; without it everything is kept in memory.
-        #[arg(long, value_name = "DIR")]
-        data: Option<PathBuf>,
-        /// The folder of the credentials of a server with TLS; without it names are believed.
-        #[arg(long, value_name = "DIR")]
-        credentials: Option<PathBuf>,
+        #[command(flatten)]
+        options: ServerOptions,
     },
 }
 
@@ -93,10 +95,10 @@ impl Cli {
             Command::StartUp(options) => start_up::run(&options),
             Command::Soak(options) => soak::run(&options),
             Command::EtcdRates(options) => etcd_rates::run(&options),
+            Command::Cluster(options) => cluster::run(&options),
+            Command::ClusterMoves(options) => cluster::moves(&options),
             Command::Placement(options) => placement::run(&options),
-            Command::Serve { service, data, credentials } => {
-                serve::run(service, data.as_deref(), credentials.as_deref()).map(|()| ExitCode::SUCCESS)
-            }
+            Command::Serve { service, options } => serve::run(service, options).map(|()| ExitCode::SUCCESS),
         }
     }
 }

@@ -28,11 +28,11 @@ pub(crate) struct ProcessConnection {
 
 const SIZE: InstanceSize = InstanceSize { processes: PROCESSES, warp_size: WARP_SIZE, read_size: READ_SIZE };
 
-/// One connection for each process.
-pub(crate) async fn connect(url: &str) -> anyhow::Result<Vec<Channel>> {
+/// One connection for each process, to one of these addresses after the other.
+pub(crate) async fn connect(urls: &[String]) -> anyhow::Result<Vec<Channel>> {
     let mut channels = Vec::new();
-    for _ in 0..PROCESSES {
-        channels.push(Endpoint::from_shared(url.to_owned())?.connect().await?);
+    for url in urls.iter().cycle().take(PROCESSES as usize) {
+        channels.push(Endpoint::from_shared(url.clone())?.connect().await?);
     }
     Ok(channels)
 }
@@ -52,6 +52,13 @@ impl Fixture {
     pub(crate) async fn start(instances: usize, launch: &Launch) -> anyhow::Result<Self> {
         let server = RunningServer::start(Service::Stickycas, launch).await?;
         let ids = create(&Creator::certified(&server.url, SIZE, server.clients()).await?, instances).await?;
+        Ok(Self { connections: connections(&server).await?, ids, real: true, server })
+    }
+
+    /// The same on a server that somebody else has started and ends.
+    pub(crate) async fn elsewhere(url: String, instances: usize) -> anyhow::Result<Self> {
+        let server = RunningServer::elsewhere(url);
+        let ids = create(&Creator::connect(&server.url, SIZE).await?, instances).await?;
         Ok(Self { connections: connections(&server).await?, ids, real: true, server })
     }
 
@@ -95,7 +102,8 @@ impl Fixture {
     }
 }
 
-/// Creates so many instances, several at a time, so that a log commits many of them at once.
+/// Creates so many instances, several at a time, so that a log commits many of them at once. Returns their ids in the order in
+/// which they were wanted, which is about that of their creation.
 async fn create(creator: &Creator, instances: usize) -> anyhow::Result<Vec<String>> {
     const AT_ONCE: usize = 64;
     let mut creating = JoinSet::new();
@@ -103,8 +111,8 @@ async fn create(creator: &Creator, instances: usize) -> anyhow::Result<Vec<Strin
         let mut creator = creator.clone();
         creating.spawn(async move {
             let mut ids = Vec::new();
-            for _ in (first..instances).step_by(AT_ONCE) {
-                ids.push(creator.create(roster(), None).await?);
+            for number in (first..instances).step_by(AT_ONCE) {
+                ids.push((number, creator.create(roster(), None).await?));
             }
             anyhow::Ok(ids)
         });
@@ -113,7 +121,8 @@ async fn create(creator: &Creator, instances: usize) -> anyhow::Result<Vec<Strin
     while let Some(created) = creating.join_next().await {
         ids.extend(created??);
     }
-    Ok(ids)
+    ids.sort_unstable_by_key(|(number, _)| *number);
+    Ok(ids.into_iter().map(|(_, id)| id).collect())
 }
 
 /// The principal of the process with this number, from 0.

@@ -11,6 +11,8 @@
 //! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
 //! target/release/stickycas-bench start-up    a server on a large log; see its header
 //! cargo run --release -p stickycas-bench -- etcd-rates   a cluster of etcd, as servers use it
+//! target/release/stickycas-bench cluster         three servers over three etcd, beside one server; see its header
+//! target/release/stickycas-bench cluster-moves   the pauses of instances when servers come and go; the same
 //! cargo run --release -p stickycas-bench -- placement    simulates 1,000 servers that come, go and die
 //! target/release/stickycas-bench soak        disk, memory and p99 of a durable server under load; see its header
 //! cargo run --release -p stickycas-bench -- help
@@ -27,6 +29,7 @@ mod attach_stream;
 mod attackers;
 mod baseline;
 mod cli;
+mod cluster;
 mod disk;
 mod engine;
 mod etcd;

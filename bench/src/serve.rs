@@ -1,5 +1,6 @@
 //! The servers that are measured: started in this program or in one of their own.
 
+use std::future::pending;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -7,9 +8,9 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 use stickycas_server::limits::Limits;
-use stickycas_server::{AuthMode, Config, CredentialFolder, Listeners};
+use stickycas_server::{AuthMode, ClusterConfig, Config, CredentialFolder, Listeners};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -30,6 +31,13 @@ pub(crate) const TRUST_DOMAIN: &str = "stickycas";
 const RETENTION: Duration = Duration::from_millis(100);
 /// The time within which a server with an empty log has to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(20);
+
+/// Enough space that etcd is not full within a turn.
+pub(crate) const ETCD_QUOTA: u64 = 8 << 30;
+/// The cluster of servers that take part in one.
+const CLUSTER: &str = "bench";
+/// Its number of shards: the default.
+const SHARDS: u32 = 64;
 
 /// The service of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -129,6 +137,13 @@ impl ServerProcess {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
+
+    /// Ends its standard input, and waits until it has ended.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let status = self.child.wait()?;
+        anyhow::ensure!(status.success(), "{} ended with {status}", self.url);
+        Ok(())
+    }
 }
 
 impl Drop for ServerProcess {
@@ -151,35 +166,84 @@ pub(crate) struct RunningServer {
     _log: Option<TempDir>,
 }
 
-/// What a server listens on, and where its log is.
+/// Where a server keeps its log, and how it knows its callers.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct ServerOptions {
+    /// The folder of the log; without it everything is kept in memory.
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// The folder of the credentials of a server with TLS; without it names are believed.
+    #[arg(long, value_name = "DIR")]
+    credentials: Option<PathBuf>,
+    /// The addresses of etcd, which has the logs of a server of a cluster.
+    #[arg(long, value_name = "URL", value_delimiter = ',')]
+    pub(crate) etcd: Vec<String>,
+    /// The name of a server of a cluster.
+    #[arg(long, value_name = "NAME", default_value_t)]
+    pub(crate) server_name: String,
+    /// The lease of a server of a cluster.
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub(crate) lease: Duration,
+    /// How long ended instances are kept.
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
+    pub(crate) retention: Duration,
+}
+
+impl ServerOptions {
+    fn new(data: Option<&Path>, credentials: Option<&Path>) -> Self {
+        let (data, credentials) = (data.map(Path::to_owned), credentials.map(Path::to_owned));
+        Self { data, credentials, retention: RETENTION, ..Self::default() }
+    }
+
+    /// Whether it has a listener for operators.
+    fn has_log(&self) -> bool {
+        self.data.is_some() || !self.etcd.is_empty()
+    }
+
+    /// The cluster of a server that clients reach at this address; `None`: it is alone.
+    fn cluster(&self, advertise: String) -> Option<ClusterConfig> {
+        let of = || ClusterConfig {
+            etcd: self.etcd.clone(),
+            etcd_credentials: None,
+            etcd_quota: ETCD_QUOTA,
+            name: CLUSTER.to_owned(),
+            server: self.server_name.clone(),
+            advertise,
+            lease: self.lease,
+            shards: SHARDS,
+        };
+        (!self.etcd.is_empty()).then(of)
+    }
+}
+
+/// What a server listens on, and how it serves.
 #[derive(Debug)]
 struct Addresses {
     clients: std::net::TcpListener,
-    /// For operators, beside the folder of the log.
-    log: Option<(std::net::TcpListener, PathBuf)>,
-    /// The server's credentials.
-    credentials: Option<PathBuf>,
+    /// Of a server with a log.
+    operators: Option<std::net::TcpListener>,
+    options: ServerOptions,
 }
 
 impl Addresses {
-    /// Ports of the kernel's choice; the second for a server with its log in this folder. `credentials`: with TLS.
-    fn bind(log: Option<&Path>, credentials: Option<&Path>) -> std::io::Result<Self> {
+    /// Ports of the kernel's choice.
+    fn bind(options: ServerOptions) -> std::io::Result<Self> {
         let listen = || {
             let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
             listener.set_nonblocking(true)?;
             std::io::Result::Ok(listener)
         };
-        let log = log.map(|folder| Ok::<_, std::io::Error>((listen()?, folder.to_owned()))).transpose()?;
-        Ok(Self { clients: listen()?, log, credentials: credentials.map(Path::to_owned) })
+        let operators = if options.has_log() { Some(listen()?) } else { None };
+        Ok(Self { clients: listen()?, operators, options })
     }
 
     /// The URL for clients and, behind a space, the address for operators.
     fn announcement(&self) -> std::io::Result<String> {
-        let scheme = if self.credentials.is_some() { "https" } else { "http" };
+        let scheme = if self.options.credentials.is_some() { "https" } else { "http" };
         let url = format!("{scheme}://{}", self.clients.local_addr()?);
-        match &self.log {
+        match &self.operators {
             None => Ok(url),
-            Some((operators, _)) => Ok(format!("{url} {}", operators.local_addr()?)),
+            Some(operators) => Ok(format!("{url} {}", operators.local_addr()?)),
         }
     }
 }
@@ -190,9 +254,16 @@ enum Host {
     /// A thread with a runtime of its own, which ends when the sender is dropped.
     Thread(Option<oneshot::Sender<()>>, Option<JoinHandle<anyhow::Result<()>>>),
     Program(ServerProcess),
+    /// A program that somebody else has started.
+    Elsewhere,
 }
 
 impl RunningServer {
+    /// A server that somebody else has started and ends.
+    pub(crate) fn elsewhere(url: String) -> Self {
+        Self { url, host: Host::Elsewhere, operators: None, clients: None, _log: None }
+    }
+
     /// Starts a server on a port of the kernel's choice, and waits until it is ready.
     pub(crate) async fn start(service: Service, launch: &Launch) -> anyhow::Result<Self> {
         let log = launch.disk.as_deref().map(|disk| disk::folder(disk, "log")).transpose()?;
@@ -207,14 +278,16 @@ impl RunningServer {
                 tokio::task::spawn_blocking(start).await??
             }
             Layout::TwoRuntimes => {
-                let addresses = Addresses::bind(folder.as_deref(), credentials.as_deref())?;
+                let options = ServerOptions::new(folder.as_deref(), credentials.as_deref());
+                let addresses = Addresses::bind(options)?;
                 (addresses.announcement()?, Self::thread(service, addresses)?)
             }
             Layout::OneRuntime => {
-                let addresses = Addresses::bind(folder.as_deref(), credentials.as_deref())?;
+                let options = ServerOptions::new(folder.as_deref(), credentials.as_deref());
+                let addresses = Addresses::bind(options)?;
                 (
                     addresses.announcement()?,
-                    Host::Task(tokio::spawn(serve(service, addresses)).abort_handle()),
+                    Host::Task(tokio::spawn(serve(service, addresses, pending())).abort_handle()),
                 )
             }
         };
@@ -233,7 +306,7 @@ impl RunningServer {
         let (stop, stopped) = oneshot::channel();
         let thread = std::thread::Builder::new().name("server".to_owned()).spawn(move || {
             let runtime = runtime(1)?;
-            let server = runtime.spawn(serve(service, addresses));
+            let server = runtime.spawn(serve(service, addresses, pending()));
             // Completes when the sender is dropped. A server that failed shows in the calls of the clients.
             let _dropped = runtime.block_on(stopped);
             server.abort();
@@ -282,7 +355,7 @@ impl RunningServer {
     pub(crate) fn pid(&self) -> Option<u32> {
         match &self.host {
             Host::Program(server) => Some(server.pid()),
-            Host::Task(_) | Host::Thread(..) => None,
+            Host::Task(_) | Host::Thread(..) | Host::Elsewhere => None,
         }
     }
 }
@@ -299,7 +372,7 @@ impl Drop for RunningServer {
                 }
             }
             // It ends itself.
-            Host::Program(_) => {}
+            Host::Program(_) | Host::Elsewhere => {}
         }
     }
 }
@@ -310,44 +383,58 @@ pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime
 }
 
 /// The subcommand `serve`: serves until standard input ends, so never longer than the program that started it lives.
-/// Prints its address as the first line of standard output and, with a log in this folder, that for operators behind
-/// it.
-pub(crate) fn run(service: Service, log: Option<&Path>, credentials: Option<&Path>) -> anyhow::Result<()> {
+/// Prints its address as the first line of standard output and, with a log, that for operators behind it. A server of a
+/// cluster hands its shards over before it ends.
+pub(crate) fn run(service: Service, options: ServerOptions) -> anyhow::Result<()> {
     // Every connection is a file.
     let _files = stickycas_server::allow_all_files();
     let runtime = runtime(1)?;
-    let addresses = Addresses::bind(log, credentials)?;
+    let in_cluster = !options.etcd.is_empty();
+    // A shard that moves while nobody comes or goes spoils a measurement: the reason has to be seen.
+    let _log = in_cluster.then(|| stickycas_server::log_to_stderr("warn")).transpose()?;
+    let addresses = Addresses::bind(options)?;
     let mut out = std::io::stdout().lock();
     writeln!(out, "{}", addresses.announcement()?)?;
     out.flush()?;
-    runtime.spawn(serve(service, addresses));
+    let (stop, stopped) = oneshot::channel::<()>();
+    let server = runtime.spawn(serve(service, addresses, async {
+        // The sender is dropped to stop the server.
+        let _dropped = stopped.await;
+    }));
     std::io::stdin().lock().read_to_end(&mut Vec::new())?;
+    if in_cluster {
+        drop(stop);
+        runtime.block_on(server)??;
+    }
     runtime.shutdown_background();
     Ok(())
 }
 
-async fn serve(service: Service, addresses: Addresses) -> anyhow::Result<()> {
-    let clients = TcpListener::from_std(addresses.clients)?;
+async fn serve(
+    service: Service,
+    addresses: Addresses,
+    shutdown: impl Future<Output = ()> + Send,
+) -> anyhow::Result<()> {
+    let Addresses { clients, operators, options } = addresses;
+    let clients = TcpListener::from_std(clients)?;
     match service {
         Service::Baseline => {
             let connections = TcpIncoming::from(clients).with_nodelay(Some(true));
             Server::builder().add_service(baseline::service()).serve_with_incoming(connections).await?;
         }
         Service::Stickycas => {
+            let cluster = options.cluster(clients.local_addr()?.to_string());
             // All instances of a turn are created before the first is played.
             let instances_when_busy = usize::MAX;
             let limits = Limits {
-                retention: RETENTION,
+                retention: options.retention,
                 instances_when_busy,
                 // One principal has as many as the memory of a connection is measured with.
                 connections_per_principal: u32::MAX,
                 ..Limits::default()
             };
-            let (http, data) = match addresses.log {
-                None => (None, None),
-                Some((operators, folder)) => (Some(TcpListener::from_std(operators)?), Some(folder)),
-            };
-            let auth_mode = match addresses.credentials {
+            let http = operators.map(TcpListener::from_std).transpose()?;
+            let auth_mode = match options.credentials {
                 None => AuthMode::InsecurePrincipals,
                 Some(path) => AuthMode::Certificates(CredentialFolder {
                     path,
@@ -355,9 +442,11 @@ async fn serve(service: Service, addresses: Addresses) -> anyhow::Result<()> {
                     allow_missing_revocation_list: false,
                 }),
             };
-            let config = Config { limits, data, auth_mode, ..Config::insecure([COORDINATOR.to_owned()]) };
+            let data = options.data;
+            let config =
+                Config { limits, data, cluster, auth_mode, ..Config::insecure([COORDINATOR.to_owned()]) };
             let listeners = Listeners { http, ..Listeners::from(clients) };
-            stickycas_server::run(listeners, config, std::future::pending()).await?;
+            stickycas_server::run(listeners, config, shutdown).await?;
         }
     }
     Ok(())

@@ -27,6 +27,13 @@ pub(crate) struct Sample {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) server: Option<Duration>,
+    /// The part of it that the members of etcd took.
+    #[serde(
+        serialize_with = "maybe_seconds",
+        rename = "etcd_processor_s",
+        skip_serializing_if = "Option::is_none"
+    )]
+    pub(crate) etcd: Option<Duration>,
     /// What the server's log has committed, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<Commits>,
@@ -77,6 +84,11 @@ impl Sample {
         self.server.map(|server| self.micros_each(server))
     }
 
+    /// The part of [`Self::cost`] that etcd took.
+    pub(crate) fn etcd_cost(&self) -> Option<f64> {
+        self.etcd.map(|etcd| self.micros_each(etcd))
+    }
+
     /// Microseconds for each access.
     #[allow(clippy::cast_precision_loss)]
     fn micros_each(&self, time: Duration) -> f64 {
@@ -97,36 +109,65 @@ fn maybe_seconds<S: serde::Serializer>(
 
 /// Measures from its creation on.
 pub(crate) struct Stopwatch {
-    /// The process id of the server, if it is a program of its own: its processor time counts too.
-    server: Option<u32>,
-    /// Processor time of this program and of the server, when the stopwatch was started.
-    before: (Option<Duration>, Option<Duration>),
+    programs: Programs,
+    /// Processor times when the stopwatch was started.
+    before: Times,
     started: Instant,
+}
+
+/// The process ids of programs whose processor time counts, beside this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Programs {
+    /// Of servers.
+    pub(crate) servers: Vec<u32>,
+    /// Of members of etcd beside them.
+    pub(crate) etcd: Vec<u32>,
+}
+
+/// Processor times; `None` where the system does not tell, or there is no such program.
+#[derive(Clone, Copy, Debug)]
+struct Times {
+    own: Option<Duration>,
+    servers: Option<Duration>,
+    etcd: Option<Duration>,
+}
+
+impl Times {
+    fn now(programs: &Programs) -> Self {
+        let all = |pids: &[u32]| {
+            if pids.is_empty() { None } else { pids.iter().map(|pid| threads(&pid.to_string())).sum() }
+        };
+        Self { own: threads("self"), servers: all(&programs.servers), etcd: all(&programs.etcd) }
+    }
 }
 
 impl Stopwatch {
     /// `server`: the process id of a server outside this program.
     pub(crate) fn start(server: Option<u32>) -> Self {
-        Self { server, before: processor_times(server), started: Instant::now() }
+        Self::of(Programs { servers: server.into_iter().collect(), etcd: Vec::new() })
+    }
+
+    /// The same with several programs.
+    pub(crate) fn of(programs: Programs) -> Self {
+        Self { before: Times::now(&programs), programs, started: Instant::now() }
     }
 
     pub(crate) fn stop(&self, instances: usize, accesses: usize) -> Sample {
         let wall = self.started.elapsed();
-        let now = processor_times(self.server);
-        let since = |(now, before): (Duration, Duration)| now.saturating_sub(before);
-        let own = now.0.zip(self.before.0).map(since);
-        let server = now.1.zip(self.before.1).map(since);
-        let processor = match self.server {
-            Some(_) => own.zip(server).map(|(own, server)| own + server),
-            None => own,
+        let (now, before) = (Times::now(&self.programs), self.before);
+        let since = |now: Option<Duration>, before: Option<Duration>| {
+            now.zip(before).map(|(now, before)| now.saturating_sub(before))
         };
-        Sample { instances, accesses, wall, processor, server, log: None }
+        let server = since(now.servers, before.servers);
+        let etcd = since(now.etcd, before.etcd);
+        let part = |pids: &[u32], time| if pids.is_empty() { Some(Duration::ZERO) } else { time };
+        let all = [
+            since(now.own, before.own),
+            part(&self.programs.servers, server),
+            part(&self.programs.etcd, etcd),
+        ];
+        Sample { instances, accesses, wall, processor: all.into_iter().sum(), server, etcd, log: None }
     }
-}
-
-/// Processor time of the living threads of this program, and of the server's.
-fn processor_times(server: Option<u32>) -> (Option<Duration>, Option<Duration>) {
-    (threads("self"), server.and_then(|server| threads(&server.to_string())))
 }
 
 /// Processor time of the living threads of another program.

@@ -204,6 +204,39 @@ fn etcd_decides_the_same_and_leaves_no_data() {
     assert!(is_empty(disk.path()), "its data are not deleted");
 }
 
+#[cfg(feature = "cluster")]
+#[test]
+#[ignore = "needs etcd (Debian: etcd-server); scripts/verify cluster runs it"]
+fn cluster_benchmarks_compare_servers_over_etcd() {
+    let disk = tempfile::tempdir().unwrap();
+    let common = ["--members", "1", "--disk", disk.path().to_str().unwrap()];
+    let options = "cluster --rounds 1 --scale 0.02 --only naive/16,cluster/16,cluster-get/16,memory/16";
+    let options: Vec<&str> = options.split(' ').chain(common).collect();
+    let compared = results(&options);
+    let cluster = candidate(&compared, "cluster/16");
+    for figure in ["writes_per_second", "steps_per_write", "commit_us", "etcd_cost_us", "servers_cost_us"] {
+        assert!(cluster[figure]["median"].as_f64().unwrap() > 0.0, "{figure}: {cluster}");
+    }
+    assert!(cluster["of_naive"]["rate"]["median"].as_f64().unwrap() > 0.0);
+    assert!(cluster["of_memory"]["cost"]["median"].as_f64().unwrap() > 0.0);
+    assert!(cluster["of_durable"].is_null(), "it had no turn");
+    let reads = &candidate(&compared, "cluster-get/16")["reads_per_second"]["median"];
+    assert!(reads.as_f64().unwrap() > 0.0, "a Get is confirmed");
+
+    let options = "cluster-moves --instances 100 --pace 200ms --calm 1s";
+    let options: Vec<&str> = options.split(' ').chain(common).collect();
+    let moved = results(&options);
+    let changes = moved["changes"].as_array().unwrap();
+    let names: Vec<&str> = changes.iter().map(|change| change["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["drain", "join", "join-4"]);
+    for change in changes {
+        assert!(change["shards"].as_u64().unwrap() >= 16, "{change}");
+        assert!(change["instances"].as_u64().unwrap() > 0, "{change}");
+        assert!(change["shard_pause"]["worst"].as_f64().unwrap() > 0.0, "{change}");
+    }
+    assert!(is_empty(disk.path()), "data are not deleted");
+}
+
 fn is_empty(folder: &Path) -> bool {
     std::fs::read_dir(folder).unwrap().next().is_none()
 }

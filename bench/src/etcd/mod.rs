@@ -4,4 +4,4 @@
 pub(crate) mod workload;
 
 pub(crate) use stickycas_cluster::etcd::wire;
-pub(crate) use stickycas_cluster::testing::etcd::{Options, Program};
+pub(crate) use stickycas_cluster::testing::etcd::{Etcd, Options, Program};

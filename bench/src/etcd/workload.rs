@@ -14,7 +14,8 @@
 //! - A process must read only when all eight entries exist. On etcd it would have to poll, or to watch. Here a flag
 //!   within this program tells it, at no cost, that the last of them was created, and it reads once. So each process
 //!   has exactly two operations, as on StickyCAS, where the read itself waits.
-//! - It is a single etcd without replication. Its clients are not authenticated, have no quota, and do not report
+//! - It is a single etcd without replication, but in the benchmark of clusters, where the processes spread over its
+//!   members. Its clients are not authenticated, have no quota, and do not report
 //!   decisions.
 //!
 //! With fsync, the default of etcd, an answer means that the entry is on the disk. StickyCAS keeps its list in
@@ -36,9 +37,9 @@ use super::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use super::wire::kv_client::KvClient;
 use super::wire::request_op::Request;
 use super::wire::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use super::{Options, Program};
+use super::{Etcd, Options, Program};
 use crate::fixture::connect;
-use crate::stopwatch::{Sample, Stopwatch};
+use crate::stopwatch::{Programs, Sample, Stopwatch};
 use crate::workload::{
     self, ACCESSES_PER_PROCESS, Observation, PROCESSES, TaskObservations, WARP_SIZE, WARPS, proposal,
 };
@@ -68,9 +69,20 @@ pub(crate) async fn run(
     in_flight: usize,
 ) -> anyhow::Result<Sample> {
     let etcd = program.start(&Options { fsync, ..Options::default() }).await?;
-    let channels = connect(&etcd.urls()[0]).await?;
+    let programs = Programs { servers: etcd.pid(0).into_iter().collect(), etcd: Vec::new() };
+    run_on(&etcd, programs, instances, in_flight).await
+}
+
+/// The same on this etcd, which holds nothing of it yet. The processor time of these programs is counted.
+pub(crate) async fn run_on(
+    etcd: &Etcd,
+    programs: Programs,
+    instances: usize,
+    in_flight: usize,
+) -> anyhow::Result<Sample> {
+    let channels = connect(&etcd.urls()).await?;
     let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
-    let watch = Stopwatch::start(etcd.pid(0));
+    let watch = Stopwatch::of(programs);
     let mut tasks = JoinSet::new();
     for (process, channel) in channels.into_iter().enumerate() {
         for first in 0..in_flight {

@@ -198,7 +198,7 @@ async fn watches(client: &Client, watches: u32, changes: u32) -> anyhow::Result<
     let before = client.range(KeyRange::one("nothing"), 1).await?.revision;
     let mut told = JoinSet::new();
     for _ in 0..watches {
-        let mut watch = client.watch(KeyRange::prefix(WATCHED), Revision(before.0 + 1)).await?;
+        let mut watch = client.watch(KeyRange::prefix(WATCHED), before.next()).await?;
         told.spawn(async move {
             let mut left = changes as usize;
             while left > 0 {

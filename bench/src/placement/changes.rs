@@ -7,25 +7,29 @@ use serde::{Serialize, Serializer};
 
 use super::Cluster;
 use super::model::Times;
-use super::world::World;
+use super::simulation::{Simulation, Tally};
 use crate::summary::quantile;
 
 /// Servers that die or join together.
 const SEVERAL: usize = 10;
 
-/// What became of a change; see the module above.
+/// What became of a change; see the module above. Of a change that is repeated, each count is the largest of all repetitions.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Outcome {
     pub(super) change: &'static str,
+    pub(super) repetitions: usize,
     pub(super) moves: usize,
     pub(super) least: usize,
     pub(super) spread: usize,
     pub(super) claims_lost: usize,
     pub(super) placements: usize,
+    /// Of all repetitions together.
     pub(super) pauses: usize,
     pub(super) pause_median_s: Seconds,
     pub(super) pause_p99_s: Seconds,
     pub(super) pause_worst_s: Seconds,
+    /// The median of the longest pauses of all repetitions.
+    pub(super) pause_median_worst_s: Seconds,
     pub(super) quiet_s: Seconds,
 }
 
@@ -46,57 +50,101 @@ impl Serialize for Seconds {
 }
 
 /// A change of a cluster in which every shard is served; returns the least moves. It has settled in the end.
-type Change = fn(&mut World, &Cluster, &Times) -> anyhow::Result<usize>;
+type Change = fn(&mut Simulation, &Cluster, &Times) -> anyhow::Result<usize>;
 
 const CHANGES: [(&str, Change); 6] = [
-    ("one dies", |world, _, _| die(world, 1)),
-    ("ten die at once", |world, _, _| die(world, SEVERAL)),
-    ("one is drained", |world, _, _| {
-        let takers = world.takers();
-        let leaving = takers[world.draw_index(takers.len())];
-        drain(world, &[leaving])
+    ("one dies", |simulation, _, _| die(simulation, 1)),
+    ("ten die at once", |simulation, _, _| die(simulation, SEVERAL)),
+    ("one is drained", |simulation, _, _| {
+        let takers = simulation.takers();
+        let leaving = takers[simulation.draw_index(takers.len())];
+        drain(simulation, &[leaving])
     }),
-    ("one joins", |world, cluster, _| join(world, &new(cluster, 1))),
-    ("ten join at once", |world, cluster, _| join(world, &new(cluster, SEVERAL))),
+    ("one joins", |simulation, cluster, _| join(simulation, &new(cluster, 1))),
+    ("ten join at once", |simulation, cluster, _| join(simulation, &new(cluster, SEVERAL))),
     ("rolling restart", rolling_restart),
 ];
 
-/// The number of clusters of etcd, and what became of the start and of each change.
-pub(super) fn all(cluster: &Cluster, times: &Times) -> anyhow::Result<(usize, Vec<Outcome>)> {
-    let servers = cluster.servers as usize;
-    let (shards, per_etcd) = (cluster.shards as usize, cluster.shards_per_etcd as usize);
-    let mut world = World::new(servers + SEVERAL, shards, per_etcd, times.clone(), cluster.seed);
-    let starting: Vec<usize> = (0..servers).collect();
-    let mut outcomes = vec![outcome("start", &mut world, |world| join(world, &starting))?];
-    for (name, change) in CHANGES {
-        let mut world = world.clone();
-        outcomes.push(outcome(name, &mut world, |world| change(world, cluster, times))?);
-    }
-    Ok((world.etcds(), outcomes))
+/// How long shards wait for a death is drawn: when its lease was kept alive last, and when etcd looks for leases that are over. So
+/// these changes are repeated.
+const REPEATED: [&str; 2] = ["one dies", "ten die at once"];
+
+/// The names of all changes.
+pub(super) fn names() -> Vec<String> {
+    CHANGES.iter().map(|(name, _)| (*name).to_owned()).collect()
 }
 
-fn outcome(
-    change: &'static str,
-    world: &mut World,
-    make: impl FnOnce(&mut World) -> anyhow::Result<usize>,
-) -> anyhow::Result<Outcome> {
-    let begin = world.now();
-    let least = make(world)?;
-    let tally = world.take_tally();
-    let pause = |at| Seconds(quantile(tally.pauses.clone(), at).unwrap_or_default());
-    Ok(Outcome {
-        change,
-        moves: tally.moves,
-        least,
-        spread: world.spread(),
-        claims_lost: tally.claims_lost,
-        placements: tally.placements,
-        pauses: tally.pauses.len(),
-        pause_median_s: pause(0.5),
-        pause_p99_s: pause(0.99),
-        pause_worst_s: pause(1.0),
-        quiet_s: Seconds(tally.last_served.saturating_sub(begin)),
-    })
+/// The number of clusters of etcd, and what became of the start and of each change that is wanted.
+pub(super) fn all(
+    cluster: &Cluster,
+    times: &Times,
+    wants: impl Fn(&str) -> bool,
+) -> anyhow::Result<(usize, Vec<Outcome>)> {
+    let servers = cluster.servers as usize;
+    let (shards, per_etcd) = (cluster.shards as usize, cluster.shards_per_etcd as usize);
+    let mut simulation = Simulation::new(servers + SEVERAL, shards, per_etcd, times.clone(), cluster.seed);
+    let starting: Vec<usize> = (0..servers).collect();
+    let started = Repetition::of(&mut simulation, |simulation| join(simulation, &starting))?;
+    let mut outcomes = vec![Outcome::of("start", &[started])];
+    for (name, change) in CHANGES.into_iter().filter(|(name, _)| wants(name)) {
+        let repetitions = if REPEATED.contains(&name) { cluster.deaths } else { 1 };
+        let mut all = Vec::new();
+        for number in 0..repetitions {
+            let mut simulation = simulation.clone();
+            if number > 0 {
+                simulation.draw_from(cluster.seed ^ (u64::from(number) << 32));
+            }
+            all.push(Repetition::of(&mut simulation, |simulation| change(simulation, cluster, times))?);
+        }
+        outcomes.push(Outcome::of(name, &all));
+    }
+    Ok((simulation.etcds(), outcomes))
+}
+
+/// What became of a change once.
+#[derive(Debug)]
+struct Repetition {
+    least: usize,
+    spread: usize,
+    tally: Tally,
+    quiet: Duration,
+}
+
+impl Repetition {
+    fn of(
+        simulation: &mut Simulation,
+        make: impl FnOnce(&mut Simulation) -> anyhow::Result<usize>,
+    ) -> anyhow::Result<Self> {
+        let begin = simulation.now();
+        let least = make(simulation)?;
+        let tally = simulation.take_tally();
+        let quiet = tally.last_served.saturating_sub(begin);
+        Ok(Self { least, spread: simulation.spread(), tally, quiet })
+    }
+}
+
+impl Outcome {
+    fn of(change: &'static str, all: &[Repetition]) -> Self {
+        let most = |of: fn(&Repetition) -> usize| all.iter().map(of).max().unwrap_or_default();
+        let pauses: Vec<Duration> = all.iter().flat_map(|once| once.tally.pauses.iter().copied()).collect();
+        let worst = all.iter().filter_map(|once| once.tally.pauses.iter().max().copied()).collect();
+        let pause = |at| Seconds(quantile(pauses.clone(), at).unwrap_or_default());
+        Self {
+            change,
+            repetitions: all.len(),
+            moves: most(|once| once.tally.moves),
+            least: most(|once| once.least),
+            spread: most(|once| once.spread),
+            claims_lost: most(|once| once.tally.claims_lost),
+            placements: most(|once| once.tally.placements),
+            pauses: pauses.len(),
+            pause_median_s: pause(0.5),
+            pause_p99_s: pause(0.99),
+            pause_worst_s: pause(1.0),
+            pause_median_worst_s: Seconds(quantile(worst, 0.5).unwrap_or_default()),
+            quiet_s: Seconds(all.iter().map(|once| once.quiet).max().unwrap_or_default()),
+        }
+    }
 }
 
 /// Servers that have not run yet.
@@ -105,52 +153,53 @@ fn new(cluster: &Cluster, count: usize) -> Vec<usize> {
     (first..first + count).collect()
 }
 
-fn join(world: &mut World, joining: &[usize]) -> anyhow::Result<usize> {
-    let least = world.least_moves(&[world.takers(), joining.to_vec()].concat());
+fn join(simulation: &mut Simulation, joining: &[usize]) -> anyhow::Result<usize> {
+    let least = simulation.least_moves(&[simulation.takers(), joining.to_vec()].concat());
     for &server in joining {
-        world.join(server);
+        simulation.join(server);
     }
-    world.settle()?;
+    simulation.settle()?;
     Ok(least)
 }
 
 /// As many as are given, but one server stays.
-fn die(world: &mut World, count: usize) -> anyhow::Result<usize> {
-    let mut left = world.takers();
+fn die(simulation: &mut Simulation, count: usize) -> anyhow::Result<usize> {
+    let mut left = simulation.takers();
     let mut dying = Vec::new();
     for _ in 0..count.min(left.len() - 1) {
-        dying.push(left.swap_remove(world.draw_index(left.len())));
+        dying.push(left.swap_remove(simulation.draw_index(left.len())));
     }
-    let least = world.least_moves(&left);
+    let least = simulation.least_moves(&left);
     for server in dying {
-        world.kill(server);
+        simulation.kill(server);
     }
-    world.settle()?;
+    simulation.settle()?;
     Ok(least)
 }
 
-fn drain(world: &mut World, leaving: &[usize]) -> anyhow::Result<usize> {
-    let stay: Vec<usize> = world.takers().into_iter().filter(|server| !leaving.contains(server)).collect();
-    let least = world.least_moves(&stay);
+fn drain(simulation: &mut Simulation, leaving: &[usize]) -> anyhow::Result<usize> {
+    let stay: Vec<usize> =
+        simulation.takers().into_iter().filter(|server| !leaving.contains(server)).collect();
+    let least = simulation.least_moves(&stay);
     for &server in leaving {
-        world.drain(server);
+        simulation.drain(server);
     }
-    world.settle()?;
+    simulation.settle()?;
     for &server in leaving {
-        world.stop(server)?;
+        simulation.stop(server)?;
     }
     Ok(least)
 }
 
 /// Some servers at a time are drained, are away, and join again; the next ones wait until every shard is served.
-fn rolling_restart(world: &mut World, cluster: &Cluster, times: &Times) -> anyhow::Result<usize> {
-    let servers = world.takers();
+fn rolling_restart(simulation: &mut Simulation, cluster: &Cluster, times: &Times) -> anyhow::Result<usize> {
+    let servers = simulation.takers();
     let together = (cluster.restart_together as usize).min(servers.len().saturating_sub(1)).max(1);
     let mut least = 0;
     for restarting in servers.chunks(together) {
-        least += drain(world, restarting)?;
-        world.wait(times.restart);
-        least += join(world, restarting)?;
+        least += drain(simulation, restarting)?;
+        simulation.wait(times.restart);
+        least += join(simulation, restarting)?;
     }
     Ok(least)
 }
@@ -167,7 +216,7 @@ mod tests {
     }
 
     fn cluster(servers: u32, shards: u32, shards_per_etcd: u32, seed: u64) -> Cluster {
-        Cluster { servers, shards, shards_per_etcd, restart_together: 2, seed }
+        Cluster { servers, shards, shards_per_etcd, restart_together: 2, deaths: 3, seed }
     }
 
     fn of<'a>(outcomes: &'a [Outcome], change: &str) -> &'a Outcome {
@@ -176,7 +225,7 @@ mod tests {
 
     #[test]
     fn a_seed_repeats_every_figure() {
-        let run = |seed| all(&cluster(7, 100, 40, seed), &times()).unwrap();
+        let run = |seed| all(&cluster(7, 100, 40, seed), &times(), |_| true).unwrap();
         assert_eq!(run(3), run(3));
         assert_ne!(run(3), run(4));
         assert_eq!(run(3).0, 3);
@@ -185,7 +234,7 @@ mod tests {
     #[test]
     fn every_shard_is_even_in_the_end_and_few_move() {
         for seed in 0..20 {
-            let (_, outcomes) = all(&cluster(12, 100, 30, seed), &times()).unwrap();
+            let (_, outcomes) = all(&cluster(12, 100, 30, seed), &times(), |_| true).unwrap();
             assert_eq!(outcomes.len(), CHANGES.len() + 1);
             for outcome in &outcomes {
                 assert!(outcome.spread <= 1, "seed {seed}: {outcome:?}");
@@ -201,7 +250,7 @@ mod tests {
     #[test]
     fn a_dead_servers_shards_wait_for_the_lease() {
         for seed in 0..20 {
-            let (_, outcomes) = all(&cluster(5, 50, 50, seed), &times()).unwrap();
+            let (_, outcomes) = all(&cluster(5, 50, 50, seed), &times(), |_| true).unwrap();
             let lease = times().lease;
             let died = of(&outcomes, "one dies");
             assert!(died.pause_median_s.0 >= lease * 2 / 3, "{died:?}");
@@ -213,9 +262,26 @@ mod tests {
     }
 
     #[test]
+    fn many_deaths_show_a_longer_pause_than_one() {
+        let of_deaths = |deaths| {
+            let cluster = Cluster { deaths, ..cluster(5, 50, 50, 1) };
+            let (_, outcomes) = all(&cluster, &times(), |change| change == "one dies").unwrap();
+            assert_eq!(outcomes.len(), 2, "the start and the death");
+            outcomes.into_iter().next_back().unwrap()
+        };
+        let (one, many) = (of_deaths(1), of_deaths(100));
+        assert_eq!((one.repetitions, one.pause_worst_s), (1, one.pause_median_worst_s));
+        assert_eq!((many.repetitions, many.pauses), (100, 100 * one.pauses));
+        assert!(one.pause_worst_s.0 < many.pause_worst_s.0, "{one:?} {many:?}");
+        // The lease was kept alive just before a death, and etcd looks for leases that are over half a second later.
+        assert!(many.pause_worst_s.0 > times().lease + Duration::from_millis(400), "{many:?}");
+        assert!(many.pause_median_worst_s.0 < many.pause_worst_s.0, "{many:?}");
+    }
+
+    #[test]
     fn a_slower_etcd_makes_pauses_longer() {
         let slow = Times { transactions_per_second: 20, ..times() };
-        let run = |times: &Times| all(&cluster(5, 50, 50, 1), times).unwrap().1;
+        let run = |times: &Times| all(&cluster(5, 50, 50, 1), times, |_| true).unwrap().1;
         let (fast, slow) = (run(&times()), run(&slow));
         for (fast, slow) in fast.iter().zip(&slow) {
             assert!(fast.pause_worst_s.0 < slow.pause_worst_s.0, "{fast:?} {slow:?}");
@@ -225,7 +291,7 @@ mod tests {
     #[test]
     fn who_waits_for_others_to_start_claims_less_in_vain() {
         let lost = |times: &Times| {
-            let (_, outcomes) = all(&cluster(30, 300, 100, 1), times).unwrap();
+            let (_, outcomes) = all(&cluster(30, 300, 100, 1), times, |_| true).unwrap();
             of(&outcomes, "start").claims_lost
         };
         let waiting = Times { settle: Duration::from_secs(1), ..times() };
@@ -234,8 +300,19 @@ mod tests {
     }
 
     #[test]
+    fn hand_overs_in_turn_pause_drained_shards_for_less() {
+        let in_turn = Times { hand_overs: 2, ..times() };
+        let run = |times: &Times| all(&cluster(5, 500, 500, 1), times, |_| true).unwrap().1;
+        let (in_turn, at_once) = (run(&in_turn), run(&times()));
+        let (in_turn, at_once) = (of(&in_turn, "one is drained"), of(&at_once, "one is drained"));
+        assert_eq!((in_turn.moves, in_turn.spread), (at_once.moves, at_once.spread));
+        assert!(in_turn.pause_worst_s.0 < at_once.pause_worst_s.0 / 2, "{in_turn:?} {at_once:?}");
+        assert!(in_turn.quiet_s.0 > at_once.quiet_s.0, "{in_turn:?} {at_once:?}");
+    }
+
+    #[test]
     fn of_two_servers_one_owns_all_when_the_other_dies() {
-        let (etcds, outcomes) = all(&cluster(2, 6, 10, 1), &times()).unwrap();
+        let (etcds, outcomes) = all(&cluster(2, 6, 10, 1), &times(), |_| true).unwrap();
         assert_eq!(etcds, 1);
         assert_eq!(of(&outcomes, "one dies").moves, 3);
         assert_eq!(of(&outcomes, "ten die at once").moves, 3);

@@ -44,6 +44,10 @@ pub(super) struct Times {
     /// The time in which an owner that hands a shard over commits what is in flight.
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = humantime::parse_duration)]
     pub(super) commit: Duration,
+    /// Shards that a server hands over at once, or a sixteenth of its shards if that is more; the next follows when another
+    /// server has one of them. Without a limit unless it is given.
+    #[arg(long, value_name = "COUNT", default_value_t = u32::MAX, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) hand_overs: u32,
     /// The time between two computations of the placement; what was told in between is taken in together.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
     pub(super) pass: Duration,
@@ -82,12 +86,12 @@ pub(super) enum Event {
 
 /// Events by time; of one time, in the order in which they were set.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Agenda {
+pub(super) struct EventQueue {
     queue: BinaryHeap<Reverse<(Duration, u64, Event)>>,
     number: u64,
 }
 
-impl Agenda {
+impl EventQueue {
     pub(super) fn set(&mut self, at: Duration, event: Event) {
         self.queue.push(Reverse((at, self.number, event)));
         self.number += 1;

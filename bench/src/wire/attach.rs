@@ -23,8 +23,21 @@ pub(crate) async fn run<T: FrameCodec>(
     in_flight: usize,
     batch: bool,
 ) -> anyhow::Result<Sample> {
-    let ids: Arc<[String]> = fixture.ids.clone().into();
     let watch = fixture.stopwatch();
+    let observations = observe::<T>(fixture, in_flight, batch).await?;
+    let instances = fixture.ids.len();
+    let sample = watch.stop(instances, instances * fixture.connections.len() * ACCESSES_PER_PROCESS);
+    fixture.judge(&observations)?;
+    Ok(sample)
+}
+
+/// The same without a stopwatch: returns the observations, by process and then by instance.
+pub(crate) async fn observe<T: FrameCodec>(
+    fixture: &Fixture,
+    in_flight: usize,
+    batch: bool,
+) -> anyhow::Result<Vec<Vec<Observation>>> {
+    let ids: Arc<[String]> = fixture.ids.clone().into();
     let mut streams = JoinSet::new();
     for connection in &fixture.connections {
         streams.spawn(play::<T>(connection.clone(), ids.clone(), fixture.real, in_flight, batch));
@@ -34,9 +47,7 @@ pub(crate) async fn run<T: FrameCodec>(
         let (process, own) = stream??;
         observations[process] = own;
     }
-    let sample = watch.stop(ids.len(), ids.len() * fixture.connections.len() * ACCESSES_PER_PROCESS);
-    fixture.judge(&observations)?;
-    Ok(sample)
+    Ok(observations)
 }
 
 /// Plays all instances as one process. Returns its number, and its observations by instance.

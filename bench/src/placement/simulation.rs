@@ -12,24 +12,27 @@ use stickycas_cluster::keys::RulesVersion;
 use stickycas_cluster::placement::{Candidate, Placed, placement};
 use stickycas_model::random::SplitMix64;
 
-use super::model::{Agenda, Event, Line, Times, time_of};
+use super::model::{Event, EventQueue, Line, Times, time_of};
 
 /// The wait of a server before it claims a shard again that it has not got.
 const CLAIM_AGAIN: Duration = Duration::from_millis(100);
 /// etcd looks for leases that are over in this interval (`server/lease/lessor.go`).
 const LEASE_CHECK: Duration = Duration::from_millis(500);
 
+/// The part of its shards that a server hands over at once, if that is more than [`Times::hand_overs`].
+const HAND_OVER_PART: usize = 16;
+
 /// The time in which a change must be over.
 const SETTLES_WITHIN: Duration = Duration::from_hours(24);
 
 /// See the module.
 #[derive(Clone, Debug)]
-pub(super) struct World {
+pub(super) struct Simulation {
     times: Times,
     shards_per_etcd: usize,
     random: SplitMix64,
     now: Duration,
-    agenda: Agenda,
+    events: EventQueue,
     servers: Vec<Server>,
     shards: Vec<Shard>,
     etcds: Vec<Etcd>,
@@ -51,6 +54,11 @@ struct Server {
     /// Shards to claim, when fewer are in flight.
     claims: VecDeque<usize>,
     in_flight: u32,
+    /// Shards that etcd says it owns.
+    owned: usize,
+    /// Shards to hand over, when fewer are being handed over.
+    hand_overs: VecDeque<usize>,
+    handing_over: u32,
     reads: Line,
 }
 
@@ -64,7 +72,12 @@ struct Shard {
     served_by: Option<usize>,
     /// Since when nobody serves it.
     paused: Option<Duration>,
+    /// Its owner is to hand it over.
+    release_requested: bool,
+    /// Its owner serves it no more.
     releasing: bool,
+    /// The server that hands it over, until another one has it.
+    handed_over_by: Option<usize>,
     /// Servers that have a claim of it in flight, or in their queue.
     claimants: BTreeSet<usize>,
 }
@@ -91,7 +104,7 @@ pub(super) struct Tally {
     pub(super) last_served: Duration,
 }
 
-impl World {
+impl Simulation {
     /// Servers that do not run yet, and shards that nobody has owned.
     pub(super) fn new(
         servers: usize,
@@ -106,6 +119,9 @@ impl World {
             takes: false,
             claims: VecDeque::new(),
             in_flight: 0,
+            owned: 0,
+            hand_overs: VecDeque::new(),
+            handing_over: 0,
             reads: Line::default(),
         };
         Self {
@@ -113,7 +129,7 @@ impl World {
             shards_per_etcd,
             random: SplitMix64::new(seed),
             now: Duration::ZERO,
-            agenda: Agenda::default(),
+            events: EventQueue::default(),
             servers: (0..servers).map(server).collect(),
             shards: vec![Shard { paused: Some(Duration::ZERO), ..Shard::default() }; shards],
             etcds: vec![Etcd::default(); shards.div_ceil(shards_per_etcd)],
@@ -139,6 +155,11 @@ impl World {
         std::mem::take(&mut self.tally)
     }
 
+    /// What is drawn from now on follows this seed.
+    pub(super) fn draw_from(&mut self, seed: u64) {
+        self.random = SplitMix64::new(seed);
+    }
+
     /// An index into something of this length, drawn.
     pub(super) fn draw_index(&mut self, length: usize) -> usize {
         self.random.index(length)
@@ -154,13 +175,17 @@ impl World {
     pub(super) fn kill(&mut self, server: usize) {
         self.servers[server].up = false;
         self.servers[server].claims.clear();
+        for shard in std::mem::take(&mut self.servers[server].hand_overs) {
+            self.shards[shard].release_requested = false;
+        }
+        self.servers[server].handing_over = 0;
         for shard in self.shards.iter_mut().filter(|shard| shard.owner == Some(server)) {
             shard.paused.get_or_insert(self.now);
         }
         // It was kept alive less than a third of its time ago.
         let kept_alive = self.draw(self.times.lease / 3);
         let check = self.draw(LEASE_CHECK);
-        self.agenda.set(self.now + self.times.lease - kept_alive + check, Event::LeaseEnd { server });
+        self.events.set(self.now + self.times.lease - kept_alive + check, Event::LeaseEnd { server });
     }
 
     /// A server hands its shards over.
@@ -183,7 +208,7 @@ impl World {
     /// Goes on until nothing more happens. Then every shard must be served.
     pub(super) fn settle(&mut self) -> anyhow::Result<()> {
         let until = self.now + SETTLES_WITHIN;
-        while let Some((at, event)) = self.agenda.next() {
+        while let Some((at, event)) = self.events.next() {
             ensure!(at < until, "shards still move after {SETTLES_WITHIN:?}");
             self.now = at;
             self.happen(event);
@@ -241,6 +266,7 @@ impl World {
                     self.shards[shard].known = owner;
                     if let Some(owner) = owner {
                         self.shards[shard].claimants.remove(&owner);
+                        self.handed_over(shard);
                     }
                 }
                 self.ask_pass();
@@ -254,14 +280,15 @@ impl World {
             }
             Event::Committed { shard } => {
                 let at = self.transaction(shard);
-                self.agenda.set(at, Event::Release { shard });
+                self.events.set(at, Event::Release { shard });
             }
             Event::Release { shard } => {
                 self.shards[shard].releasing = false;
+                self.shards[shard].release_requested = false;
                 // It has died in the meantime: its lease has ended, or will.
                 let owner = self.shards[shard].owner;
                 if owner.is_some_and(|owner| self.servers[owner].up) {
-                    self.shards[shard].owner = None;
+                    self.set_owner(shard, None);
                     self.tell_owners(self.etcd_of(shard), vec![shard], None);
                 }
             }
@@ -278,6 +305,15 @@ impl World {
         }
     }
 
+    fn set_owner(&mut self, shard: usize, owner: Option<usize>) {
+        if let Some(before) = std::mem::replace(&mut self.shards[shard].owner, owner) {
+            self.servers[before].owned -= 1;
+        }
+        if let Some(owner) = owner {
+            self.servers[owner].owned += 1;
+        }
+    }
+
     /// Its keys are deleted, all of one cluster of etcd at once.
     fn lease_end(&mut self, server: usize) {
         self.tell_server(server, false);
@@ -287,7 +323,7 @@ impl World {
             let lost: Vec<usize> =
                 (first..last).filter(|&shard| self.shards[shard].owner == Some(server)).collect();
             for &shard in &lost {
-                self.shards[shard].owner = None;
+                self.set_owner(shard, None);
             }
             if !lost.is_empty() {
                 self.tell_owners(etcd, lost, None);
@@ -338,11 +374,35 @@ impl World {
 
     fn release(&mut self, shard: usize, owner: usize) {
         let released = &mut self.shards[shard];
-        if released.owner == Some(owner) && self.servers[owner].up && !released.releasing {
-            released.releasing = true;
+        if released.owner == Some(owner) && self.servers[owner].up && !released.release_requested {
+            released.release_requested = true;
+            self.servers[owner].hand_overs.push_back(shard);
+            self.hand_over(owner);
+        }
+    }
+
+    /// As many at once as may be: a part of the shards of a server that owns very many.
+    fn hand_over(&mut self, owner: usize) {
+        let most = u32::try_from(self.servers[owner].owned / HAND_OVER_PART)
+            .unwrap_or(u32::MAX)
+            .max(self.times.hand_overs);
+        while self.servers[owner].handing_over < most
+            && let Some(shard) = self.servers[owner].hand_overs.pop_front()
+        {
+            self.servers[owner].handing_over += 1;
+            let released = &mut self.shards[shard];
+            (released.releasing, released.handed_over_by) = (true, Some(owner));
             released.paused.get_or_insert(self.now);
             let commit = self.jitter(self.times.commit);
-            self.agenda.set(self.now + commit, Event::Committed { shard });
+            self.events.set(self.now + commit, Event::Committed { shard });
+        }
+    }
+
+    /// Another server has the shard.
+    fn handed_over(&mut self, shard: usize) {
+        if let Some(by) = self.shards[shard].handed_over_by.take() {
+            self.servers[by].handing_over = self.servers[by].handing_over.saturating_sub(1);
+            self.hand_over(by);
         }
     }
 
@@ -352,20 +412,20 @@ impl World {
         {
             self.servers[server].in_flight += 1;
             let at = self.transaction(shard);
-            self.agenda.set(at, Event::Claim { server, shard });
+            self.events.set(at, Event::Claim { server, shard });
         }
     }
 
     fn claim(&mut self, server: usize, shard: usize) {
         let won = self.shards[shard].owner.is_none() && self.servers[server].up;
         if won {
-            self.shards[shard].owner = Some(server);
+            self.set_owner(shard, Some(server));
             self.tell_owners(self.etcd_of(shard), vec![shard], Some(server));
         } else {
             self.tally.claims_lost += usize::from(self.servers[server].up);
         }
         let back = self.jitter(self.times.transaction / 2);
-        self.agenda.set(self.now + back, Event::ClaimAnswer { server, shard, won });
+        self.events.set(self.now + back, Event::ClaimAnswer { server, shard, won });
     }
 
     fn claim_answer(&mut self, server: usize, shard: usize, won: bool) {
@@ -376,9 +436,9 @@ impl World {
             let sent = self.etcds[etcd].reads.take(self.now, time_of(bytes, self.times.etcd_reads));
             let read = self.servers[server].reads.take(self.now, time_of(bytes, self.times.server_reads));
             let trip = self.jitter(self.times.transaction);
-            self.agenda.set(sent.max(read) + trip, Event::Serve { server, shard });
+            self.events.set(sent.max(read) + trip, Event::Serve { server, shard });
         } else {
-            self.agenda.set(self.now + CLAIM_AGAIN, Event::ClaimAgain { server, shard });
+            self.events.set(self.now + CLAIM_AGAIN, Event::ClaimAgain { server, shard });
         }
         self.send_claims(server);
     }
@@ -393,12 +453,12 @@ impl World {
 
     fn tell_server(&mut self, server: usize, takes: bool) {
         let at = (0..self.etcds.len()).map(|etcd| self.told(etcd, 1)).max().unwrap_or(self.now);
-        self.agenda.set(at, Event::ServerTold { server, takes });
+        self.events.set(at, Event::ServerTold { server, takes });
     }
 
     fn tell_owners(&mut self, etcd: usize, shards: Vec<usize>, owner: Option<usize>) {
         let at = self.told(etcd, shards.len());
-        self.agenda.set(at, Event::OwnersTold { shards, owner });
+        self.events.set(at, Event::OwnersTold { shards, owner });
     }
 
     /// When the last server is told so many changes.
@@ -414,7 +474,7 @@ impl World {
             let at = self.last_pass.map_or(self.now, |last| self.now.max(last + self.times.pass));
             let at = at.max(self.settled_at());
             self.pass = Some(at);
-            self.agenda.set(at, Event::Pass);
+            self.events.set(at, Event::Pass);
         }
     }
 
