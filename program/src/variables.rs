@@ -16,6 +16,7 @@ const SERVER: &[&str] = &[
     "DATA",
     "ETCD",
     "ETCD_CREDENTIALS",
+    "ETCD_QUOTA",
     "CLUSTER",
     "SERVER_NAME",
     "ADVERTISE",

@@ -200,7 +200,7 @@ class Live(PageTest):
         self.assertIn("<title>warp 30: of 36 processes 36 have joined, 1 won, 35 lost, 0 have left</title>", self.picture(), "as it was seen")
         page.go_on()
         self.wait_for_fact("state", "finished")
-        self.assertEqual(self.picture().count("36 have left</title>"), 250)
+        self.wait(lambda: self.picture().count("36 have left</title>") == 250, "all 250 warps drawn as they ended")
         self.is_within_its_width()
 
     def test_a_token_opens_the_page_and_leaves_the_address(self):
