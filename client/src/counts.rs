@@ -4,14 +4,14 @@
 //! ([`Client::get`](crate::Client::get), [`Client::watch`](crate::watch)).
 
 use std::collections::BTreeMap;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::info::optional_time;
+use crate::info::{optional_duration, optional_time};
 
 /// What a server has counted since it started; of a cluster, the sums of what its servers have counted.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -19,6 +19,9 @@ pub struct ServerCounts {
     /// When it started, by its own clock; of several servers, the first of them.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub started: Option<SystemTime>,
+    /// The time since then, by a clock that nobody sets. `None`: the server is too old to tell.
+    #[serde(serialize_with = "optional_duration", skip_serializing_if = "Option::is_none")]
+    pub uptime: Option<Duration>,
     /// The counts of all callers together. Zeros for a caller who may not see them: one without a role.
     pub all: Counts,
     /// What each principal is known to have done. Without those of whom there is nothing to tell.
@@ -191,6 +194,7 @@ impl ServerCounts {
     /// These counts and those of another server.
     pub(crate) fn merged(mut self, other: Self) -> Self {
         self.started = self.started.into_iter().chain(other.started).min();
+        self.uptime = self.uptime.max(other.uptime);
         self.all.add(&other.all);
         for (principal, counts) in other.principals {
             self.principals.entry(principal).or_default().add(&counts);
@@ -207,6 +211,7 @@ impl ServerCounts {
         let named = |row: &v1::PrincipalCounts| Ok((row.principal.clone(), counts(&row.counts)?));
         Ok(Self {
             started: wire.start_time.and_then(|time| SystemTime::try_from(time).ok()),
+            uptime: wire.uptime.and_then(|time| Duration::try_from(time).ok()),
             // Not told to everybody.
             all: wire.all.as_ref().map(Counts::from_wire).unwrap_or_default(),
             principals: wire.principals.iter().map(named).collect::<Result<_, WireError>>()?,
@@ -233,7 +238,7 @@ mod tests {
 
     #[test]
     fn counts_of_several_servers_are_added() {
-        let time = |seconds| SystemTime::UNIX_EPOCH.checked_add(std::time::Duration::from_secs(seconds));
+        let time = |seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds));
         let counts = |of: &str, at, refused| {
             let refusals = BTreeMap::from([("NOT_YOUR_PHASE", refused), (of, 1)].map(|(name, count)| {
                 (RefusalReason::from_name(name).map_or("", RefusalReason::name), count)
@@ -242,6 +247,7 @@ mod tests {
             let principals = BTreeMap::from([("p".to_owned(), all.clone()), (of.to_owned(), all.clone())]);
             ServerCounts {
                 started: time(at),
+                uptime: Some(Duration::from_secs(100 - at)),
                 all,
                 principals,
                 left_out: 1,
@@ -251,6 +257,7 @@ mod tests {
         let merged = counts("DRAINING", 7, 2).merged(counts("INTERNAL", 5, 3));
         let expected = BTreeMap::from([("DRAINING", 1), ("INTERNAL", 1), ("NOT_YOUR_PHASE", 5)]);
         assert_eq!((merged.started, merged.left_out, merged.server), (time(5), 2, None));
+        assert_eq!(merged.uptime, Some(Duration::from_secs(95)));
         assert_eq!((&merged.all.refusals, merged.all.calls_abandoned), (&expected, 5));
         assert_eq!(merged.principals["p"], merged.all);
         assert_eq!(merged.principals["DRAINING"].calls_abandoned, 2);

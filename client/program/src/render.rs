@@ -339,6 +339,7 @@ mod tests {
         let principals = [("mallory".to_owned(), one)].into();
         let told = counts(&ServerCounts {
             started: None,
+            uptime: None,
             all: Counts::default(),
             principals,
             left_out: 3,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
@@ -25,7 +25,7 @@ use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
 
 /// How long to try to reach a server that does not answer.
-const GIVE_UP_CONNECTING: Duration = Duration::from_secs(5);
+const GIVE_UP_CONNECTING: Duration = Duration::from_secs(15);
 /// The silence after which a server is asked whether it is there: one that is paused or cut off does not say so, and steps are
 /// due when events are seen.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
@@ -169,10 +169,15 @@ async fn client(args: &PerturbArgs, published: BTreeMap<String, String>) -> anyh
     };
     let builder = identities.client(&args.server, &args.principal)?.retry(soon).keep_alive(KEEP_ALIVE);
     let client = builder.connect_lazy_over_each(connect)?;
-    match client.get(&InstanceRef::Name(args.instance.clone())).await {
-        Ok(_) => {}
-        Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {}
-        Err(error) => return Err(error.into()),
+    let begun = Instant::now();
+    loop {
+        let Err(error) = client.get(&InstanceRef::Name(args.instance.clone())).await else { break };
+        match error.reason() {
+            Some(RefusalReason::InstanceUnknown) => break,
+            // It is there. Servers of a cluster that was just started wait for etcd and for their leases, and for shards.
+            Some(RefusalReason::Recovering | RefusalReason::NotOwner) if begun.elapsed() < args.timeout => {}
+            _ => return Err(error.into()),
+        }
     }
     // A plan may take servers away for any time that it has.
     Ok(client.with_retry(RetryPolicy { give_up_after: args.timeout, ..retries }))

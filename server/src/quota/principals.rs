@@ -197,6 +197,7 @@ impl Principals {
             // The service fills these in.
             server: None,
             other_servers: Vec::new(),
+            uptime: Duration::from_nanos(self.0.context.now()).try_into().ok(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::{ContainerId, DockerError, Project};
 use crate::plan::{Action, Service};
 
 /// How long a member that was just started may take until another one reaches it.
-const LONGEST_START: Duration = Duration::from_secs(15);
+const LONGEST_START: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Whether a member of etcd that this is done to is out of reach until it comes back.

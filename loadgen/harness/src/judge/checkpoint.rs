@@ -14,7 +14,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::report_service::RECENT;
 use crate::atomic_files::replace_file;
-use crate::run::CountsByServer;
+use crate::run::CountsBefore;
 use crate::scenario::LARGEST_SEED;
 
 /// Version of the form of the state. Raised when a field changes its meaning or goes away.
@@ -78,8 +78,8 @@ pub(super) struct CurrentInstance {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
     /// What the servers had counted before anybody acted at it.
-    #[serde(rename = "servers")]
-    pub(super) before: CountsByServer,
+    #[serde(default)]
+    pub(super) before: CountsBefore,
     /// The judge was told to end while it judged it.
     #[serde(default)]
     pub(super) interrupted: bool,
@@ -196,7 +196,7 @@ impl SeriesCheckpoint {
     }
 
     /// The next instance is about to be created.
-    pub(super) fn begin(&mut self, before: CountsByServer) -> Result<(), CheckpointError> {
+    pub(super) fn begin(&mut self, before: CountsBefore) -> Result<(), CheckpointError> {
         let current = CurrentInstance { instance: None, before, interrupted: false };
         self.state.current = Some(current);
         self.save()
@@ -282,7 +282,7 @@ mod tests {
         let instance = InstanceId::new(7);
         let mut series = open(runs.path(), Some(2), 5);
         assert_eq!(series.next_seed().unwrap(), Some(5));
-        series.begin(CountsByServer::new()).unwrap();
+        series.begin(CountsBefore::default()).unwrap();
         series.goes_on(instance).unwrap();
         series.interrupted().unwrap();
 
@@ -308,7 +308,7 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, 5);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        series.begin(CountsByServer::new()).unwrap();
+        series.begin(CountsBefore::default()).unwrap();
         series.goes_on(InstanceId::new(2)).unwrap();
         let mut same = open(runs.path(), None, 99);
         assert_eq!((same.next_seed().unwrap(), same.take_abandoned()), (Some(6), None));

@@ -20,7 +20,7 @@ use crate::record::{ExecutionMode, Record};
 use crate::run::collect::Collector;
 use crate::run::completion::{Waiting, await_byzantine, await_correct, await_ended};
 use crate::run::result::to_record;
-use crate::run::{CountsByServer, CountsObserver, ServerHandle, TIME_TO_REPORT};
+use crate::run::{CountsBefore, CountsObserver, ServerHandle, TIME_TO_REPORT};
 use crate::scenario::Scenario;
 
 /// When the server has lost an instance, processes have so long to say that they were told.
@@ -40,7 +40,7 @@ pub async fn judge(
     reports_at: &ReportService,
     scenario: &Scenario,
     instance: InstanceId,
-    before: CountsByServer,
+    before: CountsBefore,
     options: &JudgeOptions,
 ) -> anyhow::Result<Record> {
     reports_at.expect(instance, &scenario.params);

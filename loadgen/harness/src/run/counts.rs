@@ -5,11 +5,12 @@
 //!
 //! Counts begin anew when the server is started again. So it is asked again and again in the course of a run, and the
 //! latest counts of each of its lives are added up. What a life counted after it was last asked is missing: the sum is
-//! never above the truth. So it is with each server of a cluster, which counts for itself.
+//! never above the truth. So it is with each server of a cluster, which counts for itself: one that started since the run began
+//! had counted nothing before it, and what another one had counted that nobody could ask at the beginning is not known.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
@@ -28,23 +29,37 @@ const INTERVAL: Duration = Duration::from_millis(250);
 
 /// What a server has counted since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LifeCounts {
+struct LifeCounts {
     /// When it started, by its own clock. `None`: that is not known.
-    pub started: Option<SystemTime>,
+    started: Option<SystemTime>,
     /// The counts since then.
-    pub counts: RunCounts,
+    counts: RunCounts,
+    /// For how long it had run when it answered. `None`: that is not known.
+    #[serde(skip)]
+    uptime: Option<Duration>,
 }
 
 /// What each server has counted, by its address: one, or those of a cluster.
-pub type CountsByServer = BTreeMap<String, LifeCounts>;
+type CountsByServer = BTreeMap<String, LifeCounts>;
+
+/// What servers had counted at some moment, from which on counts are wanted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CountsBefore {
+    /// By the server's address.
+    servers: CountsByServer,
+    /// When all of them had answered. `None`: in an earlier life of this process.
+    #[serde(skip)]
+    at: Option<Instant>,
+}
 
 /// What the servers have counted so far of the attackers of a scenario, and of all principals. Without attackers
 /// they are not asked.
 ///
 /// # Errors
 /// A server cannot be reached, or does not tell.
-pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<CountsByServer> {
-    CountsQuery::new(handle, scenario).ask().await
+pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<CountsBefore> {
+    let servers = CountsQuery::new(handle, scenario).ask().await?;
+    Ok(CountsBefore { servers, at: Some(Instant::now()) })
 }
 
 /// Whose counts are asked for.
@@ -76,7 +91,8 @@ impl CountsQuery {
     fn of_attackers(&self, counted: &counts::ServerCounts) -> LifeCounts {
         let of = |(principal, counts)| Some((*self.attackers.get(principal)?, named(counts)));
         let processes = counted.principals.iter().filter_map(of).collect();
-        LifeCounts { started: counted.started, counts: RunCounts { all: named(&counted.all), processes } }
+        let counts = RunCounts { all: named(&counted.all), processes };
+        LifeCounts { started: counted.started, counts, uptime: counted.uptime }
     }
 }
 
@@ -97,7 +113,7 @@ pub struct CountsObserver {
 impl CountsObserver {
     /// Begins to ask. `before`: what the servers had counted before anybody acted.
     #[must_use]
-    pub fn start(handle: &ServerHandle, scenario: &Scenario, before: CountsByServer) -> Self {
+    pub fn start(handle: &ServerHandle, scenario: &Scenario, before: CountsBefore) -> Self {
         let query = CountsQuery::new(handle, scenario);
         let (stop, stopped) = oneshot::channel();
         let task = tokio::spawn(observe(query.clone(), CountsOfAll::new(before), stopped));
@@ -111,7 +127,8 @@ impl CountsObserver {
     pub async fn finish(self) -> anyhow::Result<RunCounts> {
         drop(self.stop);
         let mut since = self.task.await.context("the counts cannot be observed")?;
-        since.observe(self.query.ask().await?);
+        let asked = Instant::now();
+        since.observe(asked, self.query.ask().await?);
         Ok(since.total())
     }
 }
@@ -123,9 +140,10 @@ async fn observe(query: CountsQuery, mut since: CountsOfAll, stopped: oneshot::R
     let asking = async {
         loop {
             sleep(INTERVAL).await;
+            let asked = Instant::now();
             // A server that is away is asked again; whether it comes back is asked in the end.
             if let Ok(now) = query.ask().await {
-                since.observe(now);
+                since.observe(asked, now);
             }
         }
     };
@@ -138,28 +156,33 @@ async fn observe(query: CountsQuery, mut since: CountsOfAll, stopped: oneshot::R
 
 /// What servers have counted since some moment, each in all its lives since then.
 #[derive(Clone, Debug)]
-struct CountsOfAll(BTreeMap<String, CountsSince>);
+struct CountsOfAll {
+    servers: BTreeMap<String, CountsSince>,
+    /// That moment; see [`CountsBefore`].
+    at: Option<Instant>,
+}
 
 impl CountsOfAll {
-    fn new(before: CountsByServer) -> Self {
-        Self(before.into_iter().map(|(server, before)| (server, CountsSince::new(before))).collect())
+    fn new(before: CountsBefore) -> Self {
+        let servers = before.servers.into_iter().map(|(server, before)| (server, CountsSince::new(before)));
+        Self { servers: servers.collect(), at: before.at }
     }
 
-    fn observe(&mut self, now: CountsByServer) {
+    /// What the servers tell, which were asked at this moment or later.
+    fn observe(&mut self, asked: Instant, now: CountsByServer) {
+        let elapsed = self.at.map(|at| asked.saturating_duration_since(at));
         for (server, life) in now {
-            match self.0.entry(server) {
-                Entry::Occupied(entry) => entry.into_mut().observe(life),
-                // What it had counted at that moment is not known: then too little is counted, and not too much.
-                Entry::Vacant(entry) => {
-                    entry.insert(CountsSince::new(life));
-                }
+            match self.servers.entry(server) {
+                Entry::Occupied(entry) => entry.into_mut().observe(life, elapsed),
+                // What it had counted before is not known: then too little is counted, and not too much.
+                Entry::Vacant(entry) => entry.insert(CountsSince::new(life.clone())).observe(life, elapsed),
             }
         }
     }
 
     fn total(self) -> RunCounts {
         let mut total = RunCounts::default();
-        for since in self.0.into_values() {
+        for since in self.servers.into_values() {
             total.add(&since.total());
         }
         total
@@ -181,12 +204,19 @@ impl CountsSince {
         Self { ended: RunCounts::default(), before: before.counts.clone(), latest: before }
     }
 
-    fn observe(&mut self, now: LifeCounts) {
+    /// `elapsed`: since that moment, or less.
+    fn observe(&mut self, now: LifeCounts, elapsed: Option<Duration>) {
         // Where a start is not known, it is taken for the same life: then too little is counted, and not too much.
         if let (Some(before), Some(started)) = (self.latest.started, now.started)
             && before != started
         {
             self.ended.add(&self.latest.counts.since(&self.before));
+            self.before = RunCounts::default();
+        }
+        // It did not run at that moment.
+        if let (Some(elapsed), Some(uptime)) = (elapsed, now.uptime)
+            && uptime < elapsed
+        {
             self.before = RunCounts::default();
         }
         self.latest = LifeCounts { started: now.started.or(self.latest.started), ..now };
@@ -206,12 +236,12 @@ mod tests {
         let counts = || Counts::from_iter([("TOO_MANY_WAITING".to_owned(), count)]);
         let processes = BTreeMap::from([(ProcessId::FIRST, counts())]);
         let started = started.map(|second| SystemTime::UNIX_EPOCH + Duration::from_secs(second));
-        LifeCounts { started, counts: RunCounts { all: counts(), processes } }
+        LifeCounts { started, counts: RunCounts { all: counts(), processes }, uptime: None }
     }
 
     fn total(before: LifeCounts, observed: &[LifeCounts]) -> u64 {
         let mut since = CountsSince::new(before);
-        observed.iter().for_each(|now| since.observe(now.clone()));
+        observed.iter().for_each(|now| since.observe(now.clone(), None));
         let total = since.total();
         let of_process = total.of(ProcessId::FIRST).get("TOO_MANY_WAITING");
         assert_eq!(total.all.get("TOO_MANY_WAITING"), of_process);
@@ -237,20 +267,39 @@ mod tests {
         assert_eq!(total(life(Some(10), 7), &[life(None, 8), life(Some(10), 9)]), 2);
     }
 
+    fn of(servers: &[(&str, LifeCounts)]) -> CountsByServer {
+        servers.iter().map(|(name, life)| ((*name).to_owned(), life.clone())).collect()
+    }
+
     #[test]
     fn each_server_counts_for_itself() {
-        let of = |servers: &[(&str, LifeCounts)]| {
-            servers.iter().map(|(name, life)| ((*name).to_owned(), life.clone())).collect::<CountsByServer>()
-        };
-        let mut all = CountsOfAll::new(of(&[("a:1", life(Some(10), 7)), ("b:1", life(Some(11), 1))]));
-        all.observe(of(&[("a:1", life(Some(10), 12)), ("b:1", life(Some(11), 2))]));
+        let at = Instant::now();
+        let servers = of(&[("a:1", life(Some(10), 7)), ("b:1", life(Some(11), 1))]);
+        let mut all = CountsOfAll::new(CountsBefore { servers, at: Some(at) });
+        all.observe(at, of(&[("a:1", life(Some(10), 12)), ("b:1", life(Some(11), 2))]));
         // One is killed and missing for a while, and another one comes.
-        all.observe(of(&[("b:1", life(Some(11), 4)), ("c:1", life(Some(12), 100))]));
-        all.observe(of(&[
-            ("a:1", life(Some(20), 2)),
-            ("b:1", life(Some(11), 4)),
-            ("c:1", life(Some(12), 101)),
-        ]));
+        all.observe(at, of(&[("b:1", life(Some(11), 4)), ("c:1", life(Some(12), 100))]));
+        let later =
+            of(&[("a:1", life(Some(20), 2)), ("b:1", life(Some(11), 4)), ("c:1", life(Some(12), 101))]);
+        all.observe(at, later);
         assert_eq!(all.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 5 + 2 + 3 + 1);
+    }
+
+    #[test]
+    fn what_a_server_counts_that_started_later_is_all_of_it_counted_since() {
+        let at = Instant::now();
+        let seconds = Duration::from_secs;
+        let running = |uptime, count| LifeCounts { uptime: Some(seconds(uptime)), ..life(Some(10), count) };
+        let counted = |before: &CountsBefore, uptime| {
+            let mut all = CountsOfAll::new(before.clone());
+            all.observe(at + seconds(5), of(&[("b:1", running(uptime, 7))]));
+            all.observe(at + seconds(6), of(&[("b:1", running(uptime + 1, 9))]));
+            all.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING")
+        };
+        let before = CountsBefore { servers: CountsByServer::new(), at: Some(at) };
+        assert_eq!(counted(&before, 4), 9);
+        // It was there, and was not known; and where that moment is not known, it may have been.
+        assert_eq!(counted(&before, 5), 2);
+        assert_eq!(counted(&CountsBefore::default(), 4), 2);
     }
 }

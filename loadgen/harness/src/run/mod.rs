@@ -36,7 +36,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 
 use self::collect::Collector;
 use self::completion::{Waiting, await_byzantine, await_correct, await_ended};
-pub use self::counts::{CountsByServer, CountsObserver, LifeCounts, counted};
+pub use self::counts::{CountsBefore, CountsObserver, counted};
 pub use self::identities::Identities;
 use self::launcher::Launcher;
 pub use self::options::{DEFAULT_STALL, RunOptions};
