@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use anyhow::Context;
 use stickycas_client::Error;
-use stickycas_client::watch::WatchFrom;
 use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
@@ -48,7 +47,7 @@ pub async fn judge(
     let awaited: BTreeSet<ProcessId> =
         everybody().filter(|process| !options.gone.contains(process)).collect();
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
-    let mut collector = Collector::start(handle.client().watch(instance, WatchFrom::Start), progress);
+    let mut collector = Collector::start(handle.client(), instance, progress);
     let observer = CountsObserver::start(handle, scenario, before);
     let mut completion = Completion::new(scenario, reports_at, options.tell);
     let mut waiting = Waiting { scenario, awaited, stall: options.stall, endings: Vec::new() };

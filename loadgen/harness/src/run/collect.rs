@@ -3,19 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use stickycas_client::Error;
-use stickycas_client::watch::{Watch, Watched};
+use stickycas_client::watch::{Watch, WatchFrom, Watched};
+use stickycas_client::{Client, Error};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, ProcessId, Value};
+use stickycas_proto::names::InstanceId;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
+use tokio::task::{JoinError, JoinHandle};
 use tokio::time::timeout;
 
 use crate::progress::RunProgress;
 
-/// Follows a watch to its end.
+/// Follows an instance to its end.
 #[derive(Debug)]
 pub(crate) struct Collector {
+    client: Client,
+    instance: InstanceId,
     task: JoinHandle<Collected>,
     /// Sent again with each event.
     happened: watch::Receiver<InstanceProgress>,
@@ -56,11 +59,11 @@ pub(crate) struct Collected {
 }
 
 impl Collector {
-    /// Starts to follow a watch from the first event of an instance on.
-    pub(crate) fn start(watch: Watch, progress: RunProgress) -> Self {
+    /// Starts to follow an instance from its first event on.
+    pub(crate) fn start(client: &Client, instance: InstanceId, progress: RunProgress) -> Self {
         let (tell, happened) = watch::channel(InstanceProgress::default());
-        let task = tokio::spawn(follow(watch, progress, tell));
-        Self { task, happened }
+        let task = tokio::spawn(follow(client.watch(instance, WatchFrom::Start), progress, tell));
+        Self { client: client.clone(), instance, task, happened }
     }
 
     /// Returns when something has happened since the last call; never again once the watch has ended.
@@ -78,7 +81,12 @@ impl Collector {
     /// Follows to the end, which is to come within this time of the close.
     pub(crate) async fn finish(mut self, within: Duration) -> Collected {
         let lost = |trouble| Collected { trouble: Some(trouble), ..Collected::default() };
-        match timeout(within, &mut self.task).await {
+        let to_the_end = async {
+            let collected = (&mut self.task).await?;
+            let from = self.happened.borrow().reached.map_or(WatchFrom::Start, WatchFrom::Phase);
+            Ok::<_, JoinError>(collected.with_rest(self.client.watch(self.instance, from)).await)
+        };
+        match timeout(within, to_the_end).await {
             Ok(Ok(collected)) => collected,
             Ok(Err(error)) => lost(format!("the history is lost: {error}")),
             Err(_) => {
@@ -86,6 +94,40 @@ impl Collector {
                 lost("the watch of a closed instance did not end".to_owned())
             }
         }
+    }
+}
+
+impl Collected {
+    /// With what has happened since the instance was finished, where a watch ends: an attack may go on when its process has
+    /// left, and its offences are on record to the close.
+    async fn with_rest(mut self, mut again: Watch) -> Self {
+        let is_closed = |recorded: &Recorded| matches!(recorded.event, Event::Closed);
+        if !self.complete || self.history.iter().rev().any(is_closed) {
+            return self;
+        }
+        loop {
+            match again.try_next().await {
+                Ok(Some(Watched::Event(index, _))) if index < self.history.len() as u64 => {}
+                Ok(Some(Watched::Event(index, recorded))) => {
+                    if let Err(trouble) = self.is_due(index) {
+                        return Self { complete: false, trouble: Some(trouble), ..self };
+                    }
+                    self.history.push(recorded);
+                }
+                // It was not asked for.
+                Ok(Some(Watched::Snapshot(_))) => {}
+                Ok(None) => return self,
+                Err(error) => {
+                    let trouble = format!("what happened after the end is not known: {error}");
+                    return Self { complete: false, trouble: Some(trouble), ..self };
+                }
+            }
+        }
+    }
+
+    fn is_due(&self, index: u64) -> Result<(), String> {
+        let due = self.history.len() as u64;
+        if index == due { Ok(()) } else { Err(format!("event {index} came where {due} was due")) }
     }
 }
 
@@ -98,9 +140,8 @@ async fn follow(
     loop {
         match watch.try_next().await {
             Ok(Some(Watched::Event(index, recorded))) => {
-                if index != collected.history.len() as u64 {
-                    let wanted = collected.history.len();
-                    collected.trouble = Some(format!("event {index} came where {wanted} was due"));
+                if let Err(trouble) = collected.is_due(index) {
+                    collected.trouble = Some(trouble);
                     return collected;
                 }
                 progress.observe(&recorded.event);
@@ -120,5 +161,51 @@ async fn follow(
                 return collected;
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use stickycas_model::history::OffenceKind;
+    use stickycas_proto::v1::RefusalReason;
+
+    use super::*;
+    use crate::run::{OwnServer, create};
+    use crate::scenario::Scenario;
+
+    #[tokio::test]
+    async fn an_offence_after_the_instance_has_finished_is_collected() {
+        let text = "name = \"one\"
+            [instance]
+            processes = 1
+            warp_size = 1
+            read_size = 1
+            [proposals]
+            values = [\"tea\"]";
+        let scenario = Scenario::parse("one.toml", text, Some(1)).unwrap();
+        let server = OwnServer::start().await.unwrap();
+        let handle = server.connect().await.unwrap();
+        let instance = create(&handle, None, &scenario).await.unwrap();
+        let progress = RunProgress::new(BTreeSet::new(), true);
+        let mut collector = Collector::start(handle.client(), instance, progress);
+        let process = handle.client_of(ProcessId::FIRST).unwrap();
+        process.propose(instance, "tea").await.unwrap();
+        // The watch has ended with the instance.
+        let collected = (&mut collector.task).await.unwrap();
+        assert!(collected.complete, "{:?}", collected.trouble);
+        collector.task = tokio::spawn(async { collected });
+        let refused = process.close(instance).await.unwrap_err();
+        assert_eq!(refused.reason(), Some(RefusalReason::NotCreator));
+        handle.client().close(instance).await.unwrap();
+
+        let collected = collector.finish(Duration::from_secs(60)).await;
+        assert!(collected.complete, "{:?}", collected.trouble);
+        let events: Vec<&Event> = collected.history.iter().map(|recorded| &recorded.event).collect();
+        assert!(matches!(
+            events.as_slice(),
+            [.., Event::Finished, Event::Offence(offence), Event::Closed] if offence.kind == OffenceKind::ForeignIdentity
+        ));
     }
 }

@@ -30,7 +30,6 @@ mod task;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use stickycas_client::watch::WatchFrom;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
@@ -58,7 +57,7 @@ pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOption
     let counts = CountsObserver::start(handle, scenario, counted(handle, scenario).await?);
     let instance = create(handle, None, scenario).await?;
     let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
-    let mut collector = Collector::start(handle.client().watch(instance, WatchFrom::Start), progress);
+    let mut collector = Collector::start(handle.client(), instance, progress);
     let mut launcher = Launcher::start(handle, scenario, instance, options)?;
 
     let everybody = scenario.cast.parts().map(|(process, _)| process).collect();
