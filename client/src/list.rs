@@ -3,12 +3,17 @@
 //! A server answers for itself and names the others; this client asks each of them and merges what they say. A server that
 //! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
 //! A shard that no server serves at the moment is in none of the lists, and its instances may be missing: that is told.
+//!
+//! A server that has just started, or has lost its lease, belongs to no cluster, so nobody names it. It lists nothing, but it has
+//! counts: if its address was given, it is asked for them, too.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use stickycas_model::machine::State;
 use stickycas_proto::v1;
+use tokio::time::{Instant, timeout_at};
 
 use crate::client::{Client, Idempotency};
 use crate::cluster::{Address, Route};
@@ -16,6 +21,9 @@ use crate::connection::Connection;
 use crate::counts::ServerCounts;
 use crate::error::Error;
 use crate::info::Summary;
+
+/// How long a server that nobody names may take to tell its counts.
+const UNNAMED_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The instances of all servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -113,17 +121,43 @@ impl Client {
             .ok_or_else(|| Error::Protocol("no counts".to_owned()))
     }
 
-    /// The same of each server, by its address.
+    /// The same of each server, by its address: of all servers of the cluster, and of those that were given to this client
+    /// and do not belong to it, if they answer at once.
     ///
     /// # Errors
-    /// When a server cannot be reached.
+    /// When a server of the cluster cannot be reached.
     pub async fn counts_of_servers(
         &self,
         principals: &[String],
     ) -> Result<BTreeMap<String, ServerCounts>, Error> {
         let request = v1::GetCountsRequest { principals: principals.to_vec() };
-        let parts = self.ask_all(&request).await?;
+        let mut parts = self.ask_all(&request).await?;
+        self.ask_unnamed(&request, &mut parts).await;
         Ok(parts.into_iter().map(|(address, counts)| (address.to_string(), counts)).collect())
+    }
+
+    /// Asks the given servers that nobody has named, all at once.
+    async fn ask_unnamed(&self, request: &v1::GetCountsRequest, parts: &mut BTreeMap<Address, ServerCounts>) {
+        let deadline = Instant::now() + UNNAMED_TIMEOUT;
+        let unnamed = self.cluster.given().iter().filter(|given| !parts.contains_key(given)).cloned();
+        let asked: Vec<_> = unnamed
+            .filter_map(|address| {
+                let connection = self.cluster.connection(&address).ok()?;
+                let request = request.clone();
+                // To its end: a call that is broken off counts against this client.
+                let call = async move { connection.server().get_counts(request).await };
+                Some((address, tokio::spawn(call)))
+            })
+            .collect();
+        for (address, asked) in asked {
+            let Ok(Ok(Ok(answer))) = timeout_at(deadline, asked).await else { continue };
+            let Ok(counts) = ServerCounts::from_wire(answer.get_ref()) else { continue };
+            // It may have been named by another address. No two start in the same nanosecond.
+            let is_new = |started| parts.values().all(|known| known.started != Some(started));
+            if counts.started.is_some_and(is_new) {
+                parts.insert(address, counts);
+            }
+        }
     }
 
     /// Asks a server, and all that it names.

@@ -119,6 +119,11 @@ impl Cluster {
         Route::new(self.clone(), None, at)
     }
 
+    /// The servers that the user has given.
+    pub(crate) fn given(&self) -> &[Address] {
+        &self.shared.given
+    }
+
     /// Whether there is a choice.
     pub(crate) fn has_several(&self) -> bool {
         let state = self.state();
@@ -169,7 +174,7 @@ impl Cluster {
     ///
     /// # Errors
     /// If there can be none: its address does not fit the credentials, or connections go over byte streams to one server.
-    fn connection(&self, address: &Address) -> Result<Connection, Error> {
+    pub(crate) fn connection(&self, address: &Address) -> Result<Connection, Error> {
         let mut state = self.state();
         let opened = match state.connections.get(address) {
             Some(opened) => opened,

@@ -1,5 +1,6 @@
 //! The client among several servers of which one owns each instance.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -311,6 +312,24 @@ async fn lists_of_all_servers_are_merged_in_the_order_of_ids() {
     assert_eq!(each.keys().map(String::as_str).collect::<Vec<_>>().len(), 3);
     let cluster = client.cluster().await.unwrap();
     assert_eq!((cluster.shards, cluster.servers.len()), (64, 3));
+}
+
+#[tokio::test]
+async fn a_given_server_that_belongs_to_no_cluster_tells_its_counts_too() {
+    let [a, b, c] = servers();
+    a.names(&[&a]);
+    c.kill().await;
+    let counted = client_of(&[&a, &b, &c], FOR_EVER).counts_of_servers(&[]).await.unwrap();
+    assert_eq!(counted.keys().collect::<Vec<_>>().len(), 2, "{counted:?}");
+    assert!(counted.contains_key(&a.address) && counted.contains_key(&b.address), "{counted:?}");
+
+    // Named by another address than the given one it is still one server.
+    a.names(&[&a, &b]);
+    let given = Pausable::start(&b, || {}).await;
+    let client = Client::builder(format!("http://{}", a.address)).server(format!("http://{}", given.address));
+    let counted = client.principal("p1").connect().await.unwrap().counts_of_servers(&[]).await.unwrap();
+    assert_eq!(counted.keys().collect::<BTreeSet<_>>(), BTreeSet::from([&a.address, &b.address]));
+    assert_eq!(client_of(&[&a], FOR_EVER).counts(&[]).await.unwrap().all.calls_abandoned, 6);
 }
 
 #[tokio::test]

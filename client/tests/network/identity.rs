@@ -46,6 +46,14 @@ async fn a_connection_is_one_principal_whatever_its_requests_say() {
     assert!(why.contains("a connection with the credentials of ann is for that principal alone"), "{why}");
     let counts = coordinator.counts(&["ann".to_owned()]).await.unwrap();
     assert_eq!(counts.all.handshakes_failed, 0);
+    let later = coordinator.counts(&[]).await.unwrap();
+    assert_eq!(later.started, counts.started);
+    assert!(
+        later.uptime > counts.uptime && counts.uptime.is_some(),
+        "{:?} {:?}",
+        counts.uptime,
+        later.uptime
+    );
     let refused =
         ann.create_instance().roster(["ann", "bob"]).processes(2).read_size(2).send().await.unwrap_err();
     assert!(

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
+use std::time::{Duration, SystemTime};
 
 use stickycas_client::{Client, InstanceId, Owner, RefusalReason, RetryPolicy};
 use stickycas_model::params::{Params, ParamsSpec};
@@ -69,6 +70,8 @@ struct State {
     shards_of_pages: Mutex<(Vec<Vec<u32>>, u32)>,
     /// The addresses of the cluster, this one included.
     cluster: Mutex<Vec<String>>,
+    /// Differs from that of every other server.
+    started: Option<SystemTime>,
     /// Ends the server.
     end: Mutex<Option<tokio::sync::oneshot::Sender<()>>>,
 }
@@ -78,9 +81,11 @@ impl Scripted {
     pub fn start(world: &Arc<World>) -> Self {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let address = listener.local_addr().unwrap().to_string();
+        let address = listener.local_addr().unwrap();
         let (end, ended) = tokio::sync::oneshot::channel();
-        let state = State { world: world.clone(), end: Mutex::new(Some(end)), ..State::default() };
+        let started = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(address.port().into()));
+        let state = State { world: world.clone(), started, end: Mutex::new(Some(end)), ..State::default() };
+        let address = address.to_string();
         let state = Arc::new(state);
         let service = Service(state.clone());
         let serving = Server::builder()
@@ -197,12 +202,9 @@ impl Pausable {
 }
 
 /// A client of p1 that is given these servers.
-pub fn client_of(servers: &[&Scripted], give_up_after: std::time::Duration) -> Client {
-    let policy = RetryPolicy {
-        first: std::time::Duration::from_millis(1),
-        longest: std::time::Duration::from_millis(8),
-        give_up_after,
-    };
+pub fn client_of(servers: &[&Scripted], give_up_after: Duration) -> Client {
+    let policy =
+        RetryPolicy { first: Duration::from_millis(1), longest: Duration::from_millis(8), give_up_after };
     let url = |server: &&Scripted| format!("http://{}", server.address);
     let (first, others) = servers.split_first().unwrap();
     let builder =
@@ -433,7 +435,9 @@ impl ServerService for Service {
     async fn get_counts(&self, _: Request<v1::GetCountsRequest>) -> Answered<v1::GetCountsResponse> {
         let all = Some(v1::Counts { calls_abandoned: 3, ..v1::Counts::default() });
         let other_servers = self.0.cluster.lock().unwrap().clone();
-        Ok(Response::new(v1::GetCountsResponse { all, other_servers, ..v1::GetCountsResponse::default() }))
+        let start_time = self.0.started.map(Into::into);
+        let counts = v1::GetCountsResponse { all, other_servers, start_time, ..Default::default() };
+        Ok(Response::new(counts))
     }
 
     async fn create_viewer_token(

@@ -47,7 +47,7 @@ type CountsByServer = BTreeMap<String, LifeCounts>;
 pub struct CountsBefore {
     /// By the server's address.
     servers: CountsByServer,
-    /// When all of them had answered. `None`: in an earlier life of this process.
+    /// When they were asked. `None`: in an earlier life of this process.
     #[serde(skip)]
     at: Option<Instant>,
 }
@@ -58,8 +58,9 @@ pub struct CountsBefore {
 /// # Errors
 /// A server cannot be reached, or does not tell.
 pub async fn counted(handle: &ServerHandle, scenario: &Scenario) -> anyhow::Result<CountsBefore> {
+    let at = Some(Instant::now());
     let servers = CountsQuery::new(handle, scenario).ask().await?;
-    Ok(CountsBefore { servers, at: Some(Instant::now()) })
+    Ok(CountsBefore { servers, at })
 }
 
 /// Whose counts are asked for.
