@@ -30,6 +30,14 @@ impl Counts {
         counts.map(|(name, count)| (name.clone(), count.saturating_sub(earlier.get(name)))).collect()
     }
 
+    /// Raises each count to that of another look at the same counters.
+    pub fn raise(&mut self, seen: &Self) {
+        for (name, &count) in &seen.0 {
+            let known = self.0.entry(name.clone()).or_default();
+            *known = count.max(*known);
+        }
+    }
+
     /// Adds the counts of other counters of the same names.
     pub fn add(&mut self, others: &Self) {
         for (name, count) in &others.0 {
@@ -69,6 +77,14 @@ impl RunCounts {
         Self { all: self.all.since(&earlier.all), processes: self.processes.iter().map(process).collect() }
     }
 
+    /// Raises each count to that of another look at the same counters, which may show fewer processes.
+    pub fn raise(&mut self, seen: &Self) {
+        self.all.raise(&seen.all);
+        for (process, counts) in &seen.processes {
+            self.processes.entry(*process).or_default().raise(counts);
+        }
+    }
+
     /// Adds the counts of other counters: those of another life of the server.
     pub fn add(&mut self, others: &Self) {
         self.all.add(&others.all);
@@ -97,6 +113,10 @@ mod tests {
         sum.add(&counted(4));
         assert_eq!((sum.all.get("MALFORMED"), sum.of(ProcessId::FIRST).get("MALFORMED")), (3 + 5, 3 + 4));
         assert_eq!(sum.all.get("same"), 7);
+        let mut seen = counted(5);
+        seen.raise(&RunCounts { processes: BTreeMap::new(), ..counted(6) });
+        seen.raise(&counted(4));
+        assert_eq!((seen.all.get("MALFORMED"), seen.of(ProcessId::FIRST).get("MALFORMED")), (6 + 1, 5));
         assert_eq!(
             serde_json::to_string(&since).unwrap(),
             r#"{"all":{"MALFORMED":3},"processes":{"1":{"MALFORMED":3}}}"#

@@ -11,10 +11,11 @@ use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::log::v1::{Batch, Record};
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::server_frame::Frame;
+use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
-    Access, AttachRequest, AttachResponse, ClientFrame, CloseRequest, CreateRequest, Hello, Parameters, Read,
-    RefusalReason, WatchRequest, access,
+    Access, AttachRequest, AttachResponse, ClientFrame, CloseRequest, CreateRequest, GetCountsRequest, Hello,
+    Parameters, Read, RefusalReason, WatchRequest, access,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -126,6 +127,10 @@ impl Stream {
 impl Fixture {
     fn instances(&self) -> InstanceServiceClient<Channel> {
         InstanceServiceClient::new(self.channel.clone())
+    }
+
+    fn server(&self) -> ServerServiceClient<Channel> {
+        ServerServiceClient::new(self.channel.clone())
     }
 
     fn hello(&self) -> ClientFrame {
@@ -324,6 +329,15 @@ async fn calls_are_refused_until_the_log_is_read() {
         stickycas_proto::status::RpcRefusal::from_status(&status).map(|refused| refused.reason)
     };
     assert_eq!(reason().await, Some(RefusalReason::Recovering), "nobody knows which instances there are");
+    let counts = async || {
+        let request = of("boss", GetCountsRequest::default());
+        with_timeout(it.server().get_counts(request)).await.unwrap().into_inner().all.unwrap()
+    };
+    let refused = counts().await.refusals;
+    assert_eq!(
+        refused.iter().map(|row| (row.reason(), row.count)).collect::<Vec<_>>(),
+        [(RefusalReason::Recovering, 1)]
+    );
     it.engine.set_commits(true);
     with_timeout(async { while reason().await == Some(RefusalReason::Recovering) {} }).await;
     assert_eq!(reason().await, Some(RefusalReason::InstanceUnknown));

@@ -13,7 +13,7 @@ use stickycas_proto::v1::{
 };
 use tonic::{Request, Response, Status};
 
-use super::Service;
+use super::{Service, caller};
 use crate::call_layer::Caller;
 use crate::instances::SharedConfig;
 use crate::server_info;
@@ -33,7 +33,9 @@ impl ServerService for Service {
         &self,
         request: Request<GetCountsRequest>,
     ) -> Result<Response<GetCountsResponse>, Status> {
-        let caller = self.caller(request.extensions())?;
+        // What was counted does not depend on the log: so nobody has to wait for it, to compare with later counts.
+        self.check_open()?;
+        let caller = caller(request.extensions())?;
         let (wanted, rows) = (&request.get_ref().principals, self.0.limits.page);
         let sees_all = sees_every_principal(&caller);
         let wanted = (!wanted.is_empty()).then(|| wanted.iter().map(String::as_str).collect::<BTreeSet<_>>());

@@ -126,15 +126,21 @@ impl Service {
 
     /// Fails while the server takes nothing.
     pub(crate) fn check_serving(&self) -> Result<(), RpcRefusal> {
+        self.check_open()?;
+        if !self.0.recovered.load(Ordering::Acquire) {
+            let why = "the server reads its log or, in a cluster, waits for its lease: try again";
+            return Err(RpcRefusal::new(RefusalReason::Recovering, why));
+        }
+        Ok(())
+    }
+
+    /// Fails when the server takes nothing any more.
+    fn check_open(&self) -> Result<(), RpcRefusal> {
         if let Some(failure) = self.0.instances.log_failure() {
             return Err(failure);
         }
         if self.0.drain.is_cancelled() {
             return Err(self.draining());
-        }
-        if !self.0.recovered.load(Ordering::Acquire) {
-            let why = "the server reads its log or, in a cluster, waits for its lease: try again";
-            return Err(RpcRefusal::new(RefusalReason::Recovering, why));
         }
         Ok(())
     }

@@ -213,6 +213,7 @@ impl CountsSince {
         {
             self.ended.add(&self.latest.counts.since(&self.before));
             self.before = RunCounts::default();
+            self.latest.counts = RunCounts::default();
         }
         // It did not run at that moment.
         if let (Some(elapsed), Some(uptime)) = (elapsed, now.uptime)
@@ -220,7 +221,9 @@ impl CountsSince {
         {
             self.before = RunCounts::default();
         }
-        self.latest = LifeCounts { started: now.started.or(self.latest.started), ..now };
+        self.latest.started = now.started.or(self.latest.started);
+        // A server of a cluster that has handed the instance over shows the counts of its processes no more.
+        self.latest.counts.raise(&now.counts);
     }
 
     fn total(mut self) -> RunCounts {
@@ -260,6 +263,15 @@ mod tests {
     #[test]
     fn what_a_life_counted_unobserved_is_missing() {
         assert_eq!(total(life(Some(10), 7), &[life(Some(20), 2)]), 2);
+    }
+
+    #[test]
+    fn what_a_server_shows_no_more_stays_counted() {
+        let mut since = CountsSince::new(life(Some(10), 7));
+        since.observe(life(Some(10), 9), None);
+        let shown_no_more = LifeCounts { counts: RunCounts::default(), ..life(Some(10), 0) };
+        since.observe(shown_no_more, None);
+        assert_eq!(since.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 2);
     }
 
     #[test]
