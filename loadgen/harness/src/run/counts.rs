@@ -174,9 +174,9 @@ impl CountsOfAll {
         let elapsed = self.at.map(|at| asked.saturating_duration_since(at));
         for (server, life) in now {
             match self.servers.entry(server) {
-                Entry::Occupied(entry) => entry.into_mut().observe(life, elapsed),
+                Entry::Occupied(entry) => entry.into_mut().observe(&life, elapsed),
                 // What it had counted before is not known: then too little is counted, and not too much.
-                Entry::Vacant(entry) => entry.insert(CountsSince::new(life.clone())).observe(life, elapsed),
+                Entry::Vacant(entry) => entry.insert(CountsSince::new(life.clone())).observe(&life, elapsed),
             }
         }
     }
@@ -206,7 +206,7 @@ impl CountsSince {
     }
 
     /// `elapsed`: since that moment, or less.
-    fn observe(&mut self, now: LifeCounts, elapsed: Option<Duration>) {
+    fn observe(&mut self, now: &LifeCounts, elapsed: Option<Duration>) {
         // Where a start is not known, it is taken for the same life: then too little is counted, and not too much.
         if let (Some(before), Some(started)) = (self.latest.started, now.started)
             && before != started
@@ -245,7 +245,7 @@ mod tests {
 
     fn total(before: LifeCounts, observed: &[LifeCounts]) -> u64 {
         let mut since = CountsSince::new(before);
-        observed.iter().for_each(|now| since.observe(now.clone(), None));
+        observed.iter().for_each(|now| since.observe(now, None));
         let total = since.total();
         let of_process = total.of(ProcessId::FIRST).get("TOO_MANY_WAITING");
         assert_eq!(total.all.get("TOO_MANY_WAITING"), of_process);
@@ -268,9 +268,9 @@ mod tests {
     #[test]
     fn what_a_server_shows_no_more_stays_counted() {
         let mut since = CountsSince::new(life(Some(10), 7));
-        since.observe(life(Some(10), 9), None);
+        since.observe(&life(Some(10), 9), None);
         let shown_no_more = LifeCounts { counts: RunCounts::default(), ..life(Some(10), 0) };
-        since.observe(shown_no_more, None);
+        since.observe(&shown_no_more, None);
         assert_eq!(since.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 2);
     }
 
