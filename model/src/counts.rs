@@ -69,12 +69,21 @@ impl RunCounts {
         self.processes.get(&process).unwrap_or(NOTHING)
     }
 
-    /// The counts since these earlier ones.
+    /// The counts since these earlier ones. A process may not have been shown then, and have been counted before: it is given
+    /// no more than was counted in all since then.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
-        let process =
-            |(&process, counts): (&ProcessId, &Counts)| (process, counts.since(earlier.of(process)));
-        Self { all: self.all.since(&earlier.all), processes: self.processes.iter().map(process).collect() }
+        let all = self.all.since(&earlier.all);
+        let process = |(&process, counts): (&ProcessId, &Counts)| {
+            let since = counts.since(earlier.of(process)).0.into_iter();
+            let bounded = since.map(|(name, count)| {
+                let count = count.min(all.get(&name));
+                (name, count)
+            });
+            (process, bounded.collect())
+        };
+        let processes = self.processes.iter().map(process).collect();
+        Self { all, processes }
     }
 
     /// Raises each count to that of another look at the same counters, which may show fewer processes.
@@ -109,6 +118,9 @@ mod tests {
         assert_eq!(since.all, Counts::from_iter([("MALFORMED".to_owned(), 3)]));
         assert_eq!(since.of(ProcessId::FIRST).get("MALFORMED"), 3);
         assert_eq!(since.of(ProcessId::FIRST).get("same"), 0);
+        // It was not shown: it had 4 of the 5, and 1 was counted in all.
+        let hidden = RunCounts { processes: BTreeMap::new(), ..counted(4) };
+        assert_eq!(counted(5).since(&hidden).of(ProcessId::FIRST).get("MALFORMED"), 1);
         let mut sum = since.clone();
         sum.add(&counted(4));
         assert_eq!((sum.all.get("MALFORMED"), sum.of(ProcessId::FIRST).get("MALFORMED")), (3 + 5, 3 + 4));

@@ -78,7 +78,7 @@ pub(super) struct CurrentInstance {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
     /// What the servers had counted before anybody acted at it.
-    #[serde(default)]
+    #[serde(rename = "servers")]
     pub(super) before: CountsBefore,
     /// The judge was told to end while it judged it.
     #[serde(default)]

@@ -5,11 +5,14 @@
 //!
 //! Counts begin anew when the server is started again. So it is asked again and again in the course of a run, and the
 //! latest counts of each of its lives are added up. What a life counted after it was last asked is missing: the sum is
-//! never above the truth. So it is with each server of a cluster, which counts for itself: one that started since the run began
-//! had counted nothing before it, and what another one had counted that nobody could ask at the beginning is not known.
+//! never above the truth. So it is with each server of a cluster, which counts for itself. A life that began since the baseline
+//! had counted nothing then. Of a server that ran then and did not answer, only what it counts after its first answer is counted.
+//!
+//! A coordinator that is no observer is shown the counts of a process only by servers that hold an instance of it. Where the
+//! process was not shown in the baseline, it is given what was counted since then, but no more than the server has counted of
+//! that name in all: so what others did in the course of the run may be taken for its own.
 
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::Context;
@@ -27,6 +30,9 @@ use crate::scenario::Scenario;
 /// How often the server is asked while a run lasts.
 const INTERVAL: Duration = Duration::from_millis(250);
 
+/// The clocks of two machines go alike up to one part in this many.
+const CLOCK_RATES_DIFFER: u32 = 1_000;
+
 /// What a server has counted since it started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct LifeCounts {
@@ -42,10 +48,10 @@ struct LifeCounts {
 /// What each server has counted, by its address: one, or those of a cluster.
 type CountsByServer = BTreeMap<String, LifeCounts>;
 
-/// What servers had counted at some moment, from which on counts are wanted.
+/// A baseline: what servers had counted when a run began.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct CountsBefore {
-    /// By the server's address.
     servers: CountsByServer,
     /// When they were asked. `None`: in an earlier life of this process.
     #[serde(skip)]
@@ -155,80 +161,77 @@ async fn observe(query: CountsQuery, mut since: CountsOfAll, stopped: oneshot::R
     since
 }
 
-/// What servers have counted since some moment, each in all its lives since then.
-#[derive(Clone, Debug)]
+/// What servers have counted since a baseline, in all their lives.
+#[derive(Clone, Debug, Default)]
 struct CountsOfAll {
-    servers: BTreeMap<String, CountsSince>,
-    /// That moment; see [`CountsBefore`].
+    lives: Vec<LifeSince>,
+    /// By address, the life that has answered there last.
+    latest: BTreeMap<String, usize>,
+    /// When the baseline was taken.
     at: Option<Instant>,
+}
+
+/// What one life of a server has counted since the baseline.
+#[derive(Clone, Debug)]
+struct LifeSince {
+    /// When it began, by the server's clock, which tells it from all others. `None`: that is not known.
+    started: Option<SystemTime>,
+    /// What it had counted at the baseline.
+    before: RunCounts,
+    latest: RunCounts,
 }
 
 impl CountsOfAll {
     fn new(before: CountsBefore) -> Self {
-        let servers = before.servers.into_iter().map(|(server, before)| (server, CountsSince::new(before)));
-        Self { servers: servers.collect(), at: before.at }
+        let mut all = Self { at: before.at, ..Self::default() };
+        for (server, life) in before.servers {
+            all.latest.insert(server, all.lives.len());
+            all.lives.push(LifeSince {
+                started: life.started,
+                before: life.counts.clone(),
+                latest: life.counts,
+            });
+        }
+        all
     }
 
     /// What the servers tell, which were asked at this moment or later.
     fn observe(&mut self, asked: Instant, now: CountsByServer) {
         let elapsed = self.at.map(|at| asked.saturating_duration_since(at));
         for (server, life) in now {
-            match self.servers.entry(server) {
-                Entry::Occupied(entry) => entry.into_mut().observe(&life, elapsed),
-                // What it had counted before is not known: then too little is counted, and not too much.
-                Entry::Vacant(entry) => entry.insert(CountsSince::new(life.clone())).observe(&life, elapsed),
-            }
+            let known = self.latest.get(&server).copied();
+            let index = self.find(known, life.started).unwrap_or_else(|| {
+                let began_since = match (elapsed, life.uptime) {
+                    (Some(elapsed), Some(uptime)) => uptime + elapsed / CLOCK_RATES_DIFFER < elapsed,
+                    _ => known.is_some(),
+                };
+                let before = if began_since { RunCounts::default() } else { life.counts.clone() };
+                self.lives.push(LifeSince { started: life.started, before, latest: RunCounts::default() });
+                self.lives.len() - 1
+            });
+            let since = &mut self.lives[index];
+            since.started = life.started.or(since.started);
+            // A server that has handed an instance over shows the counts of its processes no more.
+            since.latest.raise(&life.counts);
+            self.latest.insert(server, index);
         }
+    }
+
+    /// The life that began at this moment, whatever its address; where that is not known, the one at the same address.
+    fn find(&self, at_this_address: Option<usize>, started: Option<SystemTime>) -> Option<usize> {
+        if started.is_none() {
+            return at_this_address;
+        }
+        let same = self.lives.iter().position(|life| life.started == started);
+        same.or_else(|| at_this_address.filter(|&index| self.lives[index].started.is_none()))
     }
 
     fn total(self) -> RunCounts {
         let mut total = RunCounts::default();
-        for since in self.servers.into_values() {
-            total.add(&since.total());
+        for life in self.lives {
+            total.add(&life.latest.since(&life.before));
         }
         total
-    }
-}
-
-/// What one server has counted since some moment, in all its lives since then.
-#[derive(Clone, Debug)]
-struct CountsSince {
-    /// Counts of the lives that have ended.
-    ended: RunCounts,
-    /// What the life that goes on had counted at that moment: nothing, if it began later.
-    before: RunCounts,
-    latest: LifeCounts,
-}
-
-impl CountsSince {
-    fn new(before: LifeCounts) -> Self {
-        Self { ended: RunCounts::default(), before: before.counts.clone(), latest: before }
-    }
-
-    /// `elapsed`: since that moment, or less.
-    fn observe(&mut self, now: &LifeCounts, elapsed: Option<Duration>) {
-        // Where a start is not known, it is taken for the same life: then too little is counted, and not too much.
-        if let (Some(before), Some(started)) = (self.latest.started, now.started)
-            && before != started
-        {
-            self.ended.add(&self.latest.counts.since(&self.before));
-            self.before = RunCounts::default();
-            self.latest.counts = RunCounts::default();
-        }
-        // It did not run at that moment.
-        if let (Some(elapsed), Some(uptime)) = (elapsed, now.uptime)
-            && uptime < elapsed
-        {
-            self.before = RunCounts::default();
-        }
-        self.latest.started = now.started.or(self.latest.started);
-        // A server of a cluster that has handed the instance over shows the counts of its processes no more.
-        self.latest.counts.raise(&now.counts);
-    }
-
-    fn total(mut self) -> RunCounts {
-        self.ended.add(&self.latest.counts.since(&self.before));
-        self.ended
     }
 }
 
@@ -243,9 +246,15 @@ mod tests {
         LifeCounts { started, counts: RunCounts { all: counts(), processes }, uptime: None }
     }
 
+    fn of(servers: &[(&str, LifeCounts)]) -> CountsByServer {
+        servers.iter().map(|(name, life)| ((*name).to_owned(), life.clone())).collect()
+    }
+
     fn total(before: LifeCounts, observed: &[LifeCounts]) -> u64 {
-        let mut since = CountsSince::new(before);
-        observed.iter().for_each(|now| since.observe(now, None));
+        let mut since = CountsOfAll::new(CountsBefore { servers: of(&[("a:1", before)]), at: None });
+        for now in observed {
+            since.observe(Instant::now(), of(&[("a:1", now.clone())]));
+        }
         let total = since.total();
         let of_process = total.of(ProcessId::FIRST).get("TOO_MANY_WAITING");
         assert_eq!(total.all.get("TOO_MANY_WAITING"), of_process);
@@ -267,21 +276,14 @@ mod tests {
 
     #[test]
     fn what_a_server_shows_no_more_stays_counted() {
-        let mut since = CountsSince::new(life(Some(10), 7));
-        since.observe(&life(Some(10), 9), None);
         let shown_no_more = LifeCounts { counts: RunCounts::default(), ..life(Some(10), 0) };
-        since.observe(&shown_no_more, None);
-        assert_eq!(since.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 2);
+        assert_eq!(total(life(Some(10), 7), &[life(Some(10), 9), shown_no_more]), 2);
     }
 
     #[test]
     fn a_life_without_a_start_is_no_new_one() {
         assert_eq!(total(life(None, 7), &[life(Some(10), 9)]), 2);
         assert_eq!(total(life(Some(10), 7), &[life(None, 8), life(Some(10), 9)]), 2);
-    }
-
-    fn of(servers: &[(&str, LifeCounts)]) -> CountsByServer {
-        servers.iter().map(|(name, life)| ((*name).to_owned(), life.clone())).collect()
     }
 
     #[test]
@@ -296,6 +298,30 @@ mod tests {
             of(&[("a:1", life(Some(20), 2)), ("b:1", life(Some(11), 4)), ("c:1", life(Some(12), 101))]);
         all.observe(at, later);
         assert_eq!(all.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 5 + 2 + 3 + 1);
+    }
+
+    #[test]
+    fn a_life_counts_once_whatever_its_addresses_are() {
+        let at = Instant::now();
+        let new =
+            |uptime, count| LifeCounts { uptime: Some(Duration::from_secs(uptime)), ..life(Some(20), count) };
+        let servers = of(&[("a:1", life(Some(10), 7))]);
+        let mut all = CountsOfAll::new(CountsBefore { servers, at: Some(at) });
+        all.observe(at + Duration::from_secs(5), of(&[("a:1", life(Some(10), 8)), ("b:1", new(1, 3))]));
+        // It is named by another address, and both lives answer at one.
+        all.observe(at + Duration::from_secs(6), of(&[("a:1", new(2, 4)), ("c:1", new(2, 4))]));
+        all.observe(at + Duration::from_secs(7), of(&[("a:1", life(Some(10), 9))]));
+        assert_eq!(all.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 4 + 2);
+    }
+
+    #[test]
+    fn what_the_baseline_has_is_believed_whatever_the_clocks_say() {
+        let at = Instant::now();
+        let slow = LifeCounts { uptime: Some(Duration::from_secs(1)), ..life(Some(10), 9) };
+        let servers = of(&[("a:1", life(Some(10), 7))]);
+        let mut all = CountsOfAll::new(CountsBefore { servers, at: Some(at) });
+        all.observe(at + Duration::from_secs(60), of(&[("a:1", slow)]));
+        assert_eq!(all.total().of(ProcessId::FIRST).get("TOO_MANY_WAITING"), 2);
     }
 
     #[test]
