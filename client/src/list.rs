@@ -4,8 +4,8 @@
 //! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
 //! A shard that no server serves at the moment is in none of the lists, and its instances may be missing: that is told.
 //!
-//! A server that has just started, or has lost its lease, belongs to no cluster, so nobody names it. It lists nothing, but it has
-//! counts: if its address was given, it is asked for them, too.
+//! A server that has just started, or has lost its lease, is not named by the others. It lists nothing, but it has counts: if its
+//! address was given, it is asked for them, too, and the servers that it names.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use crate::error::Error;
 use crate::info::Summary;
 
 /// How long a server that nobody names may take to tell its counts.
-const UNNAMED_TIMEOUT: Duration = Duration::from_secs(1);
+const UNNAMED_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// The instances of all servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,15 @@ trait Question: Sync {
         client: &Client,
         route: &mut Route,
     ) -> impl Future<Output = Result<Part<Self::Answer>, Error>> + Send;
+
+    /// Asks servers that nobody has named, where these have an answer. Returns the servers that they name, each with who does.
+    fn ask_unnamed(
+        &self,
+        _client: &Client,
+        _parts: &mut BTreeMap<Address, Self::Answer>,
+    ) -> impl Future<Output = Vec<(String, Address)>> + Send {
+        async { Vec::new() }
+    }
 }
 
 /// Which instances there are.
@@ -90,6 +99,14 @@ impl Question for v1::GetCountsRequest {
 
     async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<ServerCounts>, Error> {
         client.counts_of(route, self).await
+    }
+
+    async fn ask_unnamed(
+        &self,
+        client: &Client,
+        parts: &mut BTreeMap<Address, ServerCounts>,
+    ) -> Vec<(String, Address)> {
+        client.counts_of_unnamed(self, parts).await
     }
 }
 
@@ -121,8 +138,8 @@ impl Client {
             .ok_or_else(|| Error::Protocol("no counts".to_owned()))
     }
 
-    /// The same of each server, by its address: of all servers of the cluster, and of those that were given to this client
-    /// and do not belong to it, if they answer at once.
+    /// The same of each server, by its address: of all servers of the cluster that the asked ones know, and of those that were
+    /// given to this client and do not belong to it, if they answer at once.
     ///
     /// # Errors
     /// When a server of the cluster cannot be reached.
@@ -131,13 +148,16 @@ impl Client {
         principals: &[String],
     ) -> Result<BTreeMap<String, ServerCounts>, Error> {
         let request = v1::GetCountsRequest { principals: principals.to_vec() };
-        let mut parts = self.ask_all(&request).await?;
-        self.ask_unnamed(&request, &mut parts).await;
+        let parts = self.ask_all(&request).await?;
         Ok(parts.into_iter().map(|(address, counts)| (address.to_string(), counts)).collect())
     }
 
     /// Asks the given servers that nobody has named, all at once.
-    async fn ask_unnamed(&self, request: &v1::GetCountsRequest, parts: &mut BTreeMap<Address, ServerCounts>) {
+    async fn counts_of_unnamed(
+        &self,
+        request: &v1::GetCountsRequest,
+        parts: &mut BTreeMap<Address, ServerCounts>,
+    ) -> Vec<(String, Address)> {
         let deadline = Instant::now() + UNNAMED_TIMEOUT;
         let unnamed = self.cluster.given().iter().filter(|given| !parts.contains_key(given)).cloned();
         let asked: Vec<_> = unnamed
@@ -149,15 +169,19 @@ impl Client {
                 Some((address, tokio::spawn(call)))
             })
             .collect();
+        let mut named = Vec::new();
         for (address, asked) in asked {
             let Ok(Ok(Ok(answer))) = timeout_at(deadline, asked).await else { continue };
-            let Ok(counts) = ServerCounts::from_wire(answer.get_ref()) else { continue };
+            let answer = answer.into_inner();
+            let Ok(counts) = ServerCounts::from_wire(&answer) else { continue };
             // It may have been named by another address. No two start in the same nanosecond.
             let is_new = |started| parts.values().all(|known| known.started != Some(started));
             if counts.started.is_some_and(is_new) {
+                named.extend(answer.other_servers.into_iter().map(|name| (name, address.clone())));
                 parts.insert(address, counts);
             }
         }
+        named
     }
 
     /// Asks a server, and all that it names.
@@ -180,7 +204,21 @@ impl Client {
         let Part(first, names) = question.ask(self, &mut route).await?;
         let by = route.at().clone();
         let mut parts = BTreeMap::from([(by.clone(), first)]);
-        for name in names.into_iter().collect::<BTreeSet<_>>() {
+        let named = names.into_iter().map(|name| (name, by.clone())).collect();
+        self.ask_named(question, named, &mut parts).await?;
+        let named = question.ask_unnamed(self, &mut parts).await;
+        self.ask_named(question, named, &mut parts).await?;
+        Ok(parts)
+    }
+
+    /// Asks these servers that are not among the parts, each named by another one.
+    async fn ask_named<Q: Question>(
+        &self,
+        question: &Q,
+        named: Vec<(String, Address)>,
+        parts: &mut BTreeMap<Address, Q::Answer>,
+    ) -> Result<(), Error> {
+        for (name, by) in named.into_iter().collect::<BTreeSet<_>>() {
             let other = self.cluster.admit(&name, &by).await?;
             if let Entry::Vacant(part) = parts.entry(other) {
                 let mut route = Route::pinned(&self.cluster, part.key().clone());
@@ -188,7 +226,7 @@ impl Client {
                 part.insert(answer);
             }
         }
-        Ok(parts)
+        Ok(())
     }
 
     /// The instances of one server, page by page.

@@ -320,7 +320,7 @@ async fn a_given_server_that_belongs_to_no_cluster_tells_its_counts_too() {
     a.names(&[&a]);
     c.kill().await;
     let counted = client_of(&[&a, &b, &c], FOR_EVER).counts_of_servers(&[]).await.unwrap();
-    assert_eq!(counted.keys().collect::<Vec<_>>().len(), 2, "{counted:?}");
+    assert_eq!(counted.len(), 2, "{counted:?}");
     assert!(counted.contains_key(&a.address) && counted.contains_key(&b.address), "{counted:?}");
 
     // Named by another address than the given one it is still one server.
@@ -330,6 +330,19 @@ async fn a_given_server_that_belongs_to_no_cluster_tells_its_counts_too() {
     let counted = client.principal("p1").connect().await.unwrap().counts_of_servers(&[]).await.unwrap();
     assert_eq!(counted.keys().collect::<BTreeSet<_>>(), BTreeSet::from([&a.address, &b.address]));
     assert_eq!(client_of(&[&a], FOR_EVER).counts(&[]).await.unwrap().all.calls_abandoned, 6);
+}
+
+#[tokio::test]
+async fn a_server_that_names_nobody_hides_no_others() {
+    let [a, b, c] = servers();
+    // It has just started, and is asked first.
+    a.names(&[&a]);
+    b.names(&[&b, &c]);
+    let counted = client_of(&[&a, &b], FOR_EVER).counts_of_servers(&[]).await.unwrap();
+    assert_eq!(counted.len(), 3, "{counted:?}");
+    c.kill().await;
+    let error = client_of(&[&a, &b], SOON).counts_of_servers(&[]).await.unwrap_err();
+    assert!(error.to_string().contains(&c.address), "{error}");
 }
 
 #[tokio::test]

@@ -24,7 +24,7 @@ use tokio::time::timeout;
 use super::output::{log_to_stderr, show, tell};
 use super::stop::asked_to_stop;
 
-/// How long to try to reach a server that does not answer.
+/// How long to try to reach a server that does not answer: in a container that was just made, one may not listen yet.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(15);
 /// The silence after which a server is asked whether it is there: one that is paused or cut off does not say so, and steps are
 /// due when events are seen.
@@ -170,13 +170,16 @@ async fn client(args: &PerturbArgs, published: BTreeMap<String, String>) -> anyh
     let builder = identities.client(&args.server, &args.principal)?.retry(soon).keep_alive(KEEP_ALIVE);
     let client = builder.connect_lazy_over_each(connect)?;
     let begun = Instant::now();
+    let mut is_there = false;
     loop {
         let Err(error) = client.get(&InstanceRef::Name(args.instance.clone())).await else { break };
-        match error.reason() {
-            Some(RefusalReason::InstanceUnknown) => break,
-            // It is there. Servers of a cluster that was just started wait for etcd and for their leases, and for shards.
-            Some(RefusalReason::Recovering | RefusalReason::NotOwner) if begun.elapsed() < args.timeout => {}
-            _ => return Err(error.into()),
+        // Servers of a cluster that was just started wait for etcd and for their leases, and for shards.
+        is_there |= matches!(error.reason(), Some(RefusalReason::Recovering | RefusalReason::NotOwner));
+        if error.reason() == Some(RefusalReason::InstanceUnknown) {
+            break;
+        }
+        if !is_there || begun.elapsed() >= args.timeout {
+            return Err(error.into());
         }
     }
     // A plan may take servers away for any time that it has.

@@ -33,7 +33,8 @@ impl ServerService for Service {
         &self,
         request: Request<GetCountsRequest>,
     ) -> Result<Response<GetCountsResponse>, Status> {
-        // What was counted does not depend on the log: so nobody has to wait for it, to compare with later counts.
+        // Answered also while the log is read, for those who compare with later counts. Which single processes a coordinator
+        // may see depends on instances, and so on the log.
         self.check_open()?;
         let caller = caller(request.extensions())?;
         let (wanted, rows) = (&request.get_ref().principals, self.0.limits.page);

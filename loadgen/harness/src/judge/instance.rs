@@ -80,7 +80,7 @@ pub async fn judge(
         lost.iter().flat_map(|error| lost_server(scenario, instance, error, &mut completion)).collect();
     counts.add(&reported_for_others(reports_at));
     let endings = completion.endings();
-    let collected = collector.finish(options.stall).await;
+    let collected = collector.finish(lost.is_none(), options.stall).await;
     let parts = RoleCheck::seen(scenario, &collected.history);
     let role_mismatches = parts.role_mismatches(&completion.proposals());
     anomalies.extend(parts.anomalies(collected.complete));

@@ -9,8 +9,8 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{Phase, ProcessId, Value};
 use stickycas_proto::names::InstanceId;
 use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle};
-use tokio::time::timeout;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout_at};
 
 use crate::progress::RunProgress;
 
@@ -78,51 +78,50 @@ impl Collector {
         self.happened.borrow()
     }
 
-    /// Follows to the end, which is to come within this time of the close.
-    pub(crate) async fn finish(mut self, within: Duration) -> Collected {
+    /// Follows to the end, which is to come within this time. `closed`: the instance was closed; then what
+    /// came after it had finished is collected, too.
+    pub(crate) async fn finish(mut self, closed: bool, within: Duration) -> Collected {
         let lost = |trouble| Collected { trouble: Some(trouble), ..Collected::default() };
-        let to_the_end = async {
-            let collected = (&mut self.task).await?;
-            let from = self.happened.borrow().reached.map_or(WatchFrom::Start, WatchFrom::Phase);
-            Ok::<_, JoinError>(collected.with_rest(self.client.watch(self.instance, from)).await)
-        };
-        match timeout(within, to_the_end).await {
+        let deadline = Instant::now() + within;
+        let mut collected = match timeout_at(deadline, &mut self.task).await {
             Ok(Ok(collected)) => collected,
-            Ok(Err(error)) => lost(format!("the history is lost: {error}")),
+            Ok(Err(error)) => return lost(format!("the history is lost: {error}")),
             Err(_) => {
                 self.task.abort();
-                lost("the watch of a closed instance did not end".to_owned())
+                return lost("the watch of a closed instance did not end".to_owned());
+            }
+        };
+        let is_closed = |recorded: &Recorded| matches!(recorded.event, Event::Closed);
+        if closed && collected.complete && !collected.history.iter().rev().any(is_closed) {
+            let from = self.happened.borrow().reached.map_or(WatchFrom::Start, WatchFrom::Phase);
+            let rest = collected.add_rest(self.client.watch(self.instance, from));
+            let rest =
+                timeout_at(deadline, rest).await.unwrap_or_else(|_| Err("the watch did not end".to_owned()));
+            if let Err(trouble) = rest {
+                collected.complete = false;
+                collected.trouble = Some(format!("what happened after the end is not known: {trouble}"));
             }
         }
+        collected
     }
 }
 
 impl Collected {
-    /// With what has happened since the instance was finished, where a watch ends: an attack may go on when its process has
+    /// Adds what has happened since the instance was finished, where a watch ends: an attack may go on when its process has
     /// left, and its offences are on record to the close.
-    async fn with_rest(mut self, mut again: Watch) -> Self {
-        let is_closed = |recorded: &Recorded| matches!(recorded.event, Event::Closed);
-        if !self.complete || self.history.iter().rev().any(is_closed) {
-            return self;
-        }
-        loop {
-            match again.try_next().await {
-                Ok(Some(Watched::Event(index, _))) if index < self.history.len() as u64 => {}
-                Ok(Some(Watched::Event(index, recorded))) => {
-                    if let Err(trouble) = self.is_due(index) {
-                        return Self { complete: false, trouble: Some(trouble), ..self };
-                    }
+    async fn add_rest(&mut self, mut again: Watch) -> Result<(), String> {
+        while let Some(watched) = again.try_next().await.map_err(|error| error.to_string())? {
+            match watched {
+                Watched::Event(index, _) if index < self.history.len() as u64 => {}
+                Watched::Event(index, recorded) => {
+                    self.is_due(index)?;
                     self.history.push(recorded);
                 }
                 // It was not asked for.
-                Ok(Some(Watched::Snapshot(_))) => {}
-                Ok(None) => return self,
-                Err(error) => {
-                    let trouble = format!("what happened after the end is not known: {error}");
-                    return Self { complete: false, trouble: Some(trouble), ..self };
-                }
+                Watched::Snapshot(_) => {}
             }
         }
+        Ok(())
     }
 
     fn is_due(&self, index: u64) -> Result<(), String> {
@@ -172,11 +171,11 @@ mod tests {
     use stickycas_proto::v1::RefusalReason;
 
     use super::*;
-    use crate::run::{OwnServer, create};
+    use crate::run::{OwnServer, ServerHandle, create};
     use crate::scenario::Scenario;
 
-    #[tokio::test]
-    async fn an_offence_after_the_instance_has_finished_is_collected() {
+    /// An instance of one process, which has finished, and who follows it.
+    async fn finished() -> (ServerHandle, OwnServer, InstanceId, Collector) {
         let text = "name = \"one\"
             [instance]
             processes = 1
@@ -189,23 +188,48 @@ mod tests {
         let handle = server.connect().await.unwrap();
         let instance = create(&handle, None, &scenario).await.unwrap();
         let progress = RunProgress::new(BTreeSet::new(), true);
-        let mut collector = Collector::start(handle.client(), instance, progress);
-        let process = handle.client_of(ProcessId::FIRST).unwrap();
-        process.propose(instance, "tea").await.unwrap();
+        let collector = Collector::start(handle.client(), instance, progress);
+        handle.client_of(ProcessId::FIRST).unwrap().propose(instance, "tea").await.unwrap();
+        (handle, server, instance, collector)
+    }
+
+    #[tokio::test]
+    async fn an_offence_after_the_instance_has_finished_is_collected() {
+        let (handle, _server, instance, mut collector) = finished().await;
         // The watch has ended with the instance.
         let collected = (&mut collector.task).await.unwrap();
         assert!(collected.complete, "{:?}", collected.trouble);
         collector.task = tokio::spawn(async { collected });
+        let process = handle.client_of(ProcessId::FIRST).unwrap();
         let refused = process.close(instance).await.unwrap_err();
         assert_eq!(refused.reason(), Some(RefusalReason::NotCreator));
         handle.client().close(instance).await.unwrap();
 
-        let collected = collector.finish(Duration::from_secs(60)).await;
+        let collected = collector.finish(true, Duration::from_secs(60)).await;
         assert!(collected.complete, "{:?}", collected.trouble);
         let events: Vec<&Event> = collected.history.iter().map(|recorded| &recorded.event).collect();
         assert!(matches!(
             events.as_slice(),
             [.., Event::Finished, Event::Offence(offence), Event::Closed] if offence.kind == OffenceKind::ForeignIdentity
         ));
+    }
+
+    #[tokio::test]
+    async fn what_was_collected_is_kept_when_the_rest_cannot_be() {
+        let (handle, server, instance, mut collector) = finished().await;
+        let collected = (&mut collector.task).await.unwrap();
+        let events = collected.history.len();
+        drop(handle);
+        server.stop().await.unwrap();
+        for (closed, complete) in [(false, true), (true, false)] {
+            let client = collector.client.clone();
+            let happened = collector.happened.clone();
+            let kept = Collected { history: collected.history.clone(), complete: true, trouble: None };
+            let task = tokio::spawn(async { kept });
+            let collector = Collector { client, instance, task, happened };
+            let collected = collector.finish(closed, Duration::from_millis(100)).await;
+            assert_eq!((collected.history.len(), collected.complete), (events, complete));
+            assert_eq!(collected.trouble.is_some(), closed, "{:?}", collected.trouble);
+        }
     }
 }

@@ -71,7 +71,7 @@ pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOption
         let playing = waiting.still(scenario.cast.correct());
         await_ended(playing, TIME_TO_REPORT, &mut launcher, &mut collector, &mut waiting).await?;
     }
-    let collected = collector.finish(options.stall).await;
+    let collected = collector.finish(true, options.stall).await;
     let mut endings = waiting.endings;
     endings.extend(launcher.stop().await);
 
