@@ -81,6 +81,11 @@ trait Question: Sync {
     ) -> impl Future<Output = Vec<(String, Address)>> + Send {
         async { Vec::new() }
     }
+
+    /// Whether this is an answer of a server that has answered at another address.
+    fn is_another_of(_answer: &Self::Answer, _parts: &BTreeMap<Address, Self::Answer>) -> bool {
+        false
+    }
 }
 
 /// Which instances there are.
@@ -107,6 +112,11 @@ impl Question for v1::GetCountsRequest {
         parts: &mut BTreeMap<Address, ServerCounts>,
     ) -> Vec<(String, Address)> {
         client.counts_of_unnamed(self, parts).await
+    }
+
+    /// No two servers start in the same nanosecond.
+    fn is_another_of(answer: &ServerCounts, parts: &BTreeMap<Address, ServerCounts>) -> bool {
+        answer.started.is_some() && parts.values().any(|known| known.started == answer.started)
     }
 }
 
@@ -174,9 +184,7 @@ impl Client {
             let Ok(Ok(Ok(answer))) = timeout_at(deadline, asked).await else { continue };
             let answer = answer.into_inner();
             let Ok(counts) = ServerCounts::from_wire(&answer) else { continue };
-            // It may have been named by another address. No two start in the same nanosecond.
-            let is_new = |started| parts.values().all(|known| known.started != Some(started));
-            if counts.started.is_some_and(is_new) {
+            if !v1::GetCountsRequest::is_another_of(&counts, parts) {
                 named.extend(answer.other_servers.into_iter().map(|name| (name, address.clone())));
                 parts.insert(address, counts);
             }
@@ -220,10 +228,13 @@ impl Client {
     ) -> Result<(), Error> {
         for (name, by) in named.into_iter().collect::<BTreeSet<_>>() {
             let other = self.cluster.admit(&name, &by).await?;
-            if let Entry::Vacant(part) = parts.entry(other) {
-                let mut route = Route::pinned(&self.cluster, part.key().clone());
-                let Part(answer, _) = question.ask(self, &mut route).await?;
-                part.insert(answer);
+            if parts.contains_key(&other) {
+                continue;
+            }
+            let mut route = Route::pinned(&self.cluster, other.clone());
+            let Part(answer, _) = question.ask(self, &mut route).await?;
+            if !Q::is_another_of(&answer, parts) {
+                parts.insert(other, answer);
             }
         }
         Ok(())

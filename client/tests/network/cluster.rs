@@ -333,6 +333,19 @@ async fn a_given_server_that_belongs_to_no_cluster_tells_its_counts_too() {
 }
 
 #[tokio::test]
+async fn a_server_that_is_given_and_named_by_different_addresses_counts_once() {
+    let [a, b] = servers();
+    a.names(&[&a]);
+    b.names(&[&a, &b]);
+    // It is asked first, and another one names it.
+    let given = Pausable::start(&a, || {}).await;
+    let client = Client::builder(format!("http://{}", given.address)).server(format!("http://{}", b.address));
+    let client = client.principal("p1").connect().await.unwrap();
+    let counted = client.counts_of_servers(&[]).await.unwrap();
+    assert_eq!(counted.keys().collect::<BTreeSet<_>>(), BTreeSet::from([&given.address, &b.address]));
+}
+
+#[tokio::test]
 async fn a_server_that_names_nobody_hides_no_others() {
     let [a, b, c] = servers();
     // It has just started, and is asked first.

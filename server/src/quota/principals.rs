@@ -191,13 +191,13 @@ impl Principals {
         });
         v1::GetCountsResponse {
             start_time: Some(self.0.context.start_time.into()),
+            uptime: Duration::from_nanos(self.0.context.now()).try_into().ok(),
             all: Some(self.all().into()),
             principals: principals.collect(),
             principals_left_out: left_out.saturating_add(forgotten),
             // The service fills these in.
             server: None,
             other_servers: Vec::new(),
-            uptime: Duration::from_nanos(self.0.context.now()).try_into().ok(),
         }
     }
 
