@@ -42,19 +42,11 @@ COPY cluster cluster
 COPY loadgen loadgen
 # The presets of `play` are files of it.
 COPY scenarios scenarios
+COPY demo/image-layout demo/
 # Stands in run folders beside the version.
 ARG COMMIT
-# Volumes take the owners of these folders: /credentials/* are those of the services that make certificates, /etcd/* those of
-# members of etcd (demo/cluster.yml).
 RUN STICKYCAS_COMMIT="${COMMIT}" demo/cargo-for "${TARGETARCH}" build \
-    && mkdir -p /image/usr/local /image/runs /image/data \
-    && mv target/programs /image/usr/local/bin \
-    && mkdir -p /image/credentials/server /image/credentials/clients \
-    && for name in judge observer $(seq -f 'process-%g' 16) $(seq -f 'server-%g' 3) $(seq -f 'etcd-%g' 3); do \
-        mkdir "/image/credentials/clients/$name"; done \
-    && mkdir -p /image/etcd/1 /image/etcd/2 /image/etcd/3 \
-    && chown -R 65532:65532 /image/runs /image/data /image/credentials /image/etcd \
-    && chmod -R 700 /image/data /image/credentials /image/etcd
+    && demo/image-layout target/programs /image
 
 FROM scratch
 ARG COMMIT
