@@ -206,7 +206,7 @@ fn etcd_decides_the_same_and_leaves_no_data() {
 
 #[cfg(feature = "cluster")]
 #[test]
-#[ignore = "needs etcd (Debian: etcd-server); scripts/verify cluster runs it"]
+#[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
 fn cluster_benchmarks_compare_servers_over_etcd() {
     let disk = tempfile::tempdir().unwrap();
     let common = ["--members", "1", "--disk", disk.path().to_str().unwrap()];
