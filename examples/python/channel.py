@@ -1,5 +1,6 @@
 """The channel to a server: by TLS with the credentials of a principal, or plain to a server that believes names."""
 
+import ipaddress
 from pathlib import Path
 
 import grpc
@@ -31,10 +32,25 @@ def add_arguments(parser):
     )
 
 
+def is_this_machine(target):
+    """Whether HOST:PORT is an address of this machine, of which no proxy knows anything."""
+    host = target.rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
 def open_channel(server, credentials):
-    """A channel to HOST:PORT, also if it is written as a URL. Raises OSError if a file of the credentials cannot be read."""
-    options = list(OPTIONS.items())
+    """A channel to HOST:PORT, also if it is written as a URL. Raises OSError if a file of the credentials cannot be read.
+
+    grpc goes through the proxy of the variables http_proxy and https_proxy, with exceptions in no_proxy only: this machine would
+    be none.
+    """
     target = server.removeprefix("http://").removeprefix("https://")
+    options = list(OPTIONS.items())
+    if is_this_machine(target):
+        options.append(("grpc.enable_http_proxy", 0))
     if credentials is None:
         return grpc.insecure_channel(target, options=options)
     shown = grpc.ssl_channel_credentials(

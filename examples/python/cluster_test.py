@@ -163,6 +163,21 @@ class AmongServers(unittest.TestCase):
         with self.open(addresses, give_up_after) as opened:
             return process.play(opened, instance, b"x")
 
+    def test_a_server_on_this_machine_is_reached_without_the_proxy(self):
+        # Nothing listens at this proxy.
+        with closing(socket.socket()) as unused:
+            unused.bind(("127.0.0.1", 0))
+            proxy = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        one = self.servers[0]
+        one.pages = [instance_service_pb2.ListResponse()]
+        with mock.patch.dict("os.environ", http_proxy=proxy, https_proxy=proxy), channel.open_channel(one.address, None) as opened:
+            instances_of = instance_service_pb2_grpc.InstanceServiceStub(opened)
+            instances_of.List(instance_service_pb2.ListRequest(), timeout=20)
+        self.assertEqual(
+            [channel.is_this_machine(target) for target in ("127.1.2.3:1", "[::1]:1", "localhost:1", "10.0.0.1:1", "[::]:1", "example.org:1")],
+            [True, True, True, False, False, False],
+        )
+
     def test_the_owner_is_asked_and_remembered(self):
         one, two, _ = self.servers
         one.refuse("NOT_OWNER", two.address, 5)
