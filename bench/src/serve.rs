@@ -182,10 +182,10 @@ pub(crate) struct ServerOptions {
     #[arg(long, value_name = "NAME", default_value_t)]
     pub(crate) server_name: String,
     /// The lease of a server of a cluster.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stickycas_program::parse_duration)]
     pub(crate) lease: Duration,
     /// How long ended instances are kept.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = stickycas_program::parse_duration)]
     pub(crate) retention: Duration,
 }
 

@@ -4,13 +4,19 @@ use std::io;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::timeout;
 
 use crate::client::Client;
 use crate::cluster::Cluster;
-use crate::connection::{ClientConfig, Connection, DEFAULT_KEEP_ALIVE, KEEP_ALIVE_OF_CLUSTER};
+use crate::connection::{
+    CONNECT_TIMEOUT, ClientConfig, Connection, DEFAULT_KEEP_ALIVE, KEEP_ALIVE_OF_CLUSTER,
+};
 use crate::credentials::Credentials;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
+
+/// Pings come no faster than this for the sake of a short time to give up after: servers punish that.
+const LEAST_KEEP_ALIVE: Duration = Duration::from_secs(1);
 
 /// The settings of a [`Client`]. Made by [`Client::builder`].
 #[derive(Clone, Debug)]
@@ -112,9 +118,14 @@ impl ClientBuilder {
         let configs = self.configs()?;
         let mut backoff = Backoff::new(self.policy());
         loop {
+            backoff.begin();
             let mut failed = None;
             for config in &configs {
-                match Connection::open(config.clone()).await {
+                let open = Connection::open(config.clone());
+                let opened = timeout(backoff.limit(CONNECT_TIMEOUT), open).await;
+                match opened.unwrap_or_else(|_| {
+                    Err(Error::unreachable(config.server(), "no connection in time", false))
+                }) {
                     Ok(connection) => return Ok(self.client(connection, &configs)),
                     Err(error) => failed = Some(error),
                 }
@@ -200,7 +211,9 @@ impl ClientBuilder {
                 ClientConfig::with_credentials(url, &credentials)?
             }
         };
-        Ok(config.with_keep_alive(keep_alive))
+        // Silence is noticed, a ping and half as long again, within the time after which the user wants to give up.
+        let noticed = (self.policy().give_up_after / 3 * 2).max(LEAST_KEEP_ALIVE);
+        Ok(config.with_keep_alive(keep_alive.min(noticed)))
     }
 }
 

@@ -38,7 +38,7 @@ pub struct Decision {
 }
 
 /// Bound on one try of a call that waits for no phase.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
     /// A client on a connection of [`crate::raw`].
@@ -170,15 +170,22 @@ impl Client {
     {
         let mut backoff = Backoff::new(self.policy);
         loop {
-            let begun = tokio::time::Instant::now();
-            let error = match route.connection().await {
-                Ok(connection) => match idempotency.one_try(&connection, call(connection.clone())).await {
-                    Ok(answer) => {
-                        route.note_answer();
-                        return Ok(answer);
+            backoff.begin();
+            let (begun, longest) = (tokio::time::Instant::now(), backoff.limit(ANSWER_TIMEOUT));
+            let reached = match idempotency {
+                Idempotency::Waits => route.connection_that_answers(longest).await,
+                _ => route.connection().await,
+            };
+            let error = match reached {
+                Ok(connection) => {
+                    match idempotency.one_try(&connection, longest, call(connection.clone())).await {
+                        Ok(answer) => {
+                            route.note_answer();
+                            return Ok(answer);
+                        }
+                        Err(error) => error,
                     }
-                    Err(error) => error,
-                },
+                }
                 Err(error) => error,
             };
             if !idempotency.allows_another_try(&error) {
@@ -215,14 +222,16 @@ pub(crate) enum Idempotency {
 }
 
 impl Idempotency {
+    /// Makes the call, and waits so long for its answer if it waits for no phase.
     pub(crate) async fn one_try<T>(
         self,
         connection: &Connection,
+        longest: Duration,
         call: impl Future<Output = Result<Response<T>, Status>>,
     ) -> Result<T, Error> {
         let answer = match self {
             Self::Waits => Ok(call.await),
-            Self::Repeatable | Self::Once | Self::NoWait => timeout(ANSWER_TIMEOUT, call).await,
+            Self::Repeatable | Self::Once | Self::NoWait => timeout(longest, call).await,
         };
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),

@@ -29,7 +29,7 @@ use crate::credentials::{Credentials, Token};
 use crate::error::Error;
 
 /// How long one try to connect may take.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The silence on an open stream after which a client pings the server, unless another time is given. An idle
 /// connection is not pinged: servers of other makers punish that.
 pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(20);

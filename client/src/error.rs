@@ -50,7 +50,7 @@ pub enum Error {
     GaveUp {
         /// Tries without success in a row.
         tries: u32,
-        /// Time since the first of them failed.
+        /// Time since the first of them began, or since the last progress.
         after: Duration,
         /// What the last one failed with.
         last: Box<Self>,

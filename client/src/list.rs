@@ -196,6 +196,7 @@ impl Client {
     async fn ask_all<Q: Question>(&self, question: &Q) -> Result<BTreeMap<Address, Q::Answer>, Error> {
         let mut backoff = self.backoff();
         loop {
+            backoff.begin();
             match self.ask_all_once(question).await {
                 Ok(parts) => return Ok(parts),
                 Err(error) => {

@@ -7,7 +7,7 @@ use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
 
-use crate::client::{Client, Idempotency};
+use crate::client::{ANSWER_TIMEOUT, Client, Idempotency};
 use crate::connection::Connection;
 use crate::convert::{IntoInstance, IntoValue};
 use crate::error::Error;
@@ -210,7 +210,7 @@ impl Connection {
         let instance = Some(v1::get_request::Instance::InstanceId(id.to_string()));
         let mut client = self.instances();
         let call = client.get(v1::GetRequest { instance });
-        let response = Idempotency::Repeatable.one_try(self, call).await?;
+        let response = Idempotency::Repeatable.one_try(self, ANSWER_TIMEOUT, call).await?;
         Ok(InstanceView::from_wire(&response)?)
     }
 }

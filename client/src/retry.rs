@@ -55,6 +55,9 @@ impl RetryPolicy {
     }
 }
 
+/// The least time that a try has.
+const LAST_TRY: Duration = Duration::from_millis(500);
+
 /// The failures in a row of one client.
 #[derive(Debug)]
 pub(crate) struct Backoff {
@@ -66,6 +69,19 @@ pub(crate) struct Backoff {
 impl Backoff {
     pub(crate) fn new(policy: RetryPolicy) -> Self {
         Self { policy, failures: 0, since: None }
+    }
+
+    /// A try begins: the time counts from here, unless earlier tries have failed since the last progress.
+    pub(crate) fn begin(&mut self) {
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// How long the next try may take to be answered: this long, but no longer than the time that is left. The last try, which
+    /// falls on the end of the time, has a moment.
+    pub(crate) fn limit(&self, longest: Duration) -> Duration {
+        let left = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        let left = self.policy.give_up_after.saturating_sub(left).max(LAST_TRY);
+        longest.min(left).min(self.policy.give_up_after)
     }
 
     /// Something got on.
@@ -94,14 +110,14 @@ impl Backoff {
         if !error.may_retry() {
             return Err(error);
         }
-        self.failures = self.failures.saturating_add(1);
-        let since = *self.since.get_or_insert_with(|| {
+        if self.failures == 0 {
             match self.policy.give_up_after {
                 Duration::MAX => tracing::warn!(%error, "trying again until it works"),
                 limit => tracing::warn!(%error, "trying again, for {limit:?} at most"),
             }
-            now
-        });
+        }
+        self.failures = self.failures.saturating_add(1);
+        let since = *self.since.get_or_insert(now);
         let after = now.saturating_duration_since(since);
         if after >= self.policy.give_up_after {
             return Err(Error::GaveUp { tries: self.failures, after, last: Box::new(error) });

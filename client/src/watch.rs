@@ -17,10 +17,11 @@ use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
 use stickycas_proto::v1::watch_response::Content;
+use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::Streaming;
 
-use crate::client::Client;
+use crate::client::{ANSWER_TIMEOUT, Client};
 use crate::cluster::{NextTry, Route};
 use crate::connection::Connection;
 use crate::convert::IntoInstance;
@@ -214,12 +215,15 @@ impl Source {
         let (connection, stream) = match &mut self.stream {
             Some(stream) => stream,
             none => {
+                self.backoff.begin();
                 let id = self.client.find(&self.instance).await?;
                 // A name may lead to another instance later.
                 self.instance = InstanceRef::Id(id);
                 let route = self.route.get_or_insert_with(|| self.client.cluster.route_to(id));
                 let connection = route.connection().await?;
-                let opened = connection.instances().watch(self.cursor.request(id)).await;
+                let call = async { connection.instances().watch(self.cursor.request(id)).await };
+                let opened = timeout(self.backoff.limit(ANSWER_TIMEOUT), call).await;
+                let opened = opened.map_err(|_| connection.no_answer("no answer in time"))?;
                 let stream = opened.map_err(|status| connection.error(&status))?.into_inner();
                 none.insert((connection, stream))
             }

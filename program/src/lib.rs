@@ -1,11 +1,13 @@
 //! What the three programs of StickyCAS share: the version with its commit, shell completions and man pages, made from
-//! the command line as clap knows it; and the names of environment variables.
+//! the command line as clap knows it; the names of environment variables; durations; and whether a log has colours.
 
 mod completions;
+mod duration;
 mod man;
 mod variables;
 
 pub use completions::Completions;
+pub use duration::{LONGEST_DURATION, parse_duration};
 pub use man::ManPages;
 pub use variables::{UnknownVariables, check_variables, is_variable, variables_of, variables_of_server};
 
@@ -15,6 +17,13 @@ pub const COMMIT: &str = env!("STICKYCAS_COMMIT");
 
 /// The version of the program with its commit, as `--version` prints it.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
+
+/// Whether a log on standard error has colours: on a terminal that knows them, unless `NO_COLOR` is set; `CLICOLOR` and
+/// `CLICOLOR_FORCE` as usual.
+#[must_use]
+pub fn log_has_colours() -> bool {
+    anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
+}
 
 /// The commit; `None` if the build does not know it.
 #[must_use]

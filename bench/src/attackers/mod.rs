@@ -85,7 +85,7 @@ pub(crate) struct Options {
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u8).range(8..=16))]
     processes: u8,
     /// The patience of their instances; longer on a machine that has other work.
-    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = stickycas_program::parse_duration)]
     patience: Duration,
     /// Write every sample there, as JSON.
     #[arg(long, value_name = "FILE")]

@@ -61,13 +61,13 @@ pub(crate) struct MoveOptions {
     #[arg(long, default_value_t = 3_000, value_parser = clap::value_parser!(u32).range(1..))]
     instances: u32,
     /// The time between two accesses of an instance.
-    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = stickycas_program::parse_duration)]
     pace: Duration,
     /// The time before each change.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stickycas_program::parse_duration)]
     calm: Duration,
     /// The lease of a server.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stickycas_program::parse_duration)]
     lease: Duration,
     /// Members of etcd.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]

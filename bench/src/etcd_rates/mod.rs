@@ -56,7 +56,7 @@ pub(crate) struct Options {
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]
     members: u8,
     /// The time for each kind of append in a round.
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = stickycas_program::parse_duration)]
     turn: Duration,
     /// Watches of one prefix.
     #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..))]

@@ -15,16 +15,16 @@ const MIB: u64 = 1 << 20;
 #[derive(Clone, Debug, Args, Serialize)]
 pub(super) struct Times {
     /// The lease of a server; it is kept alive three times in its time.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stickycas_program::parse_duration)]
     pub(super) lease: Duration,
     /// The time from a change to the servers that watch it, besides that for its telling.
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = stickycas_program::parse_duration)]
     pub(super) watch: Duration,
     /// Changes that a cluster of etcd tells in a second, to all watches together.
     #[arg(long, value_name = "RATE", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) told_per_second: u64,
     /// The time of a transaction that need not wait for others.
-    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5ms", value_parser = stickycas_program::parse_duration)]
     pub(super) transaction: Duration,
     /// Transactions that a cluster of etcd takes in a second.
     #[arg(long, value_name = "RATE", default_value_t = 1_000, value_parser = clap::value_parser!(u64).range(1..))]
@@ -42,20 +42,20 @@ pub(super) struct Times {
     #[arg(long, value_name = "RATE", default_value_t = 100 * MIB, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) etcd_reads: u64,
     /// The time in which an owner that hands a shard over commits what is in flight.
-    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = stickycas_program::parse_duration)]
     pub(super) commit: Duration,
     /// Shards that a server hands over at once, or a sixteenth of its shards if that is more; the next follows when another
     /// server has one of them. Without a limit unless it is given.
     #[arg(long, value_name = "COUNT", default_value_t = u32::MAX, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) hand_overs: u32,
     /// The time between two computations of the placement; what was told in between is taken in together.
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = stickycas_program::parse_duration)]
     pub(super) pass: Duration,
     /// How long servers wait after a server has come or gone before they claim or release shards.
-    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = stickycas_program::parse_duration)]
     pub(super) settle: Duration,
     /// The time for which a server that restarts is away.
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stickycas_program::parse_duration)]
     pub(super) restart: Duration,
 }
 

@@ -42,10 +42,10 @@ pub(super) struct Create {
     #[arg(long, value_name = "DURATION|none", default_value = "1s", value_parser = parse_patience)]
     patience: Patience,
     /// How long phase 1 waits, from the first join, for all to join.
-    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = stickycas_program::parse_duration)]
     join_timeout: Duration,
     /// A phase opens no earlier than this after the last step.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = stickycas_program::parse_duration)]
     pace: Duration,
     /// The most accesses of one process that may wait.
     #[arg(long, value_name = "N", default_value_t = stickycas_model::params::DEFAULT_PIPELINE)]
@@ -100,7 +100,7 @@ fn parse_patience(text: &str) -> Result<Patience, String> {
     if text == "none" {
         return Ok(Patience::Endless);
     }
-    let parsed = humantime::parse_duration(text).map(Patience::Finite);
+    let parsed = stickycas_program::parse_duration(text).map(Patience::Finite);
     parsed.map_err(|error| format!("{error}; give a duration such as 1s, or none for one without end"))
 }
 

@@ -29,7 +29,7 @@ pub(super) struct GlobalArgs {
     #[arg(long, global = true, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
     /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.
-    #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, global = true, default_value = "30s", value_name = "DURATION", value_parser = stickycas_program::parse_duration)]
     give_up_after: Duration,
     /// Notice a peer that vanished without a word after this much silence on an open stream, and half as long
     /// again without an answer to a ping [default: 20s, or 3s with several servers].
@@ -79,7 +79,7 @@ impl GlobalArgs {
 }
 
 fn parse_keep_alive(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
+    match stickycas_program::parse_duration(text) {
         Ok(Duration::ZERO) => Err("give more than 0, such as 2s".to_owned()),
         Ok(keep_alive) => Ok(keep_alive),
         Err(error) => Err(format!("{error}; give a duration such as 2s")),

@@ -24,7 +24,7 @@ mod stop;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal as _, Write};
+use std::io::Write;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages};
@@ -180,7 +180,7 @@ fn trace_to_stderr(verbose: u8) {
         _ => tracing::Level::TRACE,
     };
     let _ = tracing_subscriber::fmt()
-        .with_ansi(std::io::stderr().is_terminal())
+        .with_ansi(stickycas_program::log_has_colours())
         .with_writer(std::io::stderr)
         .with_max_level(level)
         .try_init();

@@ -20,7 +20,8 @@ use super::record::PlayRecord;
 pub(super) struct ProcessArgs {
     /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows the
     /// algorithm for a while; without, byzantine-PROCESS.
-    #[arg(long, value_name = "V", value_parser = parse_value, required_unless_present_any = ["strategy", "attack"])]
+    #[arg(long, value_name = "V", value_parser = parse_value, allow_hyphen_values = true,
+          required_unless_present_any = ["strategy", "attack"])]
     value: Option<Value>,
     /// Be Byzantine: a strategy with its arguments, for example collude(value=x); --help lists them all
     #[arg(long, value_name = "S", value_parser = parse_strategy, long_help = strategy_help())]

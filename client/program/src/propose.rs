@@ -27,7 +27,7 @@ pub(super) struct Propose {
     #[command(flatten)]
     process: ProcessArgs,
     /// Wait up to this long for an instance of this name to be created.
-    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = stickycas_program::parse_duration)]
     wait_for_instance: Duration,
     /// Play one instance after another: when this one has ended, wait for the next of the same name, until told
     /// to stop (SIGTERM or SIGINT: exit code 0). Prints a result for each. Waits for each as long as it takes,

@@ -195,3 +195,77 @@ async fn a_server_of_no_cluster_owns_everything_and_a_dead_one_is_passed_over() 
     let (exit, text) = run(&format!("{dead},http://{server}"), "coordinator", "list").await;
     assert_eq!((exit, text.as_str()), (Exit::Done, ""));
 }
+
+/// By a clock that stands still whenever anything is done.
+#[tokio::test(start_paused = true)]
+async fn no_command_waits_longer_for_a_silent_server_than_it_is_told() {
+    // Connections are accepted, and nobody answers on them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = silent.local_addr().unwrap().to_string();
+    let id = "0".repeat(31) + "1";
+    let commands = [
+        "list",
+        "counts demo",
+        "cluster",
+        "page-link",
+        "create --processes 3 --roster a,b,c",
+        "create --name name --processes 3 --roster a,b,c",
+        "get demo",
+        "watch demo",
+        "close demo",
+        "propose --instance demo --value -5",
+        "append demo x --number 1",
+        "read demo --number 2 --start 0",
+        "decide demo x",
+    ];
+    for command in commands {
+        for command in [command.to_owned(), command.replace("demo", &id)] {
+            let begun = tokio::time::Instant::now();
+            let (exit, said) = run(&address, "p", &format!("{command} --give-up-after 3s")).await;
+            assert!(
+                begun.elapsed() <= std::time::Duration::from_millis(3_600),
+                "{command}: {:?}",
+                begun.elapsed()
+            );
+            assert_eq!(exit, Exit::Unreachable, "{command}: {said}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_duration_without_end_is_refused_with_its_bound() {
+    for command in [
+        "list --give-up-after 8000y",
+        "list --keep-alive 11y",
+        "propose --instance i --value x --wait-for-instance 8000y",
+    ] {
+        let (exit, said) = run("127.0.0.1:9", "p", command).await;
+        assert_eq!(exit, Exit::Usage, "{command}: {said}");
+        assert!(said.contains("3650d"), "{command}: {said}");
+    }
+}
+
+/// What the program writes to a terminal when it logs all that it does, with these variables.
+fn on_a_terminal(variables: &[(&str, &str)]) -> String {
+    // Nothing listens there: port 9 is for UDP.
+    let logged = "--server http://127.0.0.1:9 --principal p -vv list --give-up-after 50ms";
+    let command = format!("{} {logged}", env!("CARGO_BIN_EXE_stickycas-client"));
+    let mut script = std::process::Command::new("script");
+    script
+        .args(["-qec", &command, "/dev/null"])
+        .env_clear()
+        .env("PATH", "/usr/bin:/bin")
+        .env("TERM", "xterm");
+    let output = script.envs(variables.iter().copied()).stdin(std::process::Stdio::null()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_log_has_no_colours_where_nobody_wants_them() {
+    let coloured = on_a_terminal(&[]);
+    assert!(coloured.contains("TRACE") && coloured.contains('\u{1b}'), "{coloured}");
+    for variable in [("NO_COLOR", "1"), ("TERM", "dumb"), ("CLICOLOR", "0")] {
+        let plain = on_a_terminal(&[variable]);
+        assert!(plain.contains("TRACE") && !plain.contains('\u{1b}'), "{variable:?}: {plain}");
+    }
+}

@@ -69,6 +69,8 @@ struct State {
     first: usize,
     /// The servers that could not be reached and have not answered since: when that was.
     down: HashMap<Address, Instant>,
+    /// The servers that have answered, and could be reached since.
+    answered: BTreeSet<Address>,
 }
 
 impl Cluster {
@@ -194,10 +196,22 @@ impl Cluster {
         if !self.has_several() || !self.state().down.contains_key(address) {
             return Ok(());
         }
+        self.make_sure(address, PROBE_TIMEOUT).await
+    }
+
+    /// Makes sure that this server answers, unless it has done so since it could last not be reached: what waits for a phase
+    /// waits as long for a peer that accepts connections and is silent.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`]: it does not, within this time.
+    async fn make_sure(&self, address: &Address, longest: Duration) -> Result<(), Error> {
+        if self.state().answered.contains(address) {
+            return Ok(());
+        }
         let connection = self.connection(address)?;
         let silent = |cause: &str| Err(Error::unreachable(connection.config().server(), cause, false));
         let call = async { connection.server().get_cluster(v1::GetClusterRequest {}).await };
-        match timeout(PROBE_TIMEOUT, call).await {
+        match timeout(longest, call).await {
             Err(_) => return silent("it is silent"),
             Ok(Err(status)) => {
                 if let Error::Unreachable { cause, .. } = connection.error(&status) {
@@ -206,8 +220,14 @@ impl Cluster {
             }
             Ok(Ok(_)) => {}
         }
-        self.state().down.remove(address);
+        self.note_answer_of(address);
         Ok(())
+    }
+
+    fn note_answer_of(&self, address: &Address) {
+        let mut state = self.state();
+        state.down.remove(address);
+        state.answered.insert(address.clone());
     }
 
     /// The address that a server has named as that of another one, if it may be dialled.
@@ -285,10 +305,11 @@ impl Cluster {
         state.owners.set_shards(shards);
         state.named = named.take(MOST_SERVERS).collect();
         // Connections to servers that have gone.
-        let State { connections, named, down, .. } = &mut *state;
+        let State { connections, named, down, answered, .. } = &mut *state;
         let stays = |address: &Address| named.contains(address) || self.shared.given.contains(address);
         connections.retain(|address, _| stays(address));
         down.retain(|address, _| stays(address));
+        answered.retain(stays);
     }
 
     fn state(&self) -> MutexGuard<'_, State> {

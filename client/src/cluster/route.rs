@@ -6,6 +6,7 @@
 //! waits for anything else of it. A newer epoch says that the server has come back.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
@@ -91,17 +92,23 @@ impl Route {
         self.cluster.connection(&self.at)
     }
 
+    /// The same; and if it has not answered yet, it does so now, within this time.
+    ///
+    /// # Errors
+    /// If there can be none, or the server is silent.
+    pub(crate) async fn connection_that_answers(&self, longest: Duration) -> Result<Connection, Error> {
+        self.cluster.make_sure(&self.at, longest).await?;
+        self.cluster.connection(&self.at)
+    }
+
     /// The server has answered: ask it first the next time.
     pub(crate) fn note_answer(&mut self) {
         self.redirects = 0;
         self.tried.clear();
+        self.cluster.note_answer_of(&self.at);
         // There is nothing to choose otherwise.
-        if self.cluster.has_several() {
-            let mut state = self.cluster.state();
-            state.down.remove(&self.at);
-            if let Some(instance) = self.instance {
-                state.owners.known(instance).prefer(&self.at);
-            }
+        if let Some(instance) = self.instance.filter(|_| self.cluster.has_several()) {
+            self.cluster.state().owners.known(instance).prefer(&self.at);
         }
     }
 
@@ -187,6 +194,7 @@ impl Route {
             Failure::Other => return,
             Failure::Down => {
                 state.down.insert(self.at.clone(), Instant::now());
+                state.answered.remove(&self.at);
                 self.tried.clear();
             }
             Failure::NotServing | Failure::NotOwner(_) => {}
@@ -356,7 +364,7 @@ mod tests {
         let error = route.connection().await.unwrap_err();
         assert!(matches!(error, Error::Unreachable { sent: false, .. }), "{error:?}");
         // By a clock that stands still whenever anything is done.
-        assert!(begun.elapsed() <= PROBE_TIMEOUT + std::time::Duration::from_millis(1));
+        assert!(begun.elapsed() <= PROBE_TIMEOUT + Duration::from_millis(1));
         leads(&mut route, error, true, "b").await;
     }
 }

@@ -165,7 +165,6 @@ struct Drive {
     /// too low.
     patience: Option<Duration>,
     backoff: Backoff,
-    longest_hello: Duration,
     sessions: u64,
     /// When the session that stands, or stood last, was welcomed.
     welcomed_at: Option<Instant>,
@@ -191,7 +190,6 @@ impl Drive {
             knowledge: Knowledge::default(),
             patience: None,
             backoff: Backoff::new(policy),
-            longest_hello: HELLO_TIMEOUT.min(policy.give_up_after),
             sessions: 0,
             welcomed_at: None,
             accesses: 0,
@@ -206,6 +204,7 @@ impl Drive {
     async fn run(&mut self) -> Result<(), Error> {
         loop {
             self.welcomed_at = None;
+            self.backoff.begin();
             let error = match self.session().await {
                 Ok(()) => return Ok(()),
                 // It has nothing more to say or to hear.

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::{Drive, LAST_MOMENT, Told};
+use super::{Drive, HELLO_TIMEOUT, LAST_MOMENT, Told};
 use crate::error::Error;
 
 const WELCOMED: &str = "a session is open, so there was a welcome";
@@ -54,7 +54,7 @@ impl Drive {
     pub(super) async fn session(&mut self) -> Result<(), Error> {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
-        let opened = timeout(self.longest_hello, self.hello(&outgoing, incoming)).await;
+        let opened = timeout(self.backoff.limit(HELLO_TIMEOUT), self.hello(&outgoing, incoming)).await;
         let (mut answers, mut rest, welcomed) =
             opened.map_err(|_| self.connection.no_answer("no welcome in time"))??;
         let mut session = self.welcomed(welcomed, outgoing)?;

@@ -134,7 +134,8 @@ pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
     conditions
 }
 
-/// Those of the conditions that fail a run with these figures.
+/// Those of the conditions that fail a run with these figures; and that anything was measured, which no flag can allow to be
+/// otherwise.
 #[must_use]
 pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
     let failed = |condition: &Threshold| {
@@ -144,7 +145,9 @@ pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
             .is_none_or(|value| condition.holds(value))
             .then(|| Failed { condition: condition.to_string(), value })
     };
-    conditions.iter().filter_map(failed).collect()
+    let nothing =
+        (figures.counts.begun == 0).then(|| Failed { condition: "instances < 1".to_owned(), value: None });
+    conditions.iter().filter_map(failed).chain(nothing).collect()
 }
 
 /// Those that do not.
@@ -182,7 +185,8 @@ mod tests {
     use super::*;
 
     fn figures(planned: u64, late: u64) -> Figures {
-        Figures { rate: 90.0, counts: Counts { planned, late, ..Counts::default() }, ..Figures::default() }
+        let counts = Counts { planned, late, begun: planned, ..Counts::default() };
+        Figures { rate: 90.0, counts, ..Figures::default() }
     }
 
     #[test]
@@ -195,6 +199,17 @@ mod tests {
         assert_eq!(passed.collect::<Vec<_>>(), both, "each condition is in one of the lists");
         let failed = failed(&conditions, &figures(100, 11));
         assert_eq!(failed[0].condition, "missed_rate > 0.1");
+    }
+
+    #[test]
+    fn a_load_in_which_nothing_was_measured_fails() {
+        let anything = Flags { max_errors: Some(1.0), ..Flags::default() };
+        let conditions = conditions(&Profile::load(None, &anything).unwrap());
+        assert_eq!(failed(&conditions, &figures(1, 0)), []);
+        assert_eq!(
+            failed(&conditions, &figures(0, 0)),
+            [Failed { condition: "instances < 1".to_owned(), value: None }]
+        );
     }
 
     #[test]

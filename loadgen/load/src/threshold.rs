@@ -115,7 +115,9 @@ impl FromStr for Threshold {
 
 fn value(figure: Metric, text: &str) -> Option<f64> {
     if figure.is_latency() {
-        return humantime::parse_duration(text).ok().map(|duration: Duration| duration.as_nanos() as f64);
+        return stickycas_program::parse_duration(text)
+            .ok()
+            .map(|duration: Duration| duration.as_nanos() as f64);
     }
     let (digits, factor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 0.01));
     let number: f64 = digits.parse().ok()?;

@@ -39,7 +39,7 @@ pub(super) struct CampaignArgs {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// Refuse to begin what takes longer, whatever the file says
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = stickycas_program::parse_duration)]
     budget: Option<Duration>,
     /// Make so many of the runs over the network as well, and compare them, whatever the file says
     #[arg(long, value_name = "N")]

@@ -43,11 +43,11 @@ pub(super) struct CrashArgs {
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// How long the servers let the patience of processes stand still after a restart
-    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = stickycas_program::parse_duration)]
     rejoin: Duration,
     /// Kill the server once in each round, with all instances under way, and start it again with both its clocks so much
     /// later, as in --rounds 1 --instances 1000 --outage 2days. Needs root, unshare and libfaketime
-    #[arg(long, value_name = "DURATION", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = stickycas_program::parse_duration)]
     outage: Option<Duration>,
     /// Servers that form a cluster over etcd, which is started too: these, and members of etcd, are killed, paused and stopped.
     /// Needs etcd, and this program and the server built with the feature `cluster`
@@ -65,7 +65,7 @@ pub(super) struct CrashArgs {
     #[arg(long, value_name = "WHICH", default_value = "auto", requires = "cluster", value_parser = ["auto", "yes", "no"])]
     partitions: String,
     /// With --cluster: the lease of the servers
-    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "cluster", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", requires = "cluster", value_parser = stickycas_program::parse_duration)]
     lease: Duration,
     /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the server
     #[arg(long, value_name = "PROGRAM")]

@@ -118,10 +118,10 @@ pub(super) struct JudgeArgs {
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
     expect: Option<Outcome>,
     /// Wait so long for the server, at first and whenever it is away
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = stickycas_program::parse_duration)]
     ready_within: Duration,
     /// Give up waiting after so long without any event, beyond patience, join timeout and pace
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = stickycas_program::parse_duration)]
     timeout: Duration,
 }
 

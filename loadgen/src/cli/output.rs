@@ -1,7 +1,7 @@
 //! What goes where: results to standard output, everything else that people want to know to standard error.
 
 use std::fs;
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -84,7 +84,7 @@ pub(super) fn log_to_stderr() {
     let filter = EnvFilter::builder().with_default_directive(LevelFilter::WARN.into()).from_env_lossy();
     // A second call finds a subscriber in place, which serves as well.
     let _ = tracing_subscriber::fmt()
-        .with_ansi(io::stderr().is_terminal())
+        .with_ansi(stickycas_program::log_has_colours())
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .try_init();

@@ -76,7 +76,7 @@ pub(super) struct PerturbArgs {
     #[arg(long, value_name = "FOLDER", default_value = DEFAULT_PARENT)]
     runs: PathBuf,
     /// How long a plan may take
-    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "3m", value_parser = stickycas_program::parse_duration)]
     timeout: Duration,
     /// Print the outcomes of the plans as JSON on standard output
     #[arg(long)]

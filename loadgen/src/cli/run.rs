@@ -38,7 +38,7 @@ pub(super) struct RunArgs {
     #[arg(long)]
     in_process: bool,
     /// Give up waiting after so long without any event, beyond patience, join timeout and pace
-    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = stickycas_program::parse_duration)]
     timeout: Duration,
 }
 

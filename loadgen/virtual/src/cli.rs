@@ -89,7 +89,11 @@ pub(crate) fn main() -> ExitCode {
 fn run_one(args: &OneArgs) -> anyhow::Result<Exit> {
     if std::env::var_os("RUST_LOG").is_some() {
         let filter = tracing_subscriber::EnvFilter::from_default_env();
-        tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).init();
+        tracing_subscriber::fmt()
+            .with_ansi(false)
+            .with_env_filter(filter)
+            .with_writer(std::io::stderr)
+            .init();
     }
     let (mut result, trace) = Test::of(args.cluster).run(args.seed)?;
     if let Some(file) = &args.trace {

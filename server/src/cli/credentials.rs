@@ -53,7 +53,7 @@ pub(super) struct Credentials {
     #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
     token_audience: String,
     /// How long all of it is valid.
-    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = stickycas_program::parse_duration)]
     lifetime: Duration,
     /// Leave DIR as it is if all of this is in it and valid. If tokens alone are missing, or have less than a quarter of their
     /// time left, make them anew. Otherwise make all of it, in folders that exist too: for containers, which start again and

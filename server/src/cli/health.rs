@@ -38,7 +38,7 @@ pub(super) struct Health {
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
     /// How long it may take to answer.
-    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = stickycas_program::parse_duration)]
     timeout: Duration,
 }
 

@@ -14,7 +14,6 @@ mod panics;
 mod queue;
 mod rate;
 
-use std::io::IsTerminal as _;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -77,7 +76,7 @@ pub(crate) const LINES_PER_SECOND: u32 = 100;
 pub(crate) fn init(options: &LogOptions, otlp_endpoint: Option<&str>) -> anyhow::Result<Guard> {
     let filter = check_filter(&options.filter).map_err(anyhow::Error::msg)?;
     let limit = Arc::new(RateLimit::new(options.lines_per_second));
-    let ansi = std::io::stderr().is_terminal() && !options.json;
+    let ansi = !options.json && stickycas_program::log_has_colours();
     let (queue, guard) = LineQueue::start(std::io::stderr(), ansi, Arc::clone(&limit))
         .context("cannot start the thread that writes the log")?;
     let format = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(queue);

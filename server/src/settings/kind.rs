@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use stickycas_program::LONGEST_DURATION;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 
 use super::Given;
@@ -47,9 +48,6 @@ pub(crate) const SIZE: Kind = Kind::Size { plain: 1 };
 pub(crate) const MEMORY: Kind = Kind::Size { plain: 1024 * 1024 };
 pub(crate) const DURATION: Kind = Kind::Duration { zero: true };
 pub(crate) const TIMEOUT: Kind = Kind::Duration { zero: false };
-
-/// The longest duration: far longer than a server runs, and short enough to be added to any moment.
-const LONGEST: Duration = Duration::from_secs(10 * 365 * 24 * 60 * 60);
 
 /// A value that has been checked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,7 +112,10 @@ impl Kind {
             (_, Given::Many(_)) => None,
             (_, Given::One(text)) => self.parse_one(text.trim()),
         };
-        value.ok_or_else(|| format!("give {}", self.expects()))
+        value.ok_or_else(|| match (self, given) {
+            (Self::Duration { .. }, Given::One(text)) if is_too_long(text) => "give 3650d at most".to_owned(),
+            _ => format!("give {}", self.expects()),
+        })
     }
 
     fn parse_one(self, text: &str) -> Option<Value> {
@@ -125,8 +126,8 @@ impl Kind {
             }
             Self::Size { plain } => size(text, plain).filter(|size| *size > 0).map(Value::Size),
             Self::Duration { zero } => {
-                let duration = humantime::parse_duration(text).ok()?;
-                ((zero || !duration.is_zero()) && duration <= LONGEST).then_some(Value::Duration(duration))
+                let duration = stickycas_program::parse_duration(text).ok()?;
+                (zero || !duration.is_zero()).then_some(Value::Duration(duration))
             }
             Self::Switch => text.parse().ok().map(Value::Switch),
             Self::AddressOrOff | Self::UrlOrOff | Self::Folder | Self::FolderOrOff if text == "off" => {
@@ -142,6 +143,11 @@ impl Kind {
             Self::Names | Self::Urls => None,
         }
     }
+}
+
+#[expect(clippy::disallowed_methods, reason = "to tell a duration that is too long from none")]
+fn is_too_long(duration: &str) -> bool {
+    humantime::parse_duration(duration.trim()).is_ok_and(|duration| duration > LONGEST_DURATION)
 }
 
 fn is_url(text: &str) -> bool {

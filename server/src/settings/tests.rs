@@ -96,13 +96,14 @@ fn every_mistake_is_told_with_its_place() {
     assert_wrong(
         &["--workers", "0"],
         &[("STICKYCAS_HTTP", "localhost"), ("STICKYCAS_LOG_LINES_PER_SECOND", "5000000000")],
-        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nread_bytes = 1.5\nunread_for = '0s'\n",
+        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nread_bytes = 1.5\nunread_for = '0s'\nretention = '11y'\n",
         &[
             "server.toml:1: drain = \"5\": give a duration such as 500ms, 10min or 1h",
             "server.toml:2: listen = \"7420\": give an address and a port such as 127.0.0.1:7420",
             "server.toml:4: limits.connections = \"0\": give a whole number from 1 on",
             "server.toml:5: limits.read_bytes is a float: give a size such as 64KiB or 16MiB",
             "server.toml:6: limits.unread_for = \"0s\": give a duration above 0 such as 500ms, 10s or 1min",
+            "server.toml:7: limits.retention = \"11y\": give 3650d at most",
             "environment STICKYCAS_HTTP = \"localhost\": give an address and a port such as 127.0.0.1:7421, or off",
             "environment STICKYCAS_LOG_LINES_PER_SECOND = \"5000000000\": give at most 4294967295",
             "--workers \"0\": give a whole number from 1 to 1024, or auto",

@@ -150,7 +150,7 @@ fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
     if text.get_ref() == "none" {
         return Ok(Patience::Endless);
     }
-    let parsed = humantime::parse_duration(text.get_ref());
+    let parsed = stickycas_program::parse_duration(text.get_ref());
     parsed.map(Patience::Finite).map_err(|error| {
         let reason =
             format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());

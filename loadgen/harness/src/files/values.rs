@@ -41,7 +41,7 @@ pub fn seed_or(given: Option<&Spanned<u64>>, otherwise: impl FnOnce() -> u64) ->
 /// # Errors
 /// It is none.
 pub fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
-    humantime::parse_duration(text.get_ref()).map_err(|error| {
+    stickycas_program::parse_duration(text.get_ref()).map_err(|error| {
         let reason = format!("{name} = {:?}: {error}: give a duration such as \"250ms\"", text.get_ref());
         Fault::new(text.span(), reason)
     })

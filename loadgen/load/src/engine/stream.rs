@@ -70,7 +70,10 @@ impl StreamHandle {
                     return;
                 }
                 Ok(Err(status)) => connection.error(&status),
-                Err(_) => stickycas_client::Error::Protocol("no answer to Attach in time".to_owned()),
+                Err(_) => connection.no_answer(
+                    "no answer to Attach in time: a server that is busy, or that allows fewer streams on a connection \
+                     (streams_per_connection) than there are --principals-per-connection",
+                ),
             };
             let _ = opened.send(Err(error.to_string()));
             let fault = stream.shared.ended_by(&error);
