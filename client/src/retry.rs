@@ -17,7 +17,7 @@ pub struct RetryPolicy {
     /// The longest delay.
     pub longest: Duration,
     /// Give up after this long without any progress. Waiting for one's phase on a connection that stands is
-    /// no lack of progress.
+    /// no lack of progress. Zero: after the first failure.
     pub give_up_after: Duration,
 }
 
@@ -79,9 +79,12 @@ impl Backoff {
     /// How long the next try may take to be answered: this long, but no longer than the time that is left. The last try, which
     /// falls on the end of the time, has a moment.
     pub(crate) fn limit(&self, longest: Duration) -> Duration {
-        let left = self.since.map_or(Duration::ZERO, |since| since.elapsed());
-        let left = self.policy.give_up_after.saturating_sub(left).max(LAST_TRY);
-        longest.min(left).min(self.policy.give_up_after)
+        let passed = self.since.map_or(Duration::ZERO, |since| since.elapsed());
+        match self.policy.give_up_after {
+            // One try, which has its time.
+            Duration::ZERO => longest,
+            all => longest.min(all.saturating_sub(passed).max(LAST_TRY)),
+        }
     }
 
     /// Something got on.
