@@ -1,13 +1,12 @@
 //! The roles of all processes in a run: the ground truth with which the judge compares the evidence (SPEC section 8,
 //! V4).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::byzantine::{Strategy, WireAttack};
-use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Behaviour, Correct};
 use crate::random::SplitMix64;
@@ -75,17 +74,6 @@ impl Part {
             Role::Byzantine(strategy) => strategy.ends(),
             // The run waits for it as long as its attack may go on.
             Role::Attacker(_) => false,
-        }
-    }
-
-    /// The offences of the closed list (B2) that process `me` commits in this part, provided that it is observed to
-    /// carry it out ([`crate::detection::detect`]); none if it is correct.
-    #[must_use]
-    pub fn offences(&self, me: ProcessId, run_seed: u64, params: &Params) -> &'static [OffenceKind] {
-        match &self.role {
-            Role::Correct => &[],
-            Role::Byzantine(strategy) => strategy.offences(seed_of(me, run_seed), params),
-            Role::Attacker(attack) => attack.offences(),
         }
     }
 }
@@ -171,22 +159,6 @@ impl Cast {
     /// after their attack.
     pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
         self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
-    }
-
-    /// The offences that these attackers have committed, which must be on record (B2). `attackers` are the processes
-    /// that were observed to carry out their part; `run_seed` as for [`Part::behaviour`].
-    #[must_use]
-    pub fn offences(
-        &self,
-        params: &Params,
-        run_seed: u64,
-        attackers: &BTreeSet<ProcessId>,
-    ) -> BTreeMap<ProcessId, BTreeSet<OffenceKind>> {
-        let committed = attackers.iter().filter_map(|&process| {
-            let kinds = self.part(process)?.offences(process, run_seed, params);
-            (!kinds.is_empty()).then(|| (process, kinds.iter().copied().collect()))
-        });
-        committed.collect()
     }
 
     /// The processes with a wire attack, each with its attack, in order.

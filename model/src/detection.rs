@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::byzantine::Observations;
 use crate::cast::{Cast, Role, seed_of};
 use crate::counts::RunCounts;
-use crate::history::Recorded;
+use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::types::ProcessId;
 
@@ -21,6 +21,8 @@ pub struct Detection {
     pub fired: BTreeMap<String, u64>,
     /// The processes that were observed to carry out the attack that the cast gives them.
     pub attackers: BTreeSet<ProcessId>,
+    /// The offences of the closed list that Byzantine processes were observed to commit: each must be on record (B2).
+    pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
 impl Detection {
@@ -30,17 +32,24 @@ impl Detection {
     pub fn new(cast: &Cast, run_seed: u64, observations: &Observations, counted: &RunCounts) -> Self {
         let mut detection = Self::default();
         for (process, part) in cast.parts() {
-            let (name, detected) = match &part.role {
-                Role::Correct => continue,
-                Role::Byzantine(strategy) => {
-                    let observed = observations.of(process, seed_of(process, run_seed));
-                    (strategy.name(), observed.is_some_and(|observed| strategy.is_shown_by(&observed)))
+            let observed = observations.of(process, seed_of(process, run_seed));
+            let (name, detected, offences) = match (&part.role, observed) {
+                (Role::Correct, _) | (_, None) => continue,
+                (Role::Byzantine(strategy), Some(observed)) => {
+                    (strategy.name(), strategy.is_shown_by(&observed), strategy.offences(&observed))
                 }
-                Role::Attacker(attack) => (attack.name(), attack.is_shown_by(process, counted)),
+                (Role::Attacker(attack), Some(observed)) => {
+                    let detected = attack.is_shown_by(process, counted);
+                    let committed = attack.offences().iter().copied().filter(|_| detected);
+                    (attack.name(), detected, observed.offences().chain(committed).collect())
+                }
             };
             *detection.fired.entry(name.to_owned()).or_default() += u64::from(detected);
             if detected {
                 detection.attackers.insert(process);
+            }
+            if !offences.is_empty() {
+                detection.offences.insert(process, offences);
             }
         }
         detection

@@ -4,6 +4,8 @@
 //! what the processes of an instance were answered. The machine does not use them: see [`crate::invariants`]. The mode (D1)
 //! is [`crate::process::mode`], and the bounds are in [`crate::bounds`].
 
+use std::ops::Range;
+
 use crate::access::ReadAnswer;
 use crate::bounds::{self, Premise};
 use crate::judge::Property;
@@ -60,10 +62,72 @@ pub fn may_become(earlier: &ReadAnswer, later: &ReadAnswer) -> bool {
     if earlier.sealed { is_same_list(earlier, later) } else { earlier.length <= later.length }
 }
 
-/// D1: under `first_access` a process decides from all entries of the sealed list, of which there are so many.
-#[must_use]
-pub fn is_from_whole_list(params: &Params, from: usize, entries: usize) -> bool {
-    params.spec().append_window == AppendWindow::Open || from >= entries
+/// D1: the entries that one life of a process was given, by the answers to its reads.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EntriesGiven {
+    /// It was given all entries before this position.
+    end: u32,
+    /// Others, in order: a life may receive the answer to a read that an earlier one sent. Nearly always none.
+    later: Vec<Range<u32>>,
+    /// How many of the reads that Algorithm 1 as printed makes one after the other were answered.
+    reads: u32,
+    /// The length of the sealed list, once a read told it.
+    sealed: Option<u32>,
+}
+
+impl EntriesGiven {
+    /// Where its next read starts; `None` once it has read what it takes to decide.
+    #[must_use]
+    pub fn next_start(&self, params: &Params) -> Option<Position> {
+        let start = match params.spec().append_window {
+            AppendWindow::FirstAccess => {
+                let enough = self.sealed.map_or(params.warps(), |length| length.min(params.warps()));
+                (self.end < enough).then_some(self.end)
+            }
+            AppendWindow::Open => {
+                (self.reads < params.reads()).then(|| self.reads.saturating_mul(params.read_size()))
+            }
+        };
+        start.map(Position::new)
+    }
+
+    /// Takes in the answer to its next read.
+    pub fn take_in(&mut self, params: &Params, answer: &ReadAnswer) {
+        let ReadAnswer { start, count, length, sealed } = *answer;
+        let start = start.get();
+        self.reads += u32::from(start == self.reads.saturating_mul(params.read_size()));
+        self.sealed = self.sealed.or(sealed.then_some(length));
+        let end = start.saturating_add(count);
+        if start > self.end && count > 0 {
+            let place = self.later.partition_point(|range| range.start < start);
+            self.later.insert(place, start..end);
+        } else if start <= self.end {
+            self.end = self.end.max(end);
+        }
+        while let Some(first) = self.later.first().filter(|first| first.start <= self.end) {
+            self.end = self.end.max(first.end);
+            self.later.remove(0);
+        }
+    }
+
+    /// The positions of the entries that a decision counts: those that it was given of the first W, in order.
+    pub fn counted(&self, params: &Params) -> impl Iterator<Item = usize> + Clone {
+        let warps = params.warps();
+        let mut next = 0;
+        let all = std::iter::once(0..self.end).chain(self.later.iter().cloned());
+        let positions = all.flat_map(move |range| {
+            let from = range.start.max(next);
+            next = next.max(range.end);
+            from..range.end
+        });
+        positions.take_while(move |position| *position < warps).map(|position| position as usize)
+    }
+
+    /// How many of the first entries it counts, where it counts no others.
+    #[must_use]
+    pub fn first_only(&self, params: &Params) -> Option<usize> {
+        self.later.is_empty().then(|| self.end.min(params.warps()) as usize)
+    }
 }
 
 /// D2: how many of its own phases a process has missed that had so many accesses executed in them.

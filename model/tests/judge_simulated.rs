@@ -131,7 +131,7 @@ proptest! {
                 plan.params = Arc::new(Params::try_new(spec).unwrap());
             }
             let outcome = sim::run(&plan);
-            let verdict = judged(&plan, &outcome, &judge::Expectations::new(&plan.params, &plan.cast, plan.seed, &detected(&plan, &outcome)));
+            let verdict = judged(&plan, &outcome, &judge::Expectations::new(&plan.cast, &detected(&plan, &outcome)));
             let summary = simulator.summary(&plan);
             prop_assert_eq!(summary, VerdictSummary::from(&verdict), "{:#?}", verdict);
             prop_assert_eq!(simulator.run(&plan), outcome);

@@ -2,7 +2,7 @@
 //! So no attack may be detected by the record of its offence.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackKind};
@@ -13,7 +13,7 @@ use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::sim;
-use stickycas_model::types::{ProcessId, Value};
+use stickycas_model::types::{ProcessId, Time, Value};
 
 /// The Byzantine processes, of which the record may lack the second.
 const CULPRITS: [u32; 2] = [2, 5];
@@ -50,7 +50,7 @@ fn judged(
 ) -> Verdict {
     let sim::SimPlan { params, seed, .. } = plan;
     let detection = detect(params, cast, *seed, history, counted);
-    let expected = judge::Expectations::new(params, cast, *seed, &detection);
+    let expected = judge::Expectations::new(cast, &detection);
     judge::judge(&Case {
         params: Arc::clone(params),
         cast,
@@ -82,26 +82,53 @@ fn is_offence_of(recorded: &Recorded, process: ProcessId) -> bool {
 }
 
 #[test]
-fn whoever_appends_nothing_and_is_not_filed_is_unnamed() {
+fn whoever_commits_an_offence_and_is_not_filed_is_unnamed() {
     let [_, second] = culprits();
-    let mixed = "mixed(collude=0, mimic=b)";
     // Of `mixed`, a run in which both draw the empty append.
     let both_empty = |seed: &u64| {
-        let cast = cast(&Role::Byzantine(mixed.parse().unwrap()));
-        let (params, all) = (Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap(), culprits().into());
-        cast.offences(&params, *seed, &all).len() == 2
+        let (_, outcome) = played("mixed(collude=0, mimic=b)", *seed);
+        culprits()
+            .iter()
+            .all(|culprit| outcome.history.iter().any(|recorded| is_offence_of(recorded, *culprit)))
     };
     let seed = (0..1_000).find(both_empty).unwrap();
-    for text in ["empty", mixed] {
+    for (text, kind) in [
+        ("empty", OffenceKind::Malformed),
+        ("mixed(collude=0, mimic=b)", OffenceKind::Malformed),
+        ("adaptive(phase=1, then=mixed(collude=0, mimic=b))", OffenceKind::Malformed),
+        ("liar", OffenceKind::FalseDecision),
+        ("stall(conduct=liar(value=z))", OffenceKind::FalseDecision),
+        ("adaptive(phase=9, then=liar)", OffenceKind::FalseDecision),
+        // Seven warps and three reads: they decide after phases 23 and 26.
+        ("adaptive(phase=24, then=liar(value=z))", OffenceKind::FalseDecision),
+        ("adaptive(phase=8, then=adaptive(phase=20, then=stall(conduct=liar)))", OffenceKind::FalseDecision),
+        ("reader", OffenceKind::LateAppend),
+        ("stall(conduct=repeat-append)", OffenceKind::LateAppend),
+        ("adaptive(phase=9, then=stall(conduct=late-append(access=3, value=0)))", OffenceKind::LateAppend),
+    ] {
         let (plan, outcome) = played(text, seed);
         let filed = judged(&plan, &outcome, &outcome.history, &plan.cast, &RunCounts::default());
-        check(&filed, OffenceKind::Malformed, true, text);
+        check(&filed, kind, true, text);
         let mut history = outcome.history.clone();
         history.retain(|recorded| !is_offence_of(recorded, second));
         assert!(history.len() < outcome.history.len());
         let unfiled = judged(&plan, &outcome, &history, &plan.cast, &RunCounts::default());
-        check(&unfiled, OffenceKind::Malformed, false, text);
+        check(&unfiled, kind, false, text);
     }
+}
+
+#[test]
+fn an_offence_counts_where_its_strategy_does_not_show() {
+    let (plan, outcome) = played("stall(conduct=liar(value=z))", 1);
+    let mut history = outcome.history;
+    // No phase waited for it by this record.
+    for recorded in &mut history {
+        recorded.at = Time::ZERO;
+    }
+    let detection = detect(&plan.params, &plan.cast, 1, &history, &RunCounts::default());
+    assert!(detection.attackers.is_empty(), "{detection:?}");
+    let lie = BTreeSet::from([OffenceKind::FalseDecision]);
+    assert_eq!(detection.offences, culprits().map(|culprit| (culprit, lie.clone())).into());
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use stickycas_model::access::Op;
+use stickycas_model::access::{Answer, Op};
 use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::{AppendWindow, Patience};
@@ -26,15 +26,21 @@ fn a_decision_that_is_not_the_mode_is_a_violation() {
 #[test]
 fn a_decision_from_a_part_of_the_sealed_list_is_a_violation() {
     let mut story = Story::full_run("a a b", 1, 3);
+    let read = story.place(2, |event| matches!(event, Event::Answered { answer: Answer::Read(_), .. }));
+    if let Event::Answered { answer: Answer::Read(answer), .. } = &mut story.history[read].event {
+        answer.count = 2;
+    }
     story.report(3).from.pop();
-    story.is(Outcome::Violation, "D1: process 3 decided from 2 of 3 entries");
+    let says = "D1: process 3 decided a from 2 entries, where its next read was to start at 2";
+    story.is(Outcome::Violation, says);
 }
 
 #[test]
 fn having_read_what_the_list_does_not_hold_is_a_violation() {
     let mut story = Story::full_run("a a b", 1, 3);
     story.report(3).from = values("a b a").into();
-    story.is(Outcome::Violation, "R2: what process 3 read is not a prefix of the list");
+    let says = "R2: process 3 reports that it read [a b a], and by the record it read [a a b]";
+    story.is(Outcome::Violation, says);
 }
 
 #[test]
@@ -69,7 +75,7 @@ fn a_process_restarted_after_its_decision_has_no_entries() {
     let place = story.place(2, |event| matches!(event, Event::Decided { .. }));
     story.history[place].event = Event::Decided { process: id(3), value: value("b") };
     story.report(3).decision = Some(value("b"));
-    story.is(Outcome::Violation, "D1: process 3 decided b, which is not the mode of the sealed list");
+    story.is(Outcome::Violation, "D1: process 3 decided b; the mode of the 3 entries that it read is a");
 }
 
 /// Two processes in one warp; process 2 reads in round `round` only.
@@ -97,9 +103,19 @@ fn second_reads_in_round(round: u64) -> Story {
 
 #[test]
 fn a_missed_phase_moves_the_bound_of_its_process_only() {
-    let mut story = second_reads_in_round(3);
-    // Process 1 decided in phase 2 and read once more for the company.
-    story.report(1).phase = Some(phase(2));
+    let mut story = Story::new("a a", 2, 1, |spec| spec.patience = Patience::Finite(Duration::ZERO));
+    story.all_join();
+    story.append(1, "a");
+    story.append(2, "a");
+    story.step();
+    story.read(1, 0);
+    story.record(Event::PatienceSpent { process: id(2) });
+    story.step();
+    story.decides(1);
+    story.read(2, 0);
+    story.step();
+    story.decides(2);
+    story.record(Event::Finished);
     let verdict = story.is_valid();
     assert_eq!(verdict.decisions[&id(1)].bound, phase(2));
     let late = &verdict.decisions[&id(2)];

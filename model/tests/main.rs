@@ -7,6 +7,7 @@ mod story;
 
 mod chance;
 mod invariants_of_machine;
+mod judge_algorithm;
 mod judge_explains;
 mod judge_rejects;
 mod judge_simulated;

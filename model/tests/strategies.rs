@@ -17,7 +17,7 @@ use stickycas_model::sim;
 use stickycas_model::types::{ProcessId, Seed, Value};
 
 /// Every strategy, some of them with more than one set of arguments.
-const ALL: [&str; 22] = [
+const ALL: [&str; 23] = [
     "absent",
     "silent",
     "crash@1",
@@ -40,6 +40,7 @@ const ALL: [&str; 22] = [
     "adaptive(phase=8, then=stall(conduct=crash(access=4)))",
     "liar",
     "liar(value=b)",
+    "adaptive(phase=9, then=stall(conduct=liar))",
 ];
 
 /// The processes that play a strategy.
@@ -116,14 +117,13 @@ fn inside_the_bound_each_is_observed_and_blamed_exactly() {
                 assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
                 assert_eq!(verdict.decision, Some(value("a")), "{at}");
                 assert_eq!(verdict.decisions.len(), 5, "{at}");
-                let seen = detected(&plan, &plan.cast, &outcome).attackers;
+                let Detection { attackers: seen, offences, .. } = detected(&plan, &plan.cast, &outcome);
                 // A report may come when all correct processes have ended, and with them the run.
                 if !text.contains("liar") {
                     assert_eq!(seen, CULPRITS.map(process).into(), "{at}");
                 }
-                for (process, part) in plan.cast.parts() {
-                    let committed = part.offences(process, seed, &plan.params).iter().copied();
-                    let expected = committed.filter(|_| seen.contains(&process)).collect();
+                for (process, _) in plan.cast.parts() {
+                    let expected = offences.get(&process).cloned().unwrap_or_default();
                     assert_eq!(kinds(&verdict, process), expected, "{at}: process {process}");
                 }
             }
@@ -221,6 +221,28 @@ fn a_corrupted_process_is_correct_until_its_phase() {
     assert_eq!(corrupted_from(12), (value("d"), Some(3)));
     assert_eq!(corrupted_from(13), (value("d"), Some(2)));
     assert_eq!(corrupted_from(27), (value("d"), None));
+}
+
+#[test]
+fn a_corrupted_process_lies_from_its_phase_on_only() {
+    let lies_from = |phase: u64| {
+        let plan = plan(
+            &format!("adaptive(phase={phase}, then=liar)"),
+            AppendWindow::FirstAccess,
+            Order::Ascending,
+            1,
+        );
+        let (outcome, verdict) = judged(&plan, &plan.cast);
+        let seen = detected(&plan, &plan.cast, &outcome).attackers;
+        (kinds(&verdict, process(2)), kinds(&verdict, process(5)), seen)
+    };
+    let lie = || BTreeSet::from([OffenceKind::FalseDecision]);
+    // Process 2 decides after phase 23, before phase 24 is over; process 5 after phase 26.
+    assert_eq!(lies_from(23), (lie(), lie(), CULPRITS.map(process).into()));
+    assert_eq!(lies_from(24), (lie(), lie(), CULPRITS.map(process).into()));
+    assert_eq!(lies_from(25), (BTreeSet::new(), lie(), [process(5)].into()));
+    assert_eq!(lies_from(27), (BTreeSet::new(), lie(), [process(5)].into()));
+    assert_eq!(lies_from(28), (BTreeSet::new(), BTreeSet::new(), BTreeSet::new()));
 }
 
 #[test]

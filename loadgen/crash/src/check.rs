@@ -463,7 +463,7 @@ impl Checker<'_> {
     fn verdict(&self, closed_early: bool) -> Verdict {
         let Evidence { plan, reports, history, .. } = self.evidence;
         let detection = detect(&plan.params, &plan.cast, plan.seed, history, &RunCounts::default());
-        let mut expected = Expectations::new(&plan.params, &plan.cast, plan.seed, &detection);
+        let mut expected = Expectations::new(&plan.cast, &detection);
         // It is not their attacks that are tried here: an instance may end before they come to it.
         expected.attacks.clear();
         let ended = |report: &&Report| !closed_early || report.ended == ProcessEnd::Decided;

@@ -77,7 +77,8 @@ impl Record {
         mut reports: Vec<Report>,
     ) -> Self {
         reports.sort_by_key(|report| report.process);
-        let verdict = with_case(&scenario, how, &history, complete, &counted, &reports, judge);
+        let run = Run { how, complete, counted: &counted, reports: &reports, role_mismatches: &[] };
+        let verdict = with_case(&scenario, &history, run, judge);
         Self {
             scenario,
             how,
@@ -105,41 +106,59 @@ impl Record {
     }
 
     /// The same run with the correct processes that played another part: it was not the scenario that was run, so
-    /// the run proves nothing, whatever broke in it.
+    /// the run proves nothing, unless the server broke a rule.
     #[must_use]
     pub fn with_role_mismatches(mut self, role_mismatches: Vec<String>) -> Self {
-        if !role_mismatches.is_empty() {
-            self.verdict.verdict = Outcome::Unknown;
+        if role_mismatches.is_empty() {
+            return self;
         }
-        self.verdict.reasons.extend(role_mismatches.iter().cloned());
         self.role_mismatches.extend(role_mismatches);
-        self
+        self.verdict = self.judge_again(judge);
+        let anomalies = std::mem::take(&mut self.anomalies);
+        self.with_anomalies(anomalies)
     }
 
     /// The verdict with what leads to it.
     #[must_use]
     pub fn explained(&self) -> Explanation {
-        let Self { scenario, how, history, complete, counted, reports, .. } = self;
-        let explained = with_case(scenario, *how, history, *complete, counted, reports, explain);
         // With what the harness saw.
-        Explanation { verdict: self.verdict.clone(), ..explained }
+        Explanation { verdict: self.verdict.clone(), ..self.judge_again(explain) }
     }
+
+    /// Puts the run before the judge.
+    fn judge_again<T>(&self, to_record: impl FnOnce(&Case<'_>) -> T) -> T {
+        let Self { scenario, how, history, complete, counted, reports, role_mismatches, .. } = self;
+        let run = Run { how: *how, complete: *complete, counted, reports, role_mismatches };
+        with_case(scenario, history, run, to_record)
+    }
+}
+
+/// What belongs to the history of a run.
+#[derive(Clone, Copy)]
+struct Run<'a> {
+    how: ExecutionMode,
+    complete: bool,
+    counted: &'a RunCounts,
+    reports: &'a [Report],
+    role_mismatches: &'a [String],
 }
 
 /// Puts a run before the judge.
 fn with_case<T>(
     scenario: &Scenario,
-    how: ExecutionMode,
     history: &[Recorded],
-    complete: bool,
-    counted: &RunCounts,
-    reports: &[Report],
+    run: Run<'_>,
     to_record: impl FnOnce(&Case<'_>) -> T,
 ) -> T {
     let Scenario { params, cast, seed, .. } = scenario;
+    let Run { how, complete, counted, reports, role_mismatches } = run;
     let detection = detect(params, cast, *seed, history, counted);
-    let assumed = how == ExecutionMode::Dumped;
-    let expected = Expectations { assumed, ..Expectations::new(params, cast, *seed, &detection) };
+    let expected = Expectations {
+        assumed: how == ExecutionMode::Dumped,
+        started_elsewhere: how == ExecutionMode::Judged,
+        role_mismatches: role_mismatches.to_vec(),
+        ..Expectations::new(cast, &detection)
+    };
     to_record(&Case {
         params: Arc::clone(params),
         cast,

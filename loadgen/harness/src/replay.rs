@@ -4,9 +4,9 @@
 //! What is compared with what:
 //! - each event with what the machine of the simulator does, which is the machine that the server runs:
 //!   entries, answers, phases, offences ([`sim::replay`]);
-//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports. A
-//!   verdict of version 1 judges termination in another way where a correct process has not decided
-//!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): in such a run the fields that follow from termination are not compared.
+//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports. Verdicts
+//!   of versions 1 and 2 judge some runs in another way
+//!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): of these runs the fields concerned are not compared.
 //!
 //! So a reader who doubts a run need not trust its server, its harness or its verdict: what they claim
 //! follows from the inputs, or it does not. That the inputs are the ones that were sent shows in nothing but the
@@ -69,9 +69,9 @@ pub fn replay(folder: &Folder) -> ReplayResult {
     let difference = first_difference(&folder.scenario.params, &folder.history);
     let judged = folder.judged_again().verdict;
     let not_compared = changed_meaning(folder, &judged);
-    let fields = different_fields(folder, &judged, not_compared);
+    let fields = different_fields(folder, &judged, &not_compared);
     let same = difference.is_none() && fields.is_empty();
-    let not_compared = not_compared.iter().map(|&field| field.to_owned()).collect();
+    let not_compared = not_compared.into_iter().map(str::to_owned).collect();
     ReplayResult { same, events: folder.history.len(), difference, fields, not_compared }
 }
 
@@ -85,27 +85,31 @@ pub(crate) fn first_difference(params: &Arc<Params>, history: &[Recorded]) -> Op
     })
 }
 
-/// The fields of a verdict of version 1 that follow from termination, besides the version itself.
-const SINCE_VERSION_1: &[&str] = &[
-    "version",
-    "termination",
-    "termination_promised",
-    "termination_missing_premise",
-    "verdict",
-    "reasons",
-    "witness",
-];
+/// Fields that mean something else since verdicts have version 2, in a run in which a correct process has not decided.
+const SINCE_VERSION_1: &[&str] =
+    &["termination", "termination_promised", "termination_missing_premise", "verdict", "reasons", "witness"];
+
+/// Fields that mean something else since verdicts have version 3, in a run in which a correct process does not act as
+/// Algorithm 1 says, or a nested strategy is seen by what it was not seen by before.
+const SINCE_VERSION_2: &[&str] = &["verdict", "reasons", "fired", "culprits", "named", "unnamed"];
 
 /// The fields of the verdict of this folder that mean something else by now, given what the judge says of it now.
-fn changed_meaning(folder: &Folder, judged: &Verdict) -> &'static [&'static str] {
-    if folder.verdict.get("version").and_then(serde_json::Value::as_u64) != Some(1) {
-        return &[];
+fn changed_meaning(folder: &Folder, judged: &Verdict) -> Vec<&'static str> {
+    let version = folder.verdict.get("version").and_then(serde_json::Value::as_u64);
+    let Some(1..=2) = version else { return Vec::new() };
+    let mut fields = vec!["version", "deviated"];
+    // All correct processes decided: version 1 judges such a run alike.
+    if version == Some(1) && judged.termination != Observed::Held {
+        fields.extend(SINCE_VERSION_1);
     }
-    match judged.termination {
-        // All correct processes decided: version 1 judges such a run alike.
-        Observed::Held => &SINCE_VERSION_1[..1],
-        Observed::Violated | Observed::Unknown => SINCE_VERSION_1,
+    let told = |field| folder.verdict.get(field).cloned().unwrap_or_default();
+    let alike = told("culprits") == serde_json::json!(judged.culprits)
+        && told("fired") == serde_json::json!(judged.fired);
+    if !judged.deviated.is_empty() || !alike {
+        let more = SINCE_VERSION_2.iter().filter(|field| !fields.contains(field));
+        fields.extend(more.copied().collect::<Vec<_>>());
     }
+    fields
 }
 
 fn different_fields(folder: &Folder, judged: &Verdict, not_compared: &[&str]) -> Vec<DifferentField> {
@@ -178,7 +182,7 @@ impl ReplayResult {
             return Ok(());
         }
         let fields = self.not_compared.join(", ");
-        writeln!(out, "not compared, since verdict.json has version 1: {fields}")
+        writeln!(out, "not compared, since verdict.json has an older version: {fields}")
     }
 }
 

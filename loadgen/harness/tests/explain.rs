@@ -99,7 +99,7 @@ fn of_a_violation_it_names_the_rule_and_the_line() {
     let line = format!("line {} of history.ndjson: process {process} decides", decided.unwrap() + 1);
     says(
         &record,
-        &["A promise or a rule broke. This is a bug.", "a rule: D1: process 1 decided from 7 of 8", &line],
+        &["A promise or a rule broke. This is a bug.", "a rule: R2: process 1 reports that it read", &line],
     );
 }
 

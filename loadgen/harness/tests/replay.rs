@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value as Json, json};
 use stickycas_harness::environment::Environment;
+use stickycas_harness::record::ExecutionMode;
 use stickycas_harness::replay::{ReplayResult, replay};
 use stickycas_harness::report::folder::{self, Folder, FolderError};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::process::ProcessEnd;
+use stickycas_model::types::ProcessId;
 
 /// The folder of a run, to be tampered with.
 struct Tampered {
@@ -117,6 +119,62 @@ fn an_untouched_folder_follows_from_its_inputs() {
         assert!(replayed.same, "{outcome}: {replayed}");
         assert!(replayed.to_string().contains("the same"));
         assert_eq!(replayed.events, record.history.len());
+    }
+}
+
+/// Process 3 reads first, which the scenario that is claimed does not say of it.
+fn another_part(how: ExecutionMode, window: &str) -> Record {
+    let text = |faults: &str| {
+        format!(
+            "name = \"another-part\"\n[instance]\nprocesses = 5\nwarp_size = 1\nread_size = 5\nappend_window = \"{window}\"\n\
+             [proposals]\nvalues = [\"a\", \"a\", \"b\", \"a\", \"a\"]\n{faults}"
+        )
+    };
+    let scenario = |faults| Scenario::parse("another-part.toml", &text(faults), Some(1)).unwrap();
+    let played =
+        simulate(&scenario("[[faults]]\nprocesses = [3]\nstrategy = \"late-append(access=3, value=b)\""));
+    let Record { history, reports, .. } = played;
+    Record::judged(scenario(""), how, history, true, RunCounts::default(), reports)
+}
+
+#[test]
+fn a_correct_process_that_acts_otherwise_is_named_by_every_judge() {
+    let says = "D1: process 3 is correct and did not append in its first access";
+    for window in ["first_access", "open"] {
+        for (how, outcome) in [
+            (ExecutionMode::Simulated, Outcome::Violation),
+            (ExecutionMode::ChildProcesses, Outcome::Violation),
+            (ExecutionMode::Tasks, Outcome::Violation),
+            (ExecutionMode::Judged, Outcome::Unknown),
+        ] {
+            let record = another_part(how, window);
+            let verdict = &record.verdict;
+            assert_eq!(verdict.verdict, outcome, "{how}, {window}: {:?}", verdict.reasons);
+            assert!(verdict.reasons.iter().any(|reason| reason == says), "{:?}", verdict.reasons);
+            assert_eq!(verdict.deviated, [ProcessId::new(3).unwrap()]);
+            let broke = record.explained().broke;
+            assert!(broke.iter().any(|breach| breach.says == says && breach.event.is_some()), "{broke:?}");
+            let tampered = Tampered::with(&record);
+            assert!(tampered.replayed().same, "{}", tampered.replayed());
+            // A verdict that passes over it does not follow from the record.
+            tampered.json("verdict.json", |verdict| {
+                verdict["verdict"] = "valid".into();
+                verdict["reasons"] = json!([]);
+                verdict["deviated"] = json!([]);
+            });
+            let fields = tampered.replayed().fields;
+            let fields: Vec<&str> = fields.iter().map(|field| &*field.field).collect();
+            assert!(
+                ["verdict", "reasons", "deviated"].iter().all(|field| fields.contains(field)),
+                "{fields:?}"
+            );
+            // Version 2 did not look.
+            tampered.json("verdict.json", |verdict| {
+                verdict["version"] = 2.into();
+                verdict.as_object_mut().unwrap().remove("deviated");
+            });
+            assert!(tampered.replayed().same, "{}", tampered.replayed());
+        }
     }
 }
 
@@ -232,7 +290,7 @@ fn a_verdict_of_version_1_replays_where_all_have_decided() {
     as_version_1(&tampered, |_| {});
     let replayed = tampered.replayed();
     assert!(replayed.same, "{replayed}");
-    assert_eq!(replayed.not_compared, ["version"]);
+    assert_eq!(replayed.not_compared, ["version", "deviated"]);
     // Termination means the same in both versions here, so it is compared.
     as_version_1(&tampered, |verdict| verdict["termination"] = "violated".into());
     let fields = tampered.replayed().fields;
@@ -255,7 +313,9 @@ fn termination_of_version_1_is_not_compared_where_it_is_unknown() {
     let replayed = tampered.replayed();
     assert!(replayed.same, "{replayed}");
     assert!(
-        replayed.to_string().contains("not compared, since verdict.json has version 1: version, termination")
+        replayed.to_string().contains(
+            "not compared, since verdict.json has an older version: version, deviated, termination"
+        )
     );
     let explained = tampered.read().unwrap().judged_again().explained();
     assert_eq!(explained.verdict.termination, Observed::Unknown);
@@ -314,7 +374,7 @@ fn a_damaged_folder_is_reported_with_file_and_line() {
 
 #[test]
 fn a_folder_of_another_version_is_refused_with_both_versions() {
-    for (file, read) in [("harness.json", "version 1"), ("verdict.json", "versions 1 to 2")] {
+    for (file, read) in [("harness.json", "version 1"), ("verdict.json", "versions 1 to 3")] {
         let tampered = Tampered::of("one-warp");
         tampered.json(file, |json| {
             json["version"] = 7.into();

@@ -23,7 +23,7 @@ use stickycas_model::bounds;
 use stickycas_model::cast::Cast;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::params::Params;
-use stickycas_model::predicates::{self, Decisions};
+use stickycas_model::predicates::{self, Decisions, EntriesGiven};
 use stickycas_model::process::mode;
 use stickycas_model::scheduler::Schedule;
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
@@ -184,6 +184,9 @@ impl<'a> Check<'a> {
         if !matches!(seen.accesses.first(), Some(AnsweredAccess::Append { .. }) | None) {
             self.violated(format!("D1: the first answer to process {me} is none to an append"));
         }
+        if seen.accesses.iter().skip(1).any(|access| matches!(access, AnsweredAccess::Append { .. })) {
+            self.violated(format!("D1: process {me} was answered an append after its first access"));
+        }
         if let Some(ObservedRefusal { reason, why }) = seen.refused.as_ref().filter(|it| accuses(it.reason)) {
             self.violated(format!(
                 "B3: process {me}, which is correct, was refused {}: {why}",
@@ -234,10 +237,15 @@ impl<'a> Check<'a> {
         let me = seen.process;
         let warps = self.params.warps();
         let mut held: BTreeMap<u32, &Value> = BTreeMap::new();
-        let mut sealed = None;
+        let mut given = EntriesGiven::default();
         for (answer, entries) in seen.accesses.iter().filter_map(read) {
             held.extend((answer.start.get()..).zip(entries));
-            sealed = sealed.or(answer.sealed.then_some(answer.length));
+            let (start, due) = (answer.start, given.next_start(self.params));
+            if due != Some(start) {
+                let due = due.map_or_else(|| "no read was due".to_owned(), |due| format!("{due} was due"));
+                self.violated(format!("D1: process {me} read from {start}, where {due}"));
+            }
+            given.take_in(self.params, answer);
         }
         let counted: Vec<&Value> = held.range(..warps).map(|(_, value)| *value).collect();
         if mode(counted.iter().copied()) != Some(decision) {
@@ -246,9 +254,11 @@ impl<'a> Check<'a> {
                 "D1: process {me} decided {decision}, which is not the mode of the {number} entries that it read"
             ));
         }
-        let whole = sealed.unwrap_or(warps).min(warps);
-        if !predicates::is_from_whole_list(self.params, counted.len(), whole as usize) {
-            self.violated(format!("D1: process {me} decided from {} of {whole} entries", counted.len()));
+        if let Some(start) = given.next_start(self.params) {
+            let number = counted.len();
+            self.violated(format!(
+                "D1: process {me} decided from {number} entries, and did not read from {start}"
+            ));
         }
         let Some(last) = seen.accesses.iter().filter_map(AnsweredAccess::phase).max() else { return };
         let rounds = self.schedule.round_of(last).get();

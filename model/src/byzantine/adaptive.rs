@@ -2,7 +2,8 @@
 //! computation (paper, section 2, failure model).
 //!
 //! A process cannot see the phase that is open, but the schedule is public (W4): it knows the next phase of its
-//! warp, and each access is for that phase. From the chosen phase on the other strategy decides what is sent. The
+//! warp, and each access is for that phase; a report is for the phase after its last answer, which is open or comes next.
+//! From the chosen phase on the other strategy decides what is sent. The
 //! accesses before it stand: a process that has appended does not append again because its new strategy would have
 //! begun with an append.
 
@@ -40,12 +41,16 @@ impl<S: Nested> Definition for Adaptive<S> {
 }
 
 impl<S: Nested> Conduct for Adaptive<S> {
-    fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.then.conduct().offences(seed, params)
+    fn offences(&self, process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
+        self.then.conduct().offences(&self.corrupted(process))
     }
 
     fn ends(&self) -> bool {
         self.then.conduct().ends()
+    }
+
+    fn values(&self, me: ProcessId, params: &Params) -> Vec<Value> {
+        self.then.conduct().values(me, params)
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
@@ -57,9 +62,14 @@ impl<S: Nested> Conduct for Adaptive<S> {
     }
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
-        let correct_accesses = process.executed_before(self.phase);
-        process.last_phase() >= Some(self.phase)
-            && self.then.conduct().is_shown_by(&process.shown_from(correct_accesses + 1))
+        process.reached(self.phase) && self.then.conduct().is_shown_by(&self.corrupted(process))
+    }
+}
+
+impl<S> Adaptive<S> {
+    /// The process from the first access on that was not executed before the phase.
+    fn corrupted<'a>(&self, process: &ObservedProcess<'a>) -> ObservedProcess<'a> {
+        process.shown_from(process.executed_before(self.phase) + 1)
     }
 }
 
@@ -73,7 +83,10 @@ impl Behaviour for Adapting {
     fn act(&mut self, view: &View) -> Act {
         let after = view.phase.map_or(Phase::FIRST, Phase::next);
         let next = Schedule::new(&view.params).next_phase_of(view.params.warp_of(view.me), after);
-        if next >= self.from { self.then.act(view) } else { self.correct.act(view) }
+        let correct = self.correct.act(view);
+        // An access is for its next phase, and a report takes effect at once.
+        let when = if matches!(correct, Act::Decide(_)) { after } else { next };
+        if when >= self.from { self.then.act(view) } else { correct }
     }
 }
 

@@ -8,9 +8,9 @@ use crate::types::{ProcessId, Value};
 
 /// What a process with one strategy does, and what shows it.
 pub(super) trait Conduct {
-    /// The offences of the closed list (B2) that a process commits whenever it is observed to carry out the
-    /// strategy. A wrong value and silence are offences that nobody could prove.
-    fn offences(&self, _seed: u64, _params: &Params) -> &'static [OffenceKind] {
+    /// The offences of the closed list (B2) that the process was observed to commit by the strategy and that its accepted
+    /// accesses and its report do not show by themselves ([`ObservedProcess::offences`]).
+    fn offences(&self, _process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
         &[]
     }
 
@@ -22,6 +22,11 @@ pub(super) trait Conduct {
     /// Whether the strategy comes to an end by itself, as a correct process does.
     fn ends(&self) -> bool {
         true
+    }
+
+    /// The values that process `me` sends of its own accord, as long as any that it makes up may be.
+    fn values(&self, _me: ProcessId, _params: &Params) -> Vec<Value> {
+        Vec::new()
     }
 
     /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it draws, it

@@ -8,7 +8,6 @@ use super::definition::Definition;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
 use crate::history::OffenceKind;
-use crate::params::Params;
 use crate::process::{Act, Behaviour, RawOp, SendTime, View, read_and_decide};
 use crate::types::{ProcessId, Value};
 
@@ -30,8 +29,8 @@ impl Definition for Empty {
 }
 
 impl Conduct for Empty {
-    fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
-        &[OffenceKind::Malformed]
+    fn offences(&self, process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
+        if self.is_shown_by(process) { &[OffenceKind::Malformed] } else { &[] }
     }
 
     fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {

@@ -7,7 +7,6 @@ use super::conduct::Conduct;
 use super::definition::{Definition, read_and_leave};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
-use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Act, Behaviour, View, next_read};
 use crate::types::{AccessNumber, ProcessId, Value};
@@ -39,8 +38,8 @@ impl Definition for LateAppend {
 }
 
 impl Conduct for LateAppend {
-    fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
-        &[OffenceKind::LateAppend]
+    fn values(&self, _: ProcessId, _: &Params) -> Vec<Value> {
+        vec![self.value.clone()]
     }
 
     fn behaviour(&self, _: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {

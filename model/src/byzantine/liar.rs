@@ -8,8 +8,7 @@ use super::conduct::Conduct;
 use super::definition::{Definition, own_value};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
-use crate::history::OffenceKind;
-use crate::params::{AppendWindow, Params};
+use crate::params::Params;
 use crate::process::{Act, Behaviour, Correct, View};
 use crate::types::{ProcessId, Value};
 
@@ -34,21 +33,22 @@ impl Definition for Liar {
 }
 
 impl Conduct for Liar {
-    fn offences(&self, _: u64, params: &Params) -> &'static [OffenceKind] {
-        match params.spec().append_window {
-            AppendWindow::FirstAccess => &[OffenceKind::FalseDecision],
-            // Different decisions can be honest (SPEC section 9).
-            AppendWindow::Open => &[],
-        }
+    fn values(&self, me: ProcessId, _: &Params) -> Vec<Value> {
+        vec![self.lie(me)]
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, _: u64) -> Box<dyn Behaviour> {
-        let lie = self.value.clone().unwrap_or_else(|| own_value(me));
-        Box::new(Lying { correct: Correct::new(proposal.clone()), lie })
+        Box::new(Lying { correct: Correct::new(proposal.clone()), lie: self.lie(me) })
     }
 
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         process.decision().is_some_and(|decision| Some(decision) != process.list_mode())
+    }
+}
+
+impl Liar {
+    fn lie(&self, me: ProcessId) -> Value {
+        self.value.clone().unwrap_or_else(|| own_value(me))
     }
 }
 
@@ -62,7 +62,8 @@ impl Lying {
         if self.lie != *truth {
             return self.lie.clone();
         }
-        let other: &[u8] = if truth.as_bytes() == b"lie" { b"another lie" } else { b"lie" };
+        // As short as any value may have to be.
+        let other: &[u8] = if truth.as_bytes() == b"0" { b"1" } else { b"0" };
         Value::new(other).expect("it has bytes")
     }
 }

@@ -2,7 +2,7 @@
 
 use super::collude::Collude;
 use super::conduct::Conduct;
-use super::definition::Definition;
+use super::definition::{Definition, own_value};
 use super::distinct::Distinct;
 use super::empty::Empty;
 use super::mimic::Mimic;
@@ -57,8 +57,12 @@ impl Definition for Mixed {
 }
 
 impl Conduct for Mixed {
-    fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.strategy(seed).offences(seed, params)
+    fn offences(&self, process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
+        self.strategy(process.seed).offences(process)
+    }
+
+    fn values(&self, me: ProcessId, _: &Params) -> Vec<Value> {
+        vec![self.collude.clone(), self.mimic.clone(), own_value(me)]
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {

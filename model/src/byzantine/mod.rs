@@ -10,8 +10,8 @@
 //!
 //! # How to add a strategy
 //! 1. Write `my_strategy.rs`: a struct that holds the arguments, its `Definition` (in `definition.rs`): name, usage and
-//!    parsing, and its `Conduct` (in `conduct.rs`): offences, whether it ends by itself, behaviour, and what shows in the
-//!    history that it was at work. A strategy that only proposes another value implements `OtherProposal` instead (in
+//!    parsing, and its `Conduct` (in `conduct.rs`): whether it ends by itself, behaviour, and what shows in the history that
+//!    it was at work. A strategy that only proposes another value implements `OtherProposal` instead (in
 //!    `other_proposal.rs`). Its tests make histories from `test_events`.
 //! 2. Add the line `my_strategy::MyStrategy,` to the list below.
 //!
@@ -27,6 +27,7 @@ mod parse;
 mod test_events;
 mod wire_attack;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
@@ -41,6 +42,7 @@ pub use self::parse::StrategyError;
 use self::parse::{Arguments, MAX_DEPTH, Nested, Vocabulary};
 pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind};
 use crate::history::OffenceKind;
+use crate::machine::brief_value;
 use crate::params::Params;
 use crate::process::Behaviour;
 use crate::types::{ProcessId, Value};
@@ -144,12 +146,11 @@ impl Strategy {
         REGISTRY.iter().find(|registered| registered.name == name).map(|registered| registered.usage)
     }
 
-    /// The offences of the closed list (B2) that a process commits whenever it is observed to carry out the strategy.
-    /// Takes the seed of [`Strategy::behaviour`], since a strategy may draw what it does, and the parameters, since an
-    /// offence may depend on them.
-    #[must_use]
-    pub fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.conduct().offences(seed, params)
+    /// The offences of the closed list (B2) that the history shows the process to have committed, whether or not the whole
+    /// strategy shows.
+    pub(crate) fn offences(&self, process: &ObservedProcess<'_>) -> BTreeSet<OffenceKind> {
+        let by_strategy = self.conduct().offences(process).iter().copied();
+        process.offences().chain(by_strategy).collect()
     }
 
     /// Whether a process with this strategy joins at all.
@@ -172,10 +173,36 @@ impl Strategy {
         self.conduct().behaviour(me, proposal, seed)
     }
 
+    /// Checks that an instance takes the values that process `me` would send.
+    ///
+    /// # Errors
+    /// The first that is too long.
+    pub fn check_values(&self, me: ProcessId, params: &Params) -> Result<(), LongValue> {
+        let limit = params.spec().max_value_bytes;
+        let long = |value: &Value| value.as_bytes().len() > limit as usize;
+        match self.conduct().values(me, params).into_iter().find(long) {
+            Some(value) => Err(LongValue { strategy: self.name(), value, limit }),
+            None => Ok(()),
+        }
+    }
+
     /// Whether the history shows that the process carried out the strategy (B3). See [`crate::detection`].
     pub(crate) fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         self.conduct().is_shown_by(process)
     }
+}
+
+/// A strategy sends a value that is too long for its instance.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{strategy} sends {}, which has {} bytes: give a value of at most max_value_bytes = {limit}, or a larger max_value_bytes",
+    brief_value(.value),
+    .value.as_bytes().len()
+)]
+pub struct LongValue {
+    strategy: &'static str,
+    value: Value,
+    limit: u32,
 }
 
 fn name_of<D: Definition>(_: &D) -> &'static str {

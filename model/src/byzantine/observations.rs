@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::access::Op;
-use crate::history::Event;
-use crate::params::{Params, Patience};
+use crate::history::{Event, OffenceKind};
+use crate::params::{AppendWindow, Params, Patience};
 use crate::process::mode;
 use crate::types::{Phase, ProcessId, Time, Value};
 
@@ -17,7 +17,9 @@ use crate::types::{Phase, ProcessId, Time, Value};
 pub struct Observations {
     /// A phase that waits for a process for so long is stalled; `None`: no phase is.
     long: Option<Duration>,
+    window: AppendWindow,
     gathering_ended: bool,
+    sealed: bool,
     /// The last phase that was executed.
     phase: Option<Phase>,
     /// When gathering ended or the last phase was executed: no phase opens before.
@@ -49,7 +51,9 @@ impl Observations {
         };
         Self {
             long,
+            window: params.spec().append_window,
             gathering_ended: false,
+            sealed: false,
             phase: None,
             since: Time::ZERO,
             list: Vec::new(),
@@ -68,6 +72,7 @@ impl Observations {
                 self.phase = Some(*phase);
                 self.since = at;
             }
+            Event::Sealed { .. } => self.sealed = true,
             Event::Added { value, .. } => self.list.push(value.clone()),
             Event::Joined { process } => self.change(*process, |events| events.joined = true),
             Event::PatienceSpent { process } => self.change(*process, |events| {
@@ -144,9 +149,19 @@ impl<'a> ObservedProcess<'a> {
         self.run.gathering_ended
     }
 
-    /// The last phase that was executed.
-    pub(super) fn last_phase(&self) -> Option<Phase> {
-        self.run.phase
+    /// Whether this phase or a later one was executed, or the process left when no earlier one could be open any more.
+    pub(super) fn reached(&self, phase: Phase) -> bool {
+        let left = self.decision().and(self.events.executed.last());
+        self.run.phase >= Some(phase) || left.is_some_and(|last| last.next() >= phase)
+    }
+
+    /// The offences of the closed list that its accepted accesses and its report show, whatever its strategy (B2, D3).
+    pub(crate) fn offences(&self) -> impl Iterator<Item = OffenceKind> + use<> {
+        let late = self.events.accesses.iter().skip(1).any(Option::is_some);
+        let judged = self.run.sealed && self.run.window == AppendWindow::FirstAccess;
+        let lie = judged && self.decision().is_some_and(|decision| Some(decision) != self.list_mode());
+        let late = late.then_some(OffenceKind::LateAppend);
+        late.into_iter().chain(lie.then_some(OffenceKind::FalseDecision))
     }
 
     /// The mode of the list.

@@ -8,6 +8,7 @@ use super::conduct::Conduct;
 use super::definition::{Definition, own_value};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
+use crate::params::Params;
 use crate::process::{Behaviour, Correct};
 use crate::types::{ProcessId, Value};
 
@@ -47,6 +48,10 @@ impl<P: OtherProposal> Definition for P {
 }
 
 impl<P: OtherProposal> Conduct for P {
+    fn values(&self, me: ProcessId, _: &Params) -> Vec<Value> {
+        vec![self.proposal(me)]
+    }
+
     fn behaviour(&self, me: ProcessId, _: &Value, _: u64) -> Box<dyn Behaviour> {
         Box::new(Correct::new(self.proposal(me)))
     }

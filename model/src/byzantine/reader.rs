@@ -8,8 +8,6 @@ use super::conduct::Conduct;
 use super::definition::{Definition, read_and_leave};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError};
-use crate::history::OffenceKind;
-use crate::params::Params;
 use crate::process::{Act, Behaviour, View, mode, next_read};
 use crate::types::{ProcessId, Value};
 
@@ -31,10 +29,6 @@ impl Definition for Reader {
 }
 
 impl Conduct for Reader {
-    fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
-        &[OffenceKind::LateAppend]
-    }
-
     fn behaviour(&self, _: ProcessId, proposal: &Value, _: u64) -> Box<dyn Behaviour> {
         Box::new(Reading { proposal: proposal.clone(), progress: Progress::Nothing })
     }

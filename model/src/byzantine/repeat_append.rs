@@ -9,7 +9,6 @@ use super::conduct::Conduct;
 use super::definition::{Definition, read_and_leave};
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
-use crate::history::OffenceKind;
 use crate::params::Params;
 use crate::process::{Act, Behaviour, View};
 use crate::types::{ProcessId, Value};
@@ -36,8 +35,8 @@ impl Definition for RepeatAppend {
 }
 
 impl Conduct for RepeatAppend {
-    fn offences(&self, _: u64, _: &Params) -> &'static [OffenceKind] {
-        &[OffenceKind::LateAppend]
+    fn values(&self, me: ProcessId, params: &Params) -> Vec<Value> {
+        vec![self.value.clone().unwrap_or_else(|| new_value(me, u64::from(params.reads()) + 1))]
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, _: u64) -> Box<dyn Behaviour> {
@@ -47,6 +46,11 @@ impl Conduct for RepeatAppend {
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         (process.from.max(2)..process.next_access()).any(|number| process.append(number).is_some())
     }
+}
+
+/// A value that no other access has.
+fn new_value(me: ProcessId, number: u64) -> Value {
+    Value::new(format!("byzantine-{me}-{number}").as_bytes()).expect("the text is not empty")
 }
 
 struct Appending {
@@ -61,10 +65,7 @@ impl Appending {
         match &self.value {
             Some(value) => value.clone(),
             None if number == 1 => self.proposal.clone(),
-            None => {
-                let text = format!("byzantine-{}-{number}", self.me);
-                Value::new(text.as_bytes()).expect("the text is not empty")
-            }
+            None => new_value(self.me, number),
         }
     }
 }

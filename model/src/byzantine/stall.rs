@@ -34,12 +34,16 @@ impl<S: Nested> Definition for Stall<S> {
 }
 
 impl<S: Nested> Conduct for Stall<S> {
-    fn offences(&self, seed: u64, params: &Params) -> &'static [OffenceKind] {
-        self.conduct.as_ref().map_or(&[], |conduct| conduct.conduct().offences(seed, params))
+    fn offences(&self, process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
+        self.conduct.as_ref().map_or(&[], |conduct| conduct.conduct().offences(process))
     }
 
     fn ends(&self) -> bool {
         self.conduct.as_ref().is_none_or(|conduct| conduct.conduct().ends())
+    }
+
+    fn values(&self, me: ProcessId, params: &Params) -> Vec<Value> {
+        self.conduct.as_ref().map_or_else(Vec::new, |conduct| conduct.conduct().values(me, params))
     }
 
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {

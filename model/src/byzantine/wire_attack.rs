@@ -441,7 +441,7 @@ mod tests {
         let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
         let counted = RunCounts { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
         let params = Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap();
-        let Detection { fired, attackers } = detect(&params, &cast, 0, &[], &counted);
+        let Detection { fired, attackers, .. } = detect(&params, &cast, 0, &[], &counted);
         assert_eq!(fired.into_values().collect::<Vec<_>>(), [attackers.len() as u64]);
         attackers.into_iter().map(ProcessId::get).collect()
     }

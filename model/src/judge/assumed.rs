@@ -79,7 +79,7 @@ pub fn explain_assumed(params: &Arc<Params>, history: &[Recorded]) -> Explanatio
     let over = history.iter().any(|recorded| matches!(recorded.event, Event::Finished | Event::Closed));
     explain(&Case {
         params: params.clone(),
-        expected: &Expectations { assumed: true, ..Expectations::new(params, &cast, 0, &detection) },
+        expected: &Expectations { assumed: true, ..Expectations::new(&cast, &detection) },
         cast: &cast,
         history,
         complete: over,

@@ -22,26 +22,36 @@ pub struct Expectations {
     pub late: BTreeSet<ProcessId>,
     /// Attacks that must be observed (B3), by the names under which [`Case::fired`] counts them.
     pub attacks: BTreeSet<String>,
-    /// Offences that Byzantine processes were observed to commit: each must be on record (B2). See
-    /// [`Cast::offences`].
+    /// Offences that Byzantine processes were observed to commit: each must be on record (B2).
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
     /// Whether the cast is assumed, for a history of a server: nothing was planned, and nobody reports but to the server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
+    /// Whether others started the processes, and not the program that judges: one that does not act as its part in the cast
+    /// has it shows then that the cast is false, and no bug of ours (V4).
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub started_elsewhere: bool,
+    /// What else shows that correct processes played other parts than the cast gives them, in sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub role_mismatches: Vec<String>,
 }
 
 impl Expectations {
-    /// The expectations that follow from the cast of a run and the attacks that were detected in it. `run_seed` as for
-    /// [`detect`](crate::detection::detect).
+    /// The expectations that follow from the cast of a run and the attacks that were detected in it.
     #[must_use]
-    pub fn new(params: &Params, cast: &Cast, run_seed: u64, detection: &Detection) -> Self {
+    pub fn new(cast: &Cast, detection: &Detection) -> Self {
         Self {
             faulty: cast.faulty().clone(),
             late: cast.late().clone(),
             attacks: detection.fired.keys().cloned().collect(),
-            offences: cast.offences(params, run_seed, &detection.attackers),
-            assumed: false,
+            offences: detection.offences.clone(),
+            ..Self::default()
         }
+    }
+
+    /// Whether a server's history is judged, or that of a run whose processes others started.
+    pub(super) fn are_started_elsewhere(&self) -> bool {
+        self.assumed || self.started_elsewhere
     }
 }
 

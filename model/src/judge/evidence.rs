@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::algorithm::AlgorithmRecord;
 use super::case::Case;
 use crate::access::Answer;
 use crate::history::{Event, Offence, OffenceKind};
@@ -58,6 +59,8 @@ pub(super) struct ProcessEvidence {
     /// Phase of its last answer.
     pub(super) last_answer: Option<Phase>,
     incarnation: Option<u64>,
+    /// Beside Algorithm 1 (D1).
+    pub(super) algorithm: AlgorithmRecord,
     reads_in_this_life: u64,
     /// Reads whose answers were lost with an earlier life of the process (D2).
     pub(super) reads_lost: u64,
@@ -193,7 +196,10 @@ impl Evidence {
             Event::Session { process, incarnation, .. } => {
                 self.change(*process, |seen| seen.begin_life(*incarnation));
             }
-            Event::Accepted { process, .. } => self.change(*process, |seen| seen.accepted += 1),
+            Event::Accepted { process, number, op, .. } => self.change(*process, |seen| {
+                seen.accepted += 1;
+                seen.algorithm.accepted(index, *number, op);
+            }),
             Event::Stepped { phase, warp, .. } => {
                 self.last = self.last.max(Some(*phase));
                 // A broken history may name a warp that does not exist.
@@ -209,15 +215,18 @@ impl Evidence {
             Event::Added { value, process, .. } => {
                 self.list.push(AppendedValue { value: value.clone(), process: *process });
             }
-            Event::Answered { process, phase, answer, .. } => {
+            Event::Answered { process, number, phase, answer } => {
                 let first_round = is_first_of_warp(&self.params, *phase);
-                self.change(*process, |seen| {
+                if let Some(seen) = self.seen.get_mut(process.index()) {
                     seen.answered += 1;
                     seen.executed += u64::from(seen.until.is_none_or(|until| *phase <= until));
                     seen.punctual |= first_round;
                     seen.last_answer = seen.last_answer.max(Some(*phase));
-                    seen.reads_in_this_life += u64::from(matches!(answer, Answer::Read(_)));
-                });
+                    if let Answer::Read(answer) = answer {
+                        seen.reads_in_this_life += 1;
+                        seen.algorithm.answered(&self.params, index, *number, answer);
+                    }
+                }
             }
             Event::Sealed { .. } => self.sealed = true,
             Event::Decided { process, value } => {
@@ -253,6 +262,7 @@ impl ProcessEvidence {
     /// A session opens. Another incarnation, or an unknown one, is another life: it has lost the entries that were
     /// read before.
     fn begin_life(&mut self, incarnation: u64) {
+        self.algorithm.session(self.incarnation, incarnation);
         if incarnation == 0 || self.incarnation != Some(incarnation) {
             self.reads_lost += std::mem::take(&mut self.reads_in_this_life);
         }
@@ -261,14 +271,16 @@ impl ProcessEvidence {
 }
 
 impl Evidence {
+    /// The entries at these positions. A broken history may lack some.
+    pub(super) fn entries(
+        &self,
+        positions: impl Iterator<Item = usize> + Clone,
+    ) -> impl Iterator<Item = &Value> + Clone {
+        positions.filter_map(|position| Some(&self.list.get(position)?.value))
+    }
+
     /// Whether the list begins with these values.
     pub(super) fn begins_with(&self, values: &[Value]) -> bool {
         values.len() <= self.list.len() && self.values().zip(values).all(|(entry, value)| entry == value)
-    }
-
-    /// Whether these values stand in the list in this order, perhaps with others between them.
-    pub(super) fn contains_in_order(&self, values: &[Value]) -> bool {
-        let mut entries = self.values();
-        values.iter().all(|value| entries.any(|entry| entry == value))
     }
 }

@@ -197,7 +197,8 @@ fn broke(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Breach> {
             Breach { property: Some(finding.property), event, says }
         })
         .collect();
-    let rules = rules::violations(case, run).into_iter();
+    let found = rules::find(case, run);
+    let rules = found.violations.into_iter().chain(found.false_cast);
     broke.extend(rules.map(|rule| Breach { property: None, event: rule.event, says: rule.says }));
     broke.sort_by_key(|broke| broke.event.unwrap_or(usize::MAX));
     broke

@@ -2,12 +2,15 @@
 //!
 //! [`judge`] compares the ground truth of a run (its [`Cast`](crate::cast::Cast) and [`Expectations`]) with the evidence:
 //! the history of the instance, and the reports of the correct processes. The report of a Byzantine process counts for
-//! nothing (V5).
+//! nothing (V5). Whether a correct process follows Algorithm 1 is judged by the history: by the accesses that it has of the
+//! process, and by the entries that it shows the process was given (D1).
 //!
 //! The verdict as a whole is the first that applies of
 //! - **violation**, a bug of ours: a promised property broke, or a rule of SPEC; a correct process was accused, or missed a
 //!   phase for which its access had been accepted in time, or decided a value that Algorithm 1 does not decide; or an
 //!   attacker is not on record with an offence of the closed list that it was observed to commit.
+//! - **unknown**, since the cast is false: a correct process that others started did not act as Algorithm 1 says. Only a
+//!   rule that the server broke comes before.
 //! - **outside**: a property broke that was not promised. The witness shows how.
 //! - **unknown**: the run proves nothing: something happened that the plan does not name, or something that it names did
 //!   not happen, or the history is incomplete.
@@ -21,6 +24,7 @@
 //! failed for another reason, nobody can say whether it would have decided: termination is neither held nor violated, and
 //! the run proves nothing.
 
+mod algorithm;
 mod analysis;
 mod assumed;
 mod case;

@@ -211,7 +211,7 @@ fn who_decided_what(run: &Analysis<'_>, deciders: &BTreeMap<&Value, Vec<ProcessI
 /// The most things that a sentence lists.
 const FEW: usize = 16;
 
-fn in_order<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
+pub(super) fn in_order<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
     let values: Vec<&Value> = values.into_iter().collect();
     let first: Vec<String> = values.iter().take(FEW).map(ToString::to_string).collect();
     let more = if values.len() > FEW { " ..." } else { "" };

@@ -1,12 +1,14 @@
 //! The rules whose breach makes a run a violation, apart from the five properties (SPEC V4, B3, D1, D3).
 
 use crate::params::AppendWindow;
-use crate::predicates;
+use crate::predicates::EntriesGiven;
 use crate::process::{ProcessEnd, Report, mode};
 use crate::types::{ProcessId, Value};
 
 use super::analysis::Analysis;
 use super::case::Case;
+use super::evidence::Evidence;
+use super::properties::in_order;
 
 /// A rule that broke.
 #[derive(Debug)]
@@ -17,27 +19,46 @@ pub(super) struct Violation {
     pub(super) says: String,
 }
 
-/// The rules that broke, apart from the five properties.
-pub(super) fn violations(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Violation> {
+/// What is found of the rules.
+#[derive(Debug, Default)]
+pub(super) struct RuleFindings {
+    /// The rules that broke, apart from the five properties.
+    pub(super) violations: Vec<Violation>,
+    /// Why the cast is false: a process that others started is correct in it, and does not act as D1 says.
+    pub(super) false_cast: Vec<Violation>,
+    /// Correct processes that do not act as D1 says, whoever started them.
+    pub(super) deviated: Vec<ProcessId>,
+}
+
+/// Finds the rules that broke.
+pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> RuleFindings {
+    let mut modes = Modes { evidence: run.evidence, last: None };
+    let deviates = |&process: &ProcessId| Some((process, deviation(case, run, &mut modes, process)?));
+    let (deviated, deviations): (Vec<_>, Vec<_>) = run.correct.iter().filter_map(deviates).unzip();
     let broken = run.evidence.broken.iter();
-    let mut found: Vec<Violation> =
+    let mut violations: Vec<Violation> =
         broken.map(|broken| Violation { event: Some(broken.index), says: broken.to_string() }).collect();
-    let accused = run.evidence.first_offences.iter().filter(|(process, _)| run.correct.contains(process));
-    found.extend(accused.map(|(process, (index, offence))| {
+    let elsewhere = case.expected.are_started_elsewhere();
+    // Of a process whose part in the cast is false, an accusation may be true.
+    let accused =
+        run.evidence.first_offences.iter().filter(|(process, _)| {
+            run.correct.contains(process) && !(elsewhere && deviated.contains(process))
+        });
+    violations.extend(accused.map(|(process, (index, offence))| {
         let says = format!(
             "B3: process {process} is correct and was accused of {:?}: {}",
             offence.kind, offence.detail
         );
         Violation { event: Some(*index), says }
     }));
-    found.extend(unnamed(case, run));
-    found.extend(denied_phase(case, run));
-    let sealed_mode = mode(run.evidence.values());
-    found.extend(run.reports.values().filter_map(|report| {
-        let says = wrong_decision(case, run, report, sealed_mode)?;
-        Some(Violation { event: run.evidence.of(report.process).decided_at, says })
-    }));
-    found
+    violations.extend(unnamed(case, run));
+    violations.extend(denied_phase(case, run));
+    violations.extend(run.reports.values().filter_map(|report| unrecorded(case, run, report)));
+    let told = case.expected.role_mismatches.iter();
+    let mut false_cast: Vec<Violation> =
+        told.map(|says| Violation { event: None, says: says.clone() }).collect();
+    if elsewhere { &mut false_cast } else { &mut violations }.extend(deviations);
+    RuleFindings { violations, false_cast, deviated }
 }
 
 /// Observed offences that are not on record: an offence of the closed list is provable, so it must be (B2). An
@@ -67,72 +88,135 @@ fn denied_phase(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Vio
     })
 }
 
-/// Why a correct process should not have decided what it reports (D1, D3, R2).
-fn wrong_decision(
-    case: &Case<'_>,
-    run: &Analysis<'_>,
-    report: &Report,
-    sealed_mode: Option<&Value>,
-) -> Option<String> {
-    let Report { process, decision: Some(decision), from, .. } = report else { return None };
-    if let Some(told) = run.evidence.of(*process).decided.as_ref().filter(|told| *told != decision) {
-        return Some(format!(
-            "D3: process {process} decided {decision}, and {told} is on record as its report"
-        ));
-    }
-    if case.complete && report.ended == ProcessEnd::Decided && run.evidence.of(*process).decided.is_none() {
-        return Some(format!(
-            "D3: process {process} decided {decision}, the server took its report, and has no record of it"
-        ));
-    }
-    let whole = from.len() == run.evidence.list.len() && run.evidence.begins_with(from);
-    // An earlier life of it decided, and this one has not read the entries.
-    if from.is_empty() && run.evidence.of(*process).decided.is_some() {
-        let judged = run.evidence.sealed && case.params.spec().append_window == AppendWindow::FirstAccess;
-        return (judged && sealed_mode != Some(decision)).then(|| {
-            format!("D1: process {process} decided {decision}, which is not the mode of the sealed list")
-        });
-    }
-    // The same, where the history lacks the decision.
-    if from.is_empty() && !case.complete {
+/// A decision that the server took from a correct process and has no record of (V4).
+fn unrecorded(case: &Case<'_>, run: &Analysis<'_>, report: &Report) -> Option<Violation> {
+    let Report { process, decision: Some(decision), ended: ProcessEnd::Decided, .. } = report else {
         return None;
-    }
-    // All processes that read the whole list compute the same mode.
-    let computed = if whole { sealed_mode } else { mode(from) };
-    if computed != Some(decision) {
-        let computed = computed.map_or_else(|| "nothing".to_owned(), ToString::to_string);
-        return Some(format!(
-            "D1: process {process} decided {decision}; the mode of the {} entries that it read is {computed}",
-            from.len()
-        ));
-    }
-    if whole && run.evidence.sealed {
-        return None;
-    }
-    match case.params.spec().append_window {
-        AppendWindow::FirstAccess => not_from_sealed_list(case, run, *process, from),
-        AppendWindow::Open => (case.complete && !run.evidence.contains_in_order(from)).then(|| {
-            format!("R2: process {process} read entries that do not stand in the list in this order")
-        }),
-    }
+    };
+    let lost = case.complete && run.evidence.of(*process).decided.is_none();
+    let says = format!(
+        "D3: process {process} decided {decision}, the server took its report, and has no record of it"
+    );
+    lost.then_some(Violation { event: None, says })
 }
 
-/// Why, under `first_access`, these are not all the entries of the sealed list. An incomplete history may lack the end,
-/// and with it the seal.
-fn not_from_sealed_list(
+/// How a correct process differs from Algorithm 1 by the record, or its report from the record (D1, D3).
+fn deviation<'a>(
     case: &Case<'_>,
-    run: &Analysis<'_>,
+    run: &Analysis<'a>,
+    modes: &mut Modes<'a>,
     process: ProcessId,
-    from: &[Value],
+) -> Option<Violation> {
+    let seen = run.evidence.of(process);
+    if let Some((event, says)) = seen.algorithm.deviation(&case.cast.part(process)?.proposal) {
+        return Some(Violation { event, says: format!("D1: process {process} is correct and {says}") });
+    }
+    let report = run.reports.get(process).copied();
+    let reported = report.and_then(|report| report.decision.as_ref());
+    let says = match (seen.decided.as_ref(), reported) {
+        (Some(told), Some(decision)) if told != decision => {
+            Some(format!("D3: process {process} decided {decision}, and {told} is on record as its report"))
+        }
+        // The history may lack what the process was given.
+        (None, Some(decision)) if !case.complete => unsupported(case, run, report?, decision),
+        (on_record, _) => on_record
+            .or(reported)
+            .and_then(|decision| wrong_decision(case, run, modes, process, decision))
+            .or_else(|| other_entries(case, run, report?)),
+    };
+    Some(Violation { event: seen.decided_at, says: says? })
+}
+
+/// Why a process does not decide this from what it was given (D1).
+fn wrong_decision<'a>(
+    case: &Case<'_>,
+    run: &Analysis<'a>,
+    modes: &mut Modes<'a>,
+    process: ProcessId,
+    decision: &Value,
 ) -> Option<String> {
-    let known = if case.complete { from } else { &from[..from.len().min(run.evidence.list.len())] };
-    if !run.evidence.begins_with(known) {
-        return Some(format!("R2: what process {process} read is not a prefix of the list"));
+    let mut wrong = None;
+    for given in run.evidence.of(process).algorithm.given() {
+        let count = given.counted(&case.params).count();
+        let computed = modes.of(case, given);
+        let says = if computed != Some(decision) {
+            let computed = computed.map_or_else(|| "nothing".to_owned(), ToString::to_string);
+            format!(
+                "D1: process {process} decided {decision}; the mode of the {count} entries that it read is {computed}"
+            )
+        } else {
+            let start = given.next_start(&case.params)?;
+            format!(
+                "D1: process {process} decided {decision} from {count} entries, where its next read was to start at {start}"
+            )
+        };
+        wrong.get_or_insert(says);
     }
-    if run.evidence.sealed {
-        let stand = run.evidence.list.len();
-        return (!predicates::is_from_whole_list(&case.params, from.len(), stand))
-            .then(|| format!("D1: process {process} decided from {} of {stand} entries", from.len()));
+    wrong
+}
+
+/// Why a process cannot have read the entries that it reports, as it was given others (R2).
+fn other_entries(case: &Case<'_>, run: &Analysis<'_>, report: &Report) -> Option<String> {
+    let Report { process, from, .. } = report;
+    // An earlier life of it decided, and this one has not read the entries.
+    if from.is_empty() {
+        return None;
     }
-    case.complete.then(|| format!("D1: process {process} decided, and the list was never sealed"))
+    let mut other = None;
+    for given in run.evidence.of(*process).algorithm.given() {
+        let entries = run.evidence.entries(given.counted(&case.params));
+        if entries.clone().eq(from) {
+            return None;
+        }
+        other.get_or_insert_with(|| {
+            format!(
+                "R2: process {process} reports that it read {}, and by the record it read {}",
+                in_order(from),
+                in_order(entries)
+            )
+        });
+    }
+    other
+}
+
+/// Why a process does not decide this from what it reports to have read, of which the history may lack the end (D1, R2).
+fn unsupported(case: &Case<'_>, run: &Analysis<'_>, report: &Report, decision: &Value) -> Option<String> {
+    let Report { process, from, .. } = report;
+    if from.is_empty() {
+        return None;
+    }
+    if mode(from) != Some(decision) {
+        return Some(format!(
+            "D1: process {process} decided {decision}, not the mode of what it reports to have read"
+        ));
+    }
+    let known = &from[..from.len().min(run.evidence.list.len())];
+    let is_prefix = case.params.spec().append_window == AppendWindow::Open || run.evidence.begins_with(known);
+    (!is_prefix)
+        .then(|| format!("R2: what process {process} reports to have read is not a prefix of the list"))
+}
+
+/// The modes of the first entries of a list, of which many processes ask for the same.
+struct Modes<'a> {
+    evidence: &'a Evidence,
+    last: Option<(usize, Option<&'a Value>)>,
+}
+
+impl<'a> Modes<'a> {
+    /// The mode of what a process was given.
+    fn of(&mut self, case: &Case<'_>, given: &EntriesGiven) -> Option<&'a Value> {
+        let evidence = self.evidence;
+        let Some(first) = given.first_only(&case.params) else {
+            let values: Vec<&Value> = evidence.entries(given.counted(&case.params)).collect();
+            return mode(values.iter().copied());
+        };
+        match self.last {
+            Some((count, mode)) if count == first => mode,
+            _ => {
+                let mode = mode(evidence.values().take(first));
+                self.last = Some((first, mode));
+                mode
+            }
+        }
+    }
 }

@@ -72,7 +72,7 @@ impl StreamingJudge {
         let counted = RunCounts::default();
         let detect = |observations: &Observations| Detection::new(cast, seed, observations, &counted);
         let detection = self.observations.as_ref().map(detect).unwrap_or_default();
-        let expected = Expectations::new(params, cast, seed, &detection);
+        let expected = Expectations::new(cast, &detection);
         let case = Case {
             params: Arc::clone(params),
             cast,

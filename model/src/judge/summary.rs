@@ -68,7 +68,8 @@ impl VerdictSummary {
         let named = culprits.filter(|process| run.unnamed(case, **process).is_empty());
         Self {
             verdict: Outcome::of(
-                broke(true) || !rules::violations(case, run).is_empty(),
+                &rules::find(case, run),
+                broke(true),
                 broke(false),
                 !unknown_reasons(case, run).is_empty(),
             ),

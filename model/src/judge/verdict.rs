@@ -6,6 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::rules::RuleFindings;
 use crate::history::OffenceKind;
 use crate::types::{Phase, ProcessId, Seed, Value};
 
@@ -14,9 +15,13 @@ use crate::types::{Phase, ProcessId, Seed, Value};
 /// - 1: termination was `held` if no correct process was seen to be overdue, also where one had not decided.
 /// - 2: termination is `unknown` there, or `violated` (V1); a process that waits for a first phase that never came is
 ///   punctual, so that more runs promise termination.
-pub const VERDICT_VERSION: u32 = 2;
+/// - 3: correct processes are judged by what the record shows that they did and were given (D1), not by what they report to
+///   have read; `deviated` names those that differ. A false cast is `unknown` before a property that broke. Offences of
+///   nested strategies count, whether or not the whole strategy shows.
+pub const VERDICT_VERSION: u32 = 3;
 
-/// What a run shows as a whole (V4). The first of violation, outside, unknown and valid that applies.
+/// What a run shows as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the cast is
+/// false, a run that shows no breach of a rule by the server is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -35,8 +40,10 @@ impl Outcome {
     pub const ALL: [Self; 4] = [Self::Valid, Self::Outside, Self::Unknown, Self::Violation];
 
     /// The outcome of a run in which these kinds of reasons were found: the first that applies (V4).
-    pub(super) const fn of(violation: bool, outside: bool, unknown: bool) -> Self {
-        match (violation, outside, unknown) {
+    pub(super) fn of(rules: &RuleFindings, promised_broke: bool, other_broke: bool, unknown: bool) -> Self {
+        match (promised_broke, other_broke, unknown) {
+            _ if !rules.violations.is_empty() => Self::Violation,
+            _ if !rules.false_cast.is_empty() => Self::Unknown,
             (true, _, _) => Self::Violation,
             (false, true, _) => Self::Outside,
             (false, false, true) => Self::Unknown,
@@ -126,7 +133,7 @@ pub struct Verdict {
     /// The verdict as a whole.
     pub verdict: Outcome,
     /// The reasons, in sentences: violations first, then properties that broke outside the promises, then the reasons why
-    /// the run proves nothing.
+    /// the run proves nothing. Where the cast is false, why it is comes before the properties.
     pub reasons: Vec<String>,
     /// Observed: agreement.
     pub agreement: Observed,
@@ -200,6 +207,8 @@ pub struct Verdict {
     /// Sentences that show how properties broke: the decisions, the lists that they came from, the counts.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub witness: Vec<String>,
+    /// Correct processes that did not act as Algorithm 1 says, by the record (D1).
+    pub deviated: Vec<ProcessId>,
     /// Correct processes that were accused of an offence; must be empty (B3).
     pub accused_correct: Vec<ProcessId>,
     /// Byzantine processes that were observed to commit an offence of the closed list (B2).

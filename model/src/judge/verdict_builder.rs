@@ -8,7 +8,7 @@ use super::analysis::Analysis;
 use super::case::Case;
 use super::evidence::Evidence;
 use super::properties::{self, PropertyFinding};
-use super::rules;
+use super::rules::{self, RuleFindings, Violation};
 use super::unknown::unknown_reasons;
 use super::verdict::{Observed, Outcome, VERDICT_VERSION, Verdict};
 
@@ -26,26 +26,33 @@ pub fn judge(case: &Case<'_>) -> Verdict {
             Some(premise) => format!("{} {promise} and broke: {shown} ({premise})", finding.property),
         }
     };
-    let mut violations: Vec<String> = broken()
+    let promised: Vec<String> = broken()
         .filter(|finding| finding.missing.is_none())
         .map(|finding| says("was promised", finding))
         .collect();
-    violations.extend(rules::violations(case, &run).into_iter().map(|violation| violation.says));
     let outside: Vec<String> = broken()
         .filter(|finding| finding.missing.is_some())
         .map(|finding| says("was not promised", finding))
         .collect();
     let unknown = unknown_reasons(case, &run);
 
-    let outcome = Outcome::of(!violations.is_empty(), !outside.is_empty(), !unknown.is_empty());
-    let reasons = [violations, outside, unknown].concat();
+    let found = rules::find(case, &run);
+    let outcome = Outcome::of(&found, !promised.is_empty(), !outside.is_empty(), !unknown.is_empty());
+    let RuleFindings { violations, false_cast, deviated } = found;
+    let says = |violations: Vec<Violation>| violations.into_iter().map(|violation| violation.says).collect();
+    let (rules, cast): (Vec<String>, Vec<String>) = (says(violations), says(false_cast));
+    let reasons = match cast.is_empty() {
+        true => [promised, rules, outside, unknown].concat(),
+        false => [rules, cast, promised, outside, unknown].concat(),
+    };
     let mut witness: Vec<String> = Vec::new();
     for sentence in broken().flat_map(|finding| &finding.witness) {
         if !witness.contains(sentence) {
             witness.push(sentence.clone());
         }
     }
-    write(case, &run, findings, outcome, reasons, witness)
+    let verdict = write(case, &run, findings, outcome, reasons, witness);
+    Verdict { deviated, ..verdict }
 }
 
 /// Writes the verdict.
@@ -99,6 +106,7 @@ fn write(
         last_decision_phase: run.decisions.values().filter_map(|decision| decision.phase).max(),
         phase_bound: bounds::phase_bound(&case.params, run.most_missed()),
         seed: case.params.spec().seed,
+        deviated: Vec::new(),
         accused_correct: run.accused().collect(),
         culprits: case.expected.offences.keys().copied().collect(),
         named,

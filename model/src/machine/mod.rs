@@ -90,6 +90,7 @@ pub use self::input::{Admission, Input, Welcome};
 pub use self::list::Entry;
 pub use self::member::MemberStatus;
 pub use self::offence_record::{Counts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
+pub(crate) use self::offences::brief as brief_value;
 pub use self::outcome_digest::OutcomeDigest;
 pub use self::restore::CheckpointError;
 pub use self::session::MAX_SESSIONS;

@@ -58,7 +58,7 @@ pub(super) fn describe(op: &Op) -> String {
 
 /// A value as an offence quotes it, cut short: the record of misbehaviour must not grow with the values that are
 /// sent.
-pub(super) fn brief(value: &Value) -> String {
+pub(crate) fn brief(value: &Value) -> String {
     const LONGEST: usize = 64;
     let text = value.to_string();
     match text.char_indices().nth(LONGEST) {

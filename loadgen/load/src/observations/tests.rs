@@ -241,6 +241,17 @@ fn a_decision_from_a_part_of_the_list_is_caught() {
 }
 
 #[test]
+fn a_read_that_starts_elsewhere_is_caught() {
+    let elsewhere = |seen: &mut Vec<ProcessObservation>| {
+        let (_, answer, entries) = reads(&mut seen[0]).next().unwrap();
+        answer.start = Position::new(1);
+        entries.remove(0);
+        answer.count -= 1;
+    };
+    violates("D1: process 1 read from 1, where 0 was due", &plain().changed(elsewhere));
+}
+
+#[test]
 fn a_decision_after_too_many_accesses_is_caught() {
     let slow = |seen: &mut Vec<ProcessObservation>| {
         let last = seen[0].accesses.last().unwrap().clone();
