@@ -66,7 +66,7 @@ type Observer = Box<dyn FnMut(Told) + Send>;
 pub struct ProcessSpec {
     /// A correct process's proposal.
     proposal: Option<Value>,
-    joins: bool,
+    strategy: Option<Strategy>,
     behaviour: MakeBehaviour,
     observer: Option<Observer>,
 }
@@ -78,26 +78,26 @@ impl ProcessSpec {
     pub fn correct(proposal: Value) -> Self {
         let behaviour = Correct::new(proposal.clone());
         let behaviour: MakeBehaviour = Box::new(|_| Box::new(behaviour));
-        Self { proposal: Some(proposal), joins: true, behaviour, observer: None }
+        Self { proposal: Some(proposal), strategy: None, behaviour, observer: None }
     }
 
     /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows its
     /// number.
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
-        Self { proposal: None, joins: true, behaviour: Box::new(behaviour), observer: None }
+        Self { proposal: None, strategy: None, behaviour: Box::new(behaviour), observer: None }
     }
 
     /// A Byzantine process. Where its strategy follows Algorithm 1 for a while, it proposes `proposal`, or
     /// without one [`own_value`]; what it draws, it draws from `seed`. One that falls silent stays attached.
     #[must_use]
     pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
-        let joins = strategy.joins();
+        let plays = strategy.clone();
         let behaviour = Box::new(move |me| {
             let proposal = proposal.unwrap_or_else(|| own_value(me));
-            strategy.behaviour(me, &proposal, seed)
+            plays.behaviour(me, &proposal, seed)
         });
-        Self { proposal: None, joins, behaviour, observer: None }
+        Self { proposal: None, strategy: Some(strategy), behaviour, observer: None }
     }
 
     /// The same process, and this function is given what the server tells it.
@@ -133,7 +133,7 @@ pub(crate) async fn play(
     policy: RetryPolicy,
     stop: impl Future<Output = ()>,
 ) -> Played {
-    if !spec.joins {
+    if spec.strategy.as_ref().is_some_and(|strategy| !strategy.joins()) {
         stop.await;
         return Played { report: None, accesses: 0, reconnections: 0, error: None };
     }
@@ -156,6 +156,7 @@ struct Drive {
     /// Names this life of the client (F8e). Never 0, which would mean "not told".
     incarnation: u64,
     proposal: Option<Value>,
+    strategy: Option<Strategy>,
     /// Taken when the first welcome tells the process its number.
     behaviour: Option<MakeBehaviour>,
     player: Option<Player>,
@@ -184,6 +185,7 @@ impl Drive {
             instance,
             incarnation: rand::random_range(1..=u64::MAX),
             proposal: spec.proposal,
+            strategy: spec.strategy,
             behaviour: Some(spec.behaviour),
             player: None,
             observer: spec.observer,

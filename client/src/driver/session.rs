@@ -127,6 +127,10 @@ impl Drive {
                 if let Some(proposal) = &self.proposal {
                     params.value(proposal.as_bytes()).map_err(|error| RpcRefusal::from(&error))?;
                 }
+                if let Some(strategy) = &self.strategy {
+                    let checked = strategy.check_values(own.process, &params);
+                    checked.map_err(|error| Error::InvalidArgument(error.to_string()))?;
+                }
                 self.patience = match params.spec().patience {
                     Patience::Finite(patience) => Some(patience),
                     Patience::Endless => None,

@@ -243,6 +243,45 @@ fn faults_name_existing_processes_once_and_strategies() {
 }
 
 #[test]
+fn a_strategy_sends_no_value_that_the_instance_refuses() {
+    let short = |text: &str| {
+        let good = GOOD.replace("seed = 9", "seed = 9\nmax_value_bytes = 2").replace("\"0x00ff\"", "\"b\"");
+        Scenario::parse("bad.toml", &good.replace("collude(value=zzz)", text), None)
+            .map_err(|error| error.to_string())
+    };
+    for nested in
+        ["S", "stall(conduct=S)", "adaptive(phase=3, then=S)", "stall(conduct=adaptive(phase=3, then=S))"]
+    {
+        for (strategy, value) in [
+            ("collude(value=zzz)", "zzz"),
+            ("mimic(value=zzz)", "zzz"),
+            ("distinct(value=0x00ff00)", "0x00ff00"),
+            ("mixed(collude=zzz, mimic=b)", "zzz"),
+            ("mixed(collude=b, mimic=zzz)", "zzz"),
+            ("late-append(access=2, value=zzz)", "zzz"),
+            ("repeat-append(value=zzz)", "zzz"),
+            ("liar(value=zzz)", "zzz"),
+            // Values that they make up.
+            ("distinct", "byzantine-3"),
+            ("mixed(collude=b, mimic=b)", "byzantine-3"),
+            ("repeat-append", "byzantine-3-2"),
+            ("liar", "byzantine-3"),
+        ] {
+            let told = short(&nested.replace('S', strategy)).expect_err(strategy);
+            assert!(told.starts_with("bad.toml:19: "), "{told}");
+            assert!(told.contains(&format!("sends {value}, which has ")), "{told}");
+            assert!(told.contains("bytes: give a value of at most max_value_bytes = 2"), "{told}");
+        }
+        for strategy in ["collude(value=zz)", "liar(value=z)", "reader", "silent", "empty", "crash@2"] {
+            assert_eq!(short(&nested.replace('S', strategy)).map(drop), Ok(()), "{strategy}");
+        }
+    }
+    let drawn = GOOD.replace("seed = 9", "max_value_bytes = 2").replace("\"0x00ff\"", "\"b\"");
+    let told = refused(&(drawn + "corrupted_in = [2, 3]\n"));
+    assert!(told.starts_with("bad.toml:18: collude sends zzz, which has 3 bytes"), "{told}");
+}
+
+#[test]
 fn late_processes_exist_and_are_correct() {
     let late = |late: &str| spoilt("expect = \"valid\"", &format!("late = {late}"));
     assert_eq!(late("[5]"), "bad.toml:2: there is no process 5: give 1 to n = 4\n  2 | late = [5]");

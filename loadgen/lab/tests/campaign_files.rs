@@ -60,6 +60,19 @@ fn refused(text: &str) -> String {
 }
 
 #[test]
+fn a_strategy_of_a_campaign_sends_no_value_that_is_too_long() {
+    let long = ["collude(value=abcd)", "adaptive(phase=3, then=liar(value=abcd))", "distinct"];
+    for strategy in long {
+        let file = GOOD.replace("silent", strategy).replace("patience = \"250ms\"", "max_value_bytes = 3");
+        let told = refused(&file);
+        assert!(told.starts_with("bad.toml:22: ") && told.contains("at most max_value_bytes = 3"), "{told}");
+    }
+    let fits =
+        GOOD.replace("silent", "collude(value=abc)").replace("patience = \"250ms\"", "max_value_bytes = 3");
+    assert!(Campaign::parse("good.toml", &fits, None).is_ok());
+}
+
+#[test]
 fn every_combination_that_can_be_is_a_cell_once() {
     let (campaign, limits) = Campaign::parse("good.toml", GOOD, None).unwrap();
     assert_eq!((limits.budget, limits.network), (Some(Duration::from_secs(90)), 5));

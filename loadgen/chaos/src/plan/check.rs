@@ -544,6 +544,11 @@ strategy = "silent"
         assert!(told.starts_with("bad.toml:3: process 6 is late: "), "{told}");
         let told = under(&GOOD.replace("faulty = [5]\n", "")).unwrap_err();
         assert_eq!(told, "plan good: process 5 is correct and killed or restarted: name it in faulty (V4)");
+        let shorter = SCENARIO.replace("\"silent\"", "\"stall(conduct=liar(value=zz))\"");
+        let plan = parse(&GOOD.replace("pace = \"300ms\"", "max_value_bytes = 1")).unwrap();
+        let told =
+            Scenario::parse_with("eight.toml", &shorter, Some(1), &plan.settings).unwrap_err().to_string();
+        assert!(told.starts_with("eight.toml:10: stall sends zz, which has 2 bytes"), "{told}");
         let told = under(&GOOD.replace("7 = 2", "9 = 2")).unwrap_err();
         assert_eq!(told, "plan good: there is no process 9: give 1 to n = 8");
     }

@@ -76,6 +76,10 @@ pub fn fault_plan(groups: &[Spanned<Faults>], params: &Params, seed: u64) -> Res
                 return Err(Fault::new(span, "give processes = [...], count = f or share = 0.1"));
             }
         };
+        if let (Role::Byzantine(strategy), Some(text)) = (&role, &group.strategy) {
+            let check = |process: &ProcessId| strategy.check_values(*process, params);
+            placed.iter().try_for_each(check).map_err(|error| Fault::new(text.span(), error))?;
+        }
         if let Some(phases) = &group.corrupted_in {
             plan.corrupt(&placed, *phases.get_ref(), seed)
                 .map_err(|error| Fault::new(phases.span(), error))?;

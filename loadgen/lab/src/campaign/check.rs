@@ -6,10 +6,11 @@ use stickycas_harness::files::instance::{Arbiter, Instance, params};
 use stickycas_harness::files::values::{duration, name, seed_or};
 use stickycas_harness::files::{Fault, LARGEST_SEED, Spanned, draw_seed};
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::params::MAX_PROCESSES;
+use stickycas_model::params::{MAX_PROCESSES, Params, ParamsSpec};
+use stickycas_model::types::ProcessId;
 
 use super::axis::{Numbers, Texts};
-use super::cell::NO_STRATEGY;
+use super::cell::{NO_STRATEGY, Point};
 use super::file::{Axes, File, Sweep};
 use super::plan::{Campaign, CellPlan, Limits, SweepPlan};
 use super::points::Grid;
@@ -50,7 +51,7 @@ pub(super) fn check(file: File, seed: Option<u64>) -> Result<(Campaign, Limits),
     let mut sweeps = Vec::new();
     for written in file.sweeps {
         let place = written.get_ref().name.span();
-        let sweep = sweep(written, &axes, &mut next)?;
+        let sweep = sweep(written, &axes, &instance, &mut next)?;
         if !names.insert(sweep.name.clone()) {
             let reason = format!("there are two sweeps called {:?}: give each a name of its own", sweep.name);
             return Err(Fault::new(place, reason));
@@ -79,7 +80,12 @@ struct Next {
     seed: u64,
 }
 
-fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepPlan, Fault> {
+fn sweep(
+    written: Spanned<Sweep>,
+    axes: &Axes,
+    instance: &ParamsSpec,
+    next: &mut Next,
+) -> Result<SweepPlan, Fault> {
     let span = written.span();
     let Sweep { name: given, about, figure, runs, axes: own } = written.into_inner();
     let name = name(&given)?;
@@ -87,8 +93,10 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
     if !(1..=MOST_RUNS).contains(&count) {
         return Err(Fault::new(runs.span(), format!("runs = {count}: give 1 to {MOST_RUNS}")));
     }
-    let grid = grid(own.or(axes), &name)
-        .map_err(|(place, reason)| Fault::new(place.unwrap_or(span.clone()), reason))?;
+    let axes = own.or(axes);
+    let strategies = axes.strategy.as_ref().map_or(span.clone(), Spanned::span);
+    let grid =
+        grid(axes, &name).map_err(|(place, reason)| Fault::new(place.unwrap_or(span.clone()), reason))?;
     if grid.size() > MOST_POINTS {
         let reason = format!("sweep {name}: its axes have {} points: {MOST_POINTS} at most", grid.size());
         return Err(Fault::new(span, reason));
@@ -102,6 +110,7 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
     }
     let mut cells = Vec::new();
     for point in points.points {
+        check_values(&point, instance).map_err(|error| Fault::new(strategies.clone(), error))?;
         let end = next.seed.checked_add(count).filter(|end| *end <= LARGEST_SEED);
         let end = end.ok_or_else(|| {
             Fault::new(span.clone(), "the seeds of its runs go beyond the largest: give a smaller seed")
@@ -111,6 +120,22 @@ fn sweep(written: Spanned<Sweep>, axes: &Axes, next: &mut Next) -> Result<SweepP
     }
     let (impossible, repeated) = (points.impossible, points.repeated);
     Ok(SweepPlan { name, about, figure, runs: count, impossible, repeated, cells })
+}
+
+/// That the values of a point's strategy are not too long; those that it makes up are longest for the last process.
+fn check_values(point: &Point, instance: &ParamsSpec) -> Result<(), String> {
+    let (Ok(strategy), Some(last)) = (point.strategy.parse::<Strategy>(), ProcessId::new(point.n)) else {
+        return Ok(());
+    };
+    let spec = ParamsSpec {
+        processes: point.n,
+        warp_size: point.p,
+        read_size: point.r,
+        append_window: point.window,
+        ..instance.clone()
+    };
+    let params = Params::try_new(spec).map_err(|error| error.to_string())?;
+    strategy.check_values(last, &params).map_err(|error| error.to_string())
 }
 
 /// Where something is wrong, if that is known, and what.

@@ -94,6 +94,20 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
 }
 
 #[test]
+fn a_strategy_in_a_load_sends_no_value_that_is_too_long() {
+    let short = WHOLE.replace("read_size = 8", "read_size = 8\nmax_value_bytes = 12");
+    assert_eq!(parse(&short).map(drop), Ok(()));
+    let told = parse(&short.replace("(value=0)", "(value=0123456789012)")).unwrap_err();
+    assert!(told.starts_with("a.toml:20: collude sends 0123456789012, which has 13 bytes"), "{told}");
+    let told = with(|flags| {
+        flags.set = vec!["instance.max_value_bytes=12".to_owned()];
+        (flags.byzantine, flags.strategy) = (Some(0.1), Some("liar(value=0123456789012)".to_owned()));
+    });
+    let told = told.unwrap_err();
+    assert!(told.contains("--strategy liar(value=0123456789012): liar sends 0123456789012"), "{told}");
+}
+
+#[test]
 fn a_flag_replaces_a_key_and_its_error_names_the_flag() {
     let profile = with(|flags| flags.in_flight = Some(9)).unwrap();
     assert_eq!(profile.load.pacing, Pacing::Closed { in_flight: 9 });
