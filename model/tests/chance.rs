@@ -186,6 +186,41 @@ fn equal_shares_are_binomial() {
     assert!(close(one_value(&byzantine_entries([0.25; 5]), Rank::Above(0)), by_hand));
 }
 
+/// The ways to place so many processes in so many warps of at most so many, but for the order of warps.
+fn placements(f: u32, warps: usize, most: u32) -> Vec<Vec<u32>> {
+    if warps == 0 {
+        return if f == 0 { vec![Vec::new()] } else { Vec::new() };
+    }
+    let with = |first: u32| {
+        let rest = placements(f - first, warps - 1, first);
+        rest.into_iter().map(move |rest| [vec![first], rest].concat())
+    };
+    (0..=f.min(most)).flat_map(with).collect()
+}
+
+#[test]
+fn an_even_spread_is_mostly_the_worst_placement_and_not_always() {
+    let chance = |placed: &[u32], m: u32| {
+        let shares: Vec<f64> = placed.iter().map(|b| f64::from(*b) / f64::from(m)).collect();
+        one_value(&byzantine_entries(shares), Rank::Above(0))
+    };
+    assert!(close(chance(&[2, 0], 3), 2.0 / 3.0));
+    assert!(close(chance(&[1, 1], 3), 5.0 / 9.0));
+    let (mut cases, mut even_is_worst) = (0, 0);
+    for warps in 2..=11 {
+        for m in (2..=11).filter(|m| warps * m <= 22) {
+            for f in 2..=warps {
+                let even: Vec<u32> = (0..warps).map(|warp| u32::from(warp < f)).collect();
+                let all = placements(f, warps as usize, m);
+                let worst = all.iter().map(|placed| chance(placed, m)).fold(0.0, f64::max);
+                cases += 1;
+                even_is_worst += u32::from(close(chance(&even, m), worst));
+            }
+        }
+    }
+    assert_eq!((even_is_worst, cases), (87, 102));
+}
+
 #[test]
 fn winning_every_warp_breaks_validity_only_outside_the_bound() {
     let mut seen = [0_u32; 2];

@@ -1,12 +1,14 @@
 //! Algorithm 2 as the paper prints it, in every interleaving, and [`StickyCas`] in the same scenarios. SPEC section 9
 //! says what these tests show:
 //!
-//! - in lock step the printed algorithm is correct;
+//! - in lock step the printed algorithm is correct, as long as nobody appends NULL;
 //! - out of lock step it overwrites an entry, and each time because the entry was written between the moment at which
 //!   another process read the counter and the moment at which that process read the cell;
 //! - a process that is delayed between its read of the cell and its CAS overwrites nothing: the CAS fails. So no
 //!   entry is overwritten either when the counter and the cell are read together;
-//! - a crash between the two CAS leaves a hole.
+//! - a crash between the two CAS leaves a hole;
+//! - an append of NULL leaves a hole if it is alone in its phase, and makes two appends succeed if its CAS comes first, in lock
+//!   step too.
 //!
 //! In the same scenarios [`StickyCas`] neither overwrites nor leaves a hole.
 //!
@@ -192,11 +194,12 @@ struct Execution {
 
 impl Execution {
     fn new(processes: u32) -> Self {
-        Self {
-            memory: Memory::default(),
-            appends: (1..=processes).map(Append::new).collect(),
-            trace: Vec::new(),
-        }
+        Self::of(1..=processes)
+    }
+
+    fn of(values: impl IntoIterator<Item = u32>) -> Self {
+        let appends = values.into_iter().map(Append::new).collect();
+        Self { memory: Memory::default(), appends, trace: Vec::new() }
     }
 
     /// Every execution from here on. In lock step no process is a step ahead of another one that is behind.
@@ -312,6 +315,28 @@ fn as_printed_a_crash_between_its_two_cas_leaves_a_hole() {
         let expected = if crash == WriteCell { BTreeSet::from([Fault::Hole]) } else { BTreeSet::new() };
         assert_eq!(found, expected);
     }
+}
+
+/// Case (a) of the proof of Theorem 1: a Byzantine process appends NULL. Its CAS from NULL to NULL succeeds and leaves the cell
+/// empty.
+#[test]
+fn as_printed_an_empty_value_breaks_it_even_in_lock_step() {
+    let mut found = Found::default();
+    Execution::of([NULL, 2]).explore(Reads::Apart, true, &mut found);
+    println!("as printed in lock step, one of them NULL: {found}");
+    // Its CAS comes first, and the next one succeeds too; or second, and fails.
+    let two = BTreeSet::from([Fault::Overwritten, Fault::TwoWinners]);
+    assert_eq!(found.kinds, BTreeSet::from([BTreeSet::new(), two]));
+
+    // It is alone in its phase, and another process appends in the next.
+    let mut execution = Execution::of([NULL, 2]);
+    for index in [0, 1] {
+        while execution.appends[index].next < Done {
+            execution.step(index);
+        }
+    }
+    let found = faults(&execution.answers(), &execution.memory.proposed_list);
+    assert_eq!(found, BTreeSet::from([Fault::Hole]));
 }
 
 /// Runs a scenario of ours in every interleaving: the sets of faults that an execution had.

@@ -37,7 +37,7 @@ fn load(name: &str, seed: u64) -> Scenario {
 const AT_A_TIME: usize = 8;
 
 /// What the issue and the paper ask for. There may be more.
-const WANTED: [&str; 31] = [
+const WANTED: [&str; 32] = [
     "absent",
     "adaptive",
     "all-correct",
@@ -54,6 +54,7 @@ const WANTED: [&str; 31] = [
     "descending",
     "late-append",
     "late-append-open",
+    "late-append-open-pairs",
     "late-correct",
     "late-over-the-bound",
     "liar",
@@ -216,6 +217,26 @@ fn the_late_append_splits_the_algorithm_as_printed() {
         "{:?}",
         verdict.witness
     );
+}
+
+#[test]
+fn warps_of_two_split_it_too_unless_the_window_closes() {
+    let file = std::fs::read_to_string(folder().join("late-append-open-pairs.toml")).unwrap();
+    for (window, order, observed) in [
+        ("open", "ascending", Observed::Violated),
+        ("open", "descending", Observed::Violated),
+        ("first_access", "ascending", Observed::Held),
+        ("first_access", "shuffled", Observed::Held),
+    ] {
+        let text = file.replace("\"open\"", &format!("\"{window}\"\norder = \"{order}\""));
+        for seed in 0..50 {
+            let scenario = Scenario::parse("pairs.toml", &text, Some(seed)).unwrap();
+            let verdict = simulate(&scenario).verdict;
+            let at = format!("{window}, {order}, seed {seed}");
+            assert_eq!(verdict.finding(Property::Agreement).0, observed, "{at}: {:?}", verdict.reasons);
+            assert!(verdict.strong_validity_promised, "{at}: it is inside the bound");
+        }
+    }
 }
 
 #[test]

@@ -36,7 +36,8 @@ impl Claim {
     #[must_use]
     pub const fn largest(self) -> u32 {
         match self {
-            Self::A | Self::B => 6,
+            Self::A => 7,
+            Self::B => 6,
             Self::C => 8,
             Self::D => 4,
         }
@@ -142,20 +143,39 @@ pub fn section_9() -> Setup {
     Setup { kinds: Some(vec![a, a, ProcessKind::Byzantine, b, b]), ..open(Setup::new(5, 1, 5)) }
 }
 
-/// As printed, in the order of the paper, inside the bound.
+/// As printed, in the first order of the paper, inside the bound.
 fn open(setup: Setup) -> Setup {
     Setup { window: AppendWindow::Open, schedule: ScheduleClass::Ascending, inside_the_bound: true, ..setup }
 }
 
+/// The largest n for which all p, r and f are searched for a disagreement.
+const ALL_SIZES: u32 = 6;
+
 fn disagreement(largest: u32) -> Vec<Task> {
     let example = Task::new(Claim::A, "the example of section 9", Expected::Disagreement, section_9());
-    let all = sizes(largest).map(|setup| {
-        // One Byzantine process among at least three correct ones, which propose two values, is inside the bound.
-        let found = setup.processes >= 4 && setup.warp_size == 1;
-        let expected = if found { Expected::Disagreement } else { Expected::Either };
-        Task::new(Claim::A, "open, inside the bound", expected, open(setup))
+    let orders = [
+        ("open, ascending", ScheduleClass::Ascending),
+        ("open, descending", ScheduleClass::Descending),
+        ("open, any order in each round", ScheduleClass::RoundBased),
+    ];
+    let all = orders.into_iter().flat_map(|(part, schedule)| {
+        // Of more processes, those in warps of two, whose last one may be a warp of its own.
+        let larger = (ALL_SIZES + 1..=largest).map(|n| Setup::new(n, 2, n));
+        sizes(largest.min(ALL_SIZES)).chain(larger).map(move |setup| {
+            let setup = Setup { schedule, ..open(setup) };
+            let expected = if is_split(&setup) { Expected::Disagreement } else { Expected::Either };
+            Task::new(Claim::A, part, expected, setup)
+        })
     });
     std::iter::once(example).filter(|_| largest >= 5).chain(all).collect()
+}
+
+/// Whether one Byzantine process, which is a warp of its own, is inside the bound beside correct processes that propose two
+/// values, and may come between other warps in a round. Of larger warps only the last may be one process, and in both orders
+/// of the paper it comes first or last.
+fn is_split(setup: &Setup) -> bool {
+    let (n, p) = (setup.processes, setup.warp_size);
+    n >= 4 && n % p == 1 % p && 3 * p < n && (p == 1 || !setup.schedule.is_given())
 }
 
 fn agreement(largest: u32) -> Vec<Task> {

@@ -41,7 +41,7 @@ impl Space {
         self.pack_list(&mut packed, state);
         let mut warps: Vec<Key> = self.warps.iter().map(|warp| self.warp_key(state, *warp)).collect();
         let alike = self.params.processes() / self.params.warp_size();
-        if self.setup.symmetry && self.setup.schedule != ScheduleClass::Ascending {
+        if self.setup.symmetry && !self.setup.schedule.is_given() {
             warps[..alike as usize].sort_unstable();
         }
         for (warp, key) in self.warps.iter().zip(warps) {
@@ -66,9 +66,10 @@ impl Space {
     fn round_radix(&self) -> u64 {
         match self.setup.schedule {
             ScheduleClass::Any => 1,
-            ScheduleClass::RoundBased | ScheduleClass::FirstRound | ScheduleClass::Ascending => {
-                u64::from(self.params.reads()) + u64::from(self.setup.late) + 3
-            }
+            ScheduleClass::RoundBased
+            | ScheduleClass::FirstRound
+            | ScheduleClass::Ascending
+            | ScheduleClass::Descending => u64::from(self.params.reads()) + u64::from(self.setup.late) + 3,
         }
     }
 

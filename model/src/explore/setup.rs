@@ -18,6 +18,15 @@ pub enum ScheduleClass {
     FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
     Ascending,
+    /// Each round in descending order (W1).
+    Descending,
+}
+
+impl ScheduleClass {
+    /// Whether the order of warps is given, so that no two of them are interchangeable.
+    pub(super) const fn is_given(self) -> bool {
+        matches!(self, Self::Ascending | Self::Descending)
+    }
 }
 
 /// What Byzantine processes try.
@@ -77,7 +86,7 @@ pub struct Setup {
     /// Treats lists with the same values as equal. Right where only the mode of the sealed list matters.
     pub lists_as_counts: bool,
     /// Takes warps of the same size, and members of the same warp, for interchangeable. (Warps never are in
-    /// ascending order.)
+    /// a given order.)
     pub symmetry: bool,
 }
 

@@ -76,6 +76,7 @@ fn candidates(space: &Space, state: &SearchState) -> Vec<WarpId> {
     let waits = |warp: &&WarpId| !state.progress[warp.index()].in_this_round;
     let warps: Vec<WarpId> = match space.setup.schedule {
         ScheduleClass::Ascending => space.warps.iter().find(waits).copied().into_iter().collect(),
+        ScheduleClass::Descending => space.warps.iter().rev().find(waits).copied().into_iter().collect(),
         ScheduleClass::FirstRound if state.rounds > 0 => {
             space.warps.iter().find(waits).copied().into_iter().collect()
         }

@@ -139,6 +139,20 @@ fn every_claim_holds_at_sizes_that_take_seconds() {
 }
 
 #[test]
+fn a_last_warp_of_one_splits_warps_of_two_in_shuffled_orders_only() {
+    let of_seven = tasks(Claim::A, 7).into_iter().filter(|task| task.setup.processes == 7);
+    let split: Vec<ScheduleClass> = of_seven
+        .filter(|task| {
+            let found = search(&task.setup, task.search_order).unwrap();
+            assert_eq!(task.judge(&found), Ok(()), "{task:?}");
+            found.witness.is_some()
+        })
+        .map(|task| task.setup.schedule)
+        .collect();
+    assert_eq!(split, [ScheduleClass::RoundBased]);
+}
+
+#[test]
 fn the_shortest_disagreement_is_the_late_append_of_section_9() {
     let found = search(&section_9(), SearchOrder::BreadthFirst).unwrap();
     let witness = found.witness.unwrap();

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use serde::Serialize;
 use stickycas_harness::exit::UsageError;
-use stickycas_model::explore::{Claim, SearchResult, SetupError, Task, Witness, search, tasks};
+use stickycas_model::explore::{
+    Claim, ScheduleClass, SearchResult, SetupError, Task, Witness, search, tasks,
+};
 
 pub use self::report::{json, table};
 use crate::workers::detached;
@@ -163,10 +165,11 @@ fn described(task: &Task) -> String {
     format!("claim {}, n = {n}, p = {p}, r = {r}", task.claim)
 }
 
-/// The fewest processes, then the fewest phases.
-fn length(task: &Task, witness: &Witness) -> (u32, usize, u32, u32) {
+/// The fewest processes, then the fewest phases; and the order of warps that a scenario can repeat first.
+fn length(task: &Task, witness: &Witness) -> (u32, bool, usize, u32, u32) {
     let setup = &task.setup;
-    (setup.processes, witness.transitions.len(), setup.warp_size, setup.read_size)
+    let other_order = setup.schedule != ScheduleClass::Ascending;
+    (setup.processes, other_order, witness.transitions.len(), setup.warp_size, setup.read_size)
 }
 
 /// The searches, those that take longest first, so that no core is idle at the end.
