@@ -260,14 +260,16 @@ impl Storage {
             tracing::info!(instances = found, batches, records, "recovered");
         }
         self.begin(instances, recovered).await;
+        if let Self::Durable(durable) = self {
+            durable.log.serve();
+        }
         Ok(())
     }
 
-    /// Goes on behind what was recovered: logs that the server has restarted.
+    /// Goes on behind what was recovered: logs that the server has restarted. Time does not go on with that.
     pub(crate) async fn begin(&self, instances: &Instances, recovered: Recovered) {
         let Self::Durable(durable) = self else { return };
-        durable.log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.serve_shard(&instances.only_shard(), recovered.served).await;
+        instances.go_on(&instances.only_shard(), &durable.log, recovered).await;
     }
 
     /// Gives every instance with new records a checkpoint, and trims the log.
@@ -346,6 +348,13 @@ impl Storage {
         }
         #[cfg(not(feature = "cluster"))]
         let _ = within;
+    }
+
+    /// Instances are not served here any more: writes for how long they were. The shards of a cluster are handed over.
+    pub(crate) fn tell_last_time(&self) {
+        if let Self::Durable(durable) = self {
+            durable.log.tell_last_time();
+        }
     }
 
     /// Commits what was logged, and ends the log.

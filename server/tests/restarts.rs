@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use stickycas_proto::v1::event::What;
-use stickycas_proto::v1::{Event, Parameters, State, WatchRequest, watch_response};
+use stickycas_proto::v1::parameters::PatienceChoice;
+use stickycas_proto::v1::{Event, GetResponse, Parameters, State, WatchRequest, watch_response};
 use stickycas_server::{Config, PRINCIPAL_KEY, Stopped};
 use tempfile::TempDir;
 use tonic::Code;
@@ -102,6 +103,44 @@ async fn time_stands_still_while_a_server_drains() {
     let restarted = place(|what| matches!(what, What::Restarted(_))).expect("it has restarted");
     let ended = place(|what| matches!(what, What::GatheringEnded(_)));
     assert!(ended.is_none_or(|ended| ended > restarted), "{told:?}");
+}
+
+/// Of the process for which the instance waits.
+fn patience_left(got: &GetResponse) -> Option<Duration> {
+    let awaited = &got.status.as_ref().unwrap().awaited;
+    awaited.first().map(|member| member.patience_left.unwrap().try_into().unwrap())
+}
+
+#[tokio::test]
+async fn get_tells_no_more_patience_after_a_restart_than_before() {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let data = private_folder();
+    let mut server = server_on(data.path()).await;
+    let patience = Some(PatienceChoice::Patience(PATIENCE.try_into().unwrap()));
+    let id =
+        instance_with(&server, Parameters { patience_choice: patience, warp_size: 3, ..parameters() }).await;
+    let mut streams = Vec::new();
+    for process in 1..=3 {
+        streams.push(Stream::open(&mut server.client(&principal(process)).await, &id).await);
+    }
+    streams[0].send([append_frame(0, 1, "yes")]);
+    streams[1].send([append_frame(0, 1, "yes")]);
+    let mut left = PATIENCE;
+    for round in 0..4 {
+        // The third process is silent. No patience drains before all are back.
+        let mut client = server.client(&principal(1)).await;
+        let before = client.until(&id, |got| patience_left(got).is_some_and(|it| it < left)).await;
+        let before = patience_left(&before).unwrap();
+        drop(streams.drain(..));
+        assert_eq!(server.stop().await, Stopped::Clean);
+        server = server_on(data.path()).await;
+        let after = server.client(&principal(1)).await.get(&id).await.unwrap();
+        left = patience_left(&after).unwrap();
+        assert!(left <= before, "round {round}: {left:?} are left of {before:?}");
+        for process in 1..=3 {
+            streams.push(Stream::open(&mut server.client(&principal(process)).await, &id).await);
+        }
+    }
 }
 
 #[tokio::test]

@@ -282,4 +282,21 @@ impl<S: PhaseOrder> Machine<S> {
             State::Finished | State::Closed => None,
         }
     }
+
+    /// Whether time that passes now is taken off somebody's patience or off the join timeout: a phase is held open, or
+    /// processes gather and one has joined (F3, F5).
+    #[must_use]
+    pub fn drains(&self) -> bool {
+        match self.state {
+            State::Gathering => self.join_deadline.is_some(),
+            State::Running => self.open_phase.is_some_and(|open_phase| open_phase.wake.is_some()),
+            State::Finished | State::Closed => false,
+        }
+    }
+
+    /// Whether time that passes now changes what comes later: it drains, or the next phase may not open yet (F9).
+    #[must_use]
+    pub fn awaits_time(&self) -> bool {
+        self.drains() || (self.state == State::Running && self.now < self.opens_at())
+    }
 }

@@ -183,6 +183,88 @@ fn the_join_timeout_does_not_end_before_the_time_to_reconnect() {
 }
 
 #[test]
+fn a_join_timeout_that_starts_meanwhile_ends_with_the_later_of_the_two() {
+    for (join_timeout, ends) in [(20, 50), (49, 59), (60, 70)] {
+        let mut spec = ParamsSpec::new(4, 4, 1);
+        spec.join_timeout = Duration::from_nanos(join_timeout);
+        let machine = Machine::new(Arc::new(Params::try_new(spec).unwrap()));
+        let mut four = Four { machine, now: 0, history: Vec::new() };
+        four.restart();
+        four.now = 10;
+        four.hello(1);
+        assert_eq!(four.due(), Some(ends), "{join_timeout}");
+    }
+}
+
+#[test]
+fn without_patience_a_missing_process_has_the_time_to_reconnect() {
+    let mut spec = ParamsSpec::new(4, 4, 1);
+    spec.patience = Patience::Finite(Duration::ZERO);
+    let of = |spec: &ParamsSpec| Machine::new(Arc::new(Params::try_new(spec.clone()).unwrap()));
+    let mut four = Four { machine: of(&spec), now: 0, history: Vec::new() };
+    (1..=4).for_each(|process| drop(four.hello(process)));
+    four.restart();
+    four.now = 10;
+    (1..=3).for_each(|process| drop(four.read(process)));
+    assert_eq!((four.awaited(), four.due()), (vec![(4, 0)], Some(REJOIN)));
+    let mut back = Four { machine: four.machine.clone(), now: 20, history: Vec::new() };
+    // A hello alone is no access: all are back, and it is missing.
+    back.hello(4);
+    assert_eq!(back.due(), Some(20));
+    assert_eq!(back.apply(Input::Tick)[0], Event::PatienceSpent { process: id(4) });
+    four.now = REJOIN;
+    let executed = four.read(4);
+    assert!(matches!(executed[1], Event::Stepped { .. }), "at the last moment: {executed:?}");
+
+    // A phase that was open before the restart costs it at once, as without a restart.
+    let mut four = Four { machine: of(&spec), now: 0, history: Vec::new() };
+    (1..=4).for_each(|process| drop(four.hello(process)));
+    (1..=3).for_each(|process| drop(four.read(process)));
+    assert_eq!(four.restart()[1], Event::PatienceSpent { process: id(4) });
+}
+
+#[test]
+fn who_comes_back_after_the_time_to_reconnect_is_recorded_all_the_same() {
+    let mut four = Four::waiting(3);
+    four.restart();
+    four.now = REJOIN + 1;
+    assert_eq!(four.apply(Input::Tick), []);
+    let rejoined = (1..=3).flat_map(|process| four.send(process, AccessNumber::FIRST));
+    let expected = (1..=3).map(|process| Event::Rejoined { process: id(process) });
+    assert_eq!(rejoined.collect::<Vec<_>>(), expected.collect::<Vec<_>>());
+    assert_eq!(four.due(), Some(REJOIN + PATIENCE), "it brings nothing back");
+    let params = Arc::clone(four.machine.params());
+    assert_eq!(check(&params, &four.history, false), Ok(()));
+}
+
+/// A server writes the time while it drains, and passes it to the next one while it is awaited (F3, F4).
+#[test]
+fn time_counts_while_patience_or_the_join_timeout_drains_or_a_pace_passes() {
+    let mut spec = ParamsSpec::new(4, 4, 1);
+    spec.pace = Duration::from_nanos(40);
+    let mut four =
+        Four { machine: Machine::new(Arc::new(Params::try_new(spec).unwrap())), now: 0, history: Vec::new() };
+    let time = |four: &Four| (four.machine.drains(), four.machine.awaits_time());
+    assert_eq!(time(&four), (false, false), "nobody has joined");
+    four.hello(1);
+    assert_eq!(time(&four), (true, true));
+    (2..=4).for_each(|process| drop(four.hello(process)));
+    assert_eq!(time(&four), (false, false), "nothing waits");
+    (1..=3).for_each(|process| drop(four.read(process)));
+    assert_eq!(time(&four), (true, true));
+    four.restart();
+    assert_eq!(time(&four), (true, true), "the phase is open");
+    four.read(4);
+    assert_eq!(time(&four), (false, true), "the next one opens after the pace");
+    four.now = 40;
+    four.hello(1);
+    assert_eq!(time(&four), (false, false));
+    four.apply(Input::Close);
+    assert_eq!(time(&four), (false, false));
+    assert!(!Four::waiting(0).machine.drains());
+}
+
+#[test]
 fn a_restart_changes_nothing_once_the_instance_is_closed() {
     let mut four = Four::waiting(2);
     four.restart();
@@ -202,6 +284,7 @@ fn endless_patience_needs_no_timer_after_a_restart() {
     four.read(1);
     four.restart();
     assert_eq!(four.due(), None);
+    assert!(!four.machine.awaits_time(), "it costs nobody anything");
 }
 
 /// V4: a record in which processes lose patience over a restart is a violation.

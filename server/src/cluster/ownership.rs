@@ -170,8 +170,8 @@ impl Cluster {
         };
         log.write_to(Arc::new(engine)).map_err(|error| error.to_string())?;
         let found = recovered.instances;
-        log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.serve_shard(&context, recovered.served).await;
+        instances.go_on(&context, &log, recovered).await;
+        log.serve();
         self.set_taken(shard, epoch);
         tracing::info!(%shard, epoch = epoch.0.0, instances = found, "shard taken");
         Ok(Some(log.failure_signal()))
@@ -254,6 +254,9 @@ impl Cluster {
             // New calls are refused from here on, and did not happen; what is accepted on open streams until the shard is
             // dropped is asked again by its clients.
             context.set_leaving(true);
+            if log.holds_phases() && !*self.committer.full().borrow() {
+                log.tell_last_time();
+            }
             if !self.may_leave(&log).await
                 && let Some(membership) = self.directory.membership()
             {

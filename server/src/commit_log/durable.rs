@@ -14,7 +14,7 @@ mod writer;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -23,10 +23,12 @@ use stickycas_proto::log::v1::{Checkpoint, Expired, Record, Restart, record};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Notify, mpsc, oneshot};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{Engine, Usage};
 use super::{
-    Append, BatchLimits, CommitLog, Confirmation, LogState, Ownership, Place, Settle, Settled, Step,
+    Append, BatchLimits, CommitLog, Confirmation, HeldPhases, LogState, Ownership, Place, Settle, Settled,
+    Step,
 };
 use crate::metrics::CommitLogMetrics;
 
@@ -41,6 +43,8 @@ pub(crate) struct DurableLog {
     shared: Arc<Shared>,
     writer: Mutex<Option<Writer>>,
     settled: Mutex<Option<mpsc::UnboundedReceiver<SettledBatch>>>,
+    /// Tells the time.
+    telling: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 /// Completes when a log has failed.
@@ -90,6 +94,7 @@ impl DurableLog {
             bytes: 0,
             counted: 0,
             closing: None,
+            released: (Place::START, 0),
         };
         let shared = Arc::new(Shared {
             queue: Mutex::new(queue),
@@ -97,8 +102,10 @@ impl DurableLog {
             failure: OnceLock::new(),
             failed: Notify::new(),
             state,
-            began: OnceLock::new(),
+            served_before: OnceLock::new(),
+            serves_since: OnceLock::new(),
             told_nanos: AtomicU64::new(0),
+            held_phases: Arc::default(),
             settled: sender,
             usage: Mutex::default(),
             metrics,
@@ -113,7 +120,8 @@ impl DurableLog {
                 }
             }));
         }
-        Self { shared, writer: Mutex::default(), settled: Mutex::new(Some(receiver)) }
+        let settled = Mutex::new(Some(receiver));
+        Self { shared, writer: Mutex::default(), settled, telling: Mutex::default() }
     }
 
     /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has been read.
@@ -126,18 +134,27 @@ impl DurableLog {
         Ok(())
     }
 
-    /// The server serves from now on: the log goes on behind this place, with the record of the restart. `served`: how
-    /// long instances had been served. `dirty`: those that the restart changes, and those that have records in the log.
-    pub(crate) async fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
-        let _ = self.shared.began.set((served, self.shared.state.clock().now()));
+    /// The log goes on behind this place. `served`: how long instances had been served. `dirty`: those that the restart
+    /// changes, and those that have records in the log.
+    pub(crate) fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
+        let _ = self.shared.served_before.set(u64::try_from(served.as_nanos()).unwrap_or(u64::MAX));
+        let mut queue = self.shared.queue();
+        (queue.place, queue.dirty, queue.dirty_since) = (last.next(), dirty, last.next());
+    }
+
+    /// Logs that the server has restarted. Completes when that is committed, or the log has failed.
+    pub(crate) async fn restart(&self) {
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
-        {
-            let mut queue = self.shared.queue();
-            (queue.place, queue.dirty, queue.dirty_since) = (last.next(), dirty, last.next());
-            queue.forming.push(&restart);
-        }
+        self.shared.queue().forming.push(&restart);
         self.shared.work.notify_one();
         self.committed().await;
+    }
+
+    /// The instances are served from now on: their time goes on (F3).
+    pub(crate) fn serve(&self) {
+        let _ = self.shared.serves_since.set(self.shared.state.clock().now());
+        let telling = AbortOnDropHandle::new(tokio::spawn(tell_time(self.shared.clone())));
+        *self.telling.lock().unwrap_or_else(PoisonError::into_inner) = Some(telling);
     }
 
     /// Completes when everything that was appended so far is committed, or the log has failed.
@@ -182,7 +199,7 @@ impl DurableLog {
         queue.bytes += bytes;
         let is_full = queue.forming.is_full(self.shared.limits);
         if is_full {
-            queue.seal();
+            queue.seal(self.shared.served_nanos());
         }
         drop(queue);
         if was_empty || is_full {
@@ -193,16 +210,32 @@ impl DurableLog {
 
     /// How long instances have been served (F3): since the log was made, without the time in which no server served it.
     pub(crate) fn served(&self) -> Duration {
-        self.shared.served()
+        Duration::from_nanos(self.shared.served_nanos())
     }
 
     /// Writes how long instances have been served, unless a batch has told it a short while ago.
     pub(crate) fn tell_time(&self) {
-        let told = Duration::from_nanos(self.shared.told_nanos.load(Ordering::Relaxed));
-        if self.served().saturating_sub(told) >= TELL_TIME_EVERY {
-            self.shared.queue().forming.tells_time = true;
-            self.shared.work.notify_one();
+        if Duration::from_nanos(self.shared.untold_nanos()) >= TELL_TIME_EVERY {
+            self.shared.tell_time();
         }
+    }
+
+    /// Writes it before the instances are not served here any more.
+    pub(crate) fn tell_last_time(&self) {
+        if self.shared.serves_since.get().is_some() {
+            self.shared.tell_time();
+        }
+    }
+
+    /// Whether an instance holds a phase open, or gathers.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+    pub(crate) fn holds_phases(&self) -> bool {
+        !self.shared.held_phases.is_empty()
+    }
+
+    /// The instance is to have another checkpoint with the next ones.
+    pub(crate) fn checkpoint_again(&self, dirty: Dirty) {
+        self.shared.queue().dirty.push(dirty);
     }
 
     /// The log before this place is not needed any more.
@@ -258,6 +291,21 @@ impl DurableLog {
     }
 }
 
+/// Has the time written every second while an instance holds a phase open, or gathers: one batch for all of them, and none
+/// if another one has told it meanwhile.
+async fn tell_time(log: Arc<Shared>) {
+    let (clock, every) = (log.state.clock(), TELL_TIME_HELD_EVERY);
+    while log.failure.get().is_none() {
+        log.held_phases.wait().await;
+        // A batch that tells it may be under way.
+        let rest = every.checked_sub(log.untold_nanos()).filter(|rest| *rest > 0).unwrap_or(every);
+        clock.sleep_until(clock.now().saturating_add(rest)).await;
+        if log.untold_nanos() >= every && !log.held_phases.is_empty() {
+            log.tell_time();
+        }
+    }
+}
+
 /// The record of the end of an instance that others know nothing of.
 pub(crate) fn expired(instance: u64) -> Record {
     Record { instance, input: Some(record::Input::Expired(Expired {})), ..Record::default() }
@@ -299,7 +347,7 @@ impl CommitLog for DurableLog {
         let change = self.shared.name_change(&step, record);
         if change.as_ref().is_some_and(|change| queue.forming.names.iter().any(|it| it.name == change.name)) {
             // A name changes hands once in a batch.
-            queue.seal();
+            queue.seal(self.shared.served_nanos());
         }
         let (place, was_empty) = (queue.place, queue.forming.is_empty());
         let forming = &mut queue.forming;
@@ -318,7 +366,7 @@ impl CommitLog for DurableLog {
         self.shared.check_room(&mut queue);
         let is_full = queue.forming.is_full(self.shared.limits);
         if is_full {
-            queue.seal();
+            queue.seal(self.shared.served_nanos());
         }
         drop(queue);
         if was_empty || is_full {
@@ -368,6 +416,10 @@ impl CommitLog for DurableLog {
         self.shared.ownership.as_ref().map(Confirmation::of)
     }
 
+    fn held_phases(&self) -> Option<&Arc<HeldPhases>> {
+        Some(&self.shared.held_phases)
+    }
+
     fn largest_record(&self) -> Option<usize> {
         self.shared.ownership.as_ref().map(|_| LARGEST_SHARED_RECORD)
     }
@@ -405,6 +457,9 @@ const LARGEST_SHARED_RECORD: usize = 512 << 10;
 /// How often the time for which instances have been served is written, if nothing else is. A server that is killed
 /// forgets so much of it at most: that much longer can an instance be read that has ended.
 const TELL_TIME_EVERY: Duration = Duration::from_secs(60);
+/// The same while an instance holds a phase open, or gathers, in nanoseconds: so much of patience and of the join timeout is
+/// given back by a kill at most (F3).
+const TELL_TIME_HELD_EVERY: u64 = 1_000_000_000;
 
 /// Instances that are settled before other tasks run.
 const INSTANCES_PER_TURN: usize = 64;

@@ -67,6 +67,11 @@ impl Logs {
         self.state.room()
     }
 
+    /// See [`LogState::stop_clock`].
+    pub(crate) fn stop_clock(&self) {
+        self.state.stop_clock();
+    }
+
     /// See [`LogState::failure`].
     pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
         self.state.failure()

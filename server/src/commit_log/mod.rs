@@ -19,6 +19,7 @@ mod confirmation;
 mod data_dir;
 mod durable;
 pub(crate) mod engine;
+mod held_phases;
 mod logs;
 mod memory;
 mod served_clock;
@@ -40,6 +41,7 @@ pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
 #[cfg(feature = "cluster")]
 pub(crate) use durable::{LogFailure, expired};
+pub(crate) use held_phases::{HeldPhase, HeldPhases};
 pub(crate) use logs::{Barrier, Confirmations, Logs, Removals, depends_on_instances};
 pub(crate) use memory::MemoryLog;
 pub(crate) use served_clock::ServedClock;
@@ -93,6 +95,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// Begins to confirm that this server owns the shard, before something is told without a transaction: see
     /// [`Confirmation`]. `None`: nobody else can own it.
     fn confirm(&self) -> Option<Confirmation> {
+        None
+    }
+
+    /// Where instances count that hold a phase open, or gather; `None`: the log does not tell the time.
+    fn held_phases(&self) -> Option<&Arc<HeldPhases>> {
         None
     }
 

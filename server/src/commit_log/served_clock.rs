@@ -1,5 +1,5 @@
 //! The clock that the time of instances follows (SPEC F3): it stands still while the log is full, since the inputs of clients
-//! are not read then.
+//! are not read then, and from the moment on at which the server begins to drain.
 //!
 //! Patience of a process whose access waits in front of a slow disk would be spent otherwise. It is one clock for all
 //! instances, so timers keep their order and need not be set anew. A load that fills the log again and again slows it down
@@ -21,6 +21,9 @@ pub(crate) struct ServedClock {
     /// How often it was stopped or resumed.
     changes: AtomicU64,
     resumed: Notify,
+    /// Whether a test says what it shows.
+    #[cfg(test)]
+    is_set: std::sync::atomic::AtomicBool,
 }
 
 /// No moment: the clock goes.
@@ -34,6 +37,8 @@ impl Default for ServedClock {
             stopped_at: AtomicU64::new(GOING),
             changes: AtomicU64::new(0),
             resumed: Notify::new(),
+            #[cfg(test)]
+            is_set: false.into(),
         }
     }
 }
@@ -44,6 +49,10 @@ impl ServedClock {
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         // In this order: `resume` writes them in the opposite one.
         let stopped_at = self.stopped_at.load(Ordering::Acquire);
+        #[cfg(test)]
+        if self.is_set.load(Ordering::Relaxed) {
+            return stopped_at;
+        }
         self.elapsed(at).saturating_sub(self.stood_still.load(Ordering::Relaxed)).min(stopped_at)
     }
 
@@ -63,8 +72,10 @@ impl ServedClock {
     pub(crate) async fn sleep_until(&self, nanos: u64) {
         let mut resumed = std::pin::pin!(self.resumed.notified());
         resumed.as_mut().enable();
-        if self.stopped_at.load(Ordering::Acquire) < nanos {
-            return resumed.await;
+        match self.stopped_at.load(Ordering::Acquire) {
+            GOING => {}
+            stopped_at if stopped_at < nanos => return resumed.await,
+            _ => return,
         }
         let elapsed = nanos.saturating_add(self.stood_still.load(Ordering::Relaxed));
         match self.epoch.checked_add(Duration::from_nanos(elapsed)) {
@@ -91,6 +102,15 @@ impl ServedClock {
             self.changes.fetch_add(1, Ordering::Release);
             self.resumed.notify_waiters();
         }
+    }
+
+    /// Shows this from now on, and stands still until the next call of this, which comes from one thread at a time.
+    #[cfg(test)]
+    pub(crate) fn set(&self, nanos: u64) {
+        self.is_set.store(true, Ordering::Relaxed);
+        self.stopped_at.store(nanos, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::Release);
+        self.resumed.notify_waiters();
     }
 
     fn elapsed(&self, at: Instant) -> u64 {

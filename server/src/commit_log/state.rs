@@ -26,8 +26,8 @@ pub(crate) struct LogState {
     bytes: AtomicUsize,
     /// Whether more wait.
     full: AtomicBool,
-    /// One thread at a time changes `full` and the clock.
-    changing: Mutex<()>,
+    /// One thread at a time changes `full` and the clock. Whether that stands still for good.
+    changing: Mutex<bool>,
     /// Notified when there is room again.
     room: Arc<Notify>,
     failure: OnceLock<RpcRefusal>,
@@ -56,6 +56,13 @@ impl LogState {
     /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).
     pub(crate) fn clock(&self) -> &Arc<ServedClock> {
         &self.clock
+    }
+
+    /// Nobody is served any more: the clock stands still for good.
+    pub(crate) fn stop_clock(&self) {
+        let mut is_over = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        *is_over = true;
+        self.clock.stop(Instant::now());
     }
 
     /// While too much waits for its commit, no further inputs of clients are read: completes when they may be again.
@@ -96,14 +103,16 @@ impl LogState {
 
     /// Too much may wait by now, or there may be room again.
     fn check_room(&self) {
-        let _changing = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_over = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let (bytes, was_full) = (self.bytes.load(Ordering::SeqCst), self.full.load(Ordering::SeqCst));
             if bytes > self.limit && !was_full {
                 self.clock.stop(Instant::now());
                 self.full.store(true, Ordering::SeqCst);
             } else if bytes <= self.limit / 2 && was_full {
-                self.clock.resume(Instant::now());
+                if !*is_over {
+                    self.clock.resume(Instant::now());
+                }
                 self.full.store(false, Ordering::SeqCst);
                 self.room.notify_waiters();
             } else {

@@ -45,6 +45,8 @@ impl Offline {
 
     async fn recover(storage: Storage) -> anyhow::Result<Self> {
         let instances = storage.instances(limits(), KnownPrincipals::default());
+        // Nobody is served.
+        instances.logs().stop_clock();
         let recovered = storage.replay(&instances).await?;
         Ok(Self { storage, instances, recovered })
     }

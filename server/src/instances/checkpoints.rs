@@ -23,7 +23,7 @@ use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use super::shard::ShardContext;
-use crate::commit_log::{Dirty, DurableLog, RULES};
+use crate::commit_log::{Dirty, DurableLog, Place, RULES};
 use crate::event_log::{ReadEvents as _, SharedEvents, Trailer, step_of};
 use crate::limits::checkpoint_events;
 
@@ -72,6 +72,8 @@ pub(super) struct Captured {
     ended: Option<Time>,
     latest: Time,
     served: Duration,
+    /// Until the effects of which place have left its time stands still.
+    stopped_until: Option<Place>,
     name_taken: bool,
 }
 
@@ -119,6 +121,7 @@ impl Instance {
                     ended,
                     latest: live.latest,
                     served: Duration::ZERO,
+                    stopped_until: live.stopped_until,
                     name_taken,
                 }
             }
@@ -132,6 +135,7 @@ impl Instance {
                 ended: Some(archived.ended),
                 latest: archived.ended,
                 served: Duration::ZERO,
+                stopped_until: None,
                 name_taken,
             },
         };
@@ -141,6 +145,10 @@ impl Instance {
 
     /// Adds a checkpoint of what was captured to the log. Returns how many bytes that takes.
     pub(super) fn write_captured(&self, log: &DurableLog, captured: Captured) -> usize {
+        if captured.stopped_until.is_some() {
+            // When its time goes on stands in a batch that the log forgets with the next checkpoints.
+            log.checkpoint_again(Dirty { number: self.config.number, instance: self.config.id });
+        }
         let bytes = log.checkpoint(self.config.number, Some(&self.checkpoint_of(captured)));
         self.lock_poisoned().count_checkpoint(bytes);
         bytes
@@ -187,6 +195,7 @@ impl Instance {
             ended_nanos: ended.map(Time::as_nanos),
             at_nanos: latest.as_nanos(),
             served_nanos: nanos(captured.served),
+            stopped_place: captured.stopped_until.map_or(0, Place::get),
             name_taken: captured.name_taken,
         }
     }

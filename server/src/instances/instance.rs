@@ -191,12 +191,18 @@ impl Instance {
     }
 
     /// Runs one input of a live instance and commits what it brings about.
-    fn run<T>(&self, live: &mut Live, now: Time, input: impl FnOnce(&mut Live, &mut Effects) -> T) -> T {
+    pub(super) fn run<T>(
+        &self,
+        live: &mut Live,
+        now: Time,
+        input: impl FnOnce(&mut Live, &mut Effects) -> T,
+    ) -> T {
         debug_assert!(live.latest <= now, "time never goes back");
         live.latest = now;
         let mut effects = Effects::new(now, std::mem::take(&mut live.spare_events));
         let outcome = input(live, &mut effects);
         self.commit(live, &mut effects);
+        live.count_held_phase(&*self.shard.log);
         live.spare_events = effects.events;
         outcome
     }
@@ -243,7 +249,7 @@ impl Instance {
         let mut logged = None;
         if live.keeps_inputs {
             let input = effects.input.take();
-            let Some(input) = input.filter(|input| live.has_changed(input)) else {
+            let Some(input) = input.filter(|input| live.has_changed(input) || effects.tells_time) else {
                 if effects.refuses() {
                     // The transaction of a step before this one may have been begun before the request came.
                     effects.confirmation = self.shard.log.confirm();

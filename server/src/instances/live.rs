@@ -22,7 +22,7 @@ use super::load_monitor::LiveGuard;
 use super::sessions::Sessions;
 use super::shard::ShardContext;
 use super::waiters::Waiters;
-use crate::commit_log::Place;
+use crate::commit_log::{CommitLog, HeldPhase, HeldPhases, Place};
 use crate::event_log::EventLog;
 use crate::limits::{LONGEST_OFFENCE, Limits};
 
@@ -51,6 +51,8 @@ pub(super) struct Live {
     pub(super) latest: Time,
     /// Counts the instance as live.
     pub(super) live_guard: Option<LiveGuard>,
+    /// Counts it as one that holds a phase open, or gathers.
+    pub(super) held_phase: Option<HeldPhase>,
     /// When it finished or was closed.
     pub(super) ended: Option<Time>,
     /// Whether it was archived before: then it is archived again when no call has come for a while.
@@ -99,6 +101,7 @@ impl Live {
             touched: ended,
             latest: ended,
             live_guard: None,
+            held_phase: None,
             ended: Some(ended),
             was_archived: true,
             spare_events: Vec::new(),
@@ -130,6 +133,15 @@ impl Live {
         use crate::event_log::ReadEvents as _;
         let uncommitted = self.uncommitted.iter().map(|effects| effects.events.len() as u64);
         self.events.next_index() + uncommitted.sum::<u64>()
+    }
+
+    /// Counts the instance as one that holds a phase open, or gathers, exactly while it does: its log tells the time
+    /// meanwhile (F3).
+    pub(super) fn count_held_phase(&mut self, log: &dyn CommitLog) {
+        let drains = self.keeps_inputs && self.machine.drains();
+        if drains != self.held_phase.is_some() {
+            self.held_phase = log.held_phases().filter(|_| drains).map(HeldPhases::hold);
+        }
     }
 
     pub(super) fn wake_watchers(&mut self) {
@@ -201,6 +213,12 @@ impl Live {
     pub(super) fn tick(&mut self, effects: &mut Effects) {
         self.note(effects, || record::Input::Tick(log::Tick {}));
         self.machine.tick(effects.at, &mut effects.events);
+    }
+
+    /// Time has been served, by another server or before this one was started.
+    pub(super) fn catch_up(&mut self, effects: &mut Effects) {
+        effects.tells_time = true;
+        self.tick(effects);
     }
 
     /// The server has restarted.

@@ -6,6 +6,7 @@
 //! the one that wrote it.
 
 mod decode;
+mod instance;
 mod ordered_map;
 mod progress;
 
@@ -17,10 +18,7 @@ use std::time::{Duration, Instant};
 use std::{iter, mem};
 
 use prost::DecodeError;
-use stickycas_model::machine::State;
-use stickycas_model::types::Time;
 use stickycas_proto::convert::WireError;
-use stickycas_proto::convert::log::input_from_log;
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::log::v1::{Batch, Record};
 use stickycas_proto::names::InstanceId;
@@ -30,7 +28,6 @@ use self::ordered_map::{OrderedMap, map_in_order};
 use self::progress::Progress;
 use super::Instances;
 use super::config::{InstanceConfig, nanos};
-use super::effects::Effects;
 use super::instance::Instance;
 use super::live::Live;
 use super::shard::{ShardContext, ShardLost};
@@ -105,6 +102,9 @@ pub(crate) struct Recovery<'a> {
     partial: BTreeSet<u64>,
     /// Instances of which the log has records.
     in_tail: HashSet<u64>,
+    /// Places since the last restart of which batches told that all effects had left, ascending, and how long instances had
+    /// been served then.
+    released: Vec<(Place, u64)>,
     recovered: Recovered,
     progress: Progress,
 }
@@ -135,6 +135,7 @@ impl<'a> Recovery<'a> {
             known: HashMap::new(),
             partial: BTreeSet::new(),
             in_tail: HashSet::new(),
+            released: Vec::new(),
             recovered: Recovered::default(),
             progress: Progress::new(file_bytes, Instant::now()),
         };
@@ -252,6 +253,9 @@ impl<'a> Recovery<'a> {
             let what = format!("the last batch is {last}, and a checkpoint covers batch {covered}");
             return Err(damaged("the end".to_owned(), &what));
         }
+        self.known
+            .values()
+            .for_each(|known| known.instance.resume_released(&self.released, self.recovered.served));
         self.recovered.instances = self.known.len();
         let known = self
             .known
@@ -275,6 +279,10 @@ impl<'a> Recovery<'a> {
             return Err(RecoveryError::Rules { place, rules: batch.rules });
         }
         self.recovered.served = Duration::from_nanos(batch.served_nanos);
+        let released = Place::new(batch.released_place);
+        if released > self.released.last().map_or(Place::START, |(last, _)| *last) {
+            self.released.push((released, batch.released_nanos));
+        }
         for (index, record) in (0..).zip(&batch.records) {
             self.record((place, index), record).map_err(|what| {
                 damaged(format!("batch {place}, record {index}, instance {}", record.instance), &what)
@@ -297,8 +305,9 @@ impl<'a> Recovery<'a> {
         match input {
             Input::Restart(_) => {
                 for known in self.known.values().filter(|known| known.covered <= at) {
-                    known.instance.restart();
+                    known.instance.replay_restart(self.recovered.served);
                 }
+                self.released.clear();
                 Ok(())
             }
             Input::Created(created) if !self.known.contains_key(&record.instance) => {
@@ -328,7 +337,7 @@ impl<'a> Recovery<'a> {
                 if at < known.covered {
                     return Ok(());
                 }
-                known.instance.replay(record, input, self.recovered.served)
+                known.instance.replay(Place::new(at.0), record, input, self.recovered.served)
             }
         }
     }
@@ -383,67 +392,7 @@ impl Instances {
     }
 }
 
-impl Instance {
-    /// Whether nothing but reads and its expiry can come.
-    fn has_ended(&self) -> bool {
-        self.lock().has_ended()
-    }
-
-    /// Takes an input from the log once more, which was written when instances had been served for so long. The error
-    /// says how the outcome differs.
-    fn replay(&self, record: &Record, input: &Input, served: Duration) -> Result<(), String> {
-        let at = Time::from_nanos(record.at_nanos);
-        let inner = &mut *self.lock();
-        let live = inner.restore(&self.config, &self.shard);
-        if at < live.latest {
-            return Err(format!("its time {at:?} is before that of the record before, {:?}", live.latest));
-        }
-        let input = input_from_log(input, live.machine.params()).map_err(text)?;
-        let mut effects = Effects::new(at, mem::take(&mut live.spare_events));
-        effects.refused = live.machine.apply(at, input, &mut effects.events).is_err();
-        if effects.digest() != record.digest {
-            return Err("its outcome is not what it was when the input was taken".to_owned());
-        }
-        // All that it changed is in the log already.
-        live.machine.take_changed();
-        live.machine.take_counts();
-        live.machine.take_opened_phases();
-        (live.latest, live.touched) = (at, at);
-        self.release_uncounted(live, &mut effects);
-        live.spare_events = effects.events;
-        inner.resume(at, nanos(served));
-        inner.archive_if_idle(&self.config, at);
-        Ok(())
-    }
-
-    /// The server has restarted.
-    fn restart(&self) {
-        let inner = &mut *self.lock();
-        if let Some(live) = inner.live()
-            && !matches!(live.machine.state(), State::Finished | State::Closed)
-        {
-            let now = live.latest;
-            let mut effects = Effects::new(now, mem::take(&mut live.spare_events));
-            live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
-            live.machine.take_changed();
-            live.touched = now;
-            self.release_uncounted(live, &mut effects);
-            live.spare_events = effects.events;
-        }
-    }
-
-    /// The server has restarted, and serves from this moment on. `served`: how long instances had been served. What is
-    /// left of the retention of an instance that has ended is what was left then; for another one the restart counts as a
-    /// call (F10).
-    pub(super) fn go_on(&self, served: Duration, moment: Instant) {
-        self.restart();
-        let inner = &mut *self.lock();
-        let latest = inner.latest();
-        let now = if inner.has_ended() { inner.time(nanos(served)).max(latest) } else { latest };
-        inner.resume(now, self.context().timers.nanos(moment));
-        self.set_timer(inner);
-    }
-}
-
+#[cfg(test)]
+mod served_time;
 #[cfg(test)]
 mod tests;

@@ -125,7 +125,7 @@ impl Instance {
         };
         match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
-                live.live_guard = None;
+                (live.live_guard, live.held_phase) = (None, None);
                 self.context().steps.forget_waiting(live.machine.waiting());
                 for (process, sink) in live.sessions.drain() {
                     for (number, _) in live.machine.member(process).waiting {

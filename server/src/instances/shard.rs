@@ -17,7 +17,8 @@ use tokio::sync::{Mutex, MutexGuard};
 use super::Instances;
 use super::context::Context;
 use super::instance::Instance;
-use crate::commit_log::{CommitLog, Confirmation, Settled};
+use super::recovery::Recovered;
+use crate::commit_log::{CommitLog, Confirmation, DurableLog, Settled};
 
 /// Names a shard: from 0, below the number of shards of the cluster.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -233,6 +234,16 @@ impl Instances {
             }
         }));
         Ok(shard)
+    }
+
+    /// Goes on behind what was recovered of the shard, and has it served. What had been served before this server is an input
+    /// of its own of every instance for which it counts, before the restart: so each replay comes to the same (F3).
+    pub(crate) async fn go_on(&self, shard: &Arc<ShardContext>, log: &DurableLog, recovered: Recovered) {
+        let Recovered { last, served, dirty, .. } = recovered;
+        log.begin(last, served, dirty);
+        self.each_of(shard, |instance| instance.catch_up(served)).await;
+        log.restart().await;
+        self.serve_shard(shard, served).await;
     }
 
     /// The shard has been recovered, and is served from now on: the restart, whose record is committed, is an input of

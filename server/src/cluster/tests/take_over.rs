@@ -1,13 +1,17 @@
 //! A server that is cut off, and the one that takes its shards.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_cluster::store::{Change, KeyRange, Op as StoreOp, Store as _, Txn};
 use stickycas_model::access::Op;
+use stickycas_model::params::{AppendWindow, ParamsSpec, Patience};
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
-use super::calls::{FIRST, READ, access, append, create, get, reason, spec};
+use super::calls::{FIRST, READ, Stream, access, append, create, get, reason, spec, spec_of};
 use super::world::{LEASE, World};
+use crate::commit_log::{CommitLog as _, ServedClock};
 
 /// Every third access reads.
 fn op(number: u64) -> Op {
@@ -136,5 +140,108 @@ fn a_shard_that_is_lost_and_owned_again_at_once_is_read_again() {
         .until("it is read again", |world| world.inside(0, || world.servers[0].cluster.sample().taking == 0));
     assert_eq!(world.run(0, get(a, id)).unwrap().list.len(), 1);
     world.both_answered(0, id, 2, || append("y"));
+    world.check_writers();
+}
+
+/// The clock that the instances of a server follow. It stands still until the test lets time pass.
+fn clock_of(world: &World, server: usize) -> Arc<ServedClock> {
+    let shard = world.served(server)[0];
+    let clock = world.shard_and_log(server, shard).1.state().clock().clone();
+    world.inside(server, || clock.set(clock.now()));
+    clock
+}
+
+/// So many tenths of a second pass for the instances of a server.
+fn serve(world: &mut World, server: usize, clock: &ServedClock, tenths: u32) {
+    for _ in 0..tenths {
+        world.inside(server, || clock.set(clock.now() + 100_000_000));
+        world.pass(Duration::from_millis(30));
+    }
+}
+
+/// How many batches have been written to the log of this shard.
+fn batches(world: &World, shard: u32) -> usize {
+    let writes = world.written(&World::keys().whole_log(world.shard(shard)));
+    writes.iter().filter(|(_, change)| matches!(change, Change::Put(_))).count()
+}
+
+/// The patience of the second process, for which the instance waits.
+fn left(world: &World, server: usize, id: InstanceId) -> Duration {
+    world.inside(server, || {
+        let instance = world.servers[server].instances.get(id).unwrap();
+        let view = instance.status(None);
+        match view.peek().as_ref().unwrap().0.awaited[..] {
+            [ref member] if member.process == FIRST.next() => match member.patience {
+                Patience::Finite(left) => left,
+                Patience::Endless => panic!("it has an end"),
+            },
+            ref others => panic!("{others:?}"),
+        }
+    })
+}
+
+#[test]
+fn patience_that_has_drained_is_gone_for_who_takes_over() {
+    const PATIENCE: Duration = Duration::from_secs(300);
+    let after = |millis| PATIENCE - Duration::from_millis(millis);
+    let mut world = World::of(2, 23, Duration::from_millis(5), 8);
+    let a = world.servers[0].instances.clone();
+    let [of_a, of_b] = [0, 1].map(|it| clock_of(&world, it));
+    let (patience, append_window) = (Patience::Finite(PATIENCE), AppendWindow::Open);
+    let params = ParamsSpec { patience, append_window, ..ParamsSpec::new(2, 2, 1) };
+    let roster = vec!["p1".to_owned(), "p2".to_owned()];
+    let (id, _) = world.run(0, create(a.clone(), spec_of("", params, roster))).unwrap();
+    world.both_answered(0, id, 1, || append("x"));
+    let waiting = world.begin(0, access(a.clone(), id, FIRST, 2, READ));
+    world.pass(Duration::from_millis(30));
+    serve(&mut world, 0, &of_a, 5);
+    // Only the log of the shard with an instance that holds a phase open tells the time, once a second.
+    let shards: Vec<u32> = (0..8).collect();
+    let before: Vec<usize> = shards.iter().map(|shard| batches(&world, *shard)).collect();
+    serve(&mut world, 0, &of_a, 100);
+    for (shard, before) in shards.into_iter().zip(before) {
+        let expected = if shard == world.shard_of(id) { 10 } else { 0 };
+        assert_eq!(batches(&world, shard) - before, expected, "shard {shard}");
+    }
+    assert_eq!(left(&world, 0, id), after(10_500));
+
+    // Cut off: what the log told last counts, 0.5 s before.
+    world.servers[0].store.cut_off(true);
+    assert_eq!(reason(world.finish(waiting)), RefusalReason::OwnerLost);
+    world.until("the other has all shards", |world| world.served(1).len() == 8);
+    assert_eq!(left(&world, 1, id), after(10_000));
+    world.servers[0].store.cut_off(false);
+    world.settle();
+    if world.owner_of(id) == 0 {
+        assert_eq!(left(&world, 0, id), after(10_000));
+        let cluster = world.servers[0].cluster.clone();
+        let leaves = world.begin(0, async move { cluster.leave(LEASE * 10).await });
+        world.finish(leaves);
+        world.until("the other has all shards", |world| world.served(1).len() == 8);
+    }
+    assert_eq!(left(&world, 1, id), after(10_000), "no patience drains while they are away");
+
+    // Both are back, and time passes. What is handed over forgets nothing.
+    world.inside(1, || {
+        let instance = world.servers[1].instances.get(id).unwrap();
+        for process in [FIRST, FIRST.next()] {
+            Stream::new().hello(&instance, process);
+        }
+    });
+    serve(&mut world, 1, &of_b, 27);
+    assert_eq!(left(&world, 1, id), after(12_700));
+    let third = world.start();
+    world.until("a third server has joined", |world| !world.served(third).is_empty());
+    clock_of(&world, third);
+    let cluster = world.servers[1].cluster.clone();
+    let leaves = world.begin(1, async move { cluster.leave(LEASE * 10).await });
+    world.finish(leaves);
+    let shard = world.shard_of(id);
+    world.until("another server has it", |world| {
+        [0, third].iter().any(|it| world.served(*it).contains(&shard))
+    });
+    let owner = world.owner_of(id);
+    assert_ne!(owner, 1);
+    assert_eq!(left(&world, owner, id), after(12_700));
     world.check_writers();
 }

@@ -35,18 +35,21 @@ pub(super) struct Queue {
     pub(super) counted: usize,
     /// The last batch that is written, once the log closes; what is appended behind it is never settled.
     pub(super) closing: Option<Place>,
+    /// The last batch of which all effects have left, and how long instances had been served then, in nanoseconds.
+    pub(super) released: (Place, u64),
 }
 
 impl Queue {
-    /// The next batch for the engine, which is in flight from now on.
-    pub(super) fn begin_batch(&mut self) -> (Place, Forming) {
-        self.sealed.pop_front().unwrap_or_else(|| self.take_forming())
+    /// The next batch for the engine, which is in flight from now on. `served`: how long instances have been served, in
+    /// nanoseconds.
+    pub(super) fn begin_batch(&mut self, served: u64) -> (Place, Forming) {
+        self.sealed.pop_front().unwrap_or_else(|| self.take_forming(served))
     }
 
-    /// What forms takes nothing more; another batch forms.
-    pub(super) fn seal(&mut self) {
+    /// What forms takes nothing more; another batch forms. `served`: as above.
+    pub(super) fn seal(&mut self, served: u64) {
         if !self.forming.is_empty() {
-            let sealed = self.take_forming();
+            let sealed = self.take_forming(served);
             self.sealed.push_back(sealed);
         }
     }
@@ -61,8 +64,9 @@ impl Queue {
         self.in_flight.len() - self.sealed.len()
     }
 
-    fn take_forming(&mut self) -> (Place, Forming) {
+    fn take_forming(&mut self, served: u64) -> (Place, Forming) {
         let mut forming = std::mem::take(&mut self.forming);
+        (forming.served, forming.released) = (served, self.released);
         let place = self.place;
         self.place = place.next();
         let settling = std::mem::take(&mut forming.settling);
@@ -94,8 +98,9 @@ impl Queue {
         None
     }
 
-    /// The effects of the batches up to this place have left.
-    pub(super) fn release(&mut self, place: Place) {
+    /// The effects of the batches up to this place have left. `served`: as above.
+    pub(super) fn release(&mut self, place: Place, served: u64) {
+        self.released = (place, served);
         while let Some((_, bytes)) = self.leaving.pop_front_if(|(left, _)| *left <= place) {
             self.bytes -= bytes;
         }
@@ -114,6 +119,10 @@ pub(super) struct Forming {
     pub(super) trim: Option<Place>,
     /// Whether it is written even if nothing else is in it: it tells the time.
     pub(super) tells_time: bool,
+    /// What it tells of the time, once it takes nothing more: how long instances had been served, in nanoseconds, and
+    /// [`Queue::released`].
+    pub(super) served: u64,
+    pub(super) released: (Place, u64),
     pub(super) settling: Settling,
 }
 
@@ -190,7 +199,7 @@ pub(super) fn effect_bytes(events: usize) -> usize {
 }
 
 /// Bytes of the other fields of a [`Batch`], at most.
-const BATCH_REST: usize = 32;
+const BATCH_REST: usize = 48;
 /// The number of the field `records` of a [`Batch`] in log.proto.
 const BATCH_RECORDS: u32 = 2;
 
@@ -205,10 +214,12 @@ mod tests {
         let restart = Record { input: Some(record::Input::Restart(Restart {})), ..Record::default() };
         let tick = Record { instance: 7, at_nanos: 1, digest: 9, ..Record::default() };
         for records in [&[][..], &[Record::default()], &[restart, tick]] {
-            let expected = Batch { rules: 3, served_nanos: u64::MAX, records: records.to_vec() };
+            let [served_nanos, released_place, released_nanos] = [u64::MAX; 3];
+            let records = records.to_vec();
+            let expected = Batch { rules: 3, records, served_nanos, released_place, released_nanos };
             let mut forming = Forming::default();
-            let bytes: usize = records.iter().map(|record| forming.push(record)).sum();
-            assert_eq!(forming.record_count() as usize, records.len());
+            let bytes: usize = expected.records.iter().map(|record| forming.push(record)).sum();
+            assert_eq!(forming.record_count() as usize, expected.records.len());
             let encoded = forming.take_batch(&Batch { records: Vec::new(), ..expected.clone() });
             assert!((bytes..=bytes + BATCH_REST).contains(&encoded.len()), "{} of {bytes}", encoded.len());
             assert_eq!(Batch::decode(&*encoded).unwrap(), expected);

@@ -1,9 +1,8 @@
 //! What those who append to the log, its writer and its engine share: the queue, and what becomes of its batches.
 
 use std::fmt;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use stickycas_proto::log::v1::Record;
 use stickycas_proto::log::v1::record::Input;
@@ -14,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::queue::{InFlight, Queue, Settling};
 use crate::commit_log::engine::{NameChange, Outcome, Usage};
-use crate::commit_log::{BatchLimits, LogState, Ownership, Place, Settled, Step};
+use crate::commit_log::{BatchLimits, HeldPhases, LogState, Ownership, Place, Settled, Step};
 use crate::metrics::CommitLogMetrics;
 
 /// See the module.
@@ -26,10 +25,13 @@ pub(super) struct Shared {
     pub(super) failed: Notify,
     /// What the logs of the server share.
     pub(super) state: Arc<LogState>,
-    /// How long instances had been served when this server began to serve, and what the clock showed then.
-    pub(super) began: OnceLock<(Duration, u64)>,
+    /// How long instances had been served before this server, in nanoseconds.
+    pub(super) served_before: OnceLock<u64>,
+    /// What the clock showed when this server began to serve them.
+    pub(super) serves_since: OnceLock<u64>,
     /// What the last batch tells of it, in nanoseconds.
     pub(super) told_nanos: AtomicU64,
+    pub(super) held_phases: Arc<HeldPhases>,
     pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
     /// The engine's usage when it committed the last batch.
     pub(super) usage: Mutex<Usage>,
@@ -56,9 +58,22 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn served(&self) -> Duration {
-        let since = |began| Duration::from_nanos(self.state.clock().now().saturating_sub(began));
-        self.began.get().map_or(Duration::ZERO, |(served, began)| *served + since(*began))
+    /// How long instances have been served, in nanoseconds.
+    pub(super) fn served_nanos(&self) -> u64 {
+        let since =
+            self.serves_since.get().map_or(0, |since| self.state.clock().now().saturating_sub(*since));
+        self.served_before.get().map_or(0, |before| before.saturating_add(since))
+    }
+
+    /// For how long no batch has told that, in nanoseconds.
+    pub(super) fn untold_nanos(&self) -> u64 {
+        self.served_nanos().saturating_sub(self.told_nanos.load(Ordering::Relaxed))
+    }
+
+    /// A batch tells it now, even if nothing else is in it.
+    pub(super) fn tell_time(&self) {
+        self.queue().forming.tells_time = true;
+        self.work.notify_one();
     }
 
     /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that bytes are counted in the
@@ -110,7 +125,7 @@ impl Shared {
     /// The effects of the batches up to this place have left.
     pub(super) fn release(&self, place: Place) {
         let mut queue = self.queue();
-        queue.release(place);
+        queue.release(place, self.served_nanos());
         self.check_room(&mut queue);
     }
 

@@ -168,7 +168,8 @@ async fn while_too_much_waits_no_inputs_are_read() {
 #[tokio::test]
 async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     let mut it = fixture(1, 4 * 1024);
-    it.log.shared.began.set((Duration::from_secs(7), 0)).unwrap();
+    it.log.begin(Place::START, Duration::from_secs(7), Vec::new());
+    it.log.serve();
     let place = it.step(1, Place::START);
     let goes_on = |log: &DurableLog, from| {
         while log.served() <= from {
@@ -277,7 +278,8 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
 async fn what_a_commit_frees_is_seen_with_it() {
     let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
     let log = log_on(engine.clone(), usize::MAX);
-    log.begin(Place::START, Duration::ZERO, Vec::new()).await;
+    log.begin(Place::START, Duration::ZERO, Vec::new());
+    log.restart().await;
     let begun = log.usage();
     assert!(begun.batches > 0 && begun == engine.usage());
     for number in 1..=100 {
@@ -357,7 +359,8 @@ impl Engine for PanickingEngine {
 #[tokio::test]
 async fn a_log_whose_engine_panics_has_failed() {
     let log = log_on(Arc::new(PanickingEngine), usize::MAX);
-    log.begin(Place::START, Duration::ZERO, Vec::new()).await;
+    log.begin(Place::START, Duration::ZERO, Vec::new());
+    log.restart().await;
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();
 }

@@ -50,10 +50,17 @@ async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
 
 /// Hands a batch to the engine.
 pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, mut forming: Forming) {
-    let served_nanos = u64::try_from(log.served().as_nanos()).unwrap_or(u64::MAX);
+    let (served_nanos, (released, released_nanos)) = (forming.served, forming.released);
     log.told_nanos.store(served_nanos, Ordering::Relaxed);
     let steps = u64::from(forming.record_count());
-    let batch = forming.take_batch(&Batch { rules: RULES, served_nanos, ..Batch::default() });
+    let (rules, released_place) = (RULES, released.get());
+    let batch = forming.take_batch(&Batch {
+        rules,
+        served_nanos,
+        released_place,
+        released_nanos,
+        ..Batch::default()
+    });
     let (bytes, appended) = (batch.len() as u64, Instant::now());
     let checkpoints = forming.checkpoints.len() as u64;
     let append = AppendBatch {
@@ -95,7 +102,7 @@ async fn next_batch(log: &Shared, depth: usize) -> Option<(Place, Forming)> {
                 return None;
             }
             if queue.at_engine() < depth && queue.has_batch() {
-                return Some(queue.begin_batch());
+                return Some(queue.begin_batch(log.served_nanos()));
             }
         }
         work.await;

@@ -135,8 +135,7 @@ impl Server {
         let instances = Instances::new(limits(), &shared);
         let recovered = Recovery::run(&instances, &instances.only_shard(), &*engine, None)
             .inspect_err(|_| log.close())?;
-        log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        instances.serve_shard(&instances.only_shard(), recovered.served).await;
+        instances.go_on(&instances.only_shard(), &log, recovered).await;
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
         Ok(Self { instances, disk: disk.clone(), log, engine })

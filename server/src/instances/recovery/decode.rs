@@ -17,8 +17,8 @@ use super::super::instance::Instance;
 use super::super::live::Live;
 use super::super::shard::ShardContext;
 use super::text;
-use crate::commit_log::RULES;
 use crate::commit_log::engine::Stored;
+use crate::commit_log::{Place, RULES};
 
 /// Bytes from which on a chunk is full: enough that passing it to another thread costs little; in tests so few that
 /// there are several.
@@ -117,5 +117,6 @@ fn live(checkpoint: &Checkpoint, config: &InstanceConfig, shard: &ShardContext) 
     live.ended = checkpoint.ended_nanos.map(Time::from_nanos);
     live.latest = Time::from_nanos(checkpoint.at_nanos);
     live.touched = live.latest;
+    live.stopped_until = Some(Place::new(checkpoint.stopped_place)).filter(|place| *place > Place::START);
     Ok(live)
 }

@@ -10,7 +10,7 @@ use stickycas_model::access::{Access, Op};
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::machine::Checkpoint as Machine;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
-use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, SessionId, Value};
+use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, SessionId, Time, Value};
 use stickycas_proto::log::v1::DumpedInstance;
 use stickycas_proto::names::InstanceName;
 use stickycas_proto::v1::event::What;

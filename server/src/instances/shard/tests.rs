@@ -112,8 +112,7 @@ impl Server {
             let refused = self.instances.get(instance.config().id).unwrap_err();
             assert_eq!(refused.reason, RefusalReason::NotOwner, "it is not served yet");
         }
-        log.begin(recovered.last, recovered.served, recovered.dirty).await;
-        self.instances.serve_shard(&context, recovered.served).await;
+        self.instances.go_on(&context, &log, recovered).await;
         Shard { context, log, engine }
     }
 
