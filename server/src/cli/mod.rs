@@ -97,6 +97,10 @@ impl Cli {
     /// Runs the command. `handlers`: those of a server, if they are installed.
     fn perform(self, handlers: Option<Handlers>) -> anyhow::Result<ExitCode> {
         stickycas_program::check_variables().map_err(|unknown| UsageError(unknown.to_string()))?;
+        if matches!(self.command, Command::Serve(_) | Command::Data(_)) {
+            // Files of the log are their owner's, whoever else may reach their folder.
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        }
         match self.command {
             Command::Serve(args) => args.load().map_err(Into::into).and_then(|effective| {
                 let handlers = handlers.map_or_else(|| install_signals(install_handlers), Ok)?;
