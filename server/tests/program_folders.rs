@@ -102,7 +102,7 @@ async fn a_folder_that_goes_away_ends_the_server() {
             if is_used {
                 // The server may have gone by now.
                 let created = boss.create(create_request(alone())).await;
-                assert_eq!(created.unwrap_err().code(), Code::Unavailable, "{how}: nobody finds that again");
+                assert!(created.is_err(), "{how}: nobody finds that again");
             }
             drop(boss);
             let (code, said) = ended(server).await;
@@ -261,6 +261,10 @@ async fn a_volume_serves_again_after_each_mount() {
             let (code, said) = ended(server).await;
             assert_eq!(code, Some(0), "{mode:o}: {said}");
             assert_eq!(said.contains("everybody may write to"), mode == 0o777 && folder.is_empty(), "{said}");
+            // What root makes there must not keep the server out.
+            fs::remove_file(data.join("lock")).unwrap();
+            let (code, said) = output_by(&[], &["data", "check", "--data", data.to_str().unwrap()]).await;
+            assert_eq!(code, Some(0), "{mode:o}: {said}");
         }
     }
 }

@@ -197,12 +197,13 @@ fn open_lock(folder: &Path, lock: &Path) -> io::Result<File> {
 #[cfg(unix)]
 fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, fchown};
-    let owner = fs::metadata(folder.join(LOG)).or_else(|_| fs::metadata(folder))?;
-    // Only root may have made it for somebody else.
-    if owner.uid() == file.metadata()?.uid() || !is_root() {
-        return Ok(());
+    let own = file.metadata()?.uid();
+    let (log, folder) = (fs::metadata(folder.join(LOG)), fs::metadata(folder)?);
+    // A volume may be root's, and the log in it the server's.
+    match [log.unwrap_or_else(|_| folder.clone()), folder].into_iter().find(|found| found.uid() != own) {
+        Some(owner) if is_root() => fchown(file, Some(owner.uid()), Some(owner.gid())),
+        _ => Ok(()),
     }
-    fchown(file, Some(owner.uid()), Some(owner.gid()))
 }
 
 #[cfg(not(unix))]
@@ -222,12 +223,12 @@ fn is_root() -> bool {
 
 #[cfg(unix)]
 fn check_access(path: &Path) -> Result<(), DataDirError> {
-    use rustix::process::{getegid, geteuid, getgroups};
+    use rustix::process::{Gid, getegid, geteuid, getgroups};
     use std::os::unix::fs::MetadataExt as _;
     let failed = |error| DataDirError::Io { path: path.to_owned(), error };
     let found = fs::metadata(path).map_err(failed)?;
     let groups = getgroups().map_err(|error| failed(error.into()))?;
-    let groups = groups.into_iter().chain([getegid()]).map(|group| group.as_raw()).collect();
+    let groups = groups.into_iter().chain([getegid()]).map(Gid::as_raw).collect();
     let rights = Rights { user: geteuid().as_raw(), groups };
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
     match (Folder { owner, group: found.gid(), mode }).access(&rights) {
