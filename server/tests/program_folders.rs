@@ -76,7 +76,8 @@ fn copy(from: &Path, to: &Path) {
 
 #[tokio::test]
 async fn a_folder_that_goes_away_ends_the_server() {
-    let losses: [(&str, fn(&Path)); 4] = [
+    type Lose = fn(&Path);
+    let losses: [(&str, Lose); 4] = [
         ("removed", |data| fs::remove_dir_all(data).unwrap()),
         ("replaced", |data| {
             let old = data.with_extension("old");
