@@ -15,11 +15,12 @@ use stickycas_model::machine::State as InstanceState;
 use stickycas_model::types::Phase;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::names::{InstanceId, InstanceRef};
-use stickycas_proto::v1;
 use stickycas_proto::v1::watch_response::Content;
+use stickycas_proto::{NEXT_EVENT_KEY, v1};
 use tokio::time::timeout;
 use tokio_stream::Stream;
 use tonic::Streaming;
+use tonic::metadata::MetadataMap;
 
 use crate::client::{ANSWER_TIMEOUT, Client};
 use crate::cluster::{NextTry, Route};
@@ -224,8 +225,9 @@ impl Source {
                 let call = async { connection.instances().watch(self.cursor.request(id)).await };
                 let opened = timeout(self.backoff.limit(ANSWER_TIMEOUT), call).await;
                 let opened = opened.map_err(|_| connection.no_answer("no answer in time"))?;
-                let stream = opened.map_err(|status| connection.error(&status))?.into_inner();
-                none.insert((connection, stream))
+                let opened = opened.map_err(|status| connection.error(&status))?;
+                self.cursor.opened(opened.metadata())?;
+                none.insert((connection, opened.into_inner()))
             }
         };
         stream.message().await.map_err(|status| connection.stream_error(&status))
@@ -280,6 +282,20 @@ impl Cursor {
         self.snapshot = None;
         self.resumed = self.last.is_some();
         self.compares = self.given.is_some();
+    }
+
+    /// A stream has begun.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the server says that fewer events have happened than were given.
+    fn opened(&self, metadata: &MetadataMap) -> Result<(), Error> {
+        let next = metadata.get(NEXT_EVENT_KEY).and_then(|next| next.to_str().ok()?.parse::<u64>().ok());
+        match (self.next, next) {
+            (Some(had), Some(has)) if has < had => {
+                Err(Error::Lost(format!("the instance had {had} events, and now it has {has}")))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The stream has ended, since the instance is over.

@@ -13,5 +13,7 @@ use std::process::ExitCode;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    // Without it, writes beyond the limit of the size of files end the program.
+    let _ = stickycas_program::install_signals(|| Ok(()));
     cli::main(std::env::args_os())
 }

@@ -129,6 +129,20 @@ fn what_cannot_be_run_is_wrong_usage_and_says_why() {
     assert!(output.stdout.is_empty(), "it is said before the run, not after");
 }
 
+/// A limit of the size of files, as a full disk is one.
+#[test]
+fn a_run_that_cannot_be_written_leaves_no_part_of_a_folder() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = scenario("one-warp");
+    let program = env!("CARGO_BIN_EXE_stickycas-loadgen");
+    let mut limited = Command::new("prlimit");
+    limited.args(["--fsize=500", program, "simulate", file.to_str().unwrap(), "--out", "run"]);
+    let output = limited.current_dir(folder.path()).output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", told(&output));
+    assert!(told(&output).contains("File too large"), "{}", told(&output));
+    assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 0);
+}
+
 #[test]
 fn a_changed_run_folder_fails_explain_and_replay() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,14 +1,17 @@
 //! What the three programs of StickyCAS share: the version with its commit, shell completions and man pages, made from
-//! the command line as clap knows it; the names of environment variables; durations; and whether a log has colours.
+//! the command line as clap knows it; the names of environment variables; durations; whether a log has colours; and the
+//! first handlers of signals.
 
 mod completions;
 mod duration;
 mod man;
+mod signals;
 mod variables;
 
 pub use completions::Completions;
 pub use duration::{LONGEST_DURATION, parse_duration};
 pub use man::ManPages;
+pub use signals::install_signals;
 pub use variables::{UnknownVariables, check_variables, is_variable, variables_of, variables_of_server};
 
 /// The commit that the program is built from, `-dirty` behind it if tracked files differed; `unknown` if the build does

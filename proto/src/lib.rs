@@ -45,5 +45,9 @@ pub mod log {
     }
 }
 
+/// The metadata key in which a server that is alone tells at the beginning of a Watch the index of the event that comes
+/// next: a caller that has had that event before is at a server that has lost it.
+pub const NEXT_EVENT_KEY: &str = "stickycas-next-event";
+
 /// The compiled .proto files of the services with everything they import, for server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stickycas_descriptor");

@@ -2,16 +2,13 @@
 
 use std::process::ExitCode;
 
-use clap::Parser as _;
-use stickycas_server::cli::Cli;
-
 /// Most allocations of a server are small and short-lived; this allocator is made for them.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     use_small_pages();
-    Cli::parse().run()
+    stickycas_server::cli::run_from(std::env::args_os())
 }
 
 /// The allocator asks for huge pages, and the memory of many buffers that are hardly used would then count in full:

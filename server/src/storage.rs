@@ -288,6 +288,12 @@ impl Storage {
         let Self::Durable(durable) = self else { return };
         loop {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
+            if durable.log.failure().is_some() {
+                return;
+            }
+            if let Err(error) = durable.engine().check_place() {
+                return durable.log.disk_failed(error);
+            }
             durable.measure_disk();
             durable.log.tell_time();
             let usage = durable.log.usage();

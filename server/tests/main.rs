@@ -22,6 +22,7 @@ mod page_tokens;
 mod program;
 mod program_credentials;
 mod program_data;
+mod program_folders;
 mod program_operations;
 mod quotas;
 mod refusals;

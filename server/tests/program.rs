@@ -81,6 +81,18 @@ async fn a_log_that_nobody_reads_stops_nothing() {
 }
 
 #[tokio::test]
+async fn an_output_that_takes_nothing_stops_nothing() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let arguments = ["serve", "--in-memory", "--no-http", "--listen", "127.0.0.1:0", "--insecure-principals"];
+    let mut server = command(&arguments).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let mut log = BufReader::new(server.stderr.take().unwrap()).lines();
+    let mut line = async || with_timeout(log.next_line()).await.unwrap().expect("it serves");
+    while !line().await.contains("in memory") {}
+    signal(&server, "-TERM").await;
+    assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
+}
+
+#[tokio::test]
 async fn an_aborted_connection_shows_in_the_exit_code() {
     let (mut server, address) = serve(&["--drain", "1ns"]).await;
     let mut raw = crate::harness::raw::RawClient::connect(address.parse().unwrap()).await;

@@ -28,7 +28,7 @@ async fn serve(data: &Path) -> (Child, String) {
     (server, line.strip_prefix("listening on ").unwrap().to_owned())
 }
 
-async fn client(address: &str, principal: &str) -> Client {
+pub(crate) async fn client(address: &str, principal: &str) -> Client {
     let channel = Endpoint::from_shared(format!("http://{address}")).unwrap().connect().await.unwrap();
     let mut client = Client::on(channel, principal);
     // It may still read its log.

@@ -139,6 +139,18 @@ async fn counts_are_shown_to_those_whom_they_concern() {
     assert!(text.ends_with("\nprincipal p1: refused NOT_CREATOR 1\n"), "{text}");
 }
 
+/// Without a handler a signal ends the program at the limit, without a word.
+#[test]
+fn output_above_the_limit_of_file_sizes_is_an_error() {
+    let path = std::env::temp_dir().join(format!("stickycas-client-output-{}", std::process::id()));
+    let mut limited = std::process::Command::new("prlimit");
+    limited.args(["--fsize=100", env!("CARGO_BIN_EXE_stickycas-client"), "completions", "bash"]);
+    let output = limited.stdout(std::fs::File::create(&path).unwrap()).output().unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(3) && said.contains("File too large"), "{said}");
+}
+
 #[tokio::test]
 async fn completions_and_man_pages_need_no_server() {
     let folder = std::env::temp_dir().join(format!("stickycas-client-man-{}", std::process::id()));

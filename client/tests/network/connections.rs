@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use stickycas_client::raw::{ClientConfig, Connection};
-use stickycas_client::{Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode};
+use stickycas_client::{
+    Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode, WatchFrom, Watched,
+};
 use stickycas_model::access::{AppendAnswer, Op};
 use stickycas_model::byzantine::{Silent, Strategy};
 use stickycas_model::history::Event;
@@ -275,6 +277,42 @@ async fn a_server_whose_log_was_put_back_is_found_out() {
     let error = played.error.unwrap();
     assert!(matches!(&error, Error::Lost(_)), "{error}");
     assert!(error.to_string().contains("access 1 was accepted"), "{error}");
+}
+
+/// Nothing happens at the instance afterwards, so no event tells.
+#[tokio::test]
+async fn a_watch_that_knows_more_than_an_old_copy_ends_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, copy) = (folder.path().join("log"), folder.path().join("copy"));
+    let (stop, stopped) = until_dropped();
+    let (address, server) = durable_server(&log, stopped).await;
+    let instance = instance(&address, 2).await;
+    drop(stop);
+    server.await.unwrap();
+    copy_files(&log, &copy);
+
+    let (stop, stopped) = until_dropped();
+    let (address, server) = durable_server(&log, stopped).await;
+    let proxy = Proxy::to(&address).await;
+    let mut watch = client(&proxy.address, "coordinator").watch(instance, WatchFrom::Start);
+    let first = play(client(&address, "p1"), instance, "a");
+    loop {
+        let Some(Watched::Event(_, recorded)) = watch.try_next().await.unwrap() else { panic!("it goes on") };
+        if first_access_accepted(&recorded.event) {
+            break;
+        }
+    }
+    proxy.redirect(None);
+    first.abort();
+    drop(stop);
+    server.await.unwrap();
+
+    let (_stop, stopped) = until_dropped();
+    let (address, _server) = durable_server(&copy, stopped).await;
+    proxy.redirect(Some(&address));
+    let next = tokio::time::timeout(Duration::from_secs(60), watch.try_next()).await;
+    let error = next.expect("the watch is told at once").unwrap_err();
+    assert!(matches!(&error, Error::Lost(_)), "{error}");
 }
 
 fn copy_files(from: &Path, to: &Path) {

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context;
-use clap::{Args, Parser as _};
+use clap::Args;
 use stickycas_crash::{
     ClusterSize, CrashOptions, CrashResult, HAS_CLUSTER, Load, RoundCounts, ServerProgram, Waiting, table,
 };
@@ -17,7 +17,6 @@ use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::{folder, json};
 use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
-use stickycas_server::cli::Cli;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::taken;
@@ -206,13 +205,7 @@ pub(super) struct ServerArgs {
 /// The server's own command line within this program, for the servers that are killed.
 pub(super) fn run_server(args: ServerArgs) -> ExitCode {
     let arguments = std::iter::once(OsString::from("stickycas-loadgen server")).chain(args.arguments);
-    match Cli::try_parse_from(arguments) {
-        Ok(cli) => cli.run(),
-        Err(error) => {
-            let _ = error.print();
-            Exit::Usage.into()
-        }
-    }
+    stickycas_server::cli::run_from(arguments)
 }
 
 #[cfg(test)]

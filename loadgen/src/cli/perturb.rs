@@ -196,9 +196,10 @@ async fn connect(address: &str) -> io::Result<TcpStream> {
 /// Becomes true when this program is asked to end, from now on.
 fn stop() -> watch::Receiver<bool> {
     let (asks, asked) = watch::channel(false);
+    let stop = asked_to_stop();
     tokio::spawn(async move {
         // Without signals the program goes on to the end.
-        if asked_to_stop().await.is_ok() {
+        if stop.await.is_ok() {
             let _ = asks.send(true);
         }
     });

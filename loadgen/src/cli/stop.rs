@@ -5,15 +5,23 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// Returns when this program is asked to end.
-pub(super) async fn asked_to_stop() -> io::Result<()> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    tokio::select! {
-        interrupted = tokio::signal::ctrl_c() => interrupted,
-        _ = terminate.recv() => Ok(()),
+/// Completes when this program is asked to end, from the call on.
+pub(super) fn asked_to_stop() -> impl Future<Output = io::Result<()>> {
+    let signals = install();
+    async {
+        let (mut interrupt, mut terminate) = signals?;
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        Ok(())
     }
+}
+
+fn install() -> io::Result<(Signal, Signal)> {
+    Ok((signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?))
 }
 
 /// Is set as soon as this program is asked to end.
@@ -23,7 +31,7 @@ pub(super) fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
     // From here on, and not only once the thread runs, a signal is heard.
     let (mut interrupt, mut terminate) = {
         let _inside = runtime.enter();
-        (signal(SignalKind::interrupt())?, signal(SignalKind::terminate())?)
+        install()?
     };
     let stop = Arc::new(AtomicBool::new(false));
     let heard = Arc::clone(&stop);

@@ -9,20 +9,22 @@ mod serve;
 mod signals;
 mod token_folders;
 
-use std::io::Write as _;
+use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::{CommandFactory as _, Parser, Subcommand};
-use stickycas_program::{Completions, ManPages};
+use stickycas_program::{Completions, ManPages, install_signals};
 use tokio::runtime::Runtime;
 
 use self::config::ConfigCommand;
 use self::credentials::Credentials;
 use self::exit::{EXIT_CODES, NOT_DONE, USAGE, UsageError};
 use self::health::Health;
+use self::signals::{HangUps, Signals};
 use crate::data::DataCommand;
 use crate::settings::{Data, SettingsArgs, SettingsError};
 
@@ -64,22 +66,46 @@ enum Command {
     Man(ManPages),
 }
 
-impl Cli {
-    /// Runs the command.
-    #[must_use]
-    pub fn run(self) -> ExitCode {
-        self.perform().unwrap_or_else(|error| {
-            print_error(format!("error: {error:#}"));
-            if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
-        })
-    }
+/// Runs the program with these arguments, the first being its name.
+pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // A server has its handlers before anything else; other commands end by signals as programs do.
+    let serves = arguments.get(1).is_some_and(|command| command == "serve");
+    let handlers = install_signals(|| serves.then(install_handlers).transpose());
+    let done =
+        handlers.context("cannot handle signals").and_then(|handlers| match Cli::try_parse_from(arguments) {
+            Ok(cli) => cli.perform(handlers),
+            Err(error) => {
+                let _ = error.print();
+                Ok(if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS })
+            }
+        });
+    done.unwrap_or_else(|error| {
+        print_error(format!("error: {error:#}"));
+        if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
+    })
+}
 
-    fn perform(self) -> anyhow::Result<ExitCode> {
+/// The handlers of a server.
+type Handlers = (Signals, HangUps);
+
+fn install_handlers() -> io::Result<Handlers> {
+    Ok((Signals::install()?, HangUps::install()?))
+}
+
+impl Cli {
+    /// Runs the command. `handlers`: those of a server, if they are installed.
+    fn perform(self, handlers: Option<Handlers>) -> anyhow::Result<ExitCode> {
         stickycas_program::check_variables().map_err(|unknown| UsageError(unknown.to_string()))?;
+        if matches!(self.command, Command::Serve(_) | Command::Data(_)) {
+            // Files of the log are their owner's, whoever else may reach their folder.
+            rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+        }
         match self.command {
             Command::Serve(args) => args.load().map_err(Into::into).and_then(|effective| {
+                let handlers = handlers.map_or_else(|| install_signals(install_handlers), Ok)?;
                 let runtime = runtime(effective.settings.workers)?;
-                let served = runtime.block_on(serve::serve(effective));
+                let served = runtime.block_on(serve::serve(effective, handlers));
                 // A log that is being read, or a disk that does not answer, is not waited for.
                 runtime.shutdown_background();
                 served
@@ -94,7 +120,7 @@ impl Cli {
             }
             Command::Config(command) => command.run(),
             Command::Completions(completions) => {
-                let written = completions.write(Self::command(), &mut std::io::stdout());
+                let written = completions.write(Self::command(), &mut io::stdout());
                 written.map(|()| ExitCode::SUCCESS).map_err(Into::into)
             }
             Command::Man(pages) => {
@@ -121,7 +147,7 @@ fn print_error(message: String) {
     let (done, written) = mpsc::channel();
     std::thread::spawn(move || {
         // Without standard error there is nowhere to write.
-        let _ = writeln!(std::io::stderr(), "{message}");
+        let _ = writeln!(io::stderr(), "{message}");
         let _ = done.send(());
     });
     let _ = written.recv_timeout(LAST_WORDS);

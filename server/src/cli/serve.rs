@@ -18,15 +18,16 @@ use crate::transport::listen;
 use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, open_files, serve_in};
 
 /// Serves until it is told to stop.
-pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
+pub(super) async fn serve(
+    effective: Effective,
+    (signals, hang_ups): (Signals, HangUps),
+) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
     let mut settings = effective.settings;
     // Written out when everything else has ended.
     let _log = logging::init(&settings.log, settings.otlp_endpoint.as_deref())?;
     open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
-    // Installed before the address is announced.
-    let (signals, hang_ups) = (Signals::install()?, HangUps::install()?);
     // Nothing listens if the folder of the log or the credentials cannot be used.
     let storage = Storage::new(&config)?;
     let credentials = CredentialStore::of(&config)?;
@@ -53,7 +54,10 @@ pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     if let Some(address) = page {
         tracing::info!(%address, "serving browsers: the live page");
     }
-    announce(address, tokens, operators.filter(|_| asked_for), page)?;
+    if let Err(error) = announce(address, tokens, operators.filter(|_| asked_for), page) {
+        // Whoever started the server may have read enough, as `head` does.
+        tracing::warn!(%error, "standard output does not take the addresses");
+    }
 
     let (first, second) = signals.split();
     let store = credentials.clone();

@@ -4,8 +4,10 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+#[cfg(unix)]
+use super::access::{Access, Folder, Rights};
 use super::engine::{EngineError, RedbEngine};
-use crate::private_files::create_private_folder;
+use crate::private_files::{create_private_file, create_private_folder};
 
 /// The file of the log.
 const LOG: &str = "log.redb";
@@ -38,7 +40,8 @@ pub enum DataDirError {
     /// Others than its owner may look into it.
     #[error(
         "{path} has mode {mode:03o}, and what clients have written is in it: only its owner may look into it (chmod 700, or \
-         StateDirectoryMode=0700 if systemd makes it)"
+         StateDirectoryMode=0700 if systemd makes it); where that does not last, give a folder in it, which the server \
+         makes (--data {path}/log)"
     )]
     NotPrivate {
         /// The folder.
@@ -49,7 +52,7 @@ pub enum DataDirError {
     /// It is another user's, who could read and change what is in it.
     #[error(
         "{path} belongs to the user with id {owner}, and this program runs as the user with id {user}: run it as the owner, or give \
-         a folder of its own (--data DIR, or chown {user})"
+         a folder of its own (--data DIR, or chown {user}), in Kubernetes by fsGroup"
     )]
     NotOwned {
         /// The folder.
@@ -76,13 +79,13 @@ pub enum DataDirError {
 }
 
 impl DataDir {
-    /// Takes this folder, which is made if it does not exist. It must be the user's own, and nobody else may look into it.
+    /// Takes this folder, which is made if it does not exist. Nobody else may look into it (see `access`).
     ///
     /// # Errors
     /// If it cannot be used, or another process uses it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
         create_private_folder(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
-        check_owner(path)?;
+        check_access(path)?;
         Self::lock(path)
     }
 
@@ -92,13 +95,12 @@ impl DataDir {
     /// If it cannot be used, or another process uses it.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, DataDirError> {
         if !is_root() {
-            check_owner(path)?;
+            check_access(path)?;
         }
         Self::lock(path)
     }
 
     fn lock(path: &Path) -> Result<Self, DataDirError> {
-        check_private(path)?;
         let lock = path.join(LOCK);
         let failed = |error| DataDirError::Io { path: lock.clone(), error };
         let file = open_lock(path, &lock).map_err(failed)?;
@@ -181,10 +183,10 @@ impl DataDir {
     }
 }
 
-/// Opens the file that is locked. A new one belongs to the owner of the folder: his server must be able to open it too.
+/// Opens the file that is locked. A new one belongs to the owner of the log: his server must be able to open it too.
 fn open_lock(folder: &Path, lock: &Path) -> io::Result<File> {
     // Through a link nothing is made and nothing given away: root may be in a folder of another user.
-    match OpenOptions::new().create_new(true).write(true).open(lock) {
+    match create_private_file(lock) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             OpenOptions::new().write(true).open(lock)
         }
@@ -195,11 +197,13 @@ fn open_lock(folder: &Path, lock: &Path) -> io::Result<File> {
 #[cfg(unix)]
 fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
     use std::os::unix::fs::{MetadataExt as _, fchown};
-    let (folder, own) = (fs::metadata(folder)?, file.metadata()?);
-    if folder.uid() == own.uid() {
-        return Ok(());
+    let own = file.metadata()?.uid();
+    let (log, folder) = (fs::metadata(folder.join(LOG)), fs::metadata(folder)?);
+    // A volume may be root's, and the log in it the server's.
+    match [log.unwrap_or_else(|_| folder.clone()), folder].into_iter().find(|found| found.uid() != own) {
+        Some(owner) if is_root() => fchown(file, Some(owner.uid()), Some(owner.gid())),
+        _ => Ok(()),
     }
-    fchown(file, Some(folder.uid()), Some(folder.gid()))
 }
 
 #[cfg(not(unix))]
@@ -218,15 +222,31 @@ fn is_root() -> bool {
 }
 
 #[cfg(unix)]
-fn check_owner(path: &Path) -> Result<(), DataDirError> {
+fn check_access(path: &Path) -> Result<(), DataDirError> {
+    use rustix::process::{Gid, getegid, geteuid, getgroups};
     use std::os::unix::fs::MetadataExt as _;
-    let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
-    let (owner, user) = (found.uid(), rustix::process::geteuid().as_raw());
-    if owner == user { Ok(()) } else { Err(DataDirError::NotOwned { path: path.to_owned(), owner, user }) }
+    let failed = |error| DataDirError::Io { path: path.to_owned(), error };
+    let found = fs::metadata(path).map_err(failed)?;
+    let groups = getgroups().map_err(|error| failed(error.into()))?;
+    let groups = groups.into_iter().chain([getegid()]).map(Gid::as_raw).collect();
+    let rights = Rights { user: geteuid().as_raw(), groups };
+    let (owner, mode) = (found.uid(), found.mode() & 0o7777);
+    match (Folder { owner, group: found.gid(), mode }).access(&rights) {
+        Access::Private => {}
+        Access::OpenToAll => tracing::warn!(
+            "everybody may write to {}: see that only this server can reach it, as an emptyDir of its pod",
+            path.display()
+        ),
+        Access::NotPrivate => return Err(DataDirError::NotPrivate { path: path.to_owned(), mode }),
+        Access::NotOwned => {
+            return Err(DataDirError::NotOwned { path: path.to_owned(), owner, user: rights.user });
+        }
+    }
+    Ok(())
 }
 
 #[cfg(not(unix))]
-fn check_owner(_: &Path) -> Result<(), DataDirError> {
+fn check_access(_: &Path) -> Result<(), DataDirError> {
     Ok(())
 }
 
@@ -239,19 +259,6 @@ fn free_bytes(path: &Path) -> Option<u64> {
 #[cfg(not(unix))]
 fn free_bytes(_: &Path) -> Option<u64> {
     None
-}
-
-#[cfg(unix)]
-fn check_private(path: &Path) -> Result<(), DataDirError> {
-    use std::os::unix::fs::PermissionsExt as _;
-    let found = fs::metadata(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
-    let mode = found.permissions().mode() & 0o7777;
-    if mode & 0o077 == 0 { Ok(()) } else { Err(DataDirError::NotPrivate { path: path.to_owned(), mode }) }
-}
-
-#[cfg(not(unix))]
-fn check_private(_: &Path) -> Result<(), DataDirError> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::{Engine, Usage};
+use super::engine::{Engine, EngineError, Outcome, Usage};
 use super::{
     Append, BatchLimits, CommitLog, Confirmation, HeldPhases, LogState, Ownership, Place, Settle, Settled,
     Step,
@@ -246,6 +246,11 @@ impl DurableLog {
             drop(queue);
             self.shared.work.notify_one();
         }
+    }
+
+    /// The disk has failed: the server tells nothing more and ends.
+    pub(crate) fn disk_failed(&self, error: EngineError) {
+        self.shared.settle(Place::START, Outcome::Unknown(error));
     }
 
     /// Bytes in the engine after the last commit.

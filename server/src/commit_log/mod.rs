@@ -15,6 +15,8 @@
 //!
 //! What is logged are inputs and not events: a machine is deterministic, so [recovery](crate::instances) replays them.
 
+#[cfg(unix)]
+mod access;
 mod confirmation;
 mod data_dir;
 mod durable;

@@ -7,6 +7,7 @@ use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Phase;
+use stickycas_proto::NEXT_EVENT_KEY;
 use stickycas_proto::convert::params::spec_from_wire;
 use stickycas_proto::convert::{WireError, duration_to_wire};
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
@@ -144,6 +145,7 @@ impl InstanceService for Service {
             }
         })?;
         let end = self.stream_end(&caller, basis == ViewBasis::Observer)?;
+        let next_event = instance.next_event();
         let stream = if request.snapshot_first {
             caller.account.charge_work(view_cost(&instance))?;
             let snapshot = instance.snapshot().committed().await??;
@@ -160,7 +162,11 @@ impl InstanceService for Service {
             })?;
             WatchStream::from_index(self, instance, index, end, permit)
         };
-        Ok(Response::new(stream))
+        let mut response = Response::new(stream);
+        if let Some(index) = next_event {
+            response.metadata_mut().insert(NEXT_EVENT_KEY, index.into());
+        }
+        Ok(response)
     }
 
     async fn close(&self, request: Request<CloseRequest>) -> Result<Response<CloseResponse>, Status> {

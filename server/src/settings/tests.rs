@@ -258,8 +258,23 @@ fn admission_has_three_modes() {
 }
 
 #[test]
-fn the_file_for_systemd_is_good() {
-    let file = include_str!("../../../deploy/systemd/server.toml");
-    let effective = load(&[], &[], file).unwrap();
-    assert!(effective.origins().filter(|(_, origin)| **origin != Origin::Default).count() > 5);
+fn the_files_for_systemd_and_kubernetes_are_good() {
+    let files = [
+        include_str!("../../../deploy/systemd/server.toml"),
+        include_str!("../../../deploy/kubernetes/server.toml"),
+    ];
+    for file in files {
+        let effective = load(&[], &[], file).unwrap();
+        assert!(effective.origins().filter(|(_, origin)| **origin != Origin::Default).count() > 5);
+    }
+}
+
+/// A full disk lasts longer than any number of starts; and the server has to see how much memory there is.
+#[test]
+fn the_unit_starts_the_server_again_without_end() {
+    let unit = include_str!("../../../deploy/systemd/stickycas-server.service");
+    let has = |line: &str| unit.lines().any(|it| it == line);
+    assert!(has("StartLimitIntervalSec=0") && has("Restart=on-failure"));
+    assert!(has("RestartForceExitStatus=SIGHUP"), "systemd takes that signal for a clean end");
+    assert!(!unit.lines().any(|line| line.starts_with("ProcSubset=")));
 }

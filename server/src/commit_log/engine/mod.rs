@@ -54,6 +54,14 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     /// What it holds, without what its own structures take. Known once it has been read.
     fn usage(&self) -> Usage;
+
+    /// Looks whether what it writes would be found again.
+    ///
+    /// # Errors
+    /// If its file is no more where it was.
+    fn check_place(&self) -> Result<(), EngineError> {
+        Ok(())
+    }
 }
 
 /// What is committed together.

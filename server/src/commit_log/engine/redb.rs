@@ -11,7 +11,8 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use redb::{
@@ -44,6 +45,8 @@ const CACHE: usize = 64 * 1024 * 1024;
 /// See the module.
 pub(crate) struct RedbEngine {
     database: Database,
+    /// `None`: it is no file.
+    place: Option<FilePlace>,
     usage: Mutex<Usage>,
     #[cfg_attr(not(test), expect(dead_code, reason = "it is told when the log is opened"))]
     was_cut_off: bool,
@@ -61,7 +64,7 @@ impl RedbEngine {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, EngineError> {
-        Self::new(builder().create(path).map_err(open_error)?, &[])
+        Self::new(builder().create(path).map_err(open_error)?, &[], None)
     }
 
     /// Opens the database in this file.
@@ -74,7 +77,9 @@ impl RedbEngine {
             let read = file.take(HEADER as u64).read_to_end(&mut header);
             read.map_err(storage_error)?;
         }
-        Self::new(builder().open(path).map_err(open_error)?, &header)
+        let database = builder().open(path).map_err(open_error)?;
+        let place = FilePlace::of(path).map_err(storage_error)?;
+        Self::new(database, &header, Some(place))
     }
 
     /// A database in memory.
@@ -83,7 +88,7 @@ impl RedbEngine {
     /// None that is known.
     pub(crate) fn in_memory() -> Result<Self, EngineError> {
         let backend = redb::backends::InMemoryBackend::new();
-        Self::new(builder().create_with_backend(backend).map_err(storage_error)?, &[])
+        Self::new(builder().create_with_backend(backend).map_err(storage_error)?, &[], None)
     }
 
     /// Opens the database that this backend keeps.
@@ -95,7 +100,7 @@ impl RedbEngine {
         let mut header =
             vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
         backend.read(0, &mut header).map_err(storage_error)?;
-        Self::new(builder().create_with_backend(backend).map_err(open_error)?, &header)
+        Self::new(builder().create_with_backend(backend).map_err(open_error)?, &header, None)
     }
 
     /// Whether the last commit before it was opened may have been cut off.
@@ -105,14 +110,14 @@ impl RedbEngine {
     }
 
     /// `header`: the first bytes as they were before it was opened.
-    fn new(database: Database, header: &[u8]) -> Result<Self, EngineError> {
+    fn new(database: Database, header: &[u8], place: Option<FilePlace>) -> Result<Self, EngineError> {
         let was_cut_off = header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0);
         if was_cut_off {
             tracing::warn!(
                 "the server before this one did not end in order: what it had written and not committed is cut off"
             );
         }
-        let engine = Self { database, usage: Mutex::default(), was_cut_off };
+        let engine = Self { database, place, usage: Mutex::default(), was_cut_off };
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
@@ -201,6 +206,39 @@ impl RedbEngine {
     }
 }
 
+/// Where the file of a log was when it was opened.
+struct FilePlace {
+    path: PathBuf,
+    id: (u64, u64),
+}
+
+impl FilePlace {
+    fn of(path: &Path) -> io::Result<Self> {
+        Ok(Self { path: path.to_owned(), id: file_id(path)? })
+    }
+
+    fn check(&self) -> Result<(), EngineError> {
+        match file_id(&self.path) {
+            Ok(id) if id == self.id => Ok(()),
+            // It may still be there.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+            _ => {
+                tracing::error!(
+                    "{} was removed or replaced, or its folder or mount, while the server uses it",
+                    self.path.display()
+                );
+                Err(EngineError("its file was removed or replaced".to_owned()))
+            }
+        }
+    }
+}
+
+/// Of which file system a file is, and which one there.
+fn file_id(path: &Path) -> io::Result<(u64, u64)> {
+    let found = path.metadata()?;
+    Ok((found.dev(), found.ino()))
+}
+
 /// The number of rows stands in another page than the rows: none has been overlooked.
 fn check_count(table: &impl ReadableTableMetadata, name: &str, found: u64) -> Result<(), EngineError> {
     let rows = table.len().map_err(storage_error)?;
@@ -251,9 +289,11 @@ impl Engine for RedbEngine {
     }
 
     fn append(&self, batch: AppendBatch, done: Done) {
-        done(match self.commit(&batch) {
+        let committed = self.commit(&batch).map_err(storage_error);
+        // In a file that has been removed nobody finds it again.
+        done(match committed.and_then(|()| self.check_place()) {
             Ok(()) => Outcome::Committed,
-            Err(error) => Outcome::Unknown(storage_error(error)),
+            Err(error) => Outcome::Unknown(error),
         });
     }
 
@@ -292,6 +332,10 @@ impl Engine for RedbEngine {
 
     fn usage(&self) -> Usage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check_place(&self) -> Result<(), EngineError> {
+        self.place.as_ref().map_or(Ok(()), FilePlace::check)
     }
 }
 

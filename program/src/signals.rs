@@ -1,0 +1,24 @@
+//! Signals of the system from the first moment of a program on: what comes before there is a handler ends the program.
+//!
+//! SIGPIPE is ignored by the standard library already. SIGXFSZ would end a program that writes more into a file than it may
+//! (RLIMIT_FSIZE), without a word and with half a file; with a handler the write fails, as it does on a full disk.
+
+use std::io;
+
+use tokio::runtime::Builder;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Lets writes beyond the limit of the size of files fail, and installs other handlers: `install` is called where
+/// [`signal`] can be. What a handler receives waits in its stream, for whichever runtime polls that.
+///
+/// Called first in `main`, and outside of any runtime.
+///
+/// # Errors
+/// If no handler can be installed.
+pub fn install_signals<T>(install: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+    let runtime = Builder::new_current_thread().enable_io().build()?;
+    let _inside = runtime.enter();
+    // The handler stays when its stream is dropped.
+    drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
+    install()
+}
