@@ -40,6 +40,7 @@ pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
 #[cfg(feature = "cluster")]
 pub(crate) use durable::{LogFailure, expired};
+pub use engine::EngineError;
 pub(crate) use logs::{Barrier, Confirmations, Logs, Removals, depends_on_instances};
 pub(crate) use memory::MemoryLog;
 pub(crate) use served_clock::ServedClock;
