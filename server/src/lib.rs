@@ -70,7 +70,7 @@ use auth::{Authenticator, CredentialStore, Roles};
 use call_layer::CallLayer;
 #[cfg(feature = "cluster")]
 pub use cluster::ClusterError;
-pub use commit_log::DataDirError;
+pub use commit_log::{DataDirError, EngineError};
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
 use metrics::Sources;
@@ -290,11 +290,12 @@ async fn serve_in<L: Listener>(
     // These hold the log.
     let mut log_tasks = JoinSet::new();
     let checkpoints = (storage.clone(), instances.clone());
-    log_tasks.spawn(async move { checkpoints.0.keep_short(&checkpoints.1).await });
+    let checkpoints = log_tasks.spawn(async move { checkpoints.0.keep_short(&checkpoints.1).await });
     if let Some((folder, engine)) = storage.folder().map(|(folder, engine)| (folder.to_owned(), engine)) {
+        let end = drain.child_token();
         log_tasks.spawn(async move {
-            if let Err(error) = data::socket::serve(&folder, engine).await {
-                tracing::warn!(%error, "no backup can be made while the server runs");
+            if let Err(error) = data::socket::serve(&folder, engine, end).await {
+                tracing::warn!("no backup can be made while the server runs: {error:#}");
             }
         });
     }
@@ -315,7 +316,8 @@ async fn serve_in<L: Listener>(
     shutdown::begin(&readiness, &mut health, HEALTH_NAMES, timers, &drain, &instances).await;
     let drained = tokio::time::timeout(config.drain, serve).await;
     // So that the folder of the log is free for another server when this one has ended.
-    log_tasks.shutdown().await;
+    checkpoints.abort();
+    while log_tasks.join_next().await.is_some() {}
     storage.close().await;
     Ok(match drained {
         _ if failed => Stopped::LogFailed,

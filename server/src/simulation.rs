@@ -65,8 +65,7 @@ pub async fn serve<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let engine =
-        disk.engine(latency).map_err(|EngineError(why)| StorageError::from(RecoveryError::Engine(why)))?;
+    let engine = disk.engine(latency).map_err(|error| StorageError::from(RecoveryError::Engine(error)))?;
     let storage = Storage::durable(Arc::new(engine), None, &config.limits)?;
     serve_on(listener, storage, config, shutdown).await
 }

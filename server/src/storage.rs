@@ -10,7 +10,7 @@ use tokio::task::spawn_blocking;
 
 #[cfg(feature = "cluster")]
 use crate::cluster::{Cluster, ClusterError};
-use crate::commit_log::engine::Engine;
+use crate::commit_log::engine::{Engine, EngineError};
 use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, LogState, MemoryLog};
 use crate::config::Config;
 use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
@@ -28,6 +28,10 @@ const TELL_OPENING_EVERY: Duration = Duration::from_secs(3);
 fn tell_opening(log: &Path, elapsed: Duration) {
     let bytes = log.metadata().map_or(0, |log| log.len());
     tracing::info!("still opening {} for {} s, {bytes} bytes", log.display(), elapsed.as_secs());
+}
+
+fn engine_failed(panic: &tokio::task::JoinError) -> RecoveryError {
+    RecoveryError::Engine(EngineError::failed(panic.to_string()))
 }
 
 /// Warns if instances may come to take more of the disk than is there. `held`: bytes that the log has already.
@@ -132,7 +136,7 @@ impl Durable {
                 Err(_) => tell_opening(&path, began.elapsed()),
             }
         };
-        let (engine, _dir) = opened.map_err(|panic| RecoveryError::Engine(panic.to_string()))??;
+        let (engine, _dir) = opened.map_err(|panic| engine_failed(&panic))??;
         Ok(self.set_engine(Arc::new(engine))?)
     }
 
@@ -166,6 +170,7 @@ impl Storage {
         }
         let Some(path) = &config.data else { return Ok(Self::Memory(Arc::<MemoryLog>::default())) };
         let dir = DataDir::open(path)?;
+        dir.check_restored()?;
         if let Some(free) = dir.free_bytes() {
             let held = dir.log_path().metadata().map_or(0, |log| log.len());
             warn_of_small_disk(limits.log_bytes as u64, held, free);
@@ -240,7 +245,7 @@ impl Storage {
             let file_bytes = dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
             Recovery::run(&target, &target.only_shard(), &*engine, file_bytes)
         });
-        replaying.await.map_err(|error| RecoveryError::Engine(error.to_string()))?
+        replaying.await.map_err(|panic| engine_failed(&panic))?
     }
 
     /// Opens the log, recovers the instances, and goes on behind them.

@@ -20,6 +20,7 @@ mod operators;
 mod page;
 mod page_tokens;
 mod program;
+mod program_backups;
 mod program_credentials;
 mod program_data;
 mod program_folders;

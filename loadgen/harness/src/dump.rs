@@ -6,7 +6,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{BufRead, BufReader};
+use std::io::{self, BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -45,10 +45,23 @@ pub struct DumpedInstance {
 
 /// Why a dump cannot be read.
 #[derive(Debug, thiserror::Error)]
-#[error("{}: {what}", path.display())]
-pub struct DumpError {
-    path: PathBuf,
-    what: String,
+pub enum DumpError {
+    /// The file cannot be read, which says nothing about what is in it.
+    #[error("{} cannot be read: {error}", path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// The file is no dump, or damaged.
+    #[error("{}: {what}", path.display())]
+    NoDump {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
 }
 
 /// The instances of a dump, one after the other. Ends after the first error.
@@ -67,7 +80,7 @@ impl Dump {
     /// If the file cannot be opened.
     pub fn open(path: &Path) -> Result<Self, DumpError> {
         let file =
-            File::open(path).map_err(|error| DumpError { path: path.to_owned(), what: error.to_string() })?;
+            File::open(path).map_err(|error| DumpError::Unreadable { path: path.to_owned(), error })?;
         Ok(Self::read_from(path, BufReader::new(file)))
     }
 }
@@ -78,13 +91,30 @@ impl<R: BufRead> Dump<R> {
         Self { path: path.to_owned(), file: Some(content), read: 0 }
     }
 
-    fn read_next(&mut self) -> Result<Option<DumpedInstance>, String> {
+    fn read_next(&mut self) -> Result<Option<DumpedInstance>, DumpError> {
         let Some(file) = &mut self.file else { return Ok(None) };
-        let message = read_message(file, LONGEST).map_err(|error| error.to_string())?;
-        let Some(message) = message else { return Ok(None) };
+        let message = match read_message(file, LONGEST) {
+            Ok(Some(message)) => message,
+            Ok(None) => return Ok(None),
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData) =>
+            {
+                return Err(self.no_dump(&error));
+            }
+            Err(error) => return Err(DumpError::Unreadable { path: self.path.clone(), error }),
+        };
         self.read += 1;
-        let dumped = log::DumpedInstance::decode(message.as_slice()).map_err(|error| error.to_string())?;
-        DumpedInstance::from_wire(&dumped).map(Some).map_err(|error| error.to_string())
+        let dumped = log::DumpedInstance::decode(message.as_slice()).map_err(|error| self.no_dump(&error))?;
+        DumpedInstance::from_wire(&dumped).map(Some).map_err(|error| self.no_dump(&error))
+    }
+
+    fn no_dump(&self, why: &dyn fmt::Display) -> DumpError {
+        let what = format!(
+            "no dump, or damaged at or behind instance {} of it: {why}; give a file that stickycas-server data dump has \
+             written",
+            self.read
+        );
+        DumpError::NoDump { path: self.path.clone(), what }
     }
 }
 
@@ -96,16 +126,7 @@ impl<R: BufRead> Iterator for Dump<R> {
         if !matches!(read, Ok(Some(_))) {
             self.file = None;
         }
-        read.transpose().map(|read| {
-            read.map_err(|why| {
-                let what = format!(
-                    "no dump, or damaged at or behind instance {} of it: {why}; give a file that \
-                     stickycas-server data dump has written",
-                    self.read
-                );
-                DumpError { path: self.path.clone(), what }
-            })
-        })
+        read.transpose()
     }
 }
 

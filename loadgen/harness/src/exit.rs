@@ -61,7 +61,7 @@ impl Exit {
             || error.is::<FileError>()
             || error.is::<SettingError>()
             || error.is::<FolderError>()
-            || error.is::<DumpError>()
+            || error.downcast_ref().is_some_and(is_no_dump)
             || matches!(error.downcast_ref(), Some(stickycas_client::Error::InvalidArgument(_)));
         if is_usage { Self::Usage } else { Self::NotDone }
     }
@@ -70,6 +70,14 @@ impl Exit {
     #[must_use]
     pub fn is_done(self) -> bool {
         self == Self::Done
+    }
+}
+
+/// Whether the file is none that could be read, and not that it could not be looked at.
+fn is_no_dump(error: &DumpError) -> bool {
+    match error {
+        DumpError::NoDump { .. } => true,
+        DumpError::Unreadable { error, .. } => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 
@@ -100,6 +108,12 @@ mod tests {
         let missing = std::fs::read("/nowhere").context(UsageError("cannot read it".to_owned())).unwrap_err();
         assert_eq!(Exit::of_error(&missing), Exit::Usage);
         assert_eq!(Exit::of_error(&anyhow::anyhow!("the port is taken")), Exit::NotDone);
+        let folder = std::env::temp_dir();
+        let unreadable = crate::dump::Dump::open(&folder).unwrap().next().unwrap().unwrap_err();
+        assert!(unreadable.to_string().contains("cannot be read"), "{unreadable}");
+        assert_eq!(Exit::of_error(&unreadable.into()), Exit::NotDone);
+        let missing = crate::dump::Dump::open(&folder.join("no-such-dump")).unwrap_err();
+        assert_eq!(Exit::of_error(&missing.into()), Exit::Usage);
     }
 
     #[test]

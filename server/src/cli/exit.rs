@@ -2,9 +2,6 @@
 
 /// Exit code: flags are wrong.
 pub(super) const USAGE: u8 = 2;
-/// Exit code: it was not possible.
-pub(super) const NOT_DONE: u8 = 3;
-
 /// Exit code of a server: its log could not be written any more. What it had told is in the log, which a restart reads.
 pub(super) const LOG_FAILED: u8 = 5;
 

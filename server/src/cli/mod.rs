@@ -22,10 +22,10 @@ use tokio::runtime::Runtime;
 
 use self::config::ConfigCommand;
 use self::credentials::Credentials;
-use self::exit::{EXIT_CODES, NOT_DONE, USAGE, UsageError};
+use self::exit::{EXIT_CODES, USAGE, UsageError};
 use self::health::Health;
 use self::signals::{HangUps, Signals};
-use crate::data::DataCommand;
+use crate::data::{self, DataCommand};
 use crate::settings::{Data, SettingsArgs, SettingsError};
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
@@ -82,7 +82,8 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         });
     done.unwrap_or_else(|error| {
         print_error(format!("error: {error:#}"));
-        if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
+        let is_usage = error.is::<UsageError>() || error.is::<SettingsError>();
+        if is_usage { USAGE } else { data::exit_code(&error) }.into()
     })
 }
 

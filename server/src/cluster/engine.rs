@@ -179,7 +179,7 @@ impl Engine for ShardEngine {
     }
 
     fn identity(&self) -> Result<Vec<u8>, EngineError> {
-        Err(EngineError("a shard has no identity of its own".to_owned()))
+        Err(EngineError::failed("a shard has no identity of its own"))
     }
 
     fn usage(&self) -> Usage {

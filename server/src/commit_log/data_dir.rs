@@ -13,6 +13,8 @@ use crate::private_files::{create_private_file, create_private_folder};
 const LOG: &str = "log.redb";
 /// The file of a log that is being made.
 const NEW_LOG: &str = "log.redb.new";
+/// The file of a log that is being made of a backup: until that has its name, the folder has no log, and gets none.
+const RESTORED_LOG: &str = "log.redb.restore";
 /// The file that is locked while a server uses the folder.
 const LOCK: &str = "lock";
 
@@ -20,8 +22,11 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// Locked; the system unlocks it when the process ends, however it ends.
-    _lock: File,
+    /// Locked; the system unlocks it when the process ends, however it ends. `None`: the folder is only read, and nobody
+    /// can have it to himself.
+    _lock: Option<File>,
+    /// Whether the folder, and the file that is locked, were made for this.
+    made: [bool; 2],
 }
 
 /// Why a folder cannot be used.
@@ -29,13 +34,33 @@ pub(crate) struct DataDir {
 pub enum DataDirError {
     /// It cannot be made or opened.
     #[error(
-        "{path}: {error}: give a folder that the server may write (--data DIR), or serve with --in-memory"
+        "{path}: {error}: give a folder that this program may write (--data DIR; a server can also serve with --in-memory)"
     )]
     Io {
         /// The file or folder.
         path: PathBuf,
         /// What the system says.
         error: io::Error,
+    },
+    /// It cannot be read.
+    #[error(
+        "{path} cannot be read ({error}): run this program as the owner of the folder, or as root; look at the disk if that \
+         does not help"
+    )]
+    Unreadable {
+        /// The file or folder.
+        path: PathBuf,
+        /// What the system says.
+        error: io::Error,
+    },
+    /// A backup was to be restored in it.
+    #[error(
+        "{path} has no log, and {RESTORED_LOG} in it is what an interrupted restore has left: run stickycas-server data restore \
+         again, or remove that file to begin with an empty log"
+    )]
+    NotRestored {
+        /// The folder.
+        path: PathBuf,
     },
     /// Others than its owner may look into it.
     #[error(
@@ -74,7 +99,7 @@ pub enum DataDirError {
         /// The file.
         path: PathBuf,
         /// What is wrong.
-        error: String,
+        error: EngineError,
     },
 }
 
@@ -84,36 +109,74 @@ impl DataDir {
     /// # Errors
     /// If it cannot be used, or another process uses it.
     pub(crate) fn open(path: &Path) -> Result<Self, DataDirError> {
+        let exists = path.exists();
         create_private_folder(path).map_err(|error| DataDirError::Io { path: path.to_owned(), error })?;
         check_access(path)?;
-        Self::lock(path)
-    }
-
-    /// Takes this folder, to read the log that is in it: root may also read that of another user.
-    ///
-    /// # Errors
-    /// If it cannot be used, or another process uses it.
-    pub(crate) fn open_to_read(path: &Path) -> Result<Self, DataDirError> {
-        if !is_root() {
-            check_access(path)?;
-        }
-        Self::lock(path)
-    }
-
-    fn lock(path: &Path) -> Result<Self, DataDirError> {
         let lock = path.join(LOCK);
         let failed = |error| DataDirError::Io { path: lock.clone(), error };
-        let file = open_lock(path, &lock).map_err(failed)?;
+        let (file, is_new) = open_lock(path, &lock).map_err(failed)?;
         match file.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file }),
-            Err(TryLockError::WouldBlock) => Err(DataDirError::Locked { path: path.to_owned() }),
+            Ok(()) if is_at(&file, &lock).map_err(failed)? => {
+                Ok(Self { path: path.to_owned(), _lock: Some(file), made: [!exists, is_new] })
+            }
+            Ok(()) | Err(TryLockError::WouldBlock) => Err(DataDirError::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
 
+    /// Takes this folder, to read the log that is in it, together with others that read it. Who may read it may do that:
+    /// nothing in it changes. It need not be possible to write it.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a server uses it.
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, DataDirError> {
+        let lock = path.join(LOCK);
+        let opened = match File::open(&lock) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                open_lock(path, &lock).map(|(file, _)| file)
+            }
+            opened => opened,
+        };
+        let taken = |lock| Ok(Self { path: path.to_owned(), _lock: lock, made: [false; 2] });
+        let error = match opened {
+            // No server can have made it.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
+                ) && !lock.exists() =>
+            {
+                return taken(None);
+            }
+            Err(error) => error,
+            Ok(file) => match file.try_lock_shared() {
+                Ok(()) => return taken(Some(file)),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(DataDirError::Locked { path: path.to_owned() });
+                }
+                Err(TryLockError::Error(error)) => error,
+            },
+        };
+        Err(DataDirError::Unreadable { path: lock, error })
+    }
+
     /// Whether there is a log in this folder.
-    pub(crate) fn has_log(path: &Path) -> bool {
-        path.join(LOG).is_file()
+    ///
+    /// # Errors
+    /// If that cannot be seen.
+    pub(crate) fn has_log(path: &Path) -> Result<bool, DataDirError> {
+        exists(&path.join(LOG))
+    }
+
+    /// Whether the folder has a log, or may get a new one.
+    ///
+    /// # Errors
+    /// If a restore was interrupted in it.
+    pub(crate) fn check_restored(&self) -> Result<(), DataDirError> {
+        if exists(&self.path.join(RESTORED_LOG))? && !Self::has_log(&self.path)? {
+            return Err(DataDirError::NotRestored { path: self.path.clone() });
+        }
+        Ok(())
     }
 
     /// The folder.
@@ -139,59 +202,120 @@ impl DataDir {
         let path = self.log_path();
         match path.metadata() {
             Ok(log) => tracing::info!("opening {}, {} bytes", path.display(), log.len()),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => self.make_log()?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                self.check_restored()?;
+                self.make_log()?;
+            }
             Err(error) => return Err(DataDirError::Io { path, error }),
         }
         let engine = RedbEngine::open(&path);
         // The name of a new file is on the disk only when its folder is.
         let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
-        engine.map_err(|EngineError(error)| DataDirError::Log { path, error })
+        engine.map_err(|error| DataDirError::Log { path, error })
+    }
+
+    /// Opens the log in the folder, which has one, to read it.
+    ///
+    /// # Errors
+    /// If it cannot be opened, is damaged, or has a newer format.
+    pub(crate) fn engine_to_read(&self) -> Result<RedbEngine, DataDirError> {
+        let path = self.log_path();
+        RedbEngine::open_to_read(&path).map_err(|error| DataDirError::Log { path, error })
     }
 
     /// Makes a new log. It has its name when it is complete: a loss of power in between must not leave a file that is no
     /// log.
     fn make_log(&self) -> Result<(), DataDirError> {
-        let made = self.new_log()?.close();
-        made.map_err(|EngineError(error)| DataDirError::Log { path: self.path.join(NEW_LOG), error })?;
-        self.finish_new_log()
+        let made = self.create_log(NEW_LOG)?;
+        self.finish_log(NEW_LOG, made)
     }
 
-    /// A new log, which no server serves before [`Self::finish_new_log`].
+    /// A new log, in which a backup is restored. It is the log of the folder after [`Self::finish_restore`].
     ///
     /// # Errors
     /// If it cannot be made.
-    pub(crate) fn new_log(&self) -> Result<RedbEngine, DataDirError> {
-        let path = self.path.join(NEW_LOG);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                return Err(DataDirError::Io { path, error });
-            }
-            _ => {}
-        }
-        RedbEngine::create(&path).map_err(|EngineError(error)| DataDirError::Log { path, error })
+    pub(crate) fn begin_restore(&self) -> Result<RedbEngine, DataDirError> {
+        self.create_log(RESTORED_LOG)
     }
 
-    /// The new log, which is closed, is complete: it is the log of the folder from now on.
+    /// The restored log is complete.
     ///
     /// # Errors
-    /// If it cannot get its name.
-    pub(crate) fn finish_new_log(&self) -> Result<(), DataDirError> {
-        let renamed = fs::rename(self.path.join(NEW_LOG), self.log_path());
+    /// If it cannot be closed or get its name.
+    pub(crate) fn finish_restore(&self, restored: RedbEngine) -> Result<(), DataDirError> {
+        self.finish_log(RESTORED_LOG, restored)
+    }
+
+    /// A restore has failed: takes away what was made for it, and leaves what was there.
+    ///
+    /// # Errors
+    /// If it cannot be taken away.
+    pub(crate) fn abandon_restore(self) -> io::Result<()> {
+        let [made_folder, made_lock] = self.made;
+        remove_if_there(&self.path.join(RESTORED_LOG))?;
+        if made_lock {
+            fs::remove_file(self.path.join(LOCK))?;
+        }
+        if made_folder { fs::remove_dir(&self.path) } else { Ok(()) }
+    }
+
+    fn create_log(&self, name: &str) -> Result<RedbEngine, DataDirError> {
+        let path = self.path.join(name);
+        if let Err(error) = remove_if_there(&path) {
+            return Err(DataDirError::Io { path, error });
+        }
+        RedbEngine::create(&path).map_err(|error| DataDirError::Log { path, error })
+    }
+
+    fn finish_log(&self, name: &str, log: RedbEngine) -> Result<(), DataDirError> {
+        let path = self.path.join(name);
+        log.close().map_err(|error| DataDirError::Log { path: path.clone(), error })?;
+        let renamed = fs::rename(path, self.log_path());
         let synced = renamed.and_then(|()| File::open(&self.path)?.sync_all());
         synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })
     }
 }
 
-/// Opens the file that is locked. A new one belongs to the owner of the log: his server must be able to open it too.
-fn open_lock(folder: &Path, lock: &Path) -> io::Result<File> {
+fn exists(path: &Path) -> Result<bool, DataDirError> {
+    match fs::metadata(path) {
+        Ok(_) => Ok(true),
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(false)
+        }
+        Err(error) => Err(DataDirError::Unreadable { path: path.to_owned(), error }),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Opens the file that is locked; whether it is new. A new one belongs to the owner of the folder: his server must be able to open it too.
+fn open_lock(folder: &Path, lock: &Path) -> io::Result<(File, bool)> {
     // Through a link nothing is made and nothing given away: root may be in a folder of another user.
     match create_private_file(lock) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            OpenOptions::new().write(true).open(lock)
+            OpenOptions::new().write(true).open(lock).map(|file| (file, false))
         }
-        new => new.and_then(|file| give_to_owner(folder, &file).map(|()| file)),
+        new => new.and_then(|file| give_to_owner(folder, &file).map(|()| (file, true))),
     }
+}
+
+/// Whether the file still has its name, which a restore that has failed takes away.
+#[cfg(unix)]
+fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt as _;
+    let (file, named) = (file.metadata()?, fs::metadata(path));
+    Ok(named.is_ok_and(|named| (file.dev(), file.ino()) == (named.dev(), named.ino())))
+}
+
+#[cfg(not(unix))]
+fn is_at(_: &File, _: &Path) -> io::Result<bool> {
+    Ok(true)
 }
 
 #[cfg(unix)]
@@ -214,11 +338,6 @@ fn give_to_owner(_: &Path, _: &File) -> io::Result<()> {
 #[cfg(unix)]
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
-}
-
-#[cfg(not(unix))]
-fn is_root() -> bool {
-    false
 }
 
 #[cfg(unix)]

@@ -43,6 +43,7 @@ pub use data_dir::DataDirError;
 pub(crate) use durable::{Dirty, DurableLog};
 #[cfg(feature = "cluster")]
 pub(crate) use durable::{LogFailure, expired};
+pub use engine::EngineError;
 pub(crate) use held_phases::{HeldPhase, HeldPhases};
 pub(crate) use logs::{Barrier, Confirmations, Logs, Removals, depends_on_instances};
 pub(crate) use memory::MemoryLog;

@@ -1,23 +1,32 @@
 //! Backup files: all that the engine of a log has kept, in one file.
 //!
-//! A backup is a view of one moment, also of a server that goes on. It ends with the counts of what is in it, so a file
-//! that was cut off is noticed.
+//! A backup is a view of one moment, also of a server that goes on. It ends with the counts of what is in it and with the
+//! SHA-256 of all of that, so a file that was cut off, changed or added to is noticed. It is no protection against those who
+//! may write the file. Files of format 1 carry no digest and are still read.
 
 use std::fmt;
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
+use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
+use aws_lc_rs::digest::{Context, SHA256};
 use prost::Message as _;
 use stickycas_proto::delimited::read_message;
 use stickycas_proto::log::v1::backup_entry::Entry;
-use stickycas_proto::log::v1::{BackupBatch, BackupCheckpoint, BackupEnd, BackupEntry, BackupHeader};
+use stickycas_proto::log::v1::{
+    BackupBatch, BackupCheckpoint, BackupDigest, BackupEnd, BackupEntry, BackupHeader,
+};
 
-use crate::commit_log::engine::{AppendBatch, Engine, EngineError, Outcome, Stored};
+use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage, Visit};
 
 /// The version of the format of backup files.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
+/// The version of files without a digest.
+const WITHOUT_DIGEST: u32 = 1;
 /// The most bytes of one entry; a longer one is damage.
-const LONGEST_ENTRY: u64 = 2 * 1024 * 1024 * 1024;
+const LONGEST_ENTRY: u64 = 3 * 1024 * 1024 * 1024;
+/// The most bytes of a header.
+const LONGEST_HEADER: u64 = 1024;
 
 /// What is in a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,9 +50,9 @@ pub(super) enum BackupError {
     /// The file cannot be read or written.
     #[error("the backup file: {0}")]
     File(#[from] io::Error),
-    /// The file is no backup, or not a whole one.
-    #[error("the backup file is damaged after {0}: {1}; use another backup")]
-    Damaged(Contents, String),
+    /// The file is no backup, or not as it was written.
+    #[error("the backup file is damaged: {0}; use another backup")]
+    Damaged(String),
     /// A newer program wrote it.
     #[error(
         "the backup file has format {0}, and this program knows formats up to {FORMAT}: use a newer stickycas-server"
@@ -51,11 +60,66 @@ pub(super) enum BackupError {
     Newer(u32),
 }
 
+impl BackupError {
+    fn damaged(what: impl Into<String>) -> Self {
+        Self::Damaged(what.into())
+    }
+
+    /// Whether a file or a log is not as it was written, and not that something could not be done.
+    pub(super) fn is_damage(&self) -> bool {
+        match self {
+            Self::Engine(error) => error.is_damage(),
+            Self::Damaged(_) => true,
+            Self::File(_) | Self::Newer(_) => false,
+        }
+    }
+}
+
+/// Something that is read or written, with the digest of the bytes that have passed.
+struct Digested<T> {
+    inner: T,
+    passed: Context,
+}
+
+impl<T> Digested<T> {
+    fn new(inner: T) -> Self {
+        Self { inner, passed: Context::new(&SHA256) }
+    }
+
+    /// The last entry of a backup that has these bytes before it.
+    fn last_entry(&self) -> Vec<u8> {
+        let sha256 = self.passed.clone().finish().as_ref().to_vec().into();
+        let entry = Some(Entry::Digest(BackupDigest { sha256 }));
+        BackupEntry { entry }.encode_length_delimited_to_vec()
+    }
+}
+
+impl<T: Write> Write for Digested<T> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.passed.update(&bytes[..written]);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+impl<T: Read> Read for Digested<T> {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(bytes)?;
+        self.passed.update(&bytes[..read]);
+        Ok(read)
+    }
+}
+
 /// Writes a backup of what the engine holds now.
 ///
 /// # Errors
 /// If the log cannot be read, or the backup not written.
-pub(super) fn write(engine: &dyn Engine, mut out: impl Write) -> Result<Contents, BackupError> {
+pub(super) fn write(engine: &dyn Engine, out: impl Write) -> Result<Contents, BackupError> {
+    let mut out = Digested::new(out);
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let header = BackupHeader {
         format: FORMAT,
@@ -64,8 +128,8 @@ pub(super) fn write(engine: &dyn Engine, mut out: impl Write) -> Result<Contents
         time_nanos: u64::try_from(now.as_nanos()).unwrap_or(u64::MAX),
     };
     put(&mut out, Entry::Header(header))?;
-    let mut contents = Contents::default();
-    engine.read(&mut |stored| {
+    let (mut contents, mut failed) = (Contents::default(), None);
+    let read = engine.read(&mut |stored| {
         let entry = match stored {
             Stored::Checkpoint(instance, checkpoint) => {
                 contents.checkpoints += 1;
@@ -76,10 +140,20 @@ pub(super) fn write(engine: &dyn Engine, mut out: impl Write) -> Result<Contents
                 Entry::Batch(BackupBatch { place, batch: batch.to_vec().into() })
             }
         };
-        put(&mut out, entry).map_err(|error| EngineError(format!("the backup cannot be written: {error}")))
-    })?;
+        put(&mut out, entry).map_err(|error| {
+            let why = EngineError::failed(error.to_string());
+            failed = Some(error);
+            why
+        })
+    });
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    read?;
     let Contents { checkpoints, batches } = contents;
     put(&mut out, Entry::End(BackupEnd { checkpoints, batches }))?;
+    let last = out.last_entry();
+    out.write_all(&last)?;
     out.flush()?;
     Ok(contents)
 }
@@ -88,103 +162,173 @@ fn put(out: &mut impl Write, entry: Entry) -> io::Result<()> {
     out.write_all(&BackupEntry { entry: Some(entry) }.encode_length_delimited_to_vec())
 }
 
-/// Puts the content of a backup into an empty engine.
+/// Gives what is in a backup to `visit`, in the order in which an engine reads it. It counts only when this has succeeded.
 ///
 /// # Errors
-/// If the backup is not whole, or the log cannot be written. What was written then is of no use.
-pub(super) fn restore(from: impl Read, engine: &dyn Engine) -> Result<Contents, BackupError> {
-    let (mut from, mut contents) = (BufReader::new(from), Contents::default());
-    let Some(Entry::Header(header)) = next(&mut from, contents)? else {
-        return Err(BackupError::Damaged(contents, "it does not begin as a backup does".to_owned()));
-    };
-    if header.format != FORMAT {
+/// If the backup is not as it was written, or cannot be read; or that of `visit`.
+pub(super) fn read(from: impl Read, visit: Visit<'_>) -> Result<Contents, BackupError> {
+    let (mut from, mut contents) = (Digested::new(BufReader::new(from)), Contents::default());
+    let header = header(&mut from)?;
+    if !(WITHOUT_DIGEST..=FORMAT).contains(&header.format) {
         return Err(BackupError::Newer(header.format));
     }
-    let mut checkpoints = Vec::new();
     loop {
-        match next(&mut from, contents)? {
-            Some(Entry::Checkpoint(it)) => {
+        let after = move |what: &str| BackupError::Damaged(format!("after {contents} {what}"));
+        match next(&mut from, LONGEST_ENTRY).map_err(|error| error.into_damage(after))? {
+            // They belong to a batch behind them, and a log has one.
+            Some(Entry::Checkpoint(it)) if contents.batches == 0 => {
+                visit(Stored::Checkpoint(it.instance, &it.checkpoint))?;
                 contents.checkpoints += 1;
-                checkpoints.push((it.instance, Some(it.checkpoint.to_vec())));
             }
             Some(Entry::Batch(it)) => {
+                visit(Stored::Batch(it.place, &it.batch))?;
                 contents.batches += 1;
-                let checkpoints = std::mem::take(&mut checkpoints);
-                append(
-                    engine,
-                    AppendBatch {
-                        place: it.place,
-                        batch: it.batch.to_vec(),
-                        checkpoints,
-                        ..AppendBatch::default()
-                    },
-                )?;
             }
-            // They are put in with the batch behind them, and a log has one.
-            Some(Entry::End(_)) if !checkpoints.is_empty() => {
-                return Err(BackupError::Damaged(contents, "it has checkpoints and no batch".to_owned()));
+            Some(Entry::End(_)) if contents.checkpoints > 0 && contents.batches == 0 => {
+                return Err(BackupError::damaged("it has checkpoints and no batch"));
             }
             Some(Entry::End(end))
                 if (end.checkpoints, end.batches) == (contents.checkpoints, contents.batches) =>
             {
-                return Ok(contents);
+                break;
             }
-            Some(Entry::Header(_) | Entry::End(_)) | None => {
-                return Err(BackupError::Damaged(contents, "it is not whole".to_owned()));
-            }
+            Some(_) | None => return Err(after("it is not whole")),
+        }
+    }
+    let expected = if header.format == WITHOUT_DIGEST { Vec::new() } else { from.last_entry() };
+    let mut rest = Vec::new();
+    from.take(expected.len() as u64 + 1).read_to_end(&mut rest)?;
+    if rest == expected { Ok(contents) } else { Err(wrong_end(rest.len(), expected.len())) }
+}
+
+fn wrong_end(found: usize, expected: usize) -> BackupError {
+    BackupError::damaged(match found.cmp(&expected) {
+        std::cmp::Ordering::Less => "it is cut off",
+        std::cmp::Ordering::Equal => "its digest is not that of what is in it",
+        std::cmp::Ordering::Greater => "there is something behind its end",
+    })
+}
+
+fn header(from: &mut impl Read) -> Result<BackupHeader, BackupError> {
+    match next(from, LONGEST_HEADER) {
+        Ok(Some(Entry::Header(header))) => Ok(header),
+        Err(NoEntry::Unreadable(error)) => Err(error.into()),
+        _ => Err(BackupError::damaged("it does not begin as a backup does")),
+    }
+}
+
+/// Why there is no entry.
+enum NoEntry {
+    Damaged(String),
+    Unreadable(io::Error),
+}
+
+impl NoEntry {
+    fn into_damage(self, after: impl Fn(&str) -> BackupError) -> BackupError {
+        match self {
+            Self::Damaged(what) => after(&what),
+            Self::Unreadable(error) => error.into(),
         }
     }
 }
 
-fn append(engine: &dyn Engine, batch: AppendBatch) -> Result<(), BackupError> {
-    let (sender, receiver) = std::sync::mpsc::channel();
-    engine.append(
-        batch,
-        Box::new(move |outcome| {
-            let _ = sender.send(outcome);
-        }),
-    );
-    match receiver.recv() {
-        Ok(Outcome::Committed) => Ok(()),
-        Ok(Outcome::Unknown(error)) => Err(error.into()),
-        Ok(Outcome::Refused(why)) => Err(EngineError(why.message).into()),
-        Err(_) => Err(EngineError("it has ended".to_owned()).into()),
-    }
-}
-
 /// The next entry; `None`: there is none.
-fn next(from: &mut impl Read, contents: Contents) -> Result<Option<Entry>, BackupError> {
-    let damaged = |what: &str| BackupError::Damaged(contents, what.to_owned());
-    let message = read_message(from, LONGEST_ENTRY).map_err(|error| match error.kind() {
+fn next(from: &mut impl Read, longest: u64) -> Result<Option<Entry>, NoEntry> {
+    let damaged = |what: &str| NoEntry::Damaged(what.to_owned());
+    let message = read_message(from, longest).map_err(|error| match error.kind() {
         io::ErrorKind::UnexpectedEof => damaged("it is cut off"),
         io::ErrorKind::InvalidData => damaged(&error.to_string()),
-        _ => error.into(),
+        _ => NoEntry::Unreadable(error),
     })?;
     let Some(message) = message else { return Ok(None) };
-    let entry = BackupEntry::decode(&*message).map_err(|error| damaged(&error.to_string()))?;
+    let entry =
+        BackupEntry::decode(bytes::Bytes::from(message)).map_err(|error| damaged(&error.to_string()))?;
     entry.entry.map(Some).ok_or_else(|| damaged("an entry is empty"))
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::commit_log::engine::RedbEngine;
+/// A backup as an engine: what is in it can be read like a log, as often as it takes, and nothing is kept in memory.
+pub(super) struct BackupFile<F> {
+    file: Mutex<F>,
+    header: BackupHeader,
+    length: u64,
+}
 
-    #[test]
-    fn a_backup_of_checkpoints_without_a_batch_is_damaged() {
-        let log = RedbEngine::in_memory().unwrap();
-        let checkpoints = vec![(7, Some(vec![1, 2, 3]))];
-        append(&log, AppendBatch { place: 3, batch: vec![4], checkpoints, ..AppendBatch::default() })
-            .unwrap();
-        let mut backup = Vec::new();
-        assert_eq!(write(&log, &mut backup).unwrap(), Contents { checkpoints: 1, batches: 1 });
-        restore(&*backup, &RedbEngine::in_memory().unwrap()).unwrap();
-
-        // The batch itself is trimmed.
-        append(&log, AppendBatch { place: 4, trim: Some(5), ..AppendBatch::default() }).unwrap();
-        backup.clear();
-        assert_eq!(write(&log, &mut backup).unwrap(), Contents { checkpoints: 1, batches: 0 });
-        let error = restore(&*backup, &RedbEngine::in_memory().unwrap()).unwrap_err().to_string();
-        assert!(error.contains("it has checkpoints and no batch"), "{error}");
+impl<F> fmt::Debug for BackupFile<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("BackupFile").field("length", &self.length).finish_non_exhaustive()
     }
 }
+
+impl<F: Read + Seek> BackupFile<F> {
+    /// The backup in this file. Nothing of it is decoded but its header before all of it is compared with its digest.
+    ///
+    /// # Errors
+    /// If it is not as it was written, or cannot be read.
+    pub(super) fn open(mut file: F) -> Result<Self, BackupError> {
+        let length = file.seek(SeekFrom::End(0))?;
+        file.rewind()?;
+        let header = header(&mut BufReader::new(&mut file))?;
+        if header.format != WITHOUT_DIGEST {
+            check_digest(&mut file, length, header.format)?;
+        }
+        Ok(Self { file: Mutex::new(file), header, length })
+    }
+
+    /// Whether it carries a digest: without, changed bytes may be taken for what was written.
+    pub(super) fn has_digest(&self) -> bool {
+        self.header.format != WITHOUT_DIGEST
+    }
+}
+
+fn check_digest(file: &mut (impl Read + Seek), length: u64, format: u32) -> Result<(), BackupError> {
+    /// Bytes of the last entry before the digest.
+    const KEYS: usize = 5;
+    file.rewind()?;
+    let mut all = Digested::new(io::sink());
+    let last = all.last_entry().len();
+    io::copy(&mut file.take(length.saturating_sub(last as u64)), &mut all)?;
+    let (mut found, expected) = (Vec::new(), all.last_entry());
+    file.read_to_end(&mut found)?;
+    if found == expected {
+        return if format == FORMAT { Ok(()) } else { Err(BackupError::Newer(format)) };
+    }
+    if found.get(..KEYS) == expected.get(..KEYS) {
+        return Err(BackupError::damaged("its digest is not that of what is in it"));
+    }
+    if format > FORMAT {
+        // It may end in another way.
+        return Err(BackupError::Newer(format));
+    }
+    Err(BackupError::damaged("its digest is not at its end: it is cut off, or was added to"))
+}
+
+impl<F: Read + Seek + Send> Engine for BackupFile<F> {
+    fn depth(&self) -> usize {
+        1
+    }
+
+    fn append(&self, _: AppendBatch, done: Done) {
+        done(Outcome::Unknown(EngineError::failed("a backup is not written")));
+    }
+
+    fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
+        let file = &mut *self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let contents = file.rewind().map_err(BackupError::from).and_then(|()| read(file, visit));
+        contents.map(drop).map_err(|error| match error {
+            BackupError::Engine(error) => error,
+            error if error.is_damage() => EngineError::damaged(error.to_string()),
+            error => EngineError::failed(error.to_string()),
+        })
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        Ok(self.header.identity.to_vec())
+    }
+
+    fn usage(&self) -> Usage {
+        Usage { batches: self.length, ..Usage::default() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

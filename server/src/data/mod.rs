@@ -11,7 +11,7 @@ mod released;
 pub(crate) mod socket;
 
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write as _};
+use std::io::{self, BufWriter, Seek as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -20,18 +20,27 @@ use anyhow::{Context as _, bail};
 use clap::{Args, Subcommand};
 use prost::Message as _;
 
-use crate::commit_log::engine::{Engine, RedbEngine};
+use crate::RecoveryError;
+use crate::commit_log::engine::{Engine, EngineError};
 use crate::commit_log::{DataDir, DataDirError};
 use crate::private_files::create_private_file;
 
-use offline::Offline;
+use backup::{BackupError, BackupFile};
+
+/// Exit code: the log or the backup is damaged.
+const DAMAGED: u8 = 1;
+/// Exit code: there is no log or backup.
+const NOT_THERE: u8 = 2;
+/// Exit code: something could not be done.
+const NOT_DONE: u8 = 3;
 
 /// The subcommands of `data`.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DataCommand {
-    /// Read the whole log and replay it; say what is in it, or what is damaged.
+    /// Read the whole log and replay it; say what is in it, or what is damaged. Nothing is written.
     ///
-    /// It has failed if the log is damaged.
+    /// One of four answers, each with an exit code of its own: "whole" (0), "damaged" (1), "not there" (2), and "could not be
+    /// checked" (3), which says nothing about the log.
     Check(Check),
     /// Write every instance with its history into one file, for `stickycas-loadgen replay` and `explain`.
     Dump(Dump),
@@ -95,6 +104,40 @@ pub(crate) struct Restore {
     from: PathBuf,
 }
 
+/// There is nothing to look at.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct NotThere(String);
+
+/// What kind of error ended a command: the word for it, and the exit code.
+fn kind_of(error: &anyhow::Error) -> (&'static str, u8) {
+    if is_damage(error) {
+        ("damaged", DAMAGED)
+    } else if error.is::<NotThere>() {
+        ("not there", NOT_THERE)
+    } else {
+        ("could not be checked", NOT_DONE)
+    }
+}
+
+/// Whether what was found is damage, and not that something could not be done.
+fn is_damage(error: &anyhow::Error) -> bool {
+    if let Some(error) = error.downcast_ref::<BackupError>() {
+        return error.is_damage();
+    }
+    let engine = match (error.downcast_ref(), error.downcast_ref()) {
+        (Some(RecoveryError::Damaged { .. }), _) => return true,
+        (Some(RecoveryError::Engine(error)), _) | (_, Some(DataDirError::Log { error, .. })) => Some(error),
+        _ => error.downcast_ref(),
+    };
+    engine.is_some_and(EngineError::is_damage)
+}
+
+/// The exit code of the program if this error has ended a command.
+pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
+    kind_of(error).1
+}
+
 impl DataCommand {
     /// Runs the command. `default`: the folder that `serve` takes if none is given.
     ///
@@ -102,37 +145,67 @@ impl DataCommand {
     /// Why it was not possible.
     pub(crate) async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Check(check) => check.run(default).await,
-            Self::Dump(dump) => dump.run(default).await,
-            Self::Compact(folder) => compact(&folder.path(default)?).await,
-            Self::Backup(backup) => backup.run(default).await,
-            Self::Restore(restore) => restore.run(default).await,
+            Self::Check(check) => return check.run(default).await,
+            Self::Dump(dump) => dump.run(default).await?,
+            Self::Compact(folder) => compact(&folder.path(default)?).await?,
+            Self::Backup(backup) => backup.run(default).await?,
+            Self::Restore(restore) => restore.run(default).await?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
 impl Folder {
-    fn path(self, default: Option<PathBuf>) -> anyhow::Result<PathBuf> {
-        self.data.or(default).context("there is no folder: give one with --data DIR")
+    fn path(&self, default: Option<PathBuf>) -> anyhow::Result<PathBuf> {
+        self.data.clone().or(default).context("there is no folder: give one with --data DIR")
     }
 
-    /// The log in the folder, which must hold one; or in the backup.
-    async fn open(self, backup: Option<&Path>, default: Option<PathBuf>) -> anyhow::Result<Offline> {
-        match backup {
-            Some(file) => {
-                let from = File::open(file).with_context(|| file.display().to_string())?;
-                let engine = restore_to_memory(from).with_context(|| file.display().to_string())?;
-                Offline::on(engine).await
-            }
-            None => Offline::open(existing(&self.path(default)?, DataDir::open_to_read)?).await,
-        }
+    /// The log in the folder, or in the backup, to be read.
+    fn open(&self, backup: Option<&Path>, default: Option<PathBuf>) -> anyhow::Result<OpenLog> {
+        let Some(path) = backup else {
+            let dir = existing(&self.path(default)?, DataDir::open_to_read)?;
+            return Ok(OpenLog {
+                engine: Arc::new(dir.engine_to_read()?),
+                has_digest: true,
+                _dir: Some(dir),
+            });
+        };
+        let backup = match open_backup(path)? {
+            Source::File(backup) => backup,
+            Source::Pipe(_) => bail!("{} can be read once only: copy it into a file first", path.display()),
+        };
+        Ok(OpenLog { has_digest: backup.has_digest(), engine: Arc::new(backup), _dir: None })
     }
 }
 
-fn restore_to_memory(from: impl Read) -> anyhow::Result<Arc<dyn Engine>> {
-    let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory()?);
-    backup::restore(from, &*engine)?;
-    Ok(engine)
+/// A log that is read.
+struct OpenLog {
+    engine: Arc<dyn Engine>,
+    /// Whether changed bytes would have been noticed.
+    has_digest: bool,
+    /// No server may begin to write the log meanwhile.
+    _dir: Option<DataDir>,
+}
+
+/// What a backup is read from.
+enum Source {
+    /// Compared with its digest.
+    File(BackupFile<File>),
+    /// What can be read only once.
+    Pipe(File),
+}
+
+fn open_backup(path: &Path) -> anyhow::Result<Source> {
+    let mut file = match File::open(path) {
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            bail!(NotThere(format!("there is no backup {}: give the file of one", path.display())))
+        }
+        opened => opened.with_context(|| path.display().to_string())?,
+    };
+    if file.stream_position().is_err() {
+        return Ok(Source::Pipe(file));
+    }
+    Ok(Source::File(BackupFile::open(file).with_context(|| path.display().to_string())?))
 }
 
 /// What `check` says of a backup.
@@ -140,14 +213,17 @@ fn restore_to_memory(from: impl Read) -> anyhow::Result<Arc<dyn Engine>> {
 /// # Errors
 /// What is damaged.
 #[cfg(feature = "fuzzing")]
-pub(crate) async fn check_backup(from: impl Read) -> anyhow::Result<String> {
-    Ok(Offline::on(restore_to_memory(from)?).await?.summary())
+pub(crate) async fn check_backup(bytes: &[u8]) -> anyhow::Result<String> {
+    let backup: Arc<dyn Engine> = Arc::new(BackupFile::open(io::Cursor::new(bytes.to_vec()))?);
+    offline::check(&backup).await
 }
 
 /// The folder, opened in this way, if there is a log in it.
 fn existing(path: &Path, open: fn(&Path) -> Result<DataDir, DataDirError>) -> anyhow::Result<DataDir> {
-    if !DataDir::has_log(path) {
-        bail!("there is no log in {}: give the folder of a server with --data DIR", path.display());
+    if !DataDir::has_log(path)? {
+        let what =
+            format!("there is no log in {}: give the folder of a server with --data DIR", path.display());
+        bail!(NotThere(what));
     }
     Ok(open(path)?)
 }
@@ -158,121 +234,142 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     Ok(BufWriter::new(file))
 }
 
-/// Writes a file and syncs it. What was written of it is removed if that fails.
-fn write_file<T>(
-    path: &Path,
-    write: impl FnOnce(&mut BufWriter<File>) -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
-    let mut out = create(path)?;
-    let written = write(&mut out).and_then(|written| {
-        out.flush()?;
-        out.get_ref().sync_all()?;
-        Ok(written)
+/// Syncs a file that was written. What was written of it is removed if that has failed.
+fn finish<T>(path: &Path, written: anyhow::Result<T>, mut out: BufWriter<File>) -> anyhow::Result<T> {
+    let finished = written.and_then(|written| {
+        let synced = out.flush().and_then(|()| out.get_ref().sync_all());
+        synced.with_context(|| cannot_write(path)).map(|()| written)
     });
-    if written.is_err() {
+    if finished.is_err() {
         let _ = fs::remove_file(path);
     }
-    written.with_context(|| format!("cannot write {}", path.display()))
+    finished
+}
+
+fn cannot_write(path: &Path) -> String {
+    format!("cannot write {}", path.display())
 }
 
 impl Check {
     async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-        // When a log is opened, everything in it is compared with its checksums.
-        match self.folder.open(self.backup.as_deref(), default).await {
-            Ok(log) => {
-                say(&format!("whole: {}", log.summary()))?;
+        match self.look(default).await {
+            Ok(found) => {
+                say(&format!("whole: {found}"))?;
                 Ok(ExitCode::SUCCESS)
             }
-            Err(error) if is_damage(&error) => {
-                say(&format!("damaged: {error:#}"))?;
-                Ok(ExitCode::FAILURE)
+            Err(error) => {
+                let (word, code) = kind_of(&error);
+                say(&format!("{word}: {error:#}"))?;
+                Ok(code.into())
             }
-            Err(error) => Err(error),
         }
     }
-}
 
-/// Whether what was found is damage, and not that something could not be done.
-fn is_damage(error: &anyhow::Error) -> bool {
-    error.is::<crate::RecoveryError>()
-        || error.is::<backup::BackupError>()
-        || matches!(error.downcast_ref(), Some(DataDirError::Log { .. }))
-}
-
-impl Dump {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-        let log = self.folder.open(self.backup.as_deref(), default).await?;
-        let instances = log.select(&self.instances)?;
-        let count = instances.len();
-        write_file(&self.out, |out| {
-            for instance in instances {
-                out.write_all(&instance.dump().encode_length_delimited_to_vec())?;
-            }
-            Ok(())
-        })?;
-        say(&format!("{count} instances in {}", self.out.display()))?;
-        Ok(ExitCode::SUCCESS)
+    async fn look(self, default: Option<PathBuf>) -> anyhow::Result<String> {
+        // When a log is opened, everything in it is compared with its checksums, and a backup with its digest.
+        let log = self.folder.open(self.backup.as_deref(), default)?;
+        let mut found = offline::check(&log.engine).await?;
+        if !log.has_digest {
+            found.push_str(NO_DIGEST);
+        }
+        Ok(found)
     }
 }
 
-async fn compact(path: &Path) -> anyhow::Result<ExitCode> {
+/// Of a backup that an older version has made.
+const NO_DIGEST: &str =
+    "; the backup carries no digest, so bytes that have changed may not have been noticed";
+
+impl Dump {
+    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<()> {
+        let log = self.folder.open(self.backup.as_deref(), default)?;
+        let mut out = create(&self.out)?;
+        let dumped = offline::dump(&log.engine, &self.instances, |instance| {
+            out.write_all(&instance.encode_length_delimited_to_vec()).with_context(|| cannot_write(&self.out))
+        });
+        let count = finish(&self.out, dumped.await, out)?;
+        let no_digest = if log.has_digest { "" } else { NO_DIGEST };
+        Ok(say(&format!("{count} instances in {}{no_digest}", self.out.display()))?)
+    }
+}
+
+async fn compact(path: &Path) -> anyhow::Result<()> {
     let existing = || existing(path, DataDir::open);
-    let file = existing()?.log_path();
-    let before = fs::metadata(&file)?.len();
-    Offline::open(existing()?).await?.write_checkpoints().await?;
     let dir = existing()?;
+    let file = dir.log_path();
+    let before = fs::metadata(&file)?.len();
+    offline::write_checkpoints(Arc::new(dir.engine()?)).await?;
     let mut engine = dir.engine()?;
     while engine.compact()? {}
     drop(engine);
-    say(&format!("{} bytes before, {} now", before, fs::metadata(&file)?.len()))?;
-    Ok(ExitCode::SUCCESS)
+    Ok(say(&format!("{} bytes before, {} now", before, fs::metadata(&file)?.len()))?)
 }
 
 impl Backup {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<()> {
         let path = self.folder.path(default)?;
+        let out = self.out.display();
         match existing(&path, DataDir::open_to_read).map_err(anyhow::Error::downcast::<DataDirError>) {
             Ok(dir) => {
-                let engine = dir.engine()?;
-                let contents = write_file(&self.out, |out| Ok(backup::write(&engine, out)?))?;
-                say(&format!("{contents} in {}", self.out.display()))?;
+                let engine = dir.engine_to_read()?;
+                let mut file = create(&self.out)?;
+                let written = backup::write(&engine, &mut file);
+                let contents = finish(&self.out, written.map_err(Into::into), file)?;
+                say(&format!("{contents} in {out}"))?;
             }
             Err(Ok(DataDirError::Locked { .. })) => {
-                let mut out = create(&self.out)?;
-                let copied = socket::backup(&path, &mut out).await;
-                if copied.is_err() {
+                let mut file = create(&self.out)?;
+                let copied = socket::backup(&path, &mut file).await;
+                let copied = copied.context("the server that uses the folder cannot be asked for a backup");
+                let bytes = finish(&self.out, copied, file)?;
+                // A server that ends may have sent a part.
+                let whole = File::open(&self.out).map_err(Into::into).and_then(BackupFile::open);
+                if whole.is_err() {
                     let _ = fs::remove_file(&self.out);
                 }
-                let bytes = copied.context("the server that uses the folder cannot be asked for a backup")?;
-                out.flush()?;
-                out.get_ref().sync_all()?;
-                say(&format!("{bytes} bytes in {}, from a server that runs", self.out.display()))?;
+                whole.context("the server has not sent a whole backup: try again")?;
+                say(&format!("{bytes} bytes in {out}, from a server that runs"))?;
             }
             Err(Ok(error)) => return Err(error.into()),
             Err(Err(error)) => return Err(error),
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 
 impl Restore {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<()> {
         let path = self.folder.path(default)?;
-        if DataDir::has_log(&path) {
+        if DataDir::has_log(&path)? {
             bail!("{} holds a log, which would be lost: give a folder without one", path.display());
         }
-        let from = File::open(&self.from).with_context(|| self.from.display().to_string())?;
+        let from = open_backup(&self.from)?;
         let dir = DataDir::open(&path)?;
-        // Nobody serves it before the instances are closed, also if this ends in the middle.
-        let engine = Arc::new(dir.new_log()?);
-        backup::restore(from, &*engine).with_context(|| self.from.display().to_string())?;
-        let log = Offline::on(engine.clone()).await?;
-        let summary = log.summary();
-        let closed = log.close_live().await?;
-        drop(engine);
-        dir.finish_new_log()?;
-        say(&format!("restored: {summary}; {closed} instances that had not ended were closed"))?;
-        Ok(ExitCode::SUCCESS)
+        // What an earlier one has left keeps servers from beginning with an empty log: it stays until there is a log.
+        let was_interrupted = dir.check_restored().is_err();
+        match self.restore(from, &dir).await {
+            Ok(said) => Ok(say(&said)?),
+            Err(error) if was_interrupted => Err(error),
+            Err(error) => match dir.abandon_restore() {
+                Ok(()) => Err(error),
+                Err(left) => Err(error.context(format!("cannot clear {}: {left}", path.display()))),
+            },
+        }
+    }
+
+    /// Nobody serves the log before the instances in it are closed, also if this ends in the middle.
+    async fn restore(&self, from: Source, dir: &DataDir) -> anyhow::Result<String> {
+        let log = Arc::new(dir.begin_restore()?);
+        let has_digest = !matches!(&from, Source::File(backup) if !backup.has_digest());
+        let filled = log.fill(|visit| match from {
+            Source::File(backup) => backup.read(visit).map_err(BackupError::from),
+            Source::Pipe(pipe) => backup::read(pipe, visit).map(drop),
+        });
+        filled.with_context(|| self.from.display().to_string())?;
+        let (summary, closed) = offline::close_live(log.clone()).await?;
+        dir.finish_restore(Arc::into_inner(log).context("the restored log is still in use")?)?;
+        let no_digest = if has_digest { "" } else { NO_DIGEST };
+        Ok(format!("restored: {summary}; {closed} instances that had not ended were closed{no_digest}"))
     }
 }
 

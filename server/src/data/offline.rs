@@ -1,135 +1,258 @@
-//! The log of a server that does not run, recovered.
+//! The log of a server that does not run, recovered part by part, since it may be larger than the memory.
 
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 
 use anyhow::bail;
+use prost::Message as _;
 use stickycas_model::machine::State;
+use stickycas_proto::log::v1::{Batch, DumpedInstance};
 use stickycas_proto::names::InstanceId;
+use tokio::task::spawn_blocking;
 
-use crate::commit_log::DataDir;
-use crate::commit_log::engine::Engine;
-use crate::instances::{Instance, Instances, Recovered};
+use super::NotThere;
+use crate::commit_log::RULES;
+use crate::commit_log::engine::{
+    AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, Visit,
+};
+use crate::instances::{Instance, Instances, Part, Recovered, Recovery};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
+
+/// Bytes of a log of which about one part is made. Recovered instances take several times as much memory.
+const PART_BYTES: u64 = if cfg!(test) { 4 * 1024 } else { 32 * 1024 * 1024 };
 
 /// Of histories, all is kept that the log has, however few events the server keeps.
 fn limits() -> Limits {
     Limits { events: usize::MAX / 2, event_bytes: usize::MAX, ..Limits::default() }
 }
 
-/// See the module.
-pub(super) struct Offline {
+/// The parts in which what this engine holds is recovered.
+///
+/// # Errors
+/// If it cannot be read.
+fn parts(engine: &dyn Engine) -> Result<impl Iterator<Item = Part> + use<>, EngineError> {
+    engine.read(&mut |_| Ok(()))?;
+    let Usage { batches, checkpoints, .. } = engine.usage();
+    let of = (batches + checkpoints).div_ceil(PART_BYTES).max(1);
+    Ok((0..of).map(move |index| Part { index, of }))
+}
+
+/// Recovers everything that this engine holds. Returns what that is, in words.
+///
+/// # Errors
+/// What is damaged.
+pub(super) async fn check(engine: &Arc<dyn Engine>) -> anyhow::Result<String> {
+    let (mut instances, mut summary) = (0, String::new());
+    for part in parts(&**engine)? {
+        let recovered = Offline::recover(engine.clone(), part).await?.recovered;
+        instances += recovered.instances;
+        summary = summary_of(&recovered, instances);
+    }
+    Ok(summary)
+}
+
+fn summary_of(recovered: &Recovered, instances: usize) -> String {
+    let Recovered { last, batches, records, .. } = recovered;
+    format!(
+        "{instances} instances; {records} inputs in {batches} batches behind their checkpoints, the last is {last}"
+    )
+}
+
+/// Gives the instances with these ids or names to `visit`; all if none are given. Returns how many these are.
+///
+/// # Errors
+/// What is damaged; if there is none of such an id or name; or that of `visit`.
+pub(super) async fn dump(
+    engine: &Arc<dyn Engine>,
+    wanted: &[String],
+    mut visit: impl FnMut(DumpedInstance) -> anyhow::Result<()>,
+) -> anyhow::Result<usize> {
+    let (mut missing, mut count) = (wanted.iter().collect::<BTreeSet<_>>(), 0);
+    for part in parts(&**engine)? {
+        for instance in Offline::recover(engine.clone(), part).await?.all() {
+            let config = instance.config();
+            let is_called = |text: &str| {
+                config.id.to_string() == text
+                    || config.name.as_ref().is_some_and(|name| name.as_str() == text)
+            };
+            if wanted.is_empty() || wanted.iter().any(|wanted| is_called(wanted)) {
+                missing.retain(|wanted| !is_called(wanted));
+                visit(instance.dump())?;
+                count += 1;
+            }
+        }
+    }
+    match missing.first() {
+        Some(missing) => bail!(NotThere(format!("there is no instance {missing} in the log"))),
+        None => Ok(count),
+    }
+}
+
+/// Gives every instance of a log a checkpoint, so that nothing else of the log is needed.
+///
+/// # Errors
+/// What is damaged; or if the log cannot be written.
+pub(super) async fn write_checkpoints(log: Arc<RedbEngine>) -> anyhow::Result<()> {
+    let offline = Offline::recover(log, Part::ALL).await?;
+    offline.storage.begin(&offline.instances, offline.recovered).await;
+    end(&offline.storage, &offline.instances).await
+}
+
+/// Closes every instance of a restored log that has not ended, and leaves checkpoints alone. Returns what was in the log, in
+/// words, and how many instances were closed.
+///
+/// # Errors
+/// What is damaged; or if the log cannot be written.
+pub(super) async fn close_live(log: Arc<RedbEngine>) -> anyhow::Result<(String, usize)> {
+    let (mut instances, mut summary, mut closed) = (0, String::new(), 0);
+    let parts = parts(&*log)?;
+    let closing = Arc::new(Closing::new(log)?);
+    for part in parts {
+        let Offline { storage, instances: found, recovered } =
+            Offline::recover(closing.clone(), part).await?;
+        instances += recovered.instances;
+        summary = summary_of(&recovered, instances);
+        storage.begin(&found, recovered).await;
+        let mut closings = Vec::new();
+        for instance in all(&found) {
+            let state = instance.state().committed().await??;
+            if !matches!(state, State::Finished | State::Closed) {
+                closings.push(instance.close());
+            }
+        }
+        closed += closings.len();
+        for closing in closings {
+            closing.committed().await??;
+        }
+        end(&storage, &found).await?;
+    }
+    closing.finish()?;
+    Ok((summary, closed))
+}
+
+/// Writes checkpoints and ends the log.
+async fn end(storage: &Storage, instances: &Instances) -> anyhow::Result<()> {
+    storage.shorten(instances).await;
+    storage.close().await;
+    match instances.log_failure() {
+        Some(why) => bail!("{why}"),
+        None => Ok(()),
+    }
+}
+
+/// All instances, or those of a part.
+struct Offline {
     storage: Storage,
     instances: Arc<Instances>,
     recovered: Recovered,
 }
 
 impl Offline {
-    /// Recovers the log in this folder.
+    /// Recovers this part of what the engine holds.
     ///
     /// # Errors
     /// What is damaged.
-    pub(super) async fn open(dir: DataDir) -> anyhow::Result<Self> {
-        let engine = Arc::new(dir.engine()?);
-        Self::recover(Storage::durable(engine, Some(dir), &limits())?).await
-    }
-
-    /// Recovers what this engine holds.
-    ///
-    /// # Errors
-    /// What is damaged.
-    pub(super) async fn on(engine: Arc<dyn Engine>) -> anyhow::Result<Self> {
-        Self::recover(Storage::durable(engine, None, &limits())?).await
-    }
-
-    async fn recover(storage: Storage) -> anyhow::Result<Self> {
+    async fn recover(engine: Arc<dyn Engine>, part: Part) -> anyhow::Result<Self> {
+        let storage = Storage::durable(engine.clone(), None, &limits())?;
         let instances = storage.instances(limits(), KnownPrincipals::default());
         // Nobody is served.
         instances.logs().stop_clock();
-        let recovered = storage.replay(&instances).await?;
-        Ok(Self { storage, instances, recovered })
-    }
-
-    /// What was found.
-    pub(super) fn summary(&self) -> String {
-        let Recovered { last, batches, records, instances, .. } = &self.recovered;
-        format!(
-            "{instances} instances; {records} inputs in {batches} batches behind their checkpoints, the last is {last}"
-        )
-    }
-
-    /// The instances with these ids or names; all if none are given.
-    ///
-    /// # Errors
-    /// If there is none of that id or name.
-    pub(super) fn select(&self, wanted: &[String]) -> anyhow::Result<Vec<Arc<Instance>>> {
-        let all = self.all();
-        if wanted.is_empty() {
-            return Ok(all);
-        }
-        let mut selected = Vec::new();
-        for wanted in wanted {
-            let is_wanted = |instance: &&Arc<Instance>| {
-                let config = instance.config();
-                config.id.to_string() == *wanted
-                    || config.name.as_ref().is_some_and(|name| name.as_str() == wanted)
-            };
-            let before = selected.len();
-            selected.extend(all.iter().filter(is_wanted).cloned());
-            if selected.len() == before {
-                bail!("there is no instance {wanted} in the log");
-            }
-        }
-        Ok(selected)
+        let target = instances.clone();
+        let recovering =
+            spawn_blocking(move || Recovery::run_part(&target, &target.only_shard(), &*engine, None, part));
+        Ok(Self { storage, instances, recovered: recovering.await?? })
     }
 
     fn all(&self) -> Vec<Arc<Instance>> {
-        const PAGE: usize = 4_096;
-        let (mut all, mut after): (Vec<Arc<Instance>>, Option<InstanceId>) = (Vec::new(), None);
-        loop {
-            let page = self.instances.after(after, PAGE);
-            let Some(last) = page.last() else { return all };
-            after = Some(last.config().id);
-            all.extend(page);
-        }
+        all(&self.instances)
     }
+}
 
-    /// Gives every instance a checkpoint, so that nothing else of the log is needed. Ends the log.
-    ///
-    /// # Errors
-    /// If the log cannot be written.
-    pub(super) async fn write_checkpoints(self) -> anyhow::Result<()> {
-        self.storage.begin(&self.instances, self.recovered).await;
-        self.storage.shorten(&self.instances).await;
-        self.storage.close().await;
-        match self.instances.log_failure() {
-            Some(why) => bail!("{why}"),
-            None => Ok(()),
-        }
+fn all(instances: &Instances) -> Vec<Arc<Instance>> {
+    const PAGE: usize = 4_096;
+    let (mut all, mut after): (Vec<Arc<Instance>>, Option<InstanceId>) = (Vec::new(), None);
+    loop {
+        let page = instances.after(after, PAGE);
+        let Some(last) = page.last() else { return all };
+        after = Some(last.config().id);
+        all.extend(page);
     }
+}
 
-    /// Closes every instance that has not ended, and returns how many these were. Ends the log.
-    ///
-    /// # Errors
-    /// If the log cannot be written.
-    pub(super) async fn close_live(self) -> anyhow::Result<usize> {
-        let all = self.all();
-        self.storage.begin(&self.instances, self.recovered).await;
-        let mut closed = 0;
-        let mut closings = Vec::new();
-        for instance in all {
-            let state = instance.state().committed().await??;
-            if !matches!(state, State::Finished | State::Closed) {
-                closings.push(instance.close());
-                closed += 1;
+/// A restored log while its instances are closed. Each part goes on behind the batch that was restored last, and what is to
+/// stay of it are its checkpoints.
+#[derive(Debug)]
+struct Closing {
+    log: Arc<RedbEngine>,
+    /// The place of the batch that was restored last.
+    restored: u64,
+    appended: Mutex<Appended>,
+}
+
+/// The maximum of all that was appended.
+#[derive(Debug)]
+struct Appended {
+    place: u64,
+    served_nanos: u64,
+}
+
+impl Closing {
+    fn new(log: Arc<RedbEngine>) -> Result<Self, EngineError> {
+        let mut restored = 0;
+        log.read(&mut |stored| {
+            if let Stored::Batch(place, _) = stored {
+                restored = place;
             }
+            Ok(())
+        })?;
+        Ok(Self { log, restored, appended: Mutex::new(Appended { place: restored, served_nanos: 0 }) })
+    }
+
+    /// Leaves a single batch, behind all that checkpoints cover.
+    fn finish(&self) -> anyhow::Result<()> {
+        let Appended { place, served_nanos } = *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = place + 1;
+        let batch = Batch { rules: RULES, served_nanos, ..Batch::default() }.encode_to_vec();
+        let (sender, receiver) = mpsc::channel();
+        let done = Box::new(move |outcome| _ = sender.send(outcome));
+        self.log.append(AppendBatch { place, batch, trim: Some(place), ..AppendBatch::default() }, done);
+        match receiver.recv()? {
+            Outcome::Committed => Ok(()),
+            Outcome::Unknown(error) => Err(error.into()),
+            Outcome::Refused(why) => bail!("{why}"),
         }
-        for closing in closings {
-            closing.committed().await??;
+    }
+}
+
+impl Engine for Closing {
+    fn depth(&self) -> usize {
+        self.log.depth()
+    }
+
+    fn append(&self, append: AppendBatch, done: Done) {
+        let served_nanos = Batch::decode(&*append.batch).map_or(0, |batch| batch.served_nanos);
+        {
+            let appended = &mut *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+            appended.place = appended.place.max(append.place);
+            appended.served_nanos = appended.served_nanos.max(served_nanos);
         }
-        self.storage.shorten(&self.instances).await;
-        self.storage.close().await;
-        Ok(closed)
+        self.log.append(AppendBatch { trim: None, ..append }, done);
+    }
+
+    fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
+        self.log.read(&mut |stored| match stored {
+            Stored::Batch(place, _) if place > self.restored => Ok(()),
+            stored => visit(stored),
+        })
+    }
+
+    fn identity(&self) -> Result<Vec<u8>, EngineError> {
+        self.log.identity()
+    }
+
+    fn usage(&self) -> Usage {
+        self.log.usage()
     }
 }

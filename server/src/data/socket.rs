@@ -1,20 +1,32 @@
 //! The socket in the folder of the log, on which `stickycas-server data` asks a server that runs.
 //!
 //! Only the owner of the folder and root can reach it. It serves what only an operator may do, and nothing of the API.
+//!
+//! As long as a backup is being written, the log keeps what it has replaced since the backup began. So a client that does not
+//! read, or reads too slowly, is given up, and the end of the server ends every backup.
 
+use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use anyhow::Context as _;
 
 use hyper_util::rt::TokioIo;
 use stickycas_proto::log::v1::data_service_client::DataServiceClient;
 use stickycas_proto::log::v1::data_service_server::{DataService, DataServiceServer};
 use stickycas_proto::log::v1::{BackupRequest, BackupResponse};
 use tokio::net::{UnixListener, UnixStream};
+use tokio::runtime::Handle;
 use tokio::sync::mpsc;
+use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
@@ -27,22 +39,70 @@ const SOCKET: &str = "control";
 const CHUNK: usize = 256 * 1024;
 /// Messages that wait for the client to read them.
 const CHUNKS: usize = 4;
+/// How long a client may read nothing.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Bytes that a client has to read in a second, pauses of [`LONGEST_PAUSE`] in all aside.
+const SLOWEST: u64 = 1024 * 1024;
+/// Bytes from which on a path is too long for the address of a socket: 104 of some systems and 108 of Linux, with a zero.
+const LONGEST_PATH: usize = 104;
 
-/// Serves the socket in this folder for ever.
+/// The path by which the socket in this folder is reached, as long as the file that comes with it is open.
+///
+/// # Errors
+/// If the folder cannot be opened.
+fn reach(folder: &Path) -> io::Result<(PathBuf, Option<File>)> {
+    let path = folder.join(SOCKET);
+    if path.as_os_str().len() < LONGEST_PATH {
+        return Ok((path, None));
+    }
+    let opened = File::open(folder)?;
+    let short = Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string()).join(SOCKET);
+    Ok((short, Some(opened)))
+}
+
+/// What to do if the socket in this folder cannot be reached.
+fn advice(folder: &Path, short: Option<&File>) -> String {
+    let folder = folder.display();
+    match short {
+        None => format!("the socket {SOCKET} in {folder}"),
+        Some(_) => format!(
+            "the socket {SOCKET} in {folder}, whose path is too long for the system and not to be shortened by /proc: give a \
+             folder with a shorter path (--data DIR)"
+        ),
+    }
+}
+
+/// Serves the socket in this folder until `end`. Backups end then too, before this returns.
 ///
 /// # Errors
 /// If it cannot be served.
-pub(crate) async fn serve(folder: &Path, engine: Arc<dyn Engine>) -> anyhow::Result<()> {
-    let path = folder.join(SOCKET);
+pub(crate) async fn serve(
+    folder: &Path,
+    engine: Arc<dyn Engine>,
+    end: CancellationToken,
+) -> anyhow::Result<()> {
+    // Also if this is cancelled.
+    let _end = end.clone().drop_guard();
+    let (path, short) = reach(folder)?;
+    let advice = || advice(folder, short.as_ref());
     // A server that was killed leaves it behind, and the folder is ours.
     match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error).with_context(advice),
         _ => {}
     }
-    let listener = UnixListener::bind(path)?;
-    let service = DataServiceServer::new(Backups(engine));
-    Server::builder().add_service(service).serve_with_incoming(UnixListenerStream::new(listener)).await?;
-    Ok(())
+    let listener = UnixListener::bind(&path).with_context(advice)?;
+    let running = TaskTracker::new();
+    // A connection may stay, and must not keep the log open.
+    let backups = Backups { engine: Arc::downgrade(&engine), end: end.clone(), running: running.clone() };
+    let server = Server::builder().add_service(DataServiceServer::new(backups));
+    let served = tokio::select! {
+        served = server.serve_with_incoming(UnixListenerStream::new(listener)) => served,
+        () = end.cancelled() => Ok(()),
+    };
+    end.cancel();
+    running.close();
+    running.wait().await;
+    Ok(served?)
 }
 
 /// Copies the log of the server that uses this folder. Returns how many bytes it has.
@@ -50,14 +110,21 @@ pub(crate) async fn serve(folder: &Path, engine: Arc<dyn Engine>) -> anyhow::Res
 /// # Errors
 /// If the server cannot be asked, or the copy not be written.
 pub(super) async fn backup(folder: &Path, out: &mut impl Write) -> anyhow::Result<usize> {
-    let path = folder.join(SOCKET);
+    let (path, short) = reach(folder)?;
     // The address is not looked at: the connector knows the way.
     let endpoint = Endpoint::from_static("http://localhost");
     let connect = tower::service_fn(move |_| {
         let path = path.clone();
         async move { UnixStream::connect(path).await.map(TokioIo::new) }
     });
-    let channel = endpoint.connect_with_connector(connect).await?;
+    let channel = endpoint.connect_with_connector(connect).await;
+    let channel = channel.with_context(|| {
+        format!(
+            "{}: it is there when the server has read its log, and the log of the server says why if not; or stop the server, \
+             and make the backup then",
+            advice(folder, short.as_ref())
+        )
+    })?;
     let mut client = DataServiceClient::new(channel);
     let mut response = client.backup(BackupRequest {}).await?.into_inner();
     let mut bytes = 0;
@@ -68,7 +135,11 @@ pub(super) async fn backup(folder: &Path, out: &mut impl Write) -> anyhow::Resul
     Ok(bytes)
 }
 
-struct Backups(Arc<dyn Engine>);
+struct Backups {
+    engine: Weak<dyn Engine>,
+    end: CancellationToken,
+    running: TaskTracker,
+}
 
 type Chunk = Result<BackupResponse, Status>;
 
@@ -77,13 +148,16 @@ impl DataService for Backups {
     type BackupStream = Pin<Box<dyn Stream<Item = Chunk> + Send>>;
 
     async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
-        let (sender, receiver) = mpsc::channel(CHUNKS);
-        let engine = self.0.clone();
-        tokio::task::spawn_blocking(move || {
-            let mut chunks = Chunks { buffer: Vec::new(), sender };
+        let (sender, receiver) = mpsc::channel(CHUNKS + 1);
+        // The reason of a failure has room, also if nothing is read.
+        let failure =
+            sender.clone().try_reserve_owned().map_err(|error| Status::internal(error.to_string()))?;
+        let mut chunks = Chunks::new(sender, self.end.clone());
+        let engine = self.engine.upgrade().ok_or_else(|| Status::unavailable("the server ends"))?;
+        self.running.spawn_blocking(move || {
             if let Err(error) = backup::write(&*engine, &mut chunks) {
                 tracing::warn!(%error, "a backup has failed");
-                let _ = chunks.sender.blocking_send(Err(Status::internal(error.to_string())));
+                failure.send(Err(Status::aborted(error.to_string())));
             }
         });
         Ok(Response::new(Box::pin(ReceiverStream::new(receiver))))
@@ -94,20 +168,61 @@ impl DataService for Backups {
 struct Chunks {
     buffer: Vec<u8>,
     sender: mpsc::Sender<Chunk>,
+    runtime: Handle,
+    end: CancellationToken,
+    began: Instant,
+    sent: u64,
+}
+
+impl Chunks {
+    fn new(sender: mpsc::Sender<Chunk>, end: CancellationToken) -> Self {
+        Self { buffer: Vec::new(), sender, runtime: Handle::current(), end, began: Instant::now(), sent: 0 }
+    }
+
+    /// When the client must have room for the next message.
+    fn due(&self) -> Instant {
+        let slowest = self.began + Duration::from_secs(self.sent / SLOWEST);
+        slowest.min(Instant::now()) + LONGEST_PAUSE
+    }
 }
 
 impl Write for Chunks {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= CHUNK {
+        // An entry may be longer than a message.
+        let taken = bytes.len().min(CHUNK - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..taken]);
+        if self.buffer.len() == CHUNK {
             self.flush()?;
         }
-        Ok(bytes.len())
+        Ok(taken)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let bytes = std::mem::take(&mut self.buffer).into();
-        let sent = self.sender.blocking_send(Ok(BackupResponse { bytes }));
-        sent.map_err(|_| io::Error::new(io::ErrorKind::BrokenPipe, "the client is gone"))
+        let bytes = std::mem::take(&mut self.buffer);
+        self.sent += bytes.len() as u64;
+        let (due, response) = (self.due(), BackupResponse { bytes: bytes.into() });
+        self.runtime.block_on(async {
+            tokio::select! {
+                sent = timeout_at(due, self.sender.send(Ok(response))) => match sent {
+                    Ok(Ok(())) => Ok(()),
+                    Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client is gone")),
+                    Err(_) => Err(io::Error::new(
+                        io::ErrorKind::TimedOut,
+                        format!(
+                            "the client has read nothing for {} s, or less than {} KiB/s: make the backup again, and read it \
+                             faster",
+                            LONGEST_PAUSE.as_secs(),
+                            SLOWEST / 1024
+                        ),
+                    )),
+                },
+                () = self.end.cancelled() => {
+                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends: make the backup of its log when it has ended"))
+                }
+            }
+        })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -59,7 +59,7 @@ pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use outbox::{Outbox, Polled, Receiver};
 pub(crate) use recent_offences::RecentOffences;
 pub use recovery::RecoveryError;
-pub(crate) use recovery::{Recovered, Recovery};
+pub(crate) use recovery::{Part, Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
 #[cfg(feature = "cluster")]
 pub(crate) use shard::owner_lost;

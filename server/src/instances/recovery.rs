@@ -42,7 +42,7 @@ const MOST_THREADS: usize = 4;
 pub enum RecoveryError {
     /// The engine cannot read.
     #[error("the log cannot be read: {0}")]
-    Engine(String),
+    Engine(EngineError),
     /// A program of other rules wrote the log.
     #[error(
         "batch {place} was written under version {rules} of the rules, and this program follows version {RULES}: use the \
@@ -75,6 +75,22 @@ impl From<ShardLost> for RecoveryError {
     }
 }
 
+/// Which instances of a log are recovered: all, or those of one of so many parts, since a log may be larger than the memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Part {
+    pub(crate) index: u64,
+    pub(crate) of: u64,
+}
+
+impl Part {
+    pub(crate) const ALL: Self = Self { index: 0, of: 1 };
+
+    /// Whether the instance with this number is one of them.
+    fn has(self, number: u64) -> bool {
+        number % self.of == self.index
+    }
+}
+
 /// What was recovered.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
@@ -96,6 +112,7 @@ pub(crate) struct Recovered {
 pub(crate) struct Recovery<'a> {
     instances: &'a Instances,
     shard: &'a Arc<ShardContext>,
+    part: Part,
     known: HashMap<u64, Known>,
     /// Instances of which records stand in the log that begin in the middle. Their expiry must follow: the records are
     /// what is left of an instance that is gone.
@@ -128,10 +145,25 @@ impl<'a> Recovery<'a> {
         engine: &dyn Engine,
         file_bytes: Option<u64>,
     ) -> Result<Recovered, RecoveryError> {
+        Self::run_part(instances, shard, engine, file_bytes, Part::ALL)
+    }
+
+    /// As [`Self::run`], of these instances alone.
+    ///
+    /// # Errors
+    /// As [`Self::run`].
+    pub(crate) fn run_part(
+        instances: &'a Instances,
+        shard: &'a Arc<ShardContext>,
+        engine: &dyn Engine,
+        file_bytes: Option<u64>,
+        part: Part,
+    ) -> Result<Recovered, RecoveryError> {
         let _running = shard.begin_recovery()?;
         let recovery = Self {
             instances,
             shard,
+            part,
             known: HashMap::new(),
             partial: BTreeSet::new(),
             in_tail: HashSet::new(),
@@ -168,13 +200,16 @@ impl<'a> Recovery<'a> {
         let (mut chunk, mut stopped) = (Chunk::default(), None);
         let read = engine.read(&mut |stored| {
             self.tell_progress(&stored);
+            if matches!(stored, Stored::Checkpoint(number, _) if !self.part.has(number)) {
+                return Ok(());
+            }
             chunk.add(stored);
             if !chunk.is_full() {
                 return Ok(());
             }
             let taken = decoding.push(mem::take(&mut chunk)).map_or(Ok(()), |decoded| self.take(decoded));
             taken.map_err(|error| {
-                let why = EngineError(error.to_string());
+                let why = EngineError::failed(error.to_string());
                 stopped = Some(error);
                 why
             })
@@ -186,7 +221,7 @@ impl<'a> Recovery<'a> {
         for decoded in decoded.into_iter().chain(iter::from_fn(|| decoding.pop())) {
             self.take(decoded)?;
         }
-        read.map_err(|error| RecoveryError::Engine(error.0))?;
+        read.map_err(RecoveryError::Engine)?;
         self.finish()
     }
 
@@ -298,6 +333,9 @@ impl<'a> Recovery<'a> {
     fn record(&mut self, at: (u64, u32), record: &Record) -> Result<(), String> {
         let input = record.input.as_ref().ok_or("it has no input")?;
         if record.instance != 0 {
+            if !self.part.has(record.instance) {
+                return Ok(());
+            }
             self.in_tail.insert(record.instance);
             // No number is given twice while the log knows it.
             self.shard.skip_number(record.instance);

@@ -164,7 +164,7 @@ mod tests {
 
         storage.durable_log().unwrap().checkpoint(1, None);
         let (_, done) = engine.next();
-        done(Outcome::Unknown(EngineError("the disk is gone".to_owned())));
+        done(Outcome::Unknown(EngineError::failed("the disk is gone")));
         assert!(instances.log_failure().is_some());
         assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
         refusals.push(frame(), None, &instances, &outbox);

@@ -130,7 +130,7 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     it.step(2, Place::START);
     let barrier = it.log.barrier(0).unwrap();
     assert!(it.log.failure().is_none());
-    done(Outcome::Unknown(EngineError("the disk is gone".into())));
+    done(Outcome::Unknown(EngineError::failed("the disk is gone")));
     assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
     assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
     barrier.await.unwrap();
@@ -192,7 +192,7 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     it.log.hold(place, 10_000);
     let served = it.log.served();
     let (_, done) = it.engine.next();
-    done(Outcome::Unknown(EngineError("the disk is gone".into())));
+    done(Outcome::Unknown(EngineError::failed("the disk is gone")));
     goes_on(&it.log, served);
 }
 
@@ -207,7 +207,7 @@ async fn a_log_that_has_failed_does_not_become_full_again() {
     // The effects of the first batch leave when the second has failed.
     first(Outcome::Committed);
     let (_, second) = it.engine.next();
-    second(Outcome::Unknown(EngineError("the disk is gone".into())));
+    second(Outcome::Unknown(EngineError::failed("the disk is gone")));
     assert_eq!(it.settled().await, (1, Ok(1)));
     assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
     it.log.hold(next, 10_000);
@@ -266,7 +266,7 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
     let mut it = fixture(2, usize::MAX);
     it.step(1, Place::START);
     let (_, first) = it.engine.next();
-    first(Outcome::Unknown(EngineError("the disk is gone".into())));
+    first(Outcome::Unknown(EngineError::failed("the disk is gone")));
     assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
     // The writer had taken it before.
     let engine: Arc<dyn Engine> = it.engine.clone();

@@ -86,7 +86,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
     }
     // Without its writer the log would be silent for ever.
     if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
-        log.settle(place, Outcome::Unknown(EngineError("its engine has panicked".to_owned())));
+        log.settle(place, Outcome::Unknown(EngineError::failed("its engine has panicked")));
     }
 }
 

@@ -189,7 +189,7 @@ fn recover(disk: &FaultyDisk) -> Found {
     });
     match catch_unwind(reading) {
         Ok(Ok(contents)) => Found::Contents(contents),
-        Ok(Err(EngineError(error))) => Found::Reported(error),
+        Ok(Err(error)) => Found::Reported(error.to_string()),
         Err(_) => Found::Panicked,
     }
 }

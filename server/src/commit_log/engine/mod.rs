@@ -14,6 +14,7 @@ mod disk_faults;
 pub(crate) mod faulty_disk;
 #[cfg(test)]
 mod manual;
+mod read_only;
 mod redb;
 mod sealed;
 
@@ -44,7 +45,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// What cannot be read; or the error of `visit`, which ends the reading.
-    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError>;
+    fn read(&self, visit: Visit<'_>) -> Result<(), EngineError>;
 
     /// Which log this is: drawn when it was made. A restored backup is another log.
     ///
@@ -118,6 +119,9 @@ pub(crate) enum Stored<'a> {
     Batch(u64, &'a [u8]),
 }
 
+/// Is given what an engine has kept.
+pub(crate) type Visit<'a> = &'a mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>;
+
 /// Bytes that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Usage {
@@ -131,8 +135,28 @@ pub(crate) struct Usage {
 
 /// Why an engine cannot read or write.
 #[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct EngineError(pub(crate) String);
+#[error("{what}")]
+pub struct EngineError {
+    what: String,
+    is_damage: bool,
+}
+
+impl EngineError {
+    /// Something could not be done, which says nothing about what is kept.
+    pub(crate) fn failed(what: impl Into<String>) -> Self {
+        Self { what: what.into(), is_damage: false }
+    }
+
+    /// What is kept is not as it was written.
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
+        Self { what: what.into(), is_damage: true }
+    }
+
+    /// Whether what is kept is not as it was written.
+    pub(crate) fn is_damage(&self) -> bool {
+        self.is_damage
+    }
+}
 
 impl Usage {
     /// A checkpoint of so many bytes takes the place of one of so many; `None`: of none.

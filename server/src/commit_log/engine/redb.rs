@@ -12,6 +12,7 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::os::unix::fs::MetadataExt as _;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -20,8 +21,9 @@ use redb::{
     TableHandle as _,
 };
 
+use super::read_only::ReadOnlyFile;
 use super::sealed::{SEAL, open, seal};
-use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
+use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage, Visit};
 
 const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
 const CHECKPOINTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("checkpoints");
@@ -41,6 +43,8 @@ const FLAGS: usize = 9;
 const NOT_CLOSED: u8 = 2;
 /// Memory that the database may take for pages that it has read or will write.
 const CACHE: usize = 64 * 1024 * 1024;
+/// The same where everything is read or written in its order: little is needed twice.
+const SMALL_CACHE: usize = 4 * 1024 * 1024;
 
 /// See the module.
 pub(crate) struct RedbEngine {
@@ -64,7 +68,7 @@ impl RedbEngine {
     /// # Errors
     /// If it cannot be written.
     pub(crate) fn create(path: &Path) -> Result<Self, EngineError> {
-        Self::new(builder().create(path).map_err(open_error)?, &[], None)
+        Self::new(builder(SMALL_CACHE).create(path).map_err(storage_error)?, &[], None)
     }
 
     /// Opens the database in this file.
@@ -77,18 +81,33 @@ impl RedbEngine {
             let read = file.take(HEADER as u64).read_to_end(&mut header);
             read.map_err(storage_error)?;
         }
-        let database = builder().open(path).map_err(open_error)?;
+        let database = builder(CACHE).open(path).map_err(storage_error)?;
         let place = FilePlace::of(path).map_err(storage_error)?;
         Self::new(database, &header, Some(place))
+    }
+
+    /// Opens the database in this file, which is not written.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub(crate) fn open_to_read(path: &Path) -> Result<Self, EngineError> {
+        let file = ReadOnlyFile::open(path).map_err(storage_error)?;
+        if redb::StorageBackend::len(&file).map_err(storage_error)? == 0 {
+            return Err(EngineError::damaged("it is no log: it is empty"));
+        }
+        // Other pages than those of a log may make the database panic.
+        let opened = catch_unwind(AssertUnwindSafe(|| Self::on(file, SMALL_CACHE)));
+        opened.unwrap_or_else(|_| Err(EngineError::damaged("it is no log: its database cannot be opened")))
     }
 
     /// A database in memory.
     ///
     /// # Errors
     /// None that is known.
+    #[cfg(test)]
     pub(crate) fn in_memory() -> Result<Self, EngineError> {
         let backend = redb::backends::InMemoryBackend::new();
-        Self::new(builder().create_with_backend(backend).map_err(storage_error)?, &[], None)
+        Self::new(builder(CACHE).create_with_backend(backend).map_err(storage_error)?, &[], None)
     }
 
     /// Opens the database that this backend keeps.
@@ -97,10 +116,14 @@ impl RedbEngine {
     /// As [`Self::open`].
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
+        Self::on(backend, CACHE)
+    }
+
+    fn on(backend: impl redb::StorageBackend, cache: usize) -> Result<Self, EngineError> {
         let mut header =
             vec![0; backend.len().map_or(0, |length| HEADER.min(usize::try_from(length).unwrap_or(0)))];
         backend.read(0, &mut header).map_err(storage_error)?;
-        Self::new(builder().create_with_backend(backend).map_err(open_error)?, &header, None)
+        Self::new(builder(cache).create_with_backend(backend).map_err(storage_error)?, &header, None)
     }
 
     /// Whether the last commit before it was opened may have been cut off.
@@ -121,13 +144,13 @@ impl RedbEngine {
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
-                return Err(EngineError(format!(
+                return Err(EngineError::failed(format!(
                     "the log has format {newer}, and this program knows formats up to {FORMAT_VERSION}: use a newer \
                      stickycas-server"
                 )));
             }
             None if header.is_empty() => engine.create_tables().map_err(storage_error)?,
-            None => return Err(EngineError("it is no log: it has no format".to_owned())),
+            None => return Err(EngineError::damaged("it is no log: it has no format")),
         }
         Ok(engine)
     }
@@ -148,7 +171,8 @@ impl RedbEngine {
             Err(error) => return Err(storage_error(error)),
         };
         let Some(format) = meta.get(FORMAT).map_err(storage_error)? else { return Ok(None) };
-        let format = format.value().try_into().map_err(|_| EngineError("the format is no number".into()))?;
+        let format =
+            format.value().try_into().map_err(|_| EngineError::damaged("the format is no number"))?;
         Ok(Some(u32::from_le_bytes(format)))
     }
 
@@ -158,6 +182,34 @@ impl RedbEngine {
     /// If it cannot be written.
     pub(crate) fn compact(&mut self) -> Result<bool, EngineError> {
         self.database.compact().map_err(storage_error)
+    }
+
+    /// Adds what `fill` gives to the function that it gets, all of it or nothing.
+    ///
+    /// # Errors
+    /// That of `fill`; or if it cannot be written.
+    pub(crate) fn fill<T, E: From<EngineError>>(
+        &self,
+        fill: impl FnOnce(Visit<'_>) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let write = begin(&self.database).map_err(storage_error)?;
+        let filled = {
+            let mut batches = write.open_table(BATCHES).map_err(storage_error)?;
+            let mut checkpoints = write.open_table(CHECKPOINTS).map_err(storage_error)?;
+            fill(&mut |stored| {
+                let inserted = match stored {
+                    Stored::Checkpoint(instance, state) => {
+                        checkpoints.insert(instance, &*seal(CHECKPOINTS.name(), instance, state))
+                    }
+                    Stored::Batch(place, batch) => {
+                        batches.insert(place, &*seal(BATCHES.name(), place, batch))
+                    }
+                };
+                inserted.map(drop).map_err(storage_error)
+            })?
+        };
+        write.commit().map_err(storage_error)?;
+        Ok(filled)
     }
 
     fn create_tables(&self) -> Result<(), redb::Error> {
@@ -227,7 +279,7 @@ impl FilePlace {
                     "{} was removed or replaced, or its folder or mount, while the server uses it",
                     self.path.display()
                 );
-                Err(EngineError("its file was removed or replaced".to_owned()))
+                Err(EngineError::failed("its file was removed or replaced"))
             }
         }
     }
@@ -245,12 +297,12 @@ fn check_count(table: &impl ReadableTableMetadata, name: &str, found: u64) -> Re
     if rows == found {
         return Ok(());
     }
-    Err(EngineError(format!("{found} rows were read from {name}, and {rows} were written")))
+    Err(EngineError::damaged(format!("{found} rows were read from {name}, and {rows} were written")))
 }
 
-fn builder() -> redb::Builder {
+fn builder(cache: usize) -> redb::Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE);
+    builder.set_cache_size(cache);
     builder.set_check_integrity_on_open(true);
     builder
 }
@@ -262,25 +314,26 @@ fn begin(database: &Database) -> Result<redb::WriteTransaction, redb::Error> {
     Ok(write)
 }
 
-fn open_error(error: redb::DatabaseError) -> EngineError {
-    match error {
-        redb::DatabaseError::Storage(redb::StorageError::Corrupted(what)) => EngineError(format!(
+fn storage_error(error: impl Into<redb::Error>) -> EngineError {
+    match error.into() {
+        redb::Error::Corrupted(what) => EngineError::damaged(format!(
             "its pages are not as they were written ({what}), so nothing is served from it: restore a backup \
              (stickycas-server data)"
         )),
-        redb::DatabaseError::Storage(redb::StorageError::Io(error))
+        redb::Error::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => EngineError::damaged(
+            "it was cut off: it is shorter than what was written into it: restore a backup (stickycas-server data)",
+        ),
+        redb::Error::Io(error)
             if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
         {
-            EngineError(format!(
+            EngineError::damaged(format!(
                 "it is no log ({error}): give another folder, or restore a backup in one (stickycas-server data)"
             ))
         }
-        error => storage_error(error),
+        // No version of this program has written another format.
+        error @ redb::Error::UpgradeRequired(_) => EngineError::damaged(format!("it is no log ({error})")),
+        error => EngineError::failed(error.to_string()),
     }
-}
-
-fn storage_error(error: impl fmt::Display) -> EngineError {
-    EngineError(error.to_string())
 }
 
 impl Engine for RedbEngine {
@@ -297,7 +350,7 @@ impl Engine for RedbEngine {
         });
     }
 
-    fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
+    fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
         let read = self.database.begin_read().map_err(storage_error)?;
         let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
         let (mut usage, mut count) = (Usage::default(), 0);
@@ -327,7 +380,7 @@ impl Engine for RedbEngine {
         let read = self.database.begin_read().map_err(storage_error)?;
         let meta = read.open_table(META).map_err(storage_error)?;
         let identity = meta.get(IDENTITY).map_err(storage_error)?;
-        identity.map(|it| it.value().to_vec()).ok_or_else(|| EngineError("the log has no identity".into()))
+        identity.map(|it| it.value().to_vec()).ok_or_else(|| EngineError::damaged("the log has no identity"))
     }
 
     fn usage(&self) -> Usage {

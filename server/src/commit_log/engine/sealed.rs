@@ -23,7 +23,7 @@ pub(super) fn open<'a>(table: &str, key: u64, sealed: &'a [u8]) -> Result<&'a [u
     let intact = parts.filter(|(value, checksum)| checksum_of(table, key, value).to_le_bytes() == **checksum);
     intact.map(|(value, _)| value).ok_or_else(|| {
         let bytes = sealed.len();
-        EngineError(format!("the {bytes} bytes under {key} in {table} are not as they were written"))
+        EngineError::damaged(format!("the {bytes} bytes under {key} in {table} are not as they were written"))
     })
 }
 

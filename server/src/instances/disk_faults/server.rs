@@ -118,8 +118,7 @@ pub(super) struct Server {
 impl Server {
     /// A server that has recovered what is on the disk and serves, unless the disk has failed by then.
     pub(super) async fn start(disk: &FaultyDisk, tells: Tells) -> Result<Self, RecoveryError> {
-        let engine =
-            RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
+        let engine = RedbEngine::with_backend(disk.clone()).map_err(RecoveryError::Engine)?;
         let (steps, changed) = (Mutex::default(), Condvar::new());
         let engine = Arc::new_cyclic(|this| SteppedEngine {
             engine,
@@ -206,7 +205,7 @@ fn limits() -> Limits {
 
 /// What a server finds on this disk. Nothing of what it does afterwards is logged.
 pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), RecoveryError> {
-    let engine = RedbEngine::with_backend(disk.clone()).map_err(|error| RecoveryError::Engine(error.0))?;
+    let engine = RedbEngine::with_backend(disk.clone()).map_err(RecoveryError::Engine)?;
     let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     let instances = Instances::new(limits(), &memory);
     let recovered = Recovery::run(&instances, &instances.only_shard(), &engine, None);

@@ -290,7 +290,7 @@ impl Engine for FailingEngine {
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
         self.0.read(visit)?;
-        Err(EngineError("the rest cannot be read".to_owned()))
+        Err(EngineError::failed("the rest cannot be read"))
     }
 
     fn identity(&self) -> Result<Vec<u8>, EngineError> {
