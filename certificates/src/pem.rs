@@ -19,6 +19,10 @@ pub fn items<T: PemObject>(text: &[u8], label: &str) -> Result<Vec<T>, String> {
     }
     let items: Result<Vec<T>, Error> = T::pem_slice_iter(text).collect();
     let items = items.map_err(|error| format!("{error}, as in a file that is not whole"))?;
+    let last = text.trim_ascii_end().rsplit(|byte| *byte == b'\n').next().unwrap_or_default();
+    if last.starts_with(b"-") && !(last.starts_with(b"-----END ") && last.ends_with(b"-----")) {
+        return Err("it ends within a line, as a file does that is not whole".to_owned());
+    }
     if items.len() != labels.iter().filter(|other| *other == label).count() {
         return Err(format!("something stands before a -----BEGIN {label}-----: let it begin its line"));
     }
@@ -99,6 +103,8 @@ mod tests {
             (format!("{ONE}\u{feff}{ONE}"), "something stands before"),
             (format!("{ONE} {ONE}"), "something stands before"),
             (format!("{ONE}{}", &ONE[..40]), "as in a file that is not whole"),
+            (format!("{ONE}{}", &ONE[..5]), "as a file does that is not whole"),
+            (format!("{ONE}{}", &ONE[..9]), "as a file does that is not whole"),
         ] {
             let refused = read(&text).unwrap_err();
             assert!(refused.contains(expected), "{text:?}: {refused}");

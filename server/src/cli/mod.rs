@@ -23,6 +23,7 @@ use self::config::ConfigCommand;
 use self::credentials::Credentials;
 use self::exit::{EXIT_CODES, NOT_DONE, USAGE, UsageError};
 use self::health::Health;
+use crate::auth::CredentialsError;
 use crate::data::DataCommand;
 use crate::settings::{Data, SettingsArgs, SettingsError};
 
@@ -70,7 +71,9 @@ impl Cli {
     pub fn run(self) -> ExitCode {
         self.perform().unwrap_or_else(|error| {
             print_error(format!("error: {error:#}"));
-            if error.is::<UsageError>() || error.is::<SettingsError>() { USAGE } else { NOT_DONE }.into()
+            let files = error.downcast_ref::<CredentialsError>();
+            let is_usage = error.is::<UsageError>() || error.is::<SettingsError>();
+            if is_usage || files.is_some_and(CredentialsError::is_final) { USAGE } else { NOT_DONE }.into()
         })
     }
 
