@@ -341,18 +341,22 @@ async fn a_probe_with_files_that_cannot_be_used_is_wrong_usage() {
     let client = format!("{out}/clients/process-1");
     let key = std::fs::read(format!("{client}/tls.key")).unwrap();
     for (name, content) in [("tls.crt", &b"x"[..]), ("tls.key", b""), ("ca.crt", &key)] {
-        std::fs::write(format!("{client}/{name}"), content).unwrap();
+        let path = format!("{client}/{name}");
+        let good = std::fs::read(&path).unwrap();
+        std::fs::write(&path, content).unwrap();
         let probe = ["health", "--server", "https://127.0.0.1:1", "--credentials", &client];
         let refused = output(&probe).await;
         let said = String::from_utf8_lossy(&refused.stderr);
         assert_eq!(refused.status.code(), Some(2), "{name}: {said}");
-        assert!(said.contains(&format!("{client}/{name}: ")), "{said}");
+        assert!(said.contains(&format!("{path}: ")), "{said}");
+        std::fs::write(&path, good).unwrap();
     }
 }
 
 /// Of a CA that ends while it is in force somebody hears, in the log and by a metric, and whose key is lost is still shut out.
 #[tokio::test]
 async fn a_client_ca_that_expires_in_force_is_an_alarm() {
+    const REFUSED: &str = "credentials cannot be used: the old ones stay in force";
     let mut program = Program::start().await;
     // They have to be read before they end, however busy the machine is.
     for seconds in 2.. {
@@ -360,7 +364,6 @@ async fn a_client_ca_that_expires_in_force_is_an_alarm() {
         let own = cas.server(&["localhost".to_owned()]).unwrap();
         cas.write_server(&program.path("server"), &own).unwrap();
         signal(&program.server, "-HUP").await;
-        const REFUSED: &str = "credentials cannot be used: the old ones stay in force";
         if program.line_of(&["new credentials are in force", REFUSED]).await["fields"]["generation"] == 2 {
             break;
         }
