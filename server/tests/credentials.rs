@@ -398,7 +398,7 @@ async fn a_probe_shows_credentials() {
     }
     // Without a certificate, and with a folder of another kind.
     assert_eq!(probe(program.certificates, "tokens/coordinator").await.status.code(), Some(3));
-    assert_eq!(probe(program.certificates, "server").await.status.code(), Some(3));
+    assert_eq!(probe(program.certificates, "server").await.status.code(), Some(2));
     let plain = format!("http://localhost:{}", program.certificates.port());
     let folder = program.path("clients/coordinator").display().to_string();
     let refused = output(&["health", "--server", &plain, "--credentials", &folder]).await;
