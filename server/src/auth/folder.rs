@@ -86,12 +86,15 @@ pub(super) struct Files {
 /// By what the files are known that had these contents: one that was renamed over another is known by another one.
 type Identities = BTreeMap<&'static str, (u64, u64, Option<SystemTime>)>;
 
+/// What a reading gives.
+type Identified = Result<(Files, Identities), CredentialsError>;
+
 /// Reads the files of one folder again and again.
 #[derive(Debug)]
 pub(super) struct FileReader {
     folder: PathBuf,
     /// The reading that was not over in time: it is waited for before there is another.
-    unfinished: Mutex<Option<Receiver<Result<(Files, Identities), CredentialsError>>>>,
+    unfinished: Mutex<Option<Receiver<Identified>>>,
     in_force: Mutex<InForce>,
 }
 
@@ -142,11 +145,7 @@ impl FileReader {
     }
 
     /// What this reads, in a thread of its own, which is left alone with it after this time.
-    fn within(
-        &self,
-        limit: Duration,
-        read: impl FnOnce() -> Result<(Files, Identities), CredentialsError> + Send + 'static,
-    ) -> Result<(Files, Identities), CredentialsError> {
+    fn within(&self, limit: Duration, read: impl FnOnce() -> Identified + Send + 'static) -> Identified {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = unfinished.take().unwrap_or_else(|| {
             let (result, reading) = sync_channel(1);
@@ -198,7 +197,7 @@ impl Files {
         Self::read_identified(folder).map(|(files, _)| files)
     }
 
-    fn read_identified(folder: &Path) -> Result<(Self, Identities), CredentialsError> {
+    fn read_identified(folder: &Path) -> Identified {
         /// Files that change all the time are as good as any others.
         const READINGS: usize = 5;
         let mut files = Self::read_once(folder)?;
@@ -212,7 +211,7 @@ impl Files {
         Ok(files)
     }
 
-    fn read_once(folder: &Path) -> Result<(Self, Identities), CredentialsError> {
+    fn read_once(folder: &Path) -> Identified {
         let (mut contents, mut identities) = (BTreeMap::new(), BTreeMap::new());
         for name in ALL {
             let path = folder.join(name);
