@@ -30,10 +30,11 @@ RUN demo/cargo-for "${TARGETARCH}" prepare
 COPY --from=manifests /src .
 # What was built of our own packages was empty, and must not be taken for the real thing.
 RUN demo/cargo-for "${TARGETARCH}" build \
-    && rm -rf model page program proto server client cluster loadgen target/image/.fingerprint/stickycas-* \
+    && rm -rf model page program certificates proto server client cluster loadgen target/image/.fingerprint/stickycas-* \
         target/*/image/.fingerprint/stickycas-*
 COPY model model
 COPY program program
+COPY certificates certificates
 COPY proto proto
 COPY page page
 COPY server server

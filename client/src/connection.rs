@@ -67,7 +67,8 @@ impl ClientConfig {
         let endpoint = endpoint(server, "https")?.tls_config(credentials.tls()).map_err(|error| {
             let cause =
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            Error::InvalidArgument(format!("the credentials cannot be used: {cause}"))
+            let folder = credentials.folder().display();
+            Error::InvalidArgument(format!("{folder}: the credentials cannot be used: {cause}"))
         })?;
         let config = Self::to(server, credentials.principal(), endpoint, Some(credentials.clone()))?;
         Ok(Self { token: credentials.token(), ..config })

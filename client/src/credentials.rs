@@ -1,11 +1,11 @@
 //! [`Credentials`]: what a client proves its principal with, and by what it knows the server (SPEC section 10).
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
+use stickycas_certificates::{FileError, identity, roots};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use x509_parser::certificate::X509Certificate;
@@ -70,13 +70,10 @@ impl Credentials {
     /// makes such folders.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a file cannot be read or does not hold what it should.
+    /// [`Error::InvalidArgument`] if a file cannot be read, does not hold what it should, or is not valid now.
     pub fn read(folder: &Path) -> Result<Self, Error> {
-        let read = |name: &str| {
-            let path = folder.join(name);
-            fs::read(&path).map_err(|error| Error::InvalidArgument(format!("{}: {error}", path.display())))
-        };
-        let cas = Certificate::from_pem(read("ca.crt")?);
+        let unusable = |error: FileError| Error::InvalidArgument(error.to_string());
+        let cas = Certificate::from_pem(roots(&folder.join("ca.crt")).map_err(unusable)?);
         if !folder.join("tls.crt").exists()
             && let Some((principal, token)) = token_in(folder)?
         {
@@ -89,7 +86,8 @@ impl Credentials {
                 token: Some(token),
             });
         }
-        let (certificate, key) = (read("tls.crt")?, read("tls.key")?);
+        let (certificate, key) =
+            identity(&folder.join("tls.crt"), &folder.join("tls.key")).map_err(unusable)?;
         let wrong =
             |why: &str| Error::InvalidArgument(format!("{}: {why}", folder.join("tls.crt").display()));
         let own = CertificateDer::from_pem_slice(&certificate).map_err(|error| wrong(&error.to_string()))?;

@@ -1,7 +1,6 @@
 //! A bearer token in a file, which somebody replaces before the token expires.
 
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -69,15 +68,33 @@ impl TokenFile {
 
     fn read_latest(&self, latest: &mut Latest) {
         latest.read = Instant::now();
-        match read(&self.path) {
+        let whole = read(&self.path).and_then(|authorization| {
+            let is_whole = is_whole(authorization.as_bytes());
+            is_whole.then_some(authorization).ok_or_else(|| wrong(&self.path, "it is no whole JWT"))
+        });
+        match whole {
             Ok(authorization) => latest.authorization = authorization,
             Err(error) => tracing::warn!(%error, "the token is not read again"),
         }
     }
 }
 
+/// The text of a file.
+pub(crate) fn text(path: &Path) -> Result<String, Error> {
+    let bytes = stickycas_certificates::read(path).map_err(|error| wrong(path, &error.to_string()))?;
+    String::from_utf8(bytes).map_err(|error| wrong(path, &error.to_string()))
+}
+
+/// Whether a token that is read while it is written has come to its end: all signatures that servers take have one length.
+fn is_whole(token: &[u8]) -> bool {
+    const SIGNATURE: usize = 64;
+    let mut parts = token.rsplit(|byte| *byte == b'.');
+    let signature = parts.next().and_then(|part| URL_SAFE_NO_PAD.decode(part).ok());
+    parts.count() == 2 && signature.is_some_and(|signature| signature.len() == SIGNATURE)
+}
+
 fn read(path: &Path) -> Result<MetadataValue<Ascii>, Error> {
-    let text = fs::read_to_string(path).map_err(|error| wrong(path, &error.to_string()))?;
+    let text = text(path)?;
     authorization(text.trim()).ok_or_else(|| wrong(path, "it is no token of one line"))
 }
 
@@ -95,6 +112,8 @@ pub(crate) fn wrong(path: &Path, why: &str) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn file(folder: &tempfile::TempDir, text: &str) -> Result<TokenFile, Error> {
@@ -112,6 +131,23 @@ mod tests {
         let authorization = token.authorization();
         assert_eq!(authorization.as_bytes(), format!("Bearer x.{payload}.secret").as_bytes());
         assert!(!format!("{token:?} {authorization:?}").contains("secret"));
+    }
+
+    #[test]
+    fn half_a_token_does_not_take_the_place_of_a_whole_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let token = |first: u8| format!("e30.e30.{}", URL_SAFE_NO_PAD.encode([first; 64]));
+        let (old, new) = (token(1), token(2));
+        let file = file(&folder, &old).unwrap();
+        let shown = || file.authorization().to_str().unwrap().to_owned();
+        for end in 0..new.len() {
+            fs::write(folder.path().join("token"), &new[..end]).unwrap();
+            file.read_again();
+            assert_eq!(shown(), format!("Bearer {old}"), "to byte {end}");
+        }
+        fs::write(folder.path().join("token"), &new).unwrap();
+        file.read_again();
+        assert_eq!(shown(), format!("Bearer {new}"));
     }
 
     #[test]

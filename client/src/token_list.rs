@@ -14,7 +14,7 @@ use stickycas_proto::principal::is_principal_name;
 use tonic::metadata::{Ascii, MetadataValue};
 
 use crate::error::Error;
-use crate::token_file::{READ_EVERY, authorization, wrong};
+use crate::token_file::{READ_EVERY, authorization, text, wrong};
 
 /// See the module. The tokens themselves are never shown.
 pub(crate) struct TokenList {
@@ -106,7 +106,10 @@ type Line = (Box<str>, MetadataValue<Ascii>);
 
 /// The lines of the file that have a token.
 fn read(path: &Path) -> Result<Vec<Line>, Error> {
-    let text = fs::read_to_string(path).map_err(|error| wrong(path, &error.to_string()))?;
+    let text = text(path)?;
+    if !text.is_empty() && !text.ends_with('\n') {
+        return Err(wrong(path, "its last line has no end, as in a file that is not whole"));
+    }
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.trim().is_empty() && !line.starts_with('#'));
     lines
         .map(|(line, number)| {
@@ -154,9 +157,11 @@ mod tests {
         assert_eq!(shown("ann").unwrap(), "Bearer newer");
         assert_eq!(shown("bob").unwrap(), "Bearer old", "its last token goes on");
         assert!(list.contains("eve"));
-        write("no token there\u{7f}");
-        list.read_again();
-        assert_eq!(shown("ann").unwrap(), "Bearer newer");
+        for bad in ["no token there\u{7f}\n", "ann ne", "ann newest"] {
+            write(bad);
+            list.read_again();
+            assert_eq!(shown("ann").unwrap(), "Bearer newer", "{bad:?}");
+        }
     }
 
     #[test]
@@ -165,7 +170,7 @@ mod tests {
         for text in
             ["ann secret\nsecret", "ann secret\nbob ", "ann secret\n.. secret", "ann secret\nbob s\u{7f}"]
         {
-            let refused = file(&folder, text).unwrap_err().to_string();
+            let refused = file(&folder, &format!("{text}\n")).unwrap_err().to_string();
             assert!(refused.contains("/tokens: line 2: give the name of a principal"), "{text:?}: {refused}");
             assert!(!refused.contains("secret"), "{refused}");
         }

@@ -80,10 +80,15 @@ impl Program {
 
     /// The next line of the log with this message.
     async fn line(&mut self, message: &str) -> Value {
+        self.line_of(&[message]).await
+    }
+
+    /// The same with one of these messages.
+    async fn line_of(&mut self, messages: &[&str]) -> Value {
         loop {
             let line = with_timeout(self.log.next_line()).await.unwrap().expect("the server runs");
             let line: Value = serde_json::from_str(&line).unwrap();
-            if line["fields"]["message"] == message {
+            if messages.iter().any(|message| line["fields"]["message"] == *message) {
                 return line;
             }
         }
@@ -223,7 +228,7 @@ async fn on_sighup_new_files_are_in_force_and_bad_ones_are_not() {
     signal(&program.server, "-HUP").await;
     let line = program.line("credentials are read again").await;
     assert_eq!(line["fields"]["changed"], false);
-    std::fs::write(program.path("server/denied"), "process-1").unwrap();
+    std::fs::write(program.path("server/denied"), "process-1\n").unwrap();
     signal(&program.server, "-HUP").await;
     let line = program.line("new credentials are in force").await;
     assert_eq!(
@@ -282,6 +287,101 @@ async fn revocation_lists_that_are_late_or_foreign_show_in_the_metrics() {
     program.stop().await;
 }
 
+/// Whoever starts it again would find the same: a supervisor does not (docs/operations.md).
+#[tokio::test]
+async fn credentials_that_cannot_be_used_are_wrong_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("made").display().to_string();
+    let made = output(&["credentials", "--out", &out, "--principals", "1", "--tokens"]).await;
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    let server = format!("{out}/server");
+    let flags = ["--credentials", &server, "--listen", "127.0.0.1:0", "--token-listen", "127.0.0.1:0"];
+    let serve = [&["serve", "--in-memory", "--no-http", "--log", "off"], &flags[..]].concat();
+    let check = [&["config", "check"], &flags[..]].concat();
+    let checked = output(&check).await;
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    let der = CertificateDer::from_pem_file(format!("{server}/client-ca.crt")).unwrap().to_vec();
+    for (name, content, expected) in [
+        ("tls.crt", &b""[..], "there is no CERTIFICATE in PEM in it: it is empty"),
+        ("tls.key", b"", "there is no PRIVATE KEY"),
+        ("client-ca.crt", &der, "it is DER"),
+        ("client-ca.crl", b"", "there is no X509 CRL in PEM in it"),
+        ("denied", b"ann\nbo", "its last line has no end"),
+        ("roles.toml", b"admins = [", "line 1"),
+        (
+            "token-keys.json",
+            b"{\"keys\": [{\"kty\": \"RSA\", \"kid\": \"a\"}]}",
+            "key 1 is not used: give `alg`",
+        ),
+    ] {
+        let path = format!("{server}/{name}");
+        let good = std::fs::read(&path).ok();
+        std::fs::write(&path, content).unwrap();
+        for command in [&serve, &check] {
+            let refused = output(command).await;
+            let said = String::from_utf8_lossy(&refused.stderr);
+            assert_eq!(refused.status.code(), Some(2), "{name}: {refused:?}");
+            assert!(said.contains(&format!("{path}: ")) && said.contains(expected), "{said}");
+        }
+        match good {
+            Some(good) => std::fs::write(&path, good).unwrap(),
+            None => std::fs::remove_file(&path).unwrap(),
+        }
+    }
+    std::fs::remove_file(format!("{server}/tls.crt")).unwrap();
+    assert_eq!(output(&check).await.status.code(), Some(2));
+}
+
+#[tokio::test]
+async fn a_probe_with_files_that_cannot_be_used_is_wrong_usage() {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("made").display().to_string();
+    let made = output(&["credentials", "--out", &out, "--principals", "1"]).await;
+    assert_eq!(made.status.code(), Some(0), "{made:?}");
+    let client = format!("{out}/clients/process-1");
+    let key = std::fs::read(format!("{client}/tls.key")).unwrap();
+    for (name, content) in [("tls.crt", &b"x"[..]), ("tls.key", b""), ("ca.crt", &key)] {
+        let path = format!("{client}/{name}");
+        let good = std::fs::read(&path).unwrap();
+        std::fs::write(&path, content).unwrap();
+        let probe = ["health", "--server", "https://127.0.0.1:1", "--credentials", &client];
+        let refused = output(&probe).await;
+        let said = String::from_utf8_lossy(&refused.stderr);
+        assert_eq!(refused.status.code(), Some(2), "{name}: {said}");
+        assert!(said.contains(&format!("{path}: ")), "{said}");
+        std::fs::write(&path, good).unwrap();
+    }
+}
+
+/// Of a CA that ends while it is in force somebody hears, in the log and by a metric, and whose key is lost is still shut out.
+#[tokio::test]
+async fn a_client_ca_that_expires_in_force_is_an_alarm() {
+    const REFUSED: &str = "credentials cannot be used: the old ones stay in force";
+    let mut program = Program::start().await;
+    // They have to be read before they end, however busy the machine is.
+    for seconds in 2.. {
+        let mut cas = DevelopmentCas::new("stickycas", Duration::from_secs(seconds)).unwrap();
+        let own = cas.server(&["localhost".to_owned()]).unwrap();
+        cas.write_server(&program.path("server"), &own).unwrap();
+        signal(&program.server, "-HUP").await;
+        if program.line_of(&["new credentials are in force", REFUSED]).await["fields"]["generation"] == 2 {
+            break;
+        }
+    }
+    for name in ["tls.crt", "client-ca.crt", "client-ca.crl"] {
+        let line = program.line("something is wrong with the credentials, which are used all the same").await;
+        let warning = line["fields"]["warning"].as_str().unwrap();
+        assert!(warning.contains(name) && warning.contains("has expired"), "{line}");
+    }
+    for metric in ["certificate_expiry_seconds", "client_ca_expiry_seconds"] {
+        assert!(program.metric(&format!("stickycas_credentials_{metric}")).await <= 0.0, "{metric}");
+    }
+    std::fs::write(program.path("server/denied"), "process-1\n").unwrap();
+    signal(&program.server, "-HUP").await;
+    program.line("new credentials are in force").await;
+    program.stop().await;
+}
+
 #[tokio::test]
 async fn a_probe_shows_credentials() {
     let program = Program::start().await;
@@ -298,7 +398,7 @@ async fn a_probe_shows_credentials() {
     }
     // Without a certificate, and with a folder of another kind.
     assert_eq!(probe(program.certificates, "tokens/coordinator").await.status.code(), Some(3));
-    assert_eq!(probe(program.certificates, "server").await.status.code(), Some(3));
+    assert_eq!(probe(program.certificates, "server").await.status.code(), Some(2));
     let plain = format!("http://localhost:{}", program.certificates.port());
     let folder = program.path("clients/coordinator").display().to_string();
     let refused = output(&["health", "--server", &plain, "--credentials", &folder]).await;

@@ -3,6 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, date_time_ymd};
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
 use serde_json::json;
 use stickycas_client::{Client, Credentials, Error, InstanceId, RefusalReason};
 use stickycas_proto::v1;
@@ -217,6 +220,58 @@ async fn the_scope_of_a_token_narrows_and_never_widens() {
     assert_eq!(created.err().map(reason), Some(RefusalReason::NotCoordinator));
     let offences = site.token_client("observer").get(instance).await.unwrap().status.offences;
     assert_eq!(offences.shown.len(), 0, "to have no scope is no offence");
+}
+
+/// At once, by the name of the file, and not as a server that nobody trusts.
+#[tokio::test]
+async fn credentials_that_cannot_be_used_are_refused_when_they_are_read() {
+    let mut site = Site::new().await;
+    let folder = site.folder_of("ann");
+    let pem = std::fs::read_to_string(folder.join("ca.crt")).unwrap();
+    let key = std::fs::read_to_string(folder.join("tls.key")).unwrap();
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).unwrap().to_vec();
+    let changed = |change: &dyn Fn(&mut CertificateParams)| {
+        let own = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        change(&mut params);
+        params.self_signed(&own).unwrap().pem().into_bytes()
+    };
+    let expired = changed(&|params| params.not_after = date_time_ymd(2024, 1, 1));
+    let refused = |name: &str, content: &[u8], expected: &str| {
+        let good = std::fs::read(folder.join(name)).unwrap();
+        std::fs::write(folder.join(name), content).unwrap();
+        let error = Credentials::read(&folder).unwrap_err();
+        std::fs::write(folder.join(name), good).unwrap();
+        let said = error.to_string();
+        assert!(matches!(error, Error::InvalidArgument(_)), "{said}");
+        let path = folder.join(name).display().to_string();
+        assert!(said.contains(&format!("{path}: ")) && said.contains(expected), "{said}");
+    };
+    for (content, expected) in [
+        (Vec::new(), "it is empty"),
+        (der, "it is DER"),
+        (format!("\u{feff}{pem}").into_bytes(), "something stands before"),
+        (pem.replace("CERTIFICATE", "TRUSTED CERTIFICATE").into_bytes(), "a section TRUSTED CERTIFICATE"),
+        (key.clone().into_bytes(), "but PRIVATE KEY"),
+        (pem.as_bytes()[..pem.len() / 2].to_vec(), "as in a file that is not whole"),
+        (changed(&|params| params.is_ca = IsCa::NoCa), "is no CA"),
+        (expired.clone(), "has expired"),
+        (changed(&|params| params.not_before = date_time_ymd(2200, 1, 1)), "is not valid before"),
+    ] {
+        refused("ca.crt", &content, expected);
+    }
+    refused("tls.crt", &expired, "has expired");
+    refused("tls.crt", key.as_bytes(), "but PRIVATE KEY");
+    refused("tls.key", pem.as_bytes(), "but CERTIFICATE");
+    // One that expires beside another is no error, and the key of another certificate is one.
+    std::fs::write(folder.join("ca.crt"), [pem.as_bytes(), &expired].concat()).unwrap();
+    let ann = Client::builder(&*site.address).credentials(Credentials::read(&folder).unwrap());
+    assert!(ann.connect_lazy().is_ok());
+    std::fs::write(folder.join("tls.key"), KeyPair::generate().unwrap().serialize_pem()).unwrap();
+    let unusable = Client::builder(&*site.address).credentials(Credentials::read(&folder).unwrap());
+    let said = unusable.connect_lazy().unwrap_err().to_string();
+    assert!(said.contains(&folder.display().to_string()), "{said}");
 }
 
 #[tokio::test]

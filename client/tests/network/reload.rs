@@ -37,7 +37,7 @@ async fn a_denied_principal_loses_its_streams_and_no_access() {
     while bob.get(instance).await.unwrap().status.joined == 0 {
         tokio::task::yield_now().await;
     }
-    fs::write(site.server().join("denied"), "ann").unwrap();
+    fs::write(site.server().join("denied"), "ann\n").unwrap();
     let (ended, why) = refused(&end_of(watch).await);
     assert_eq!(ended, RefusalReason::NoIdentity, "{why}");
     assert!(why.contains("the token of the stream is not valid any more"), "{why}");
@@ -112,7 +112,7 @@ async fn a_watch_ends_when_its_observer_is_one_no_more() {
         tokio::task::yield_now().await;
     }
     let watch = watching(&site.channel(&site.folder.path().join("eve")), None, instance).await;
-    fs::write(&roles, "").unwrap();
+    fs::remove_file(&roles).unwrap();
     let (ended, why) = refused(&end_of(watch).await);
     assert_eq!(ended, RefusalReason::NotObserver, "{why}");
 }

@@ -89,6 +89,9 @@ pub enum ConfigError {
         /// Why.
         error: io::Error,
     },
+    /// A file of certificates or keys cannot be used.
+    #[error(transparent)]
+    Unusable(#[from] stickycas_certificates::FileError),
     /// The file of a password is empty.
     #[error("{}: its first line is empty, and should be a password", .0.display())]
     Password(PathBuf),
@@ -157,9 +160,10 @@ impl Config {
 
 impl Tls {
     pub(super) fn load(&self) -> Result<ClientTlsConfig, ConfigError> {
-        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read(&self.authorities)?));
-        if let Some(identity) = &self.identity {
-            let (certificate, key) = (read(&identity.certificate)?, read(&identity.key)?);
+        let authorities = stickycas_certificates::roots(&self.authorities)?;
+        let mut tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(authorities));
+        if let Some(Identity { certificate, key }) = &self.identity {
+            let (certificate, key) = stickycas_certificates::identity(certificate, key)?;
             tls = tls.identity(tonic::transport::Identity::from_pem(certificate, key));
         }
         if let Some(domain) = &self.domain {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 pub use stickycas_client_program::EXIT_CODES;
 use stickycas_model::judge::Outcome;
+use stickycas_server::CredentialsError;
 
 use crate::dump::DumpError;
 use crate::files::{FileError, SettingError};
@@ -62,6 +63,7 @@ impl Exit {
             || error.is::<SettingError>()
             || error.is::<FolderError>()
             || error.downcast_ref().is_some_and(is_no_dump)
+            || error.downcast_ref().is_some_and(CredentialsError::is_final)
             || matches!(error.downcast_ref(), Some(stickycas_client::Error::InvalidArgument(_)));
         if is_usage { Self::Usage } else { Self::NotDone }
     }

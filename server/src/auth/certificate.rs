@@ -4,7 +4,7 @@
 //! `spiffe://TRUST-DOMAIN/principal/NAME`. Common names and names of hosts say nothing here. Whether the certificate
 //! can be trusted is another question: [`super::verifier`].
 
-use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::pki_types::CertificateDer;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
@@ -17,8 +17,6 @@ use super::principal::Principal;
 pub(crate) struct ClientIdentity {
     /// The principal.
     pub(crate) principal: Principal,
-    /// The last moment at which the certificate is valid.
-    pub(crate) not_after: UnixTime,
     /// The serial number, in hexadecimal digits, for the audit log.
     pub(crate) serial: String,
 }
@@ -65,12 +63,7 @@ impl ClientIdentity {
         let [uri] = uris[..] else { return Err(IdentityError::Uris(uris.len())) };
         let no_principal = || IdentityError::NoPrincipal { trust_domain: trust_domain.to_owned() };
         let principal = principal_of_uri(uri, trust_domain).ok_or_else(no_principal)?;
-        let not_after = u64::try_from(certificate.validity().not_after.timestamp()).unwrap_or(0);
-        Ok(Self {
-            principal,
-            not_after: UnixTime::since_unix_epoch(std::time::Duration::from_secs(not_after)),
-            serial: format!("{:x}", certificate.serial),
-        })
+        Ok(Self { principal, serial: format!("{:x}", certificate.serial) })
     }
 }
 

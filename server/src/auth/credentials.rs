@@ -7,19 +7,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
+use stickycas_certificates::{Certificate, private_key, seconds_since_1970};
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
-use x509_parser::certificate::X509Certificate;
-use x509_parser::prelude::FromDer as _;
 
+use super::client_cas::ClientCas;
 use super::folder::{
-    CERTIFICATE, CLIENT_CAS, CredentialFolder, CredentialsError, DENIED, Files, KEY, REVOCATION_LISTS, ROLES,
-    TOKEN_KEYS,
+    CERTIFICATE, CLIENT_CAS, CredentialFolder, CredentialsError, DENIED, FileReader, Files, KEY,
+    REVOCATION_LISTS, ROLES, TOKEN_KEYS,
 };
 use super::principal::Principal;
 use super::revocation_lists;
@@ -31,9 +30,10 @@ use super::viewer_tokens::ViewerTokens;
 use crate::config::TokenConfig;
 
 /// What credentials are made of.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct CredentialSource {
     pub(crate) folder: CredentialFolder,
+    pub(crate) files: FileReader,
     /// Of the tokens that are taken. `None`: none are.
     pub(crate) tokens: Option<TokenConfig>,
     /// How many verified tokens are remembered.
@@ -59,10 +59,14 @@ pub(crate) struct Credentials {
     /// Verifies tokens of viewers of the page.
     pub(crate) viewers: Tokens,
     pub(crate) roles: Roles,
-    /// The last moment at which the server's certificate is valid.
-    pub(crate) not_after: UnixTime,
+    /// The last moment at which the server's certificate and those behind it are valid. Moments are in seconds since 1970.
+    pub(crate) not_after: u64,
+    /// Of the CAs of clients.
+    pub(crate) client_cas: ClientCas,
     /// When the first of the revocation lists expires, if one does.
-    pub(crate) next_revocation_list: Option<UnixTime>,
+    pub(crate) next_revocation_list: Option<u64>,
+    /// Why keys of tokens are not used.
+    ignored_keys: Vec<String>,
     files: Files,
 }
 
@@ -72,35 +76,52 @@ impl fmt::Debug for Credentials {
     }
 }
 
+impl Credentials {
+    /// What is wrong with them at this moment, in seconds since 1970, though they are used.
+    pub(crate) fn warnings(&self, now: u64) -> Vec<String> {
+        let late =
+            |name: &'static str, until: u64| (until < now).then(|| (name, "it has expired".to_owned()));
+        let own = late(CERTIFICATE, self.not_after);
+        let list = self.next_revocation_list.and_then(|next| late(REVOCATION_LISTS, next));
+        let cas = self.client_cas.late(now).map(|why| (CLIENT_CAS, why));
+        let keys = self.ignored_keys.iter().map(|why| (TOKEN_KEYS, why.clone()));
+        let all = own.into_iter().chain(cas).chain(list).chain(keys);
+        all.map(|(name, why)| self.files.wrong(name, &why).to_string()).collect()
+    }
+}
+
 impl CredentialSource {
     /// Reads the credentials.
     ///
     /// # Errors
     /// What is wrong with a file.
     pub(crate) fn read(&self) -> Result<Credentials, CredentialsError> {
-        self.parse(Files::read(&self.folder.path)?)
+        self.parse(self.files.read(None)?, None, seconds_since_1970())
     }
 
-    /// Reads the credentials, unless the files hold the same as those of `old`.
+    /// Reads the credentials, unless they would be the same as `old`.
     ///
     /// # Errors
     /// What is wrong with a file.
     pub(crate) fn read_changed(&self, old: &Credentials) -> Result<Option<Credentials>, CredentialsError> {
-        let files = Files::read(&self.folder.path)?;
-        if files == old.files { Ok(None) } else { self.parse(files).map(Some) }
+        let (files, now) = (self.files.read(Some(&old.files))?, seconds_since_1970());
+        let is_same = files == old.files && old.client_cas.are_same_at(now);
+        if is_same { Ok(None) } else { self.parse(files, Some(old), now).map(Some) }
     }
 
-    pub(super) fn parse(&self, files: Files) -> Result<Credentials, CredentialsError> {
-        let certificates: Vec<CertificateDer<'static>> = files.pem_items(CERTIFICATE, "certificate")?;
-        let not_after = end_of(&certificates[0]).map_err(|error| files.wrong(CERTIFICATE, &error))?;
-        let key = PrivateKeyDer::from_pem_slice(files.get(KEY)?);
-        let key = key.map_err(|error| files.wrong(KEY, &error))?;
-        let provider = rustls::crypto::aws_lc_rs::default_provider();
-        let own = CertifiedKey::from_der(certificates, key, &provider)
-            .map_err(|error| files.wrong(CERTIFICATE, &format!("it does not fit {KEY}: {error}")))?;
-        let own = Arc::new(own);
+    /// What has ended since it is in force is no error, so that the rest can still be replaced.
+    pub(super) fn parse(
+        &self,
+        files: Files,
+        old: Option<&Credentials>,
+        now: u64,
+    ) -> Result<Credentials, CredentialsError> {
+        let in_force = |name| old.is_some_and(|old| old.files.same(&files, name));
+        let (own, not_after) = own_certificate(&files, (!in_force(CERTIFICATE)).then_some(now))?;
         let denied = Arc::new(denied(&files)?);
-        let (trust, next_revocation_list) = trust(&files, &self.folder, denied.clone())?;
+        let last = old.filter(|_| in_force(CLIENT_CAS)).map(|old| &old.client_cas);
+        let client_cas = ClientCas::read(&files, last, now)?;
+        let (trust, next_revocation_list) = trust(&files, &self.folder, &client_cas, denied.clone())?;
         let verifier = ClientVerifier::new(trust).map_err(|error| match error {
             TrustError::Ca(_) => files.wrong(CLIENT_CAS, &error),
             TrustError::RevocationList(_) => files.wrong(REVOCATION_LISTS, &error),
@@ -110,9 +131,11 @@ impl CredentialSource {
         let without = ConfigBuilder::<ServerConfig, WantsVerifier>::with_no_client_auth;
         let page_tls = server_config(&own, b"http/1.1", without);
         let viewers = self.viewers.verifier(denied.clone());
+        let mut ignored_keys = Vec::new();
         let tokens = self.tokens.as_ref().map(|config| {
             let keys = TokenKeys::parse(files.get(TOKEN_KEYS)?, config);
-            let keys = keys.map_err(|error| files.wrong(TOKEN_KEYS, &error))?;
+            let (keys, ignored) = keys.map_err(|error| files.wrong(TOKEN_KEYS, &error))?;
+            ignored_keys = ignored;
             Ok(Tokens::new(keys, denied, self.cached_tokens))
         });
         let tokens = tokens.transpose()?;
@@ -130,7 +153,9 @@ impl CredentialSource {
             viewers,
             roles,
             not_after,
+            client_cas,
             next_revocation_list,
+            ignored_keys,
             files,
         })
     }
@@ -158,33 +183,40 @@ fn server_config(
     Arc::new(tls)
 }
 
-fn end_of(certificate: &CertificateDer<'_>) -> Result<UnixTime, String> {
-    let (_, certificate) = X509Certificate::from_der(certificate).map_err(|error| error.to_string())?;
-    Ok(unix_time(certificate.validity().not_after.timestamp()))
-}
-
-pub(super) fn unix_time(seconds: i64) -> UnixTime {
-    UnixTime::since_unix_epoch(std::time::Duration::from_secs(seconds.try_into().unwrap_or(0)))
+/// The server's certificate with those behind it and its key, and the last moment at which all of them are valid. They must be
+/// valid at `at`.
+fn own_certificate(files: &Files, at: Option<u64>) -> Result<(Arc<CertifiedKey>, u64), CredentialsError> {
+    let wrong = |error| files.wrong(CERTIFICATE, &error);
+    let chain: Vec<CertificateDer<'static>> = files.pem_items(CERTIFICATE, "CERTIFICATE")?;
+    let mut not_after = u64::MAX;
+    for der in &chain {
+        let certificate = Certificate::read(der).map_err(wrong)?;
+        at.map_or(Ok(()), |now| certificate.check_time(now)).map_err(wrong)?;
+        not_after = not_after.min(certificate.not_after);
+    }
+    let key = private_key(files.get(KEY)?).map_err(|error| files.wrong(KEY, &error))?;
+    let own = CertifiedKey::from_der(chain, key, &rustls::crypto::aws_lc_rs::default_provider());
+    let own = own.map_err(|error| wrong(format!("it does not fit {KEY}: {error}")))?;
+    Ok((Arc::new(own), not_after))
 }
 
 /// Whom to trust, and when the first revocation list expires.
 fn trust(
     files: &Files,
     folder: &CredentialFolder,
+    cas: &ClientCas,
     denied: Arc<BTreeSet<Principal>>,
-) -> Result<(Trust, Option<UnixTime>), CredentialsError> {
+) -> Result<(Trust, Option<u64>), CredentialsError> {
     let allow_missing = folder.allow_missing_revocation_list;
-    let cas: Vec<CertificateDer<'static>> = files.pem_items(CLIENT_CAS, "certificate")?;
     let lists: Vec<CertificateRevocationListDer<'static>> =
         if allow_missing && files.optional(REVOCATION_LISTS).is_none() {
             Vec::new()
         } else {
-            files.pem_items(REVOCATION_LISTS, "revocation list")?
+            files.pem_items(REVOCATION_LISTS, "X509 CRL")?
         };
-    let next = revocation_lists::check(files, &cas, &lists, allow_missing)?;
+    let (sets, next) = revocation_lists::check(files, cas, &lists, allow_missing)?;
     let trust = Trust {
-        cas,
-        revocation_lists: lists,
+        sets,
         allow_missing_revocation_list: allow_missing,
         trust_domain: folder.trust_domain.clone(),
         denied,
@@ -194,7 +226,12 @@ fn trust(
 
 fn denied(files: &Files) -> Result<BTreeSet<Principal>, CredentialsError> {
     let mut denied = BTreeSet::new();
-    for (number, line) in (1..).zip(files.optional_text(DENIED)?.unwrap_or_default().lines()) {
+    let text = files.optional_text(DENIED)?.unwrap_or_default();
+    if !text.is_empty() && !text.ends_with('\n') {
+        let what = "its last line has no end, as in a file that is not whole: end it with a new line";
+        return Err(files.wrong(DENIED, &what));
+    }
+    for (number, line) in (1..).zip(text.lines()) {
         let name = line.split('#').next().unwrap_or_default().trim();
         if name.is_empty() {
             continue;
@@ -209,52 +246,4 @@ fn denied(files: &Files) -> Result<BTreeSet<Principal>, CredentialsError> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::fs;
-    use std::time::Duration;
-
-    use base64::Engine as _;
-    use base64::engine::general_purpose::STANDARD;
-
-    use super::*;
-    use crate::auth::DevelopmentCas;
-    use crate::config::{AuthMode, Config};
-
-    #[test]
-    fn what_would_count_by_chance_is_refused() {
-        let mut cas = DevelopmentCas::new("example.org", Duration::from_secs(3600)).unwrap();
-        let server = cas.server(&["localhost".to_owned()]).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path();
-        let twice = |name: &str| {
-            let text = fs::read_to_string(path.join(name)).unwrap();
-            fs::write(path.join(name), text.repeat(2)).unwrap();
-        };
-        let read = || {
-            let folder = CredentialFolder {
-                path: path.to_owned(),
-                trust_domain: "example.org".to_owned(),
-                allow_missing_revocation_list: false,
-            };
-            let config = Config { auth_mode: AuthMode::Certificates(folder), ..Config::insecure([]) };
-            crate::auth::CredentialStore::of(&config).map(drop).map_err(|error| error.to_string())
-        };
-        cas.write_server(path, &server).unwrap();
-        read().unwrap();
-        twice(REVOCATION_LISTS);
-        let why = read().unwrap_err();
-        assert!(why.contains("client-ca.crl: there are two revocation lists of CA CN=StickyCAS"), "{why}");
-        cas.write_server(path, &server).unwrap();
-        twice(CLIENT_CAS);
-        let why = read().unwrap_err();
-        assert!(why.contains("client-ca.crt: two CAs are named CN=StickyCAS"), "{why}");
-        // Which only the library finds: the error names the file of the lists all the same.
-        cas.write_server(path, &server).unwrap();
-        let list = CertificateRevocationListDer::from_pem_file(path.join(REVOCATION_LISTS)).unwrap();
-        let list = STANDARD.encode([&*list, &[0]].concat());
-        let list = format!("-----BEGIN X509 CRL-----\n{list}\n-----END X509 CRL-----\n");
-        fs::write(path.join(REVOCATION_LISTS), list).unwrap();
-        let why = read().unwrap_err();
-        assert!(why.contains("client-ca.crl: a revocation list cannot be used: "), "{why}");
-    }
-}
+mod tests;

@@ -3,6 +3,7 @@
 pub(crate) mod audit;
 mod authenticator;
 mod certificate;
+mod client_cas;
 mod credentials;
 mod development;
 mod folder;

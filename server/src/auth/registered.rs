@@ -2,9 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use slab::Slab;
+use stickycas_certificates::Certificate;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio_util::sync::CancellationToken;
@@ -18,7 +20,8 @@ use super::tokens::{TokenError, VerifiedToken};
 #[derive(Debug, Default)]
 pub(super) struct Registered {
     entries: Slab<Entry>,
-    /// When streams with tokens end, in seconds since 1970, and their keys.
+    /// When something of a proof ends, in seconds since 1970, and the keys of the entries. These moments are compared with the
+    /// clock of the calendar: that of timers stands still while a machine sleeps, and knows no steps.
     expiries: BTreeSet<(u64, usize)>,
 }
 
@@ -26,6 +29,8 @@ pub(super) struct Registered {
 struct Entry {
     proof: Proof,
     end: CancellationToken,
+    /// The next moment at which something of the proof ends.
+    expires: Option<u64>,
     /// Why it has ended.
     why: Option<Ended>,
 }
@@ -91,10 +96,11 @@ impl Proof {
     }
 
     /// Checks the rest of it: the chain of a connection.
-    pub(super) fn check_chain(&self, credentials: &Credentials) -> Result<(), Ended> {
+    pub(super) fn check_chain(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
         match self {
             Self::Connection { certificates, .. } => {
-                identify(credentials, certificates).map(drop).map_err(Ended::Certificate)
+                let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+                identify(credentials, certificates, now).map(drop).map_err(Ended::Certificate)
             }
             Self::Stream(_) => Ok(()),
         }
@@ -117,11 +123,14 @@ impl Proof {
         principal.map_or("", Principal::as_str)
     }
 
-    fn expires(&self) -> Option<u64> {
+    /// The first moment after this one at which something of it ends.
+    fn expires_after(&self, now: u64) -> Option<u64> {
         match self {
-            // Its end is awaited by the connection itself.
-            Self::Connection { .. } => None,
-            Self::Stream(proof) => proof.token.as_ref().map(|token| token.expires),
+            Self::Connection { certificates, .. } => {
+                let ends = certificates.iter().filter_map(|der| Some(Certificate::read(der).ok()?.not_after));
+                ends.map(|end| end.saturating_add(1)).filter(|end| *end > now).min()
+            }
+            Self::Stream(proof) => proof.token.as_ref().map(|token| token.expires).filter(|end| *end > now),
         }
     }
 }
@@ -153,15 +162,16 @@ impl StreamProof {
 impl Registered {
     /// Returns the key of the entry.
     pub(super) fn insert(&mut self, proof: Proof, end: CancellationToken) -> usize {
-        let expires = proof.expires();
-        let key = self.entries.insert(Entry { proof, end, why: None });
+        // Whatever has ended already shows when it is looked at.
+        let expires = proof.expires_after(0);
+        let key = self.entries.insert(Entry { proof, end, expires, why: None });
         self.expiries.extend(expires.map(|expires| (expires, key)));
         key
     }
 
     pub(super) fn remove(&mut self, key: usize) {
         let entry = self.entries.remove(key);
-        if let Some(expires) = entry.proof.expires() {
+        if let Some(expires) = entry.expires {
             self.expiries.remove(&(expires, key));
         }
     }
@@ -187,18 +197,17 @@ impl Registered {
         }
     }
 
-    /// Ends what has expired by now: the principals, and what tells the streams.
-    pub(super) fn take_expired(&mut self, now: u64) -> Vec<(Principal, CancellationToken)> {
-        let mut ended = Vec::new();
+    /// That of which something has ended by now. It comes again when the next thing of it ends.
+    pub(super) fn take_expired(&mut self, now: u64) -> Vec<(usize, Proof, CancellationToken)> {
+        let mut expired = Vec::new();
         while let Some((_, key)) = self.expiries.first().filter(|(expires, _)| *expires <= now).copied() {
             self.expiries.pop_first();
-            let entry = &mut self.entries[key];
-            entry.why.get_or_insert(Ended::Expired);
-            if let Proof::Stream(StreamProof { token: Some(token), .. }) = &entry.proof {
-                ended.push((token.principal.clone(), entry.end.clone()));
-            }
+            let Entry { proof, end, expires, .. } = &mut self.entries[key];
+            *expires = proof.expires_after(now);
+            self.expiries.extend(expires.map(|expires| (expires, key)));
+            expired.push((key, proof.clone(), end.clone()));
         }
-        ended
+        expired
     }
 
     pub(super) fn why(&self, key: usize) -> Option<Ended> {

@@ -4,16 +4,37 @@
 //! of that name which another key has signed would so be found too late: every certificate of the CA would be refused.
 //! Here each list is verified when the files are read, and a wrong one is an error of the files.
 
+use std::collections::BTreeMap;
+
 use rustls::crypto::WebPkiSupportedAlgorithms;
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use stickycas_certificates::Certificate;
 use x509_parser::asn1_rs::{Any, BitString, FromDer as _};
 use x509_parser::certificate::X509Certificate;
+use x509_parser::extensions::ParsedExtension;
 use x509_parser::revocation_list::CertificateRevocationList;
 
+use super::client_cas::ClientCas;
 use super::folder::{CLIENT_CAS, CredentialsError, Files, REVOCATION_LISTS};
+use super::verifier::TrustSet;
+
+/// How many sets there may be: CAs and lists share names while some of them are renewed.
+const MOST_SETS: usize = 16;
+
+/// A revocation list, and which of the keys of its issuer has signed it.
+struct List<'a> {
+    der: &'a CertificateRevocationListDer<'static>,
+    list: CertificateRevocationList<'a>,
+    /// That of a CA; of another issuer what the list says of it, if it does.
+    key: Vec<u8>,
+}
 
 /// Checks that every CA has a revocation list, unless it need not have one, and that each list is signed by its CA.
-/// Returns when the first list expires; one that has expired still counts.
+/// Returns those CAs that count with their lists, and when the first list expires, in seconds since 1970; one that has
+/// expired still counts.
+///
+/// The library takes the first list of a name. So of keys that share a name each set has one, with its list: whoever is
+/// trusted by any of the sets is trusted.
 ///
 /// A list whose issuer is none of these CAs may be that of a CA between them and a client; only the client shows its
 /// certificate, so its list is verified in the handshake.
@@ -22,57 +43,126 @@ use super::folder::{CLIENT_CAS, CredentialsError, Files, REVOCATION_LISTS};
 /// Which list or CA is wrong.
 pub(super) fn check(
     files: &Files,
-    cas: &[CertificateDer<'_>],
-    lists: &[CertificateRevocationListDer<'_>],
+    cas: &ClientCas,
+    lists: &[CertificateRevocationListDer<'static>],
     allow_missing: bool,
-) -> Result<Option<UnixTime>, CredentialsError> {
-    let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
-    let (mut issuers, mut next) = (Vec::new(), None::<UnixTime>);
+) -> Result<(Vec<TrustSet>, Option<u64>), CredentialsError> {
+    let wrong = |what: String| files.wrong(REVOCATION_LISTS, &what);
+    let wrong_ca = |what: String| files.wrong(CLIENT_CAS, &what);
+    let cas = cas.all().map(|(der, counts)| Ok((Certificate::read(der)?.x509, der, counts)));
+    let cas: Vec<_> = cas.collect::<Result<_, _>>().map_err(wrong_ca)?;
+    let x509: Vec<_> = cas.iter().map(|(ca, ..)| ca).collect();
+    let mut read: Vec<List<'_>> = Vec::new();
     for der in lists {
-        let (_, list) = CertificateRevocationList::from_der(der)
-            .map_err(|error| files.wrong(REVOCATION_LISTS, &error))?;
-        let issuer = list.issuer().as_raw().to_vec();
-        // Of several only one would count.
-        if issuers.iter().any(|(other, _)| *other == issuer) {
-            let what =
-                format!("there are two revocation lists of CA {}: give the newest alone", list.issuer());
-            return Err(files.wrong(REVOCATION_LISTS, &what));
+        let list = List::read(der, &x509).map_err(wrong)?;
+        // Of several of one key only one would count.
+        if read.iter().any(|other| other.may_be_of_same_key(&list)) {
+            let issuer = list.list.issuer();
+            return Err(wrong(format!(
+                "there are two revocation lists of CA {issuer}: give the newest alone"
+            )));
         }
-        issuers.push((issuer, der));
-        let due = list.next_update().map(|due| super::credentials::unix_time(due.timestamp()));
-        next = next.into_iter().chain(due).min();
+        read.push(list);
     }
-    let mut subjects = Vec::new();
-    for ca in cas {
-        let (_, ca) = X509Certificate::from_der(ca).map_err(|error| files.wrong(CLIENT_CAS, &error))?;
-        let subject = ca.subject().as_raw().to_vec();
-        // A revocation list names its CA and not the key.
-        if subjects.contains(&subject) {
-            let what = format!("two CAs are named {}: give each a name of its own", ca.subject());
-            return Err(files.wrong(CLIENT_CAS, &what));
+    let mut choices = Choices::default();
+    for (ca, der, counts) in &cas {
+        let (subject, key) = (ca.subject().as_raw(), ca.public_key().raw);
+        let own = read.iter().find(|list| list.issuer() == subject && list.key == key);
+        // Of one name either all keys have a list or none: a certificate may be below several of them.
+        if own.is_none() && (!allow_missing || read.iter().any(|list| list.issuer() == subject)) {
+            return Err(wrong(format!(
+                "there is no revocation list of CA {} of {CLIENT_CAS} in it: add one, or serve with \
+                 --allow-missing-revocation-list",
+                ca.subject()
+            )));
         }
-        let of_this = issuers.iter().find(|(issuer, _)| *issuer == subject);
-        subjects.push(subject);
-        match of_this {
-            Some((_, list)) if !is_signed_by(list, &ca, &algorithms) => {
-                let what = format!(
-                    "the revocation list of CA {} is not signed by the key of that CA in {CLIENT_CAS}: give the list that this CA has issued",
-                    ca.subject()
-                );
-                return Err(files.wrong(REVOCATION_LISTS, &what));
-            }
-            None if !allow_missing => {
-                let what = format!(
-                    "there is no revocation list of CA {} of {CLIENT_CAS} in it: add one, or serve with \
-                     --allow-missing-revocation-list",
-                    ca.subject()
-                );
-                return Err(files.wrong(REVOCATION_LISTS, &what));
-            }
-            Some(_) | None => {}
-        }
+        // A list counts on: other CAs may have signed the key of its CA too.
+        choices.add(subject, key, Some(*der).filter(|_| *counts), own);
     }
-    Ok(next)
+    for list in read.iter().filter(|list| x509.iter().all(|ca| ca.subject().as_raw() != list.issuer())) {
+        choices.add(list.issuer(), &list.key, None, Some(list));
+    }
+    let next = read.iter().filter_map(|list| list.list.next_update());
+    let next = next.map(|next| next.timestamp().try_into().unwrap_or(0)).min();
+    Ok((choices.sets().map_err(wrong_ca)?, next))
+}
+
+impl<'a> List<'a> {
+    fn read(
+        der: &'a CertificateRevocationListDer<'static>,
+        cas: &[&X509Certificate<'_>],
+    ) -> Result<Self, String> {
+        let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+        let (_, list) = CertificateRevocationList::from_der(der).map_err(|error| error.to_string())?;
+        let of_name = cas.iter().filter(|ca| ca.subject().as_raw() == list.issuer().as_raw());
+        let mut of_name = of_name.peekable();
+        let key = if of_name.peek().is_none() {
+            key_id(&list)
+        } else {
+            let signer = of_name.find(|ca| is_signed_by(der, ca, &algorithms));
+            let signer = signer.ok_or_else(|| {
+                format!(
+                    "the revocation list of CA {} is not signed by the key of that CA in {CLIENT_CAS}: give the list \
+                     that this CA has issued",
+                    list.issuer()
+                )
+            })?;
+            signer.public_key().raw.to_vec()
+        };
+        Ok(Self { der, list, key })
+    }
+
+    fn issuer(&self) -> &[u8] {
+        self.list.issuer().as_raw()
+    }
+
+    fn may_be_of_same_key(&self, other: &Self) -> bool {
+        let keys = [&self.key, &other.key];
+        self.issuer() == other.issuer() && (keys[0] == keys[1] || keys.iter().any(|key| key.is_empty()))
+    }
+}
+
+/// By what a list names the key of its issuer.
+fn key_id(list: &CertificateRevocationList<'_>) -> Vec<u8> {
+    let mut ids = list.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(key) => key.key_identifier.as_ref(),
+        _ => None,
+    });
+    ids.next().map_or_else(Vec::new, |id| id.0.to_vec())
+}
+
+/// What there is to choose from: the keys of each name, with what belongs to them.
+#[derive(Default)]
+struct Choices(BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TrustSet>>);
+
+impl Choices {
+    fn add(
+        &mut self,
+        name: &[u8],
+        key: &[u8],
+        ca: Option<&CertificateDer<'static>>,
+        list: Option<&List<'_>>,
+    ) {
+        let set = self.0.entry(name.to_vec()).or_default().entry(key.to_vec()).or_default();
+        set.cas.extend(ca.cloned());
+        // Of a CA whose certificate alone was renewed it is there already.
+        set.revocation_lists = list.map(|list| list.der.clone()).into_iter().collect();
+    }
+
+    /// One of each name, in every way.
+    fn sets(&self) -> Result<Vec<TrustSet>, String> {
+        let mut sets = vec![TrustSet::default()];
+        for keys in self.0.values() {
+            if sets.len() * keys.len() > MOST_SETS {
+                return Err(
+                    "too many CAs share their names: take out those that are not used any more".to_owned()
+                );
+            }
+            sets = sets.iter().flat_map(|set| keys.values().map(|key| set.and(key))).collect();
+        }
+        sets.retain(|set| !set.cas.is_empty());
+        Ok(sets)
+    }
 }
 
 /// Whether a revocation list is signed by the key of this CA, with an algorithm that handshakes take too.

@@ -6,10 +6,11 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use rustls::pki_types::{CertificateDer, UnixTime};
+pub(super) use stickycas_certificates::seconds_since_1970;
 use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
@@ -17,7 +18,7 @@ use tokio_util::sync::CancellationToken;
 use super::audit;
 use super::certificate::ClientIdentity;
 use super::credentials::{CredentialSource, Credentials};
-use super::folder::CredentialsError;
+use super::folder::{CredentialsError, FileReader};
 use super::principal::Principal;
 use super::registered::{Ended, Proof, Registered, StreamProof};
 use super::roles::Roles;
@@ -43,6 +44,8 @@ pub(crate) struct CredentialStore {
 struct ReloadStatus {
     failed: AtomicU64,
     is_failing: AtomicBool,
+    /// The warnings that were logged and still hold.
+    warnings: Mutex<Vec<String>>,
 }
 
 /// The state of the credentials, for metrics.
@@ -54,8 +57,10 @@ pub(crate) struct CredentialsState {
     pub(crate) failed_reloads: u64,
     /// Whether the latest reading has failed.
     pub(crate) is_failing: bool,
-    /// Seconds until the server's certificate expires; negative afterwards.
+    /// Seconds until the server's certificate, or one of those behind it, expires; negative afterwards.
     pub(crate) certificate_expiry: f64,
+    /// The same of the CAs of clients.
+    pub(crate) client_ca_expiry: f64,
     /// Whether a revocation list has expired.
     pub(crate) revocation_list_expired: bool,
     /// Verified tokens that are remembered.
@@ -70,7 +75,7 @@ pub(crate) struct Registration {
     end: CancellationToken,
 }
 
-/// How often it is looked which tokens have expired.
+/// How often it is looked which tokens and certificates have expired.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
 /// How many chains of connections are verified again in one piece: some milliseconds.
 const AT_ONCE: usize = 64;
@@ -86,6 +91,7 @@ impl CredentialStore {
         let AuthMode::Certificates(folder) = &config.auth_mode else { return Ok(None) };
         let source = CredentialSource {
             folder: folder.clone(),
+            files: FileReader::new(&folder.path),
             tokens: config.tokens.clone(),
             cached_tokens: config.limits.cached_tokens,
             roles: Roles::of_settings(config),
@@ -145,7 +151,7 @@ impl CredentialStore {
         // A change that came before the registration has not seen it.
         let current = self.current();
         if !Arc::ptr_eq(&current, let_in_with) {
-            identify(&current, certificates)?;
+            identify(&current, certificates, UnixTime::now())?;
         }
         Ok(registration)
     }
@@ -192,7 +198,7 @@ impl CredentialStore {
     /// credentials anyway.
     fn verify_open(&self, credentials: &Credentials) {
         self.end_refused(NAMES_AT_ONCE, |proof, now| proof.check_names(credentials, now));
-        self.end_refused(AT_ONCE, |proof, _| proof.check_chain(credentials));
+        self.end_refused(AT_ONCE, |proof, now| proof.check_chain(credentials, now));
     }
 
     /// Ends what is open and does not pass this check at the present moment. In pieces of so many, since all of it may take
@@ -203,12 +209,8 @@ impl CredentialStore {
         loop {
             let now = seconds_since_1970();
             let (open, next) = self.registered().some(from, at_once);
-            for (key, proof, end) in open {
-                if let Err(why) = check(&proof, now) {
-                    audit::ended(proof.what(), proof.principal(), &why);
-                    self.registered().end(key, &end, why);
-                    end.cancel();
-                }
+            for entry in open {
+                self.end_unless(check(&entry.1, now), entry);
             }
             let Some(next) = next else { return };
             from = next;
@@ -222,28 +224,64 @@ impl CredentialStore {
         self.reload_now.notify_one();
     }
 
-    /// Looks at the files, and ends what has expired, for ever.
+    /// Looks at the files, and ends what has expired, for ever. Neither waits for the other.
     pub(crate) async fn run(self: Arc<Self>) {
-        let (mut look, mut expire) = (interval(self.look_every), interval(EXPIRE_EVERY));
-        look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        expire.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        // The first ticks come at once.
-        look.tick().await;
-        loop {
-            tokio::select! {
-                _ = expire.tick() => self.end_expired(seconds_since_1970()),
-                _ = look.tick() => self.clone().reload_and_tell(false).await,
-                () = self.reload_now.notified() => self.clone().reload_and_tell(true).await,
+        let every = |period| {
+            let mut ticks = interval(period);
+            ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            ticks
+        };
+        let (mut look, mut expire) = (every(self.look_every), every(EXPIRE_EVERY));
+        let expiring = async {
+            loop {
+                expire.tick().await;
+                self.end_expired(seconds_since_1970());
             }
+        };
+        let reloading = async {
+            // The first tick comes at once.
+            look.tick().await;
+            loop {
+                self.warn();
+                tokio::select! {
+                    _ = look.tick() => self.clone().reload_and_tell(false).await,
+                    () = self.reload_now.notified() => self.clone().reload_and_tell(true).await,
+                }
+            }
+        };
+        let ((), ()) = tokio::join!(expiring, reloading);
+    }
+
+    /// Ends what does not count any more among that of which something has expired.
+    fn end_expired(&self, now: u64) {
+        let expired = self.registered().take_expired(now);
+        let credentials = self.now();
+        for entry in expired {
+            let names = entry.1.check_names(&credentials, now);
+            self.end_unless(names.and_then(|()| entry.1.check_chain(&credentials, now)), entry);
         }
     }
 
-    fn end_expired(&self, now: u64) {
-        let expired = self.registered().take_expired(now);
-        for (principal, end) in expired {
-            audit::ended("stream", principal.as_str(), &Ended::Expired);
-            end.cancel();
+    fn end_unless(&self, checked: Result<(), Ended>, (key, proof, end): (usize, Proof, CancellationToken)) {
+        let Err(why) = checked else { return };
+        audit::ended(proof.what(), proof.principal(), &why);
+        self.registered().end(key, &end, why);
+        end.cancel();
+    }
+
+    /// What is wrong with the credentials in force, which are used all the same.
+    pub(crate) fn warnings(&self) -> Vec<String> {
+        self.now().warnings(seconds_since_1970())
+    }
+
+    /// Logs it, once.
+    fn warn(&self) {
+        let warnings = self.warnings();
+        let mut logged = self.status.warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings.iter().filter(|warning| !logged.contains(warning)) {
+            tracing::warn!(warning, "something is wrong with the credentials, which are used all the same");
         }
+        *logged = warnings;
     }
 
     /// Reads the files again, and logs what became of it. A failure is logged again only if somebody `asked`: while it
@@ -273,13 +311,14 @@ impl CredentialStore {
         let now = seconds_since_1970();
         let next = current.next_revocation_list;
         #[expect(clippy::cast_precision_loss, reason = "seconds since 1970 are exact")]
-        let certificate_expiry = current.not_after.as_secs() as f64 - now as f64;
+        let until = |moment: u64| moment as f64 - now as f64;
         CredentialsState {
             generation: *self.generation.borrow(),
             failed_reloads: self.status.failed.load(Ordering::Relaxed),
             is_failing: self.status.is_failing.load(Ordering::Relaxed),
-            certificate_expiry,
-            revocation_list_expired: next.is_some_and(|next| next.as_secs() < now),
+            certificate_expiry: until(current.not_after),
+            client_ca_expiry: until(current.client_cas.not_after()),
+            revocation_list_expired: next.is_some_and(|next| next < now),
             cached_tokens: current.tokens.as_ref().map_or(0, super::tokens::Tokens::cached),
         }
     }
@@ -289,23 +328,19 @@ impl CredentialStore {
     }
 }
 
-/// The client with these certificates, its own first.
+/// The client with these certificates at this moment, its own first.
 ///
 /// # Errors
 /// If these credentials do not allow it.
 pub(crate) fn identify(
     credentials: &Credentials,
     certificates: &[CertificateDer<'_>],
+    now: UnixTime,
 ) -> Result<ClientIdentity, rustls::Error> {
     let Some((own, intermediates)) = certificates.split_first() else {
         return Err(rustls::Error::NoCertificatesPresented);
     };
-    credentials.verifier.identify(own, intermediates, UnixTime::now())
-}
-
-/// The time by which tokens expire.
-pub(super) fn seconds_since_1970() -> u64 {
-    SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs()
+    credentials.verifier.identify(own, intermediates, now)
 }
 
 impl Registration {
@@ -365,7 +400,7 @@ mod tests {
     async fn a_list_that_another_key_has_signed_is_not_taken() {
         let (store, mut cas, folder) = store();
         let ann = shown(&mut cas, "ann");
-        identify(&store.current(), &ann).unwrap();
+        identify(&store.current(), &ann, UnixTime::now()).unwrap();
         cas.namesakes().unwrap().write_revocation_list(folder.path()).unwrap();
         let why = store.reload().unwrap_err().to_string();
         assert!(why.contains("client-ca.crl: the revocation list of CA CN=StickyCAS"), "{why}");
@@ -373,13 +408,13 @@ mod tests {
         store.clone().reload_and_tell(true).await;
         let state = store.state();
         assert_eq!((state.generation, state.failed_reloads, state.is_failing), (1, 1, true));
-        identify(&store.current(), &ann).expect("the old list stays in force");
+        identify(&store.current(), &ann, UnixTime::now()).expect("the old list stays in force");
         // The right one again.
         cas.write_revocation_list(folder.path()).unwrap();
         store.clone().reload_and_tell(true).await;
         let state = store.state();
         assert_eq!((state.generation, state.is_failing), (2, false));
-        identify(&store.current(), &ann).unwrap();
+        identify(&store.current(), &ann, UnixTime::now()).unwrap();
     }
 
     #[tokio::test]
@@ -391,7 +426,7 @@ mod tests {
         let registered = store.register_connection(Principal::new("ann"), &ann, &used);
         assert_eq!((registered.is_ok(), verified()), (true, 0));
         // Unless other credentials have come into force since.
-        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        std::fs::write(folder.path().join("denied"), "ann\n").unwrap();
         assert!(store.reload().unwrap());
         let refused = store.register_connection(Principal::new("ann"), &ann, &used);
         assert!(refused.unwrap_err().to_string().contains("Denied"));
@@ -410,7 +445,7 @@ mod tests {
         };
         let mut open: Vec<_> = (0..OPEN).map(|number| (number, register(number))).collect();
         open.retain(|(number, _)| !number.is_multiple_of(5));
-        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        std::fs::write(folder.path().join("denied"), "ann\n").unwrap();
         assert!(store.reload().unwrap());
         let allowed = open.iter().filter(|(number, _)| !number.is_multiple_of(3)).count();
         assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), allowed, "each once");
@@ -442,12 +477,37 @@ mod tests {
         let mut ended = pin!(last.ended());
         let waker = woken.clone().into();
         assert!(ended.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
-        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        std::fs::write(folder.path().join("denied"), "ann\n").unwrap();
         assert!(store.reload().unwrap());
         assert_eq!(woken.1.load(Ordering::Relaxed), 0);
         assert!(last.why().unwrap().to_string().contains("Denied"));
         assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), OTHERS);
         assert!(others.iter().all(|other| other.why().is_none()));
+    }
+
+    /// By the clock of the calendar, which may step: no timer was set for that moment.
+    #[tokio::test]
+    async fn a_connection_ends_when_its_certificate_has_expired() {
+        let (store, mut cas, _folder) = store();
+        let soon = OffsetDateTime::now_utc() + Duration::from_secs(60);
+        let sooner = cas.changed_client("ann", |params| params.not_after = soon).unwrap();
+        let sooner: Arc<[_]> =
+            Arc::new([CertificateDer::from_pem_slice(sooner.certificate.as_bytes()).unwrap()]);
+        let later = shown(&mut cas, "bob");
+        // Behind its own one that nobody needs, and that expires sooner.
+        let with_another: Arc<[_]> = Arc::new([later[0].clone(), sooner[0].clone()]);
+        let used = store.current();
+        let register = |name, shown| store.register_connection(Principal::new(name), shown, &used).unwrap();
+        let (ann, bob, eve) =
+            (register("ann", &sooner), register("bob", &later), register("eve", &with_another));
+        let end = soon.unix_timestamp().cast_unsigned();
+        store.end_expired(end);
+        assert_eq!([&ann, &bob, &eve].map(|it| it.why().is_some()), [false; 3], "it is valid to its end");
+        store.end_expired(end + 1);
+        assert_eq!([&ann, &bob, &eve].map(|it| it.end.is_cancelled()), [true, false, false]);
+        assert!(ann.why().unwrap().to_string().contains("the certificate is not valid any more"));
+        store.end_expired(end + 24 * 3600);
+        assert_eq!([&ann, &bob, &eve].map(|it| it.why().is_some()), [true; 3]);
     }
 
     /// A list that has expired still counts: that nobody renews it must not shut everybody out.
@@ -465,9 +525,9 @@ mod tests {
         assert!(store.reload().unwrap(), "it comes into force");
         let state = store.state();
         assert!(state.revocation_list_expired && !state.is_failing);
-        identify(&store.current(), &bob).unwrap();
+        identify(&store.current(), &bob, UnixTime::now()).unwrap();
         let ann = CertificateDer::from_pem_slice(ann.certificate.as_bytes()).unwrap();
-        let refused = identify(&store.current(), &[ann]).unwrap_err().to_string();
+        let refused = identify(&store.current(), &[ann], UnixTime::now()).unwrap_err().to_string();
         assert!(refused.contains("Revoked"), "{refused}");
         cas.write_revocation_list(folder.path()).unwrap();
         assert!(store.reload().unwrap());
@@ -483,14 +543,14 @@ mod tests {
         // It waits for its first look.
         tokio::task::yield_now().await;
         let asked = tokio::time::Instant::now();
-        std::fs::write(folder.path().join("denied"), "ann").unwrap();
+        std::fs::write(folder.path().join("denied"), "ann\n").unwrap();
         store.reload_now();
         generation.changed().await.unwrap();
         assert_eq!(*generation.borrow_and_update(), 2);
         assert!(asked.elapsed() < Duration::from_secs(1));
         // Without being asked it looks every few seconds.
         let changed = tokio::time::Instant::now();
-        std::fs::write(folder.path().join("denied"), "bob").unwrap();
+        std::fs::write(folder.path().join("denied"), "ann\nbob\n").unwrap();
         generation.changed().await.unwrap();
         let after = changed.elapsed();
         assert!(after > Duration::from_secs(1) && after <= Duration::from_secs(10), "{after:?}");

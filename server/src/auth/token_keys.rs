@@ -30,27 +30,34 @@ pub(super) struct TokenKey {
 const PRIVATE: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
 impl TokenKeys {
-    /// Reads a key set.
+    /// Reads a key set. Returns also why some of its keys are not used: a set may have keys for other purposes, and of kinds
+    /// that others know (RFC 7517, section 5).
     ///
     /// # Errors
     /// What is wrong with it.
-    pub(super) fn parse(json: &[u8], config: &TokenConfig) -> Result<Self, String> {
+    pub(super) fn parse(json: &[u8], config: &TokenConfig) -> Result<(Self, Vec<String>), String> {
         let set: Value = serde_json::from_slice(json).map_err(|error| format!("it is no JSON: {error}"))?;
         let keys = set.get("keys").and_then(Value::as_array).ok_or("there is no list `keys` in it")?;
-        let mut parsed: Vec<TokenKey> = Vec::new();
+        let (mut parsed, mut ignored) = (Vec::<TokenKey>::new(), Vec::new());
         for (number, key) in (1..).zip(keys) {
-            let key = key.as_object().ok_or_else(|| "it is no object".to_owned());
-            let key = key.and_then(|key| TokenKey::parse(key, config));
-            let key = key.map_err(|error| format!("key {number}: {error}"))?;
-            if parsed.iter().any(|other| other.id == key.id) {
-                return Err(format!("key {number}: there is another key with the kid {:?}", key.id));
+            let key = key.as_object().ok_or_else(|| format!("key {number}: it is no object"))?;
+            if let Some(private) = PRIVATE.into_iter().find(|name| key.contains_key(*name)) {
+                let what = format!("it has the member `{private}` of a private key: give public keys alone");
+                return Err(format!("key {number}: {what}"));
             }
-            parsed.push(key);
+            match TokenKey::parse(key, config) {
+                Err(why) => ignored.push(format!("key {number} is not used: {why}")),
+                Ok(key) if parsed.iter().any(|other| other.id == key.id) => {
+                    return Err(format!("key {number}: there is another key with the kid {:?}", key.id));
+                }
+                Ok(key) => parsed.push(key),
+            }
         }
         if parsed.is_empty() {
-            return Err("there is no key in it".to_owned());
+            let why = ignored.join("; ");
+            return Err(if why.is_empty() { "there is no key in it".to_owned() } else { why });
         }
-        Ok(Self(parsed))
+        Ok((Self(parsed), ignored))
     }
 
     /// The key with this id.
@@ -62,12 +69,13 @@ impl TokenKeys {
 impl TokenKey {
     fn parse(key: &Map<String, Value>, config: &TokenConfig) -> Result<Self, String> {
         let member = |name: &str| key.get(name).and_then(Value::as_str);
-        if let Some(private) = PRIVATE.into_iter().find(|name| key.contains_key(*name)) {
-            return Err(format!("it has the member `{private}` of a private key: give public keys alone"));
-        }
         let id = member("kid").filter(|id| !id.is_empty()).ok_or("it has no `kid`")?;
         if member("use").is_some_and(|purpose| purpose != "sig") {
             return Err("its `use` is not \"sig\"".to_owned());
+        }
+        let operations = key.get("key_ops").map(|all| all.as_array().cloned().unwrap_or_default());
+        if operations.is_some_and(|all| !all.iter().any(|operation| operation == "verify")) {
+            return Err("its `key_ops` has no \"verify\"".to_owned());
         }
         let kind = (member("alg"), member("kty"), member("crv"));
         let (algorithm, verification, bytes): (_, &'static dyn VerificationAlgorithm, _) = match kind {
@@ -117,42 +125,63 @@ mod tests {
     const EC: &str = r#"{"kty":"EC","crv":"P-256","alg":"ES256","kid":"k2","use":"sig","key_ops":["verify"],
         "x":"f83OJ3D2xF1Bg8vub9tLe1gHMzV76e8Tus9uPHvRVEU","y":"x_FEzRu9m36HLN_tue659LNpXW6pCyStikYjKIWI5a0"}"#;
 
-    fn parse(keys: &[&str]) -> Result<Vec<String>, String> {
+    fn parse(keys: &[&str]) -> Result<(Vec<String>, Vec<String>), String> {
         let config = TokenConfig { issuer: "i".to_owned(), audience: "a".to_owned() };
         let json = format!("{{\"keys\":[{}]}}", keys.join(","));
-        let keys = TokenKeys::parse(json.as_bytes(), &config)?;
-        Ok(keys.0.into_iter().map(|key| key.id).collect())
+        let (keys, ignored) = TokenKeys::parse(json.as_bytes(), &config)?;
+        Ok((keys.0.into_iter().map(|key| key.id).collect(), ignored))
     }
 
     // The keys are those of RFC 8037, appendix A, and RFC 7515, appendix A.3.
     #[test]
     fn keys_of_both_algorithms_are_taken() {
-        assert_eq!(parse(&[ED, EC]), Ok(vec!["k1".to_owned(), "k2".to_owned()]));
+        assert_eq!(parse(&[ED, EC]), Ok((vec!["k1".to_owned(), "k2".to_owned()], vec![])));
     }
 
     #[test]
-    fn other_keys_are_refused_with_the_reason() {
-        for (old, new, expected) in [
-            (r#""kid":"k1","#, "", "key 1: it has no `kid`"),
-            (r#""k1""#, r#""""#, "key 1: it has no `kid`"),
-            (
-                r#""kid""#,
-                r#""d":"x","kid""#,
-                "key 1: it has the member `d` of a private key: give public keys alone",
-            ),
-            (r#""kid""#, r#""use":"enc","kid""#, "key 1: its `use` is not \"sig\""),
-            ("11qY", "", "key 1: its `x` or `y` has not 32 bytes in Base64url without padding"),
+    fn keys_that_are_of_no_use_here_are_left_out_with_the_reason() {
+        const KIND: &str = "give `alg` EdDSA with";
+        let rsa = r#"{"kty":"RSA","use":"enc","kid":"k1","alg":"RSA-OAEP","n":"AQAB","e":"AQAB"}"#;
+        for (other, expected) in [
+            (rsa.to_owned(), "its `use` is not \"sig\""),
+            (rsa.replace("enc", "sig"), KIND),
+            (EC.replace("P-256", "P-384").replace("ES256", "ES384"), KIND),
+            (EC.replace(r#""alg":"ES256","#, ""), KIND),
+            (ED.replace("EdDSA", "Ed25519"), KIND),
+            (ED.replace("EdDSA", "ES256"), KIND),
+            (ED.replace("EdDSA", "HS256"), KIND),
+            (ED.replace("EdDSA", "none"), KIND),
+            (ED.replace("Ed25519", "Ed448"), KIND),
+            (ED.replace("OKP", "AKP"), KIND),
+            (ED.replace(r#""kid":"k1","#, ""), "it has no `kid`"),
+            (ED.replace(r#""k1""#, r#""""#), "it has no `kid`"),
+            (ED.replace(r#""k1""#, "7"), "it has no `kid`"),
+            (EC.replace("verify", "deriveKey"), "its `key_ops` has no \"verify\""),
+            (ED.replace("11qY", ""), "its `x` or `y` has not 32 bytes in Base64url without padding"),
+            (EC.replace("f83O", "f83P"), "it is no point of its curve"),
+            ("{}".to_owned(), "it has no `kid`"),
         ] {
-            assert_eq!(parse(&[&ED.replace(old, new)]).unwrap_err(), expected);
+            let good = ED.replace("\"k1\"", "\"good\"");
+            let (taken, ignored) = parse(&[&other, &good]).unwrap();
+            assert_eq!(taken, ["good"], "{other}");
+            assert!(
+                ignored[0].starts_with(&format!("key 1 is not used: {expected}")),
+                "{other}: {ignored:?}"
+            );
+            // Alone it is no set.
+            assert_eq!(parse(&[&other]).unwrap_err(), ignored[0]);
         }
-        for (old, new) in [("EdDSA", "ES256"), ("EdDSA", "HS256"), ("EdDSA", "none"), ("Ed25519", "Ed448")] {
-            let refused = parse(&[&ED.replace(old, new)]).unwrap_err();
-            assert!(refused.starts_with("key 1: give `alg` EdDSA with"), "{refused}");
-        }
-        assert_eq!(parse(&[&EC.replace("f83O", "f83P")]).unwrap_err(), "key 1: it is no point of its curve");
-        assert_eq!(parse(&[ED, ED]).unwrap_err(), "key 2: there is another key with the kid \"k1\"");
-        assert_eq!(parse(&[]).unwrap_err(), "there is no key in it");
+    }
+
+    #[test]
+    fn a_set_that_is_a_mistake_is_refused_as_a_whole() {
+        let private = ED.replace(r#""kid""#, r#""d":"x","kid""#);
+        let refused = parse(&[EC, &private]).unwrap_err();
+        assert_eq!(refused, "key 2: it has the member `d` of a private key: give public keys alone");
         let symmetric = r#"{"kty":"oct","kid":"s","alg":"HS256","k":"c2VjcmV0"}"#;
-        assert!(parse(&[symmetric]).unwrap_err().contains("the member `k`"));
+        assert!(parse(&[symmetric, ED]).unwrap_err().contains("the member `k`"));
+        assert_eq!(parse(&[ED, ED]).unwrap_err(), "key 2: there is another key with the kid \"k1\"");
+        assert_eq!(parse(&[ED, "7"]).unwrap_err(), "key 2: it is no object");
+        assert_eq!(parse(&[]).unwrap_err(), "there is no key in it");
     }
 }

@@ -19,7 +19,7 @@ impl TokenVerifier {
     pub(crate) fn read(folder: &CredentialFolder, claims: &TokenConfig) -> Result<Self, CredentialsError> {
         let files = Files::read(&folder.path)?;
         let keys = TokenKeys::parse(files.get(TOKEN_KEYS)?, claims);
-        let keys = keys.map_err(|error| files.wrong(TOKEN_KEYS, &error))?;
+        let (keys, _) = keys.map_err(|error| files.wrong(TOKEN_KEYS, &error))?;
         // Each is verified once.
         Ok(Self(Tokens::new(keys, Arc::default(), 0)))
     }

@@ -244,7 +244,7 @@ mod tests {
         fn tokens(&self, denied: &[&str]) -> Tokens {
             let config = TokenConfig { issuer: "issuer".to_owned(), audience: "us".to_owned() };
             let keys = json!({"keys": [self.ed.public_key(), self.ec.public_key()]}).to_string();
-            let keys = TokenKeys::parse(keys.as_bytes(), &config).unwrap();
+            let (keys, _) = TokenKeys::parse(keys.as_bytes(), &config).unwrap();
             let denied = denied.iter().map(|name| Principal::new(name)).collect();
             Tokens::new(keys, Arc::new(denied), 100)
         }

@@ -19,8 +19,8 @@ use super::principal::Principal;
 /// Verifies the certificates of clients, in handshakes and again when what may be trusted has changed.
 #[derive(Debug)]
 pub(crate) struct ClientVerifier {
-    /// Signatures, times and revocation, by the library.
-    chain: Arc<dyn ClientCertVerifier>,
+    /// Signatures, times and revocation, by the library: one for each set, and there is one at least.
+    chains: Vec<Arc<dyn ClientCertVerifier>>,
     trust_domain: String,
     denied: Arc<BTreeSet<Principal>>,
     /// How often a chain was verified.
@@ -31,16 +31,49 @@ pub(crate) struct ClientVerifier {
 /// What certificates of clients are verified with.
 #[derive(Debug)]
 pub(crate) struct Trust {
-    /// The certificates of our CAs.
-    pub(crate) cas: Vec<CertificateDer<'static>>,
-    /// Their revocation lists. One that has expired still counts.
-    pub(crate) revocation_lists: Vec<CertificateRevocationListDer<'static>>,
+    /// Our CAs. A client that is trusted by one set is trusted.
+    pub(crate) sets: Vec<TrustSet>,
     /// Whether a CA without a revocation list is trusted.
     pub(crate) allow_missing_revocation_list: bool,
     /// The trust domain to which all of these CAs are bound.
     pub(crate) trust_domain: String,
     /// Principals that are refused whatever they show.
     pub(crate) denied: Arc<BTreeSet<Principal>>,
+}
+
+/// CAs of different names, or of one key.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TrustSet {
+    /// Their certificates.
+    pub(crate) cas: Vec<CertificateDer<'static>>,
+    /// Their revocation lists, and those of CAs below them. One that has expired still counts.
+    pub(crate) revocation_lists: Vec<CertificateRevocationListDer<'static>>,
+}
+
+impl TrustSet {
+    pub(super) fn and(&self, other: &Self) -> Self {
+        Self {
+            cas: [&*self.cas, &*other.cas].concat(),
+            revocation_lists: [&*self.revocation_lists, &*other.revocation_lists].concat(),
+        }
+    }
+
+    fn verifier(self, allow_missing_list: bool) -> Result<Arc<dyn ClientCertVerifier>, TrustError> {
+        let mut roots = RootCertStore::empty();
+        for ca in self.cas {
+            roots.add(ca).map_err(|error| TrustError::Ca(error.to_string()))?;
+        }
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
+            .with_crls(self.revocation_lists)
+            // Which CAs we trust is nobody's business.
+            .clear_root_hint_subjects();
+        let builder = if allow_missing_list { builder.allow_unknown_revocation_status() } else { builder };
+        builder.build().map_err(|error| match error {
+            VerifierBuilderError::InvalidCrl(_) => TrustError::RevocationList(error.to_string()),
+            other => TrustError::Ca(other.to_string()),
+        })
+    }
 }
 
 /// Why nobody can be verified.
@@ -63,26 +96,14 @@ impl ClientVerifier {
     /// # Errors
     /// What is wrong with a CA or a revocation list.
     pub(crate) fn new(trust: Trust) -> Result<Self, TrustError> {
-        let mut roots = RootCertStore::empty();
-        for ca in trust.cas {
-            roots.add(ca).map_err(|error| TrustError::Ca(error.to_string()))?;
+        let allow_missing = trust.allow_missing_revocation_list;
+        let chains = trust.sets.into_iter().map(|set| set.verifier(allow_missing));
+        let chains: Vec<_> = chains.collect::<Result<_, _>>()?;
+        if chains.is_empty() {
+            return Err(TrustError::Ca("there is none".to_owned()));
         }
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
-            .with_crls(trust.revocation_lists)
-            // Which CAs we trust is nobody's business.
-            .clear_root_hint_subjects();
-        let builder = if trust.allow_missing_revocation_list {
-            builder.allow_unknown_revocation_status()
-        } else {
-            builder
-        };
-        let chain = builder.build().map_err(|error| match error {
-            VerifierBuilderError::InvalidCrl(_) => TrustError::RevocationList(error.to_string()),
-            other => TrustError::Ca(other.to_string()),
-        })?;
         Ok(Self {
-            chain,
+            chains,
             trust_domain: trust.trust_domain,
             denied: trust.denied,
             #[cfg(test)]
@@ -106,8 +127,26 @@ impl ClientVerifier {
         }
         #[cfg(test)]
         self.verified.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        self.chain.verify_client_cert(certificate, intermediates, now)?;
+        self.verify_chain(certificate, intermediates, now)?;
         self.read_allowed(certificate)
+    }
+
+    fn verify_chain(
+        &self,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<(), Error> {
+        let mut refused = None;
+        for chain in &self.chains {
+            match chain.verify_client_cert(certificate, intermediates, now) {
+                Ok(_) => return Ok(()),
+                // What a set says that knows the issuer, if one does.
+                Err(error) if refused.is_none() || !is_of_another_key(&error) => refused = Some(error),
+                Err(_) => {}
+            }
+        }
+        Err(refused.expect("there is a set at least"))
     }
 
     /// The client whose certificate this verifier has verified a moment ago, in the handshake.
@@ -132,6 +171,15 @@ impl ClientVerifier {
     }
 }
 
+/// Whether the certificate, or the revocation list of its issuer, is signed by another key than that of this name.
+fn is_of_another_key(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::InvalidCertificate(CertificateError::BadSignature | CertificateError::UnknownIssuer)
+            | Error::InvalidCertRevocationList(_)
+    )
+}
+
 /// What a client shows is kept as long as its connection is open, whether it is needed or not.
 const MAX_INTERMEDIATES: usize = 4;
 const MAX_CHAIN_BYTES: usize = 16 * 1024;
@@ -148,7 +196,7 @@ fn other(error: impl std::error::Error + Send + Sync + 'static) -> Error {
 
 impl ClientCertVerifier for ClientVerifier {
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
-        self.chain.root_hint_subjects()
+        self.chains[0].root_hint_subjects()
     }
 
     fn verify_client_cert(
@@ -166,7 +214,7 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls12_signature(message, certificate, signature)
+        self.chains[0].verify_tls12_signature(message, certificate, signature)
     }
 
     fn verify_tls13_signature(
@@ -175,11 +223,11 @@ impl ClientCertVerifier for ClientVerifier {
         certificate: &CertificateDer<'_>,
         signature: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.chain.verify_tls13_signature(message, certificate, signature)
+        self.chains[0].verify_tls13_signature(message, certificate, signature)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.chain.supported_verify_schemes()
+        self.chains[0].supported_verify_schemes()
     }
 }
 
@@ -242,10 +290,13 @@ mod tests {
         params.signed_by(ca).unwrap().der().clone()
     }
 
+    fn set(cas: &[&Ca], list: CertificateRevocationListDer<'static>) -> TrustSet {
+        TrustSet { cas: cas.iter().map(|ca| ca.der().clone()).collect(), revocation_lists: vec![list] }
+    }
+
     fn trust(ca: &Ca) -> Trust {
         Trust {
-            cas: vec![ca.der().clone()],
-            revocation_lists: vec![list(ca, &[], OffsetDateTime::now_utc() + DAY)],
+            sets: vec![set(&[ca], list(ca, &[], OffsetDateTime::now_utc() + DAY))],
             allow_missing_revocation_list: false,
             trust_domain: DOMAIN.to_owned(),
             denied: Arc::default(),
@@ -330,7 +381,7 @@ mod tests {
         let certificate = issue(&ca, &ann());
         let tomorrow = OffsetDateTime::now_utc() + DAY;
         let revoked = |serials: &[u64], next_update| Trust {
-            revocation_lists: vec![list(&ca, serials, next_update)],
+            sets: vec![set(&[&ca], list(&ca, serials, next_update))],
             ..trust(&ca)
         };
         assert!(identify(revoked(&[8], tomorrow), &certificate, now_plus(0)).is_ok());
@@ -351,8 +402,9 @@ mod tests {
     fn a_ca_without_a_revocation_list_is_trusted_only_if_that_is_allowed() {
         let (first, second) = (ca("first"), ca("second"));
         let certificate = issue(&second, &ann());
+        let tomorrow = OffsetDateTime::now_utc() + DAY;
         let both = |allow_missing_revocation_list| Trust {
-            cas: vec![first.der().clone(), second.der().clone()],
+            sets: vec![set(&[&first, &second], list(&first, &[], tomorrow))],
             allow_missing_revocation_list,
             ..trust(&first)
         };

@@ -82,7 +82,7 @@ impl ViewerTokens {
     /// What verifies its tokens, in a generation of credentials with these denied principals.
     pub(super) fn verifier(&self, denied: Arc<BTreeSet<Principal>>) -> Tokens {
         let keys = json!({ "keys": [self.issuer.public_key()] }).to_string();
-        let keys = TokenKeys::parse(keys.as_bytes(), &self.claims).expect("it is a key of our own");
+        let (keys, _) = TokenKeys::parse(keys.as_bytes(), &self.claims).expect("it is a key of our own");
         Tokens::for_viewers(keys, denied, CACHED)
     }
 }

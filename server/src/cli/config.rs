@@ -6,11 +6,12 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 
 use super::exit::EXIT_CODES;
-use crate::settings::{Origin, SettingsArgs, reference, show};
+use crate::auth::CredentialStore;
+use crate::settings::{Data, Origin, Settings, SettingsArgs, reference, show};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check the settings that `serve` would start with, and say what is wrong.
+    /// Check the settings and the credentials that `serve` would start with, and say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(SettingsArgs),
     /// Print the settings that `serve` would start with, as a file, with where each comes from.
@@ -35,9 +36,16 @@ impl ConfigCommand {
         let text = match self {
             Self::Check(args) => {
                 let effective = args.load()?;
+                // Where the log will be is not looked at.
+                let settings = Settings { data: Data::InMemory, ..effective.settings.clone() };
+                let credentials = CredentialStore::of(&settings.into_config()?)?;
                 let set = effective.origins().filter(|(_, origin)| **origin != Origin::Default).count();
                 let file = effective.file.as_ref().map(|file| format!("{}: ", file.display()));
-                format!("{}good: {set} settings are not left at their defaults\n", file.unwrap_or_default())
+                let warnings = credentials.map_or_else(Vec::new, |store| store.warnings());
+                let warnings: String =
+                    warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+                let file = file.unwrap_or_default();
+                format!("{warnings}{file}good: {set} settings are not left at their defaults\n")
             }
             Self::Show(args) => show(&args.settings.load()?, args.effective),
             Self::Reference => reference(),

@@ -1,6 +1,5 @@
 //! `health`: asks a server whether it serves.
 
-use std::fs;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use http::header::HOST;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use stickycas_certificates::{FileError, identity, roots};
 use tokio::net::TcpStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic_health::pb::HealthCheckRequest;
@@ -55,7 +55,10 @@ impl Health {
             .ok_or_else(|| UsageError(format!("--server {server}: give a URL such as {example}")))?;
         match &self.credentials {
             None => Ok(endpoint),
-            Some(folder) => endpoint.tls_config(tls(folder)?).context("the credentials cannot be used"),
+            Some(folder) => endpoint.tls_config(tls(folder)?).map_err(|error| {
+                let folder = folder.display();
+                UsageError(format!("{folder}: the credentials cannot be used: {error:?}")).into()
+            }),
         }
     }
 
@@ -103,15 +106,14 @@ impl Health {
 }
 
 /// TLS with the files of this folder. Without a certificate none is shown.
-fn tls(folder: &Path) -> anyhow::Result<ClientTlsConfig> {
-    let read = |name: &str| {
-        let path = folder.join(name);
-        fs::read(&path).with_context(|| path.display().to_string())
-    };
-    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(read("ca.crt")?));
-    Ok(if folder.join("tls.crt").exists() {
-        tls.identity(Identity::from_pem(read("tls.crt")?, read("tls.key")?))
-    } else {
-        tls
-    })
+fn tls(folder: &Path) -> Result<ClientTlsConfig, UsageError> {
+    let file = |name: &str| folder.join(name);
+    let unusable = |error: FileError| UsageError(error.to_string());
+    let cas = roots(&file("ca.crt")).map_err(unusable)?;
+    let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(cas));
+    if !file("tls.crt").exists() {
+        return Ok(tls);
+    }
+    let (certificate, key) = identity(&file("tls.crt"), &file("tls.key")).map_err(unusable)?;
+    Ok(tls.identity(Identity::from_pem(certificate, key)))
 }

@@ -25,6 +25,7 @@ use self::credentials::Credentials;
 use self::exit::{EXIT_CODES, USAGE, UsageError};
 use self::health::Health;
 use self::signals::{HangUps, Signals};
+use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
 use crate::settings::{Data, SettingsArgs, SettingsError};
 
@@ -82,7 +83,8 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         });
     done.unwrap_or_else(|error| {
         print_error(format!("error: {error:#}"));
-        let is_usage = error.is::<UsageError>() || error.is::<SettingsError>();
+        let files = error.downcast_ref().is_some_and(CredentialsError::is_final);
+        let is_usage = files || error.is::<UsageError>() || error.is::<SettingsError>();
         if is_usage { USAGE } else { data::exit_code(&error) }.into()
     })
 }

@@ -387,8 +387,13 @@ impl Sources {
         )?;
         out.float_gauge(
             "stickycas_credentials_certificate_expiry_seconds",
-            "Seconds until the server's certificate expires; negative afterwards",
+            "Seconds until the server's certificate, or one of those behind it, expires; negative afterwards",
             state.certificate_expiry,
+        )?;
+        out.float_gauge(
+            "stickycas_credentials_client_ca_expiry_seconds",
+            "Seconds until the first of the CAs of clients expires; negative afterwards",
+            state.client_ca_expiry,
         )?;
         out.gauge(
             "stickycas_credentials_revocation_list_expired",

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::CertificateDer;
+use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -89,7 +89,7 @@ impl ClientAcceptor {
     /// # Errors
     /// If it is not allowed.
     pub(crate) fn allows(&self, certificates: &[CertificateDer<'_>]) -> Result<String, rustls::Error> {
-        let identity = identify(&self.credentials.current(), certificates)?;
+        let identity = identify(&self.credentials.current(), certificates, UnixTime::now())?;
         Ok(identity.principal.as_str().to_owned())
     }
 

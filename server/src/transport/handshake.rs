@@ -1,38 +1,27 @@
 //! The handshake of TLS, and what it proves of a client.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
 use super::serve::Security;
-use crate::auth::{ClientIdentity, CredentialStore, Credentials, Principal, Registration, audit};
+use crate::auth::{CredentialStore, Credentials, Registration, audit};
 use crate::quota::Counter;
 
 /// A client that may stay as long as its certificate is valid and allowed.
-pub(super) struct Admission {
-    registration: Registration,
-    principal: Principal,
-    /// When the certificate ends.
-    not_after: Instant,
-}
+pub(super) struct Admission(Registration);
 
 impl Admission {
     /// Completes when the client may not stay any longer.
     pub(super) async fn ended(&self) {
-        tokio::select! {
-            () = self.registration.ended() => {}
-            () = tokio::time::sleep_until(self.not_after) => {
-                let reason = "the certificate has expired";
-                audit::ended("connection", self.principal.as_str(), &reason);
-            }
-        }
+        self.0.ended().await;
     }
 }
 
@@ -112,11 +101,9 @@ fn admit<T>(
     });
     match admitted {
         Ok((identity, registration)) => {
-            let not_after = instant_of(&identity);
             audit::certificate_admitted(&identity, connection.address());
-            let principal = identity.principal.clone();
             connection.set_identity(identity);
-            Some(Admission { registration, principal, not_after })
+            Some(Admission(registration))
         }
         Err(error) => {
             refuse(connection, &error);
@@ -129,14 +116,6 @@ fn admit<T>(
 fn refuse(connection: &Connection, error: &dyn std::fmt::Display) {
     connection.count(Counter::HandshakeFailed);
     audit::handshake_refused(error, connection.address());
-}
-
-/// The end of the certificate, as the clock of timers has it.
-fn instant_of(identity: &ClientIdentity) -> Instant {
-    /// A certificate that ends later is not waited for.
-    const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
-    let end = SystemTime::UNIX_EPOCH + Duration::from_secs(identity.not_after.as_secs());
-    Instant::now() + end.duration_since(SystemTime::now()).unwrap_or_default().min(LONGEST)
 }
 
 #[cfg(test)]
@@ -194,7 +173,7 @@ mod tests {
         assert_eq!(connection.identity().unwrap().principal.as_str(), "ann");
         assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), 1);
         // She is registered: what does not allow her any more ends her connection.
-        std::fs::write(folder.path().join("server/denied"), "ann").unwrap();
+        std::fs::write(folder.path().join("server/denied"), "ann\n").unwrap();
         assert!(store.reload().unwrap());
         timeout(ENOUGH, admission.ended()).await.unwrap();
         drop(io);

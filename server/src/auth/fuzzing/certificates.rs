@@ -16,7 +16,7 @@ use time::OffsetDateTime;
 use super::changed;
 use crate::auth::certificate::ClientIdentity;
 use crate::auth::principal::Principal;
-use crate::auth::verifier::{ClientVerifier, Trust};
+use crate::auth::verifier::{ClientVerifier, Trust, TrustSet};
 
 pub(super) const DOMAIN: &str = "example.org";
 /// The principal of the good certificate.
@@ -44,8 +44,7 @@ pub(super) static SETUP: LazyLock<Setup> = LazyLock::new(|| {
     let ca = ca(1);
     let list = revocation_list(&ca);
     let trust = Trust {
-        cas: vec![ca.der().clone()],
-        revocation_lists: vec![list.der().clone()],
+        sets: vec![TrustSet { cas: vec![ca.der().clone()], revocation_lists: vec![list.der().clone()] }],
         allow_missing_revocation_list: false,
         trust_domain: DOMAIN.to_owned(),
         denied: Arc::new(BTreeSet::from([Principal::new(DENIED)])),

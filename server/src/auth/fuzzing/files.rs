@@ -12,7 +12,8 @@ use super::certificates::{DOMAIN, GOOD, SETUP, key, now};
 use super::tokens::{KEY_SET, config};
 use crate::auth::credentials::{CredentialSource, Credentials};
 use crate::auth::folder::{
-    ALL, CERTIFICATE, CLIENT_CAS, CredentialFolder, DENIED, Files, KEY, REVOCATION_LISTS, ROLES, TOKEN_KEYS,
+    ALL, CERTIFICATE, CLIENT_CAS, CredentialFolder, DENIED, FileReader, Files, KEY, REVOCATION_LISTS, ROLES,
+    TOKEN_KEYS,
 };
 use crate::auth::principal::Principal;
 use crate::auth::roles::Roles;
@@ -43,6 +44,7 @@ pub fn credentials(bytes: &[u8]) {
     contents.insert(name, content.to_vec());
     let folder = PathBuf::from("folder");
     let source = CredentialSource {
+        files: FileReader::new(&folder),
         folder: CredentialFolder {
             path: folder.clone(),
             trust_domain: DOMAIN.to_owned(),
@@ -53,7 +55,7 @@ pub fn credentials(bytes: &[u8]) {
         roles: Roles::default(),
         viewers: VIEWERS.clone(),
     };
-    match source.parse(Files::of(folder, contents)) {
+    match source.parse(Files::of(folder, contents), None, now().as_secs()) {
         Ok(credentials) => check(&credentials, name, content),
         // The certificate and its key are told together.
         Err(error) => {

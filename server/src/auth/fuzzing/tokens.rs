@@ -51,7 +51,7 @@ struct Setup {
 }
 
 static SETUP: LazyLock<Setup> = LazyLock::new(|| {
-    let keys = TokenKeys::parse(KEY_SET.as_bytes(), &config()).expect("it is a key set");
+    let (keys, _) = TokenKeys::parse(KEY_SET.as_bytes(), &config()).expect("it is a key set");
     let denied = Arc::new(BTreeSet::from([Principal::new(DENIED)]));
     let base64 = |text: &str| URL_SAFE_NO_PAD.decode(text).expect("it is Base64");
     let ed = EncodingKey::from_ed_der(&[ED25519.0, &base64(ED25519.1)].concat());
