@@ -45,6 +45,10 @@ pub struct Model {
     shared: Arc<Shared>,
 }
 
+/// The content of a [`Model`] at a moment.
+#[derive(Clone, Debug)]
+pub struct Saved(State);
+
 /// One client's connection to a [`Model`]. Clones are the same connection.
 #[derive(Clone, Debug)]
 pub struct ModelStore {
@@ -151,6 +155,22 @@ impl Model {
     /// since, and lifts the alarm.
     pub fn set_quota(&self, quota: Option<u64>) {
         self.shared.lock().state.set_quota(quota);
+    }
+
+    /// What is there now, leases too.
+    pub fn saved(&self) -> Saved {
+        Saved(self.shared.advanced().state.clone())
+    }
+
+    /// Puts the store back to what was saved, as etcd is from a snapshot: revisions are given again, a lease has its full time from
+    /// now on, and a watch of a revision that the store has not come to is silent.
+    pub fn put_back(&self, saved: Saved) {
+        let mut inner = self.shared.lock();
+        inner.state = saved.0;
+        inner.state.renew_leases(Instant::now());
+        inner.told = inner.state.revision();
+        drop(inner);
+        self.shared.changed.notify_waiters();
     }
 
     /// Loses no requests from now on, but those of clients that are cut off.
