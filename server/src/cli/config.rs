@@ -10,7 +10,7 @@ use crate::settings::{Origin, SettingsArgs, reference, show};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check the settings that `serve` would start with, and say what is wrong.
+    /// Check the settings that `serve` would start with and the files that they name, and say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(SettingsArgs),
     /// Print the settings that `serve` would start with, as a file, with where each comes from.
@@ -35,6 +35,7 @@ impl ConfigCommand {
         let text = match self {
             Self::Check(args) => {
                 let effective = args.load()?;
+                effective.check_all_files()?;
                 let set = effective.origins().filter(|(_, origin)| **origin != Origin::Default).count();
                 let file = effective.file.as_ref().map(|file| format!("{}: ", file.display()));
                 format!("{}good: {set} settings are not left at their defaults\n", file.unwrap_or_default())
