@@ -64,19 +64,16 @@ async fn tcp_proxy(etcd: &str) -> (String, JoinHandle<()>) {
 /// Two servers share the shards, and keep them while their leases are kept alive.
 async fn servers_keep_what_they_own(url: &str) {
     let client = || Client::new(&Config::new([url.to_owned()]).with_lease(LEASE)).unwrap();
-    let mut first = Server::start(client(), "a").await;
+    let mut first = Server::start(client(), "a", LEASE);
     first.owns(4).await;
-    let mut second = Server::start(client(), "b").await;
+    let mut second = Server::start(client(), "b", LEASE);
     tokio::join!(first.owns(2), second.owns(2));
     for server in [&mut first, &mut second] {
-        let mut valid_until = server.membership.valid_until();
-        for _ in 0..KEEP_ALIVES {
-            valid_until.changed().await.unwrap();
-        }
+        let mut view = server.membership.view();
+        view.wait_for(|view| (view.servers.len(), view.owners.len()) == (2, 4)).await.unwrap();
+        server.is_kept_alive(KEEP_ALIVES).await;
         assert!(server.events.try_recv().is_err(), "nothing has moved");
     }
-    let view = first.membership.view().borrow().clone();
-    assert_eq!((view.servers.len(), view.owners.len()), (2, 4));
     first.membership.leave().await;
     second.owns(4).await;
     second.membership.leave().await;
@@ -131,13 +128,10 @@ async fn a_request_that_failed_is_followed_by_a_new_connection() {
 async fn a_second_process_under_a_name_in_use_waits_for_it() {
     let (etcd, client) = single().await;
     let client_of = || Client::new(&etcd.config().with_lease(LEASE)).unwrap();
-    let mut first = Server::start(client_of(), "a").await;
+    let mut first = Server::start(client_of(), "a", LEASE);
     first.owns(4).await;
-    let mut second = Server::start(client_of(), "a").await;
-    let mut valid_until = first.membership.valid_until();
-    for _ in 0..KEEP_ALIVES {
-        valid_until.changed().await.unwrap();
-    }
+    let mut second = Server::start(client_of(), "a", LEASE);
+    first.is_kept_alive(KEEP_ALIVES).await;
     assert!(first.events.try_recv().is_err() && second.events.try_recv().is_err());
     let name = keys().server(&Name::new("a").unwrap());
     assert_eq!(client.range(KeyRange::one(name), 1).await.unwrap().found.len(), 1);

@@ -30,14 +30,14 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) async fn start(client: Client, name: &str) -> Self {
+    pub(super) fn start(client: Client, name: &str, time_to_live: Duration) -> Self {
         let info = ServerInfo {
             address: format!("{name}:1"),
             incarnation: rand::random(),
             replays: RulesVersion(1),
             draining: false,
         };
-        let config = MembershipConfig { name: Name::new(name).unwrap(), info, time_to_live: LEASE };
+        let config = MembershipConfig { name: Name::new(name).unwrap(), info, time_to_live };
         let shards = ShardCount::new(4).unwrap();
         let (membership, events, driver) = Membership::new(client, keys(), shards, config);
         Self { membership, events, driver: tokio::spawn(driver), owned: BTreeMap::new() }
@@ -54,6 +54,16 @@ impl Server {
         }
     }
 
+    /// Waits until its lease was kept alive so many times.
+    pub(super) async fn is_kept_alive(&self, times: usize) {
+        let mut valid_until = self.membership.valid_until();
+        let mut last = *valid_until.borrow_and_update();
+        for _ in 0..times {
+            // The same is told again and again.
+            last = *valid_until.wait_for(|until| *until > last).await.unwrap();
+        }
+    }
+
     /// Waits until it owns so many shards.
     pub(super) async fn owns(&mut self, count: usize) {
         while self.owned.len() != count {
@@ -66,7 +76,9 @@ impl Server {
 #[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
 async fn servers_notice_that_etcd_was_put_back_and_go_on() {
     let (mut etcd, client) = single().await;
-    let mut server = Server::start(Client::new(&etcd.config().with_lease(LEASE)).unwrap(), "a").await;
+    // It survives the restarts of etcd.
+    let lease = LEASE * 8;
+    let mut server = Server::start(Client::new(&etcd.config().with_lease(lease)).unwrap(), "a", lease);
     server.owns(4).await;
     let (committer, commits) = Committer::new(Arc::new(client.clone()), keys(), CommitterConfig::default());
     let commits = tokio::spawn(commits);
