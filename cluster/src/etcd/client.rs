@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -34,6 +34,8 @@ pub struct Client {
 struct Shared {
     endpoints: Endpoints,
     auth: Auth,
+    /// See [`Store::newest`].
+    newest: AtomicU64,
     request_limit: Duration,
     watch_idle: Duration,
     defragment_limit: Duration,
@@ -52,6 +54,7 @@ impl Client {
         let shared = Shared {
             endpoints: Endpoints::new(config)?,
             auth: Auth::new(config),
+            newest: AtomicU64::new(0),
             request_limit: config.request_limit,
             watch_idle: config.watch_idle,
             defragment_limit: config.defragment_limit,
@@ -195,7 +198,9 @@ impl Store for Client {
                 kv(channel).txn(request).await.map(tonic::Response::into_inner)
             })
             .await?;
-        convert::txn_answer(answer).map_err(malformed(kind))
+        let answer = convert::txn_answer(answer).map_err(malformed(kind))?;
+        self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
     }
 
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
@@ -205,7 +210,9 @@ impl Store for Client {
                 kv(channel).range(request).await.map(tonic::Response::into_inner)
             })
             .await?;
-        convert::range_answer(answer).map_err(malformed(Kind::Read))
+        let answer = convert::range_answer(answer).map_err(malformed(Kind::Read))?;
+        self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
@@ -249,6 +256,14 @@ impl Store for Client {
 
     async fn watch(&self, range: KeyRange, from: Revision) -> Result<EtcdWatch, StoreError> {
         EtcdWatch::open(self, range, from).await
+    }
+
+    fn newest(&self) -> Revision {
+        Revision(self.shared.newest.load(Ordering::Relaxed))
+    }
+
+    fn forget_newest(&self) {
+        self.shared.newest.store(0, Ordering::Relaxed);
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {

@@ -51,8 +51,6 @@ pub(super) struct Driver<S> {
     joined: Instant,
     hand_overs: HandOvers,
     jobs: JoinSet<Done>,
-    /// What the store has come to, as far as is known.
-    newest: Revision,
     /// Whether the store was put back since the session has begun.
     was_put_back: bool,
 }
@@ -108,7 +106,6 @@ impl<S: Store + Clone> Driver<S> {
             joined: Instant::now(),
             hand_overs: HandOvers::default(),
             jobs: JoinSet::new(),
-            newest: Revision(0),
             was_put_back: false,
         }
     }
@@ -163,11 +160,11 @@ impl<S: Store + Clone> Driver<S> {
         if !self.store.txn(txn).await?.succeeded {
             return Err(End::Again("the server's key is not free".into()));
         }
+        let known = self.store.newest();
         let (revision, watched, found) = requests::snapshot(&self.store, &self.keys).await?;
-        if revision < self.newest {
-            self.went_back(revision);
+        if revision < known {
+            self.went_back(known, revision);
         }
-        self.newest = revision;
         if std::mem::take(&mut self.was_put_back) {
             // What has ended before says nothing of the epochs that come.
             self.ended.clear();
@@ -200,7 +197,7 @@ impl<S: Store + Clone> Driver<S> {
                 () = sleep_until(settles_at.unwrap_or(session.valid_until)), if settles_at.is_some() => Ok(()),
                 () = sleep_until(next_keep_alive) => {
                     let key = self.keys.server(&self.config.name);
-                    self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease, key, self.newest));
+                    self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease, key));
                     next_keep_alive = Instant::now() + interval;
                     Ok(())
                 }
@@ -257,22 +254,21 @@ impl<S: Store + Clone> Driver<S> {
     /// Ends the session if the store is not what it was.
     fn check_own_key(&mut self, own_key: &OwnKey) -> Result<(), End> {
         if own_key.read_at < own_key.known {
-            self.went_back(own_key.read_at);
+            self.went_back(own_key.known, own_key.read_at);
             return Err(End::Again("etcd was put back".into()));
         }
-        self.newest = self.newest.max(own_key.read_at);
         if own_key.is_there { Ok(()) } else { Err(End::Again("the server's key is gone".into())) }
     }
 
     /// The store was put back.
-    fn went_back(&mut self, to: Revision) {
+    fn went_back(&mut self, from: Revision, to: Revision) {
         tracing::error!(
-            from = self.newest.0,
+            from = from.0,
             to = to.0,
             "etcd has gone back to an earlier revision: it was put back from a snapshot. What was committed since is lost; \
              the server reads all logs again"
         );
-        self.newest = to;
+        self.store.forget_newest();
         self.was_put_back = true;
     }
 
@@ -294,7 +290,6 @@ impl<S: Store + Clone> Driver<S> {
         // If nothing more is told, a new session reads everything again.
         let servers = self.view.servers.len();
         for change in changes? {
-            self.newest = self.newest.max(change.revision());
             match self.view.change(&self.keys, self.shards, &change)? {
                 Some(OwnerChange::Owned(shard, epoch, by)) if by == Some(lease) => self.claimed(shard, epoch),
                 Some(OwnerChange::Owned(shard, epoch, _)) => self.ended_before(shard, epoch.0),
@@ -409,7 +404,6 @@ impl<S: Store + Clone> Driver<S> {
         if known || self.ended.get(&shard).is_some_and(|ended| *ended >= epoch) {
             return;
         }
-        self.newest = self.newest.max(epoch.0);
         self.ended_before(shard, epoch.0);
         self.view.owned(shard, Owner { server: self.config.name.as_str().to_owned(), epoch });
         let now = Instant::now();

@@ -48,11 +48,12 @@ pub(super) struct OwnKey {
     pub(super) is_there: bool,
 }
 
-/// Keeps a lease alive, and reads the server's key. `known`: what the store has come to, as far as is known.
-pub(super) async fn keep_alive<S: Store>(store: S, lease: LeaseId, key: Bytes, known: Revision) -> Done {
+/// Keeps a lease alive, and reads the server's key.
+pub(super) async fn keep_alive<S: Store>(store: S, lease: LeaseId, key: Bytes) -> Done {
     // Before it is sent: the lease lasts at least for its time from here on.
     let sent = Instant::now();
     let result = store.keep_alive(lease).await;
+    let known = store.newest();
     let read = if result.is_ok() { store.range(KeyRange::one(key), 1).await.ok() } else { None };
     let own_key = read.map(|RangeAnswer { revision, found, .. }| OwnKey {
         known,

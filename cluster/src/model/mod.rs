@@ -11,7 +11,7 @@
 mod state;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +70,8 @@ struct Link {
     cut_off: AtomicBool,
     /// Whether no answers come.
     drops_answers: AtomicBool,
+    /// See [`Store::newest`].
+    newest: AtomicU64,
     connected: Notify,
 }
 
@@ -261,11 +263,24 @@ impl Store for ModelStore {
     type Watch = ModelWatch;
 
     async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
-        self.request(move |state, _| state.txn(&txn)).await
+        let answer = self.request(move |state, _| state.txn(&txn)).await?;
+        self.link.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
     }
 
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
-        self.request(move |state, _| Ok(state.range(&range, limit))).await.map_err(read_error)
+        let read = self.request(move |state, _| Ok(state.range(&range, limit))).await;
+        let answer = read.map_err(read_error)?;
+        self.link.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    fn newest(&self) -> Revision {
+        Revision(self.link.newest.load(Ordering::Relaxed))
+    }
+
+    fn forget_newest(&self) {
+        self.link.newest.store(0, Ordering::Relaxed);
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {

@@ -75,10 +75,11 @@ impl Server {
 #[tokio::test]
 #[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
 async fn servers_notice_that_etcd_was_put_back_and_go_on() {
-    let (mut etcd, client) = single().await;
+    let (mut etcd, _client) = single().await;
     // It survives the restarts of etcd.
     let lease = LEASE * 8;
-    let mut server = Server::start(Client::new(&etcd.config().with_lease(lease)).unwrap(), "a", lease);
+    let client = Client::new(&etcd.config().with_lease(lease)).unwrap();
+    let mut server = Server::start(client.clone(), "a", lease);
     server.owns(4).await;
     let (committer, commits) = Committer::new(Arc::new(client.clone()), keys(), CommitterConfig::default());
     let commits = tokio::spawn(commits);

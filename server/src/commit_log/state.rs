@@ -72,7 +72,7 @@ impl LogState {
         Some(Box::pin(async move {
             if full.wait_for(|full| *full).await.is_err() {
                 // Nobody tells any more.
-                std::future::pending().await;
+                std::future::pending::<()>().await;
             }
         }))
     }
