@@ -141,12 +141,12 @@ pub struct MemberSpace {
 }
 
 impl Default for MaintenanceConfig {
-    /// Compactions every 5 minutes, looks every 30 seconds, defragmentation from 64 MiB and after 15 minutes again, and
+    /// Compactions every 5 minutes, looks every 3 seconds, defragmentation from 64 MiB and after 15 minutes again, and
     /// etcd's default quota of 2 GiB.
     fn default() -> Self {
         Self {
             compact_every: Duration::from_mins(5),
-            look_every: Duration::from_secs(30),
+            look_every: Duration::from_secs(3),
             defragment_from: 64 << 20,
             defragment_again: Duration::from_mins(15),
             quota: 2 << 30,
@@ -162,7 +162,9 @@ pub fn maintenance<S: Members>(
     config: MaintenanceConfig,
     elected: impl Fn() -> bool + Send + Sync + 'static,
 ) -> (watch::Receiver<Space>, impl Future<Output = ()> + Send) {
-    let (space, told) = watch::channel(Space::default());
+    // Nobody has told anything yet.
+    let silent = store.endpoints().len();
+    let (space, told) = watch::channel(Space { silent, quota: config.quota, ..Space::default() });
     let driver = Driver { store, keys, config, elected, space, defragmented: BTreeMap::new() };
     (told, driver.run())
 }

@@ -203,6 +203,15 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         from: Revision,
     ) -> impl Future<Output = Result<Self::Watch, StoreError>> + Send;
 
+    /// The newest revision that a transaction or a read of this connection was answered with, since it was forgotten: the store
+    /// has come to it, unless it was put back.
+    fn newest(&self) -> Revision {
+        Revision(0)
+    }
+
+    /// The store was put back.
+    fn forget_newest(&self) {}
+
     /// Forgets what was overwritten or deleted before this revision.
     ///
     /// # Errors

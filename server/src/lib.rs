@@ -301,6 +301,9 @@ async fn serve_in<L: Listener>(
     }
     service.set_recovered();
     readiness.set(State::Serving);
+    let follows = (storage.clone(), readiness.clone());
+    let _readiness =
+        AbortOnDropHandle::new(tokio::spawn(async move { follows.0.follow_readiness(&follows.1).await }));
     let failed = tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
         () = &mut shutdown => false,

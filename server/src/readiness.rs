@@ -11,6 +11,8 @@ pub(crate) enum State {
     Recovering,
     /// Calls are taken.
     Serving,
+    /// A server of a cluster can commit nothing: it has no lease, or nothing was committed for long although something waits.
+    Stalled,
     /// The server was told to stop.
     Draining,
     /// The log took no step any more: nothing can be committed.
@@ -18,13 +20,15 @@ pub(crate) enum State {
 }
 
 impl State {
-    pub(crate) const ALL: [Self; 4] = [Self::Recovering, Self::Serving, Self::Draining, Self::LogFailed];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::Recovering, Self::Serving, Self::Stalled, Self::Draining, Self::LogFailed];
 
     /// The name, as metrics have it.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Recovering => "recovering",
             Self::Serving => "serving",
+            Self::Stalled => "stalled",
             Self::Draining => "draining",
             Self::LogFailed => "log_failed",
         }
@@ -37,6 +41,10 @@ impl State {
                 "not ready: the server takes no calls yet: it reads its log or, in a cluster, waits for its lease in etcd"
             }
             Self::Serving => "ready",
+            Self::Stalled => {
+                "not ready: nothing can be committed: the server has no lease in etcd, or etcd takes nothing of what waits; the log of \
+                 the server says why"
+            }
             Self::Draining => "not ready: the server was told to stop and takes nothing new",
             Self::LogFailed => {
                 "not ready: the log has failed, nothing can be committed; the log of the server says why"
@@ -48,7 +56,7 @@ impl State {
     /// stays so.
     const fn may_become(self, next: Self) -> bool {
         match self {
-            Self::Recovering | Self::Serving => true,
+            Self::Recovering | Self::Serving | Self::Stalled => true,
             Self::Draining => false,
             Self::LogFailed => matches!(next, Self::Draining),
         }
@@ -115,8 +123,11 @@ mod tests {
         let readiness = Readiness::new(State::Recovering);
         for (next, then) in [
             (State::Serving, State::Serving),
+            (State::Stalled, State::Stalled),
+            (State::Serving, State::Serving),
             (State::LogFailed, State::LogFailed),
             (State::Serving, State::LogFailed),
+            (State::Stalled, State::LogFailed),
             (State::Draining, State::Draining),
             (State::Serving, State::Draining),
             (State::LogFailed, State::Draining),

@@ -17,6 +17,7 @@ use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
 use crate::metrics::CommitLogMetrics;
 use crate::quota::KnownPrincipals;
+use crate::readiness::Readiness;
 
 /// How often the length of the log is looked at.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
@@ -343,11 +344,25 @@ impl Storage {
 
     /// Completes with the reason when the log has failed.
     pub(crate) async fn failed(&self) -> RpcRefusal {
-        match self {
-            Self::Memory(_) => std::future::pending().await,
-            #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.failed().await,
-            Self::Durable(durable) => durable.log.failure_signal().wait().await,
+        // In a cluster, a shard whose log has failed is another server's to try.
+        let Self::Durable(durable) = self else { return std::future::pending().await };
+        durable.log.failure_signal().wait().await
+    }
+
+    /// Tells whether anything can be committed, for ever, if that changes without the end of the server.
+    pub(crate) async fn follow_readiness(&self, readiness: &Readiness) {
+        #[cfg(feature = "cluster")]
+        if let Self::Cluster(cluster) = self {
+            return cluster.follow_readiness(readiness).await;
+        }
+        let _ = readiness;
+    }
+
+    /// Reads again what proves to etcd who this is, if the server belongs to a cluster.
+    pub(crate) fn read_credentials_again(&self) {
+        #[cfg(feature = "cluster")]
+        if let Self::Cluster(cluster) = self {
+            cluster.read_again();
         }
     }
 

@@ -68,18 +68,32 @@ fn text(cluster: &ClusterInfo) -> String {
             let _ = writeln!(text, "  shard {:>4}  epoch {}", owned.shard, owned.epoch);
         }
     }
-    if !cluster.shards_without_owner.is_empty() {
+    if has_no_lease(&cluster.answered_by, cluster) {
+        text.push_str("who owns the shards is not known: the server that has answered has no lease, since it does not reach etcd\n");
+    } else if !cluster.shards_without_owner.is_empty() {
         let shards: Vec<_> = cluster.shards_without_owner.iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "without an owner: {}", shards.join(", "));
     }
     text
 }
 
+/// Whether the server with this name has told that its lease has ended: then it owns nothing, and knows of no owner.
+fn has_no_lease(name: &str, cluster: &ClusterInfo) -> bool {
+    cluster.servers.iter().any(|server| server.name == name && server.lease_left == Some(Duration::ZERO))
+}
+
 fn line(server: &ClusterServer, cluster: &ClusterInfo) -> String {
     let name = if server.name.is_empty() { "in no cluster" } else { &server.name };
-    let mut line = format!("{name}  {}  {} shards", server.address, server.shards.len());
-    if let Some(left) = server.lease_left {
-        let _ = write!(line, "  lease ends in {:.1} s", left.as_secs_f64());
+    let mut line = format!("{name}  {}", server.address);
+    if !has_no_lease(&cluster.answered_by, cluster) {
+        let _ = write!(line, "  {} shards", server.shards.len());
+    }
+    match server.lease_left {
+        Some(Duration::ZERO) => line.push_str("  no lease"),
+        Some(left) => {
+            let _ = write!(line, "  lease ends in {:.1} s", left.as_secs_f64());
+        }
+        None => {}
     }
     if server.draining {
         line.push_str("  draining");

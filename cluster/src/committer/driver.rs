@@ -11,7 +11,7 @@ use super::jobs::{self, Done};
 use super::open_shard::{Pending, Shard, State};
 use super::parts::{Collected, Found, Part, PartKind, Prepared, found, transaction};
 use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
-use crate::keys::{Epoch, Keys, Place};
+use crate::keys::{Epoch, Keys, Place, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::{Store, TxnAnswer};
 
@@ -20,9 +20,10 @@ pub(super) struct Driver<S> {
     store: Arc<S>,
     pub(super) keys: Keys,
     pub(super) config: CommitterConfig,
-    full: watch::Sender<bool>,
+    pub(super) full: watch::Sender<bool>,
+    pub(super) stalled: watch::Sender<bool>,
     pub(super) counts: Counts,
-    shards: BTreeMap<ShardId, Shard>,
+    pub(super) shards: BTreeMap<ShardId, Shard>,
     /// Shards that have something to send, each once.
     ready: VecDeque<ShardId>,
     pub(super) jobs: JoinSet<Done>,
@@ -33,13 +34,20 @@ pub(super) struct Driver<S> {
 }
 
 impl<S: Store> Driver<S> {
-    pub(super) fn new(store: Arc<S>, keys: Keys, config: CommitterConfig, full: watch::Sender<bool>) -> Self {
+    pub(super) fn new(
+        store: Arc<S>,
+        keys: Keys,
+        config: CommitterConfig,
+        full: watch::Sender<bool>,
+        stalled: watch::Sender<bool>,
+    ) -> Self {
         let (shards, ready, jobs) = (BTreeMap::new(), VecDeque::new(), JoinSet::new());
         let counts = Counts::default();
-        Self { store, keys, config, full, counts, shards, ready, jobs, in_flight: 0, paused: false }
+        Self { store, keys, config, full, stalled, counts, shards, ready, jobs, in_flight: 0, paused: false }
     }
 
     pub(super) async fn run(mut self, mut commands: mpsc::UnboundedReceiver<Command>) {
+        let mut looks = self.looks();
         loop {
             tokio::select! {
                 biased;
@@ -52,6 +60,7 @@ impl<S: Store> Driver<S> {
                     Some(command) => self.command(command),
                     None => return,
                 },
+                _ = looks.tick() => self.look_for_stalls(),
             }
             // What has come meanwhile shares the next transaction.
             while let Ok(command) = commands.try_recv() {
@@ -67,6 +76,7 @@ impl<S: Store> Driver<S> {
         let is_idle = || self.shards.values().all(|open| open.pending.is_empty());
         if !self.paused && *self.full.borrow() && is_idle() {
             self.full.send_replace(false);
+            self.stalled.send_replace(false);
         }
     }
 
@@ -98,6 +108,7 @@ impl<S: Store> Driver<S> {
             alone: false,
             with_pieces: end.with_pieces.into_iter().collect(),
             generation: 0,
+            waits: None,
         };
         self.shards.insert(shard, open);
     }
@@ -190,15 +201,16 @@ impl<S: Store> Driver<S> {
                 if self.guesses(&parts) {
                     return;
                 }
-                if full {
-                    self.pause();
-                }
-                for part in &parts {
+                // A full store has answered: no request is under way any more.
+                for part in parts.iter().filter(|_| !full) {
                     if let Some(pending) = self.pending(part) {
                         pending.doubtful = true;
                     }
                 }
                 self.settle(&parts, answer, false);
+                if full {
+                    self.pause();
+                }
             }
             Done::NotTaken(parts) => {
                 self.in_flight -= 1;
@@ -230,9 +242,18 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    /// The store is full: that is told, and it gets a pause.
+    /// The store is full: that is told, what is not to wait is given back, and it gets a pause.
     fn pause(&mut self) {
         self.full.send_if_modified(|full| !std::mem::replace(full, true));
+        let ready = |(&shard, open): (&ShardId, &Shard)| {
+            let (&place, first) = open.pending.first_key_value()?;
+            let gives_back = first.state == State::Ready && first.prepared.append.is_given_back_when_full;
+            (gives_back && first.give_back.is_none()).then_some((shard, place))
+        };
+        let ready: Vec<_> = self.shards.iter().filter_map(ready).collect();
+        for (shard, place) in ready {
+            self.give_back(shard, place, Outcome::NoSpace);
+        }
         if !std::mem::replace(&mut self.paused, true) {
             self.jobs.spawn(jobs::pause(self.config.retry_full));
         }
@@ -240,6 +261,7 @@ impl<S: Store> Driver<S> {
 
     fn answered(&mut self, parts: &[Part], answer: TxnAnswer) {
         if answer.succeeded {
+            self.stalled.send_if_modified(std::mem::take);
             self.counts.add(|counts| counts.committed(parts));
             for part in parts {
                 self.succeeded(part);
@@ -275,6 +297,14 @@ impl<S: Store> Driver<S> {
             match found {
                 Ok(found) if !found.is_owned_by(part) => {
                     self.depose(part.shard, found.owner);
+                }
+                Ok(found) if found.mark.map(order) < part.known.map(order) => {
+                    tracing::error!(
+                        shard = %part.shard, mark = ?found.mark, known = ?part.known,
+                        "the log of a shard has gone back: etcd was put back from a snapshot. The shard is given up, and its log is \
+                         read again"
+                    );
+                    self.end(part.shard, &Outcome::Closed);
                 }
                 Ok(found) if open.is_own(found.mark) => {
                     if self.still_owner(part, &found) {
@@ -371,7 +401,7 @@ impl<S: Store> Driver<S> {
         self.end(shard, &Outcome::Deposed(owner));
     }
 
-    fn end(&mut self, shard: ShardId, outcome: &Outcome) {
+    pub(super) fn end(&mut self, shard: ShardId, outcome: &Outcome) {
         let Some(open) = self.shards.remove(&shard) else { return };
         for pending in open.pending.into_values() {
             let _ = pending.done.send(outcome.clone());
@@ -389,4 +419,9 @@ impl<S: Store> Driver<S> {
         let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
         open.pending.get_mut(&part.place())
     }
+}
+
+/// The order in which ends of a log follow each other.
+fn order(mark: PlaceMark) -> (Epoch, Place, u64) {
+    (mark.epoch, mark.place, mark.fence)
 }

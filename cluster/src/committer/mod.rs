@@ -12,8 +12,12 @@
 //! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
 //!   request for it may still be under way, the committer first changes the `fence` in the end of the log, by a transaction
 //!   of its own: then that request can never take effect.
-//! * **A full store** is waited for; [`Committer::full`] tells it. Its refusal is an unknown outcome, too: etcd applies the
-//!   request that is the first to cross the quota, and answers with the same error.
+//! * **A full store** is waited for, but for an append that is [given back](Append::is_given_back_when_full); [`Committer::full`] tells it. Its
+//!   refusal is an unknown outcome, too: etcd applies the request that is the first to cross the quota, and answers with the
+//!   same error. But it has answered, so the read that settles it is final.
+//! * **A standstill.** A shard of which nothing was committed for long although something waits is closed: another server
+//!   may be able to commit it. Not for want of space, which no other server has either. [`Committer::stalled`] tells both.
+//! * **A store that was put back** tells an older end of a log than it did. Such a shard is closed at once.
 
 mod counts;
 mod driver;
@@ -21,6 +25,7 @@ mod jobs;
 mod open_shard;
 mod parts;
 mod planted;
+mod stall;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -49,6 +54,8 @@ pub struct CommitterConfig {
     pub retry: Duration,
     /// The wait before a request is sent again to a full store.
     pub retry_full: Duration,
+    /// The time in which something of a shard is committed, if anything waits: see the module.
+    pub standstill: Duration,
     /// A mistake that the tests must notice.
     #[cfg(test)]
     pub(crate) fault: Option<Fault>,
@@ -78,6 +85,7 @@ impl Default for CommitterConfig {
             max_bytes: 1 << 20,
             retry: Duration::from_millis(50),
             retry_full: Duration::from_secs(1),
+            standstill: Duration::from_secs(10),
             #[cfg(test)]
             fault: None,
         }
@@ -97,6 +105,8 @@ pub struct Append {
     pub trim: Option<Place>,
     /// Names that are claimed or released. No name stands here twice.
     pub names: Vec<NameChange>,
+    /// Whether it is given back if the store is full, [`Outcome::NoSpace`]; else it waits for space.
+    pub is_given_back_when_full: bool,
 }
 
 /// A name that changes hands.
@@ -136,6 +146,8 @@ pub enum Outcome {
     },
     /// The append can never be taken: it is too large, or its place is not free. As with [`Outcome::NameTaken`].
     Refused(String),
+    /// The store is full. As with [`Outcome::NameTaken`].
+    NoSpace,
     /// The shard was closed here, or is not open, or its log is not as this server has left it. Nobody knows whether the
     /// append is in the log.
     Closed,
@@ -146,6 +158,7 @@ pub enum Outcome {
 pub struct Committer {
     commands: mpsc::UnboundedSender<Command>,
     full: watch::Receiver<bool>,
+    stalled: watch::Receiver<bool>,
     counts: counts::Counts,
 }
 
@@ -180,10 +193,10 @@ impl Committer {
         config: CommitterConfig,
     ) -> (Self, impl Future<Output = ()> + Send) {
         let (commands, received) = mpsc::unbounded_channel();
-        let (full_sender, full) = watch::channel(false);
-        let driver = driver::Driver::new(store, keys, config, full_sender);
+        let ((full_sender, full), (stalled_sender, stalled)) = (watch::channel(false), watch::channel(false));
+        let driver = driver::Driver::new(store, keys, config, full_sender, stalled_sender);
         let counts = driver.counts.clone();
-        (Self { commands, full, counts }, driver.run(received))
+        (Self { commands, full, stalled, counts }, driver.run(received))
     }
 
     /// Begins to take appends for a shard that this server owns, at the end of its log.
@@ -211,6 +224,16 @@ impl Committer {
     /// Whether the store was full when something was last sent to it.
     pub fn full(&self) -> watch::Receiver<bool> {
         self.full.clone()
+    }
+
+    /// Whether the store was full when something was last sent to it, at this moment.
+    pub fn is_full(&self) -> bool {
+        *self.full.borrow()
+    }
+
+    /// Whether nothing was committed for long although something waited, and nothing was since.
+    pub fn stalled(&self) -> bool {
+        *self.stalled.borrow()
     }
 
     /// What became of its transactions.

@@ -2,8 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::Outcome;
 use super::parts::{Part, PartKind, Prepared};
@@ -29,7 +31,12 @@ pub(super) struct Shard {
     pub(super) alone: bool,
     pub(super) with_pieces: BTreeSet<u64>,
     pub(super) generation: u64,
+    /// What waits, where the log ended then, and since when that is so.
+    pub(super) waits: Option<(Waits, Instant)>,
 }
+
+/// The first append that waits, and where the log ends.
+type Waits = (Place, Option<PlaceMark>);
 
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -60,7 +67,7 @@ impl Shard {
         if self.in_flight >= self.window {
             return None;
         }
-        let (epoch, fence) = (self.epoch, self.fence);
+        let (epoch, fence, known) = (self.epoch, self.fence, self.mark);
         let mut before = self.mark;
         for number in self.place().0 + 1.. {
             let place = Place(number);
@@ -72,13 +79,21 @@ impl Shard {
                     // Only when nothing is in flight: then the end of the log is known.
                     let after = PlaceMark { place: self.place(), epoch, fence: fence + 1 };
                     let kind = PartKind::Fence;
-                    return (self.in_flight == 0).then_some(Part { shard, epoch, before, after, kind });
+                    return (self.in_flight == 0).then_some(Part {
+                        shard,
+                        epoch,
+                        known,
+                        before,
+                        after,
+                        kind,
+                    });
                 }
                 State::Ready => {
                     let kind = PartKind::Append(Arc::clone(&pending.prepared));
                     return Some(Part {
                         shard,
                         epoch,
+                        known,
                         before,
                         after: PlaceMark { place, epoch, fence },
                         kind,
@@ -99,6 +114,18 @@ impl Shard {
     /// Whether this server, or the owner before, has left the log so.
     pub(super) fn is_own(&self, mark: Option<PlaceMark>) -> bool {
         mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
+    }
+
+    /// How long it has been as it is, if anything waits, as far as was looked.
+    pub(super) fn stands_for(&mut self, now: Instant) -> Option<Duration> {
+        let waits = self.pending.first_key_value().map(|(first, _)| (*first, self.mark));
+        match &self.waits {
+            Some((before, since)) if Some(*before) == waits => Some(now - *since),
+            _ => {
+                self.waits = waits.map(|waits| (waits, now));
+                None
+            }
+        }
     }
 
     /// The log goes at least to here: what is before is committed.

@@ -15,6 +15,8 @@ use crate::store::{Compare, KeyRange, KeyValue, Op, Txn};
 pub(super) struct Part {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
+    /// Where the log ended when this was sent, as far as was known.
+    pub(super) known: Option<PlaceMark>,
     /// Where the log ends before.
     pub(super) before: Option<PlaceMark>,
     /// Where it ends afterwards.

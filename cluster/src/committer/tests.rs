@@ -295,3 +295,96 @@ async fn transactions_are_counted_by_what_became_of_them() {
     assert_eq!(committer.transactions(), counted);
     driver.abort();
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_full_store_gives_back_what_is_not_to_wait_for_space() {
+    let model = Model::new(1, Faults::default());
+    let store = model.connect();
+    let epoch = own(&store).await;
+    let (committer, driver) = Committer::new(Arc::new(store.clone()), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    model.set_quota(Some(1));
+    let hasty = |place, batch| Append { is_given_back_when_full: true, ..append(place, batch) };
+    // It crosses the quota, and is applied.
+    assert_eq!(committer.append(shard(), epoch, hasty(1, "first")).await, Outcome::Committed);
+    assert_eq!(committer.append(shard(), epoch, hasty(2, "hasty")).await, Outcome::NoSpace);
+    let waits = tokio::spawn(committer.append(shard(), epoch, append(2, "waits")));
+    tokio::time::sleep(Duration::from_mins(2)).await;
+    assert!(!waits.is_finished() && *committer.full().borrow(), "it is not given up");
+    assert!(committer.stalled(), "nothing is committed");
+    model.set_quota(None);
+    assert_eq!(waits.await.unwrap(), Outcome::Committed);
+    assert!(!committer.stalled() && !*committer.full().borrow());
+    assert_eq!(batches(&store, epoch).await, ["first", "waits"]);
+    driver.abort();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_closed_if_what_waits_is_not_committed() {
+    let store = Model::new(1, Faults::default()).connect();
+    let epoch = own(&store).await;
+    let holding = holding(&store, Some(Hold::NotDone));
+    let config = CommitterConfig::default();
+    let standstill = config.standstill;
+    let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
+    let driver = tokio::spawn(driver);
+    committer.open(shard(), epoch, LogEnd::default());
+    tokio::time::sleep(standstill * 3).await;
+    assert!(!committer.stalled(), "nothing waits");
+    let began = tokio::time::Instant::now();
+    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Closed);
+    assert!(began.elapsed() >= standstill && committer.stalled());
+    // Once anything is committed again, it goes on.
+    holding.held.lock().unwrap().take();
+    holding.changed.notify_waiters();
+    let release = vec![Op::Delete(KeyRange::one(keys().owner(shard())))];
+    store.txn(Txn { then: release, ..Txn::default() }).await.unwrap();
+    let epoch = own(&store).await;
+    committer.open(shard(), epoch, LogEnd::default());
+    assert_eq!(committer.append(shard(), epoch, append(1, "b")).await, Outcome::Committed);
+    assert!(!committer.stalled());
+    driver.abort();
+}
+
+/// The owner is as before, and the end of the log is an older one.
+#[tokio::test(start_paused = true)]
+async fn a_shard_is_closed_at_once_if_its_log_has_gone_back() {
+    let model = Model::new(1, Faults::default());
+    let store = model.connect();
+    let epoch = own(&store).await;
+    let (committer, driver) = Committer::new(Arc::new(store.clone()), keys(), CommitterConfig::default());
+    let driver = tokio::spawn(driver);
+    for before in 0..3 {
+        committer.open(shard(), epoch, LogEnd::default());
+        let mut saved = model.saved();
+        for place in 1..=3 {
+            if place == before + 1 {
+                saved = model.saved();
+            }
+            assert_eq!(committer.append(shard(), epoch, append(place, "x")).await, Outcome::Committed);
+        }
+        model.put_back(saved);
+        assert_eq!(committer.append(shard(), epoch, append(4, "y")).await, Outcome::Closed);
+        assert!(committer.transactions().refused_place <= before + 1, "it is not sent again and again");
+        let delete = vec![
+            Op::Delete(KeyRange::prefix("/stickycas/demo/log")),
+            Op::Delete(KeyRange::one(keys().place(shard()))),
+        ];
+        store.txn(Txn { then: delete, ..Txn::default() }).await.unwrap();
+    }
+    driver.abort();
+}
+
+/// The batches of the log.
+async fn batches(store: &ModelStore, epoch: Epoch) -> Vec<Bytes> {
+    let mut found = Vec::new();
+    let visit = |stored| {
+        if let Stored::Batch(_, batch) = stored {
+            found.push(batch);
+        }
+        Ok(())
+    };
+    read_shard(store, &keys(), shard(), epoch, visit).await.unwrap();
+    found
+}

@@ -1,21 +1,20 @@
 //! The token that goes with each request where etcd wants a user.
 
 use tokio::sync::Mutex;
+use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
-use tonic::{Request, Status};
 
-use super::config::{Password, User};
+use super::config::{Config, ConfigError, Password};
 use super::failure::{self, Meaning};
 use super::wire::AuthenticateRequest;
 use super::wire::auth_client::AuthClient;
 use crate::store::StoreError;
 
-/// A user, and its token of the moment.
+/// The token of the moment of the user, if there is one. Its name and password are read for each new token.
 #[derive(Debug)]
 pub(super) struct Auth {
-    name: String,
-    password: Password,
+    config: Config,
     token: Mutex<Token>,
 }
 
@@ -29,8 +28,8 @@ pub(super) struct Token {
 }
 
 impl Auth {
-    pub(super) fn new(user: &User) -> Result<Self, super::ConfigError> {
-        Ok(Self { name: user.name.clone(), password: user.load()?, token: Mutex::default() })
+    pub(super) fn new(config: &Config) -> Self {
+        Self { config: config.clone(), token: Mutex::default() }
     }
 
     /// The token of the moment, or a new one if etcd has refused that one. Those who come while it is fetched wait, and
@@ -51,8 +50,17 @@ impl Auth {
         Ok(token.clone())
     }
 
+    /// The user as the files name it now, and its password.
+    fn user(&self) -> Result<Option<(String, Password)>, ConfigError> {
+        let Some(user) = self.config.read_again()?.user else { return Ok(None) };
+        let password = user.load()?;
+        Ok(Some((user.name, password)))
+    }
+
     async fn fetch(&self, channel: &Channel) -> Result<Option<MetadataValue<Ascii>>, StoreError> {
-        let request = AuthenticateRequest { name: self.name.clone(), password: self.password.0.clone() };
+        let user = self.user().map_err(|error| StoreError::NotDone(error.to_string()))?;
+        let Some((name, password)) = user else { return Ok(None) };
+        let request = AuthenticateRequest { name: name.clone(), password: password.0 };
         match AuthClient::new(channel.clone()).authenticate(request).await {
             Ok(answer) => {
                 let mut value: MetadataValue<Ascii> = answer
@@ -63,20 +71,16 @@ impl Auth {
                 value.set_sensitive(true);
                 Ok(Some(value))
             }
-            Err(status) => match refusal(&status) {
-                None => Ok(None),
-                Some(error) => Err(error),
-            },
+            Err(status) if failure::meaning(&status) == Meaning::NoAuth => Ok(None),
+            // Its password may be renewed in the file yet.
+            Err(status) if failure::meaning(&status) == Meaning::Refused => {
+                Err(StoreError::NotDone(format!(
+                    "etcd does not take the user {name:?} with its password: {}",
+                    failure::describe(&status)
+                )))
+            }
+            Err(status) => Err(StoreError::NotDone(failure::describe(&status))),
         }
-    }
-}
-
-/// What becomes of a request whose user was refused; `None`: it needs no user.
-fn refusal(status: &Status) -> Option<StoreError> {
-    match failure::meaning(status) {
-        Meaning::NoAuth => None,
-        Meaning::Refused => Some(StoreError::Refused(failure::describe(status))),
-        _ => Some(StoreError::NotDone(failure::describe(status))),
     }
 }
 

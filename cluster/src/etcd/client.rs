@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
+use tokio_stream::StreamExt as _;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
@@ -32,14 +33,16 @@ pub struct Client {
 
 struct Shared {
     endpoints: Endpoints,
-    auth: Option<Auth>,
+    auth: Auth,
+    /// See [`Store::newest`].
+    newest: AtomicU64,
     request_limit: Duration,
     watch_idle: Duration,
     defragment_limit: Duration,
 }
 
 impl Client {
-    /// Reads the files of the configuration, and connects when something is asked for. Within a runtime of Tokio.
+    /// Checks the configuration and its files, and connects when something is asked for. Within a runtime of Tokio.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -47,15 +50,21 @@ impl Client {
     /// # Panics
     /// Outside of a runtime.
     pub fn new(config: &Config) -> Result<Self, ConfigError> {
-        config.check()?;
+        config.verify()?;
         let shared = Shared {
             endpoints: Endpoints::new(config)?,
-            auth: config.user.as_ref().map(Auth::new).transpose()?,
+            auth: Auth::new(config),
+            newest: AtomicU64::new(0),
             request_limit: config.request_limit,
             watch_idle: config.watch_idle,
             defragment_limit: config.defragment_limit,
         };
         Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Connects anew with what the files hold now, from the next request on.
+    pub fn read_again(&self) {
+        self.shared.endpoints.renew_all();
     }
 
     /// The endpoints of the configuration.
@@ -75,10 +84,10 @@ impl Client {
         self.shared.defragment_limit
     }
 
-    /// The channel to one of the endpoints of the configuration.
-    pub(super) fn channel(&self, endpoint: &str) -> Result<Channel, StoreError> {
-        let channel = self.shared.endpoints.named(endpoint);
-        channel.ok_or_else(|| StoreError::Refused(format!("{endpoint} is no endpoint of the configuration")))
+    /// One of the endpoints of the configuration.
+    pub(super) fn named(&self, endpoint: &str) -> Result<Chosen, StoreError> {
+        let named = self.shared.endpoints.named(endpoint);
+        named.ok_or_else(|| StoreError::Refused(format!("{endpoint} is no endpoint of the configuration")))
     }
 
     /// Sends a request to the endpoint of the moment, and goes on to the next one if it fails.
@@ -97,18 +106,22 @@ impl Client {
             request.metadata_mut().insert("hasleader", MetadataValue::from_static("true"));
             send(channel, request)
         };
-        let limit = self.shared.request_limit;
-        let answer = self.call_at(&chosen.channel, limit, kind, message, send).await;
-        if let Err(error) = &answer {
-            self.note(&chosen, error);
+        let limit = match kind {
+            // A third of a lease, and not a quarter: `etcd grpc-proxy` answers within half a second.
+            Kind::KeepAlive => self.shared.request_limit * 4 / 3,
+            Kind::Read | Kind::Write => self.shared.request_limit,
+        };
+        let answer = self.call_at(&chosen, limit, kind, message, send).await;
+        if answer.as_ref().is_err_and(is_to_blame) {
+            self.shared.endpoints.failed(&chosen);
         }
         answer
     }
 
-    /// Sends a request to one endpoint.
+    /// Sends a request to one endpoint. If that fails, the next one goes there on a new connection.
     pub(super) async fn call_at<T, A, F>(
         &self,
-        channel: &Channel,
+        chosen: &Chosen,
         limit: Duration,
         kind: Kind,
         message: T,
@@ -125,40 +138,41 @@ impl Client {
             let mut refused: Option<Token> = None;
             loop {
                 let mut request = Request::new(message.clone());
-                let mut token = None;
-                if let Some(auth) = &self.shared.auth {
-                    let new = auth.token(channel, refused.as_ref()).await?;
-                    new.put(&mut request);
-                    token = Some(new);
-                }
+                let token = self.shared.auth.token(&chosen.channel, refused.as_ref()).await?;
+                token.put(&mut request);
                 sent.store(true, Ordering::Relaxed);
-                let status = match send(channel.clone(), request).await {
+                let status = match send(chosen.channel.clone(), request).await {
                     Ok(answer) => return Ok(answer),
                     Err(status) => status,
                 };
-                if refused.is_some() || token.is_none() || failure::meaning(&status) != Meaning::Token {
+                if refused.is_some() || failure::meaning(&status) != Meaning::Token {
                     return Err(failure::error(&status, kind));
                 }
                 sent.store(false, Ordering::Relaxed);
-                refused = token;
+                refused = Some(token);
             }
         };
-        timeout_at(until, attempts).await.unwrap_or_else(|_| {
+        let answer = timeout_at(until, attempts).await.unwrap_or_else(|_| {
             let description = format!("there was no answer within {limit:?}");
             if sent.load(Ordering::Relaxed) {
                 Err(failure::error_of(Meaning::Unknown, kind, description))
             } else {
                 Err(StoreError::NotDone(description))
             }
-        })
+        });
+        if answer.as_ref().is_err_and(is_to_blame) {
+            self.shared.endpoints.renew(chosen);
+        }
+        answer
     }
+}
 
-    /// Moves on if the endpoint is to blame.
-    fn note(&self, chosen: &Chosen, error: &StoreError) {
-        match error {
-            StoreError::NotDone(_) | StoreError::Unknown(_) => self.shared.endpoints.failed(chosen),
-            StoreError::NoLease | StoreError::Compacted(_) | StoreError::NoSpace | StoreError::Refused(_) => {
-            }
+/// Whether an endpoint is to blame.
+fn is_to_blame(error: &StoreError) -> bool {
+    match error {
+        StoreError::NotDone(_) | StoreError::Unknown(_) => true,
+        StoreError::NoLease | StoreError::Compacted(_) | StoreError::NoSpace | StoreError::Refused(_) => {
+            false
         }
     }
 }
@@ -184,7 +198,9 @@ impl Store for Client {
                 kv(channel).txn(request).await.map(tonic::Response::into_inner)
             })
             .await?;
-        convert::txn_answer(answer).map_err(malformed(kind))
+        let answer = convert::txn_answer(answer).map_err(malformed(kind))?;
+        self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
     }
 
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
@@ -194,7 +210,9 @@ impl Store for Client {
                 kv(channel).range(request).await.map(tonic::Response::into_inner)
             })
             .await?;
-        convert::range_answer(answer).map_err(malformed(Kind::Read))
+        let answer = convert::range_answer(answer).map_err(malformed(Kind::Read))?;
+        self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
@@ -212,10 +230,12 @@ impl Store for Client {
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
         let request = wire::LeaseKeepAliveRequest { id: lease.0 };
-        // A stream of its own: a stream for several would answer in order, so that one that waits holds up the others.
+        // A stream of its own: a stream for several would answer in order, so that one that waits holds up the others. It stays
+        // open until the answer has come: a proxy of etcd (`etcd grpc-proxy`) answers nothing on one that was closed.
         let answer = self
             .call(Kind::KeepAlive, request, |channel, request| async move {
-                let request = request.map(tokio_stream::once);
+                let request =
+                    request.map(|request| tokio_stream::once(request).chain(tokio_stream::pending()));
                 let mut answers = LeaseClient::new(channel).lease_keep_alive(request).await?.into_inner();
                 answers.message().await?.ok_or_else(|| Status::unknown("the stream has ended"))
             })
@@ -236,6 +256,14 @@ impl Store for Client {
 
     async fn watch(&self, range: KeyRange, from: Revision) -> Result<EtcdWatch, StoreError> {
         EtcdWatch::open(self, range, from).await
+    }
+
+    fn newest(&self) -> Revision {
+        Revision(self.shared.newest.load(Ordering::Relaxed))
+    }
+
+    fn forget_newest(&self) {
+        self.shared.newest.store(0, Ordering::Relaxed);
     }
 
     async fn compact(&self, revision: Revision) -> Result<(), StoreError> {

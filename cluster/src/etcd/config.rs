@@ -8,13 +8,22 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 
 /// The longest time for a request of a server with a lease.
 const LONGEST_REQUEST: Duration = Duration::from_secs(2);
-/// The part of a lease that a request may take at most. A keep-alive leaves a third of a lease after the last one: if the
-/// member is silent, it has failed at 7/12 of the lease, and the next one goes to another member in time.
+/// The part of a lease that a request may take at most. A keep-alive takes a third of a lease at most, and is sent a third after
+/// the last one: if the member is silent, it has failed at two thirds of the lease, and the next one goes to another member in time.
 const REQUEST_PART: u32 = 4;
 /// The shortest lease that etcd grants.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
-/// How etcd is reached. Files are read once, when the client is made.
+/// Files of a folder, each of which goes with the one behind it.
+const GO_TOGETHER: [(&str, &str); 5] = [
+    ("tls.crt", "tls.key"),
+    ("tls.key", "tls.crt"),
+    ("tls.crt", "ca.crt"),
+    ("user", "password"),
+    ("password", "user"),
+];
+
+/// How etcd is reached. Files are read when the client is made, and again for each new connection and each new token.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// The addresses of the members for their clients: `https://HOST:PORT` or `http://HOST:PORT`. One is asked as long as
@@ -26,6 +35,8 @@ pub struct Config {
     pub tls: Option<Tls>,
     /// The user, where etcd wants one. Without TLS its password can be read on the way.
     pub user: Option<User>,
+    /// The folder that keys and user are from: [`Config::with_folder`].
+    pub folder: Option<PathBuf>,
     /// The time for a request and its answer, a new connection and a new token included.
     pub request_limit: Duration,
     /// The time for a new connection. When it has passed, nothing was sent, and the request may be sent again. At most
@@ -95,6 +106,17 @@ pub enum ConfigError {
     /// The file of a password is empty.
     #[error("{}: its first line is empty, and should be a password", .0.display())]
     Password(PathBuf),
+    /// A file goes with another one, which is not there.
+    #[error("{} is there without {missing}: put it into the folder too, or remove the file", .file.display())]
+    Alone {
+        /// The file.
+        file: PathBuf,
+        /// The name of the other one.
+        missing: &'static str,
+    },
+    /// A folder has nothing that is used.
+    #[error("{}: it has none of ca.crt, tls.crt, tls.key, user and password", .0.display())]
+    NoCredentials(PathBuf),
     /// A time limit is zero, or that of a connection is longer than that of a request.
     #[error("time limits must be above zero, and that of a connection at most that of a request")]
     Limits,
@@ -113,6 +135,7 @@ impl Config {
             first: None,
             tls: None,
             user: None,
+            folder: None,
             request_limit: Duration::from_secs(5),
             connect_limit: Duration::from_secs(2),
             watch_idle: Duration::from_secs(5),
@@ -133,17 +156,44 @@ impl Config {
     /// `user` (the name of a user) with `password`. What is not there is not used.
     ///
     /// # Errors
-    /// If the file `user` cannot be read.
+    /// If the folder or the file `user` cannot be read, nothing is there, or a file without the one that goes with it.
     pub fn with_folder(mut self, folder: &Path) -> Result<Self, ConfigError> {
-        let file = |name: &str| Some(folder.join(name)).filter(|path| path.exists());
-        let identity =
-            file("tls.crt").zip(file("tls.key")).map(|(certificate, key)| Identity { certificate, key });
-        self.tls = file("ca.crt").map(|authorities| Tls { authorities, identity, domain: None });
-        if let Some(path) = file("user") {
-            let name = fs::read_to_string(&path).map_err(|error| ConfigError::File { path, error })?;
-            self.user = Some(User { name: name.trim().to_owned(), password_file: folder.join("password") });
+        let unreadable = |path: &Path| {
+            let path = path.to_owned();
+            move |error| ConfigError::File { path, error }
+        };
+        fs::read_dir(folder).map_err(unreadable(folder))?;
+        let file = |name: &str| {
+            let path = folder.join(name);
+            let is_there = path.try_exists().map_err(unreadable(&path))?;
+            Ok::<_, ConfigError>(is_there.then_some(path))
+        };
+        let names = ["ca.crt", "tls.crt", "tls.key", "user", "password"];
+        if names.into_iter().map(file).collect::<Result<Vec<_>, _>>()?.iter().all(Option::is_none) {
+            return Err(ConfigError::NoCredentials(folder.to_owned()));
         }
+        for (name, missing) in GO_TOGETHER {
+            if let (Some(file), None) = (file(name)?, file(missing)?) {
+                return Err(ConfigError::Alone { file, missing });
+            }
+        }
+        let identity = file("tls.crt")?.zip(file("tls.key")?);
+        let identity = identity.map(|(certificate, key)| Identity { certificate, key });
+        self.tls = file("ca.crt")?.map(|authorities| Tls { authorities, identity, domain: None });
+        self.user = match file("user")?.zip(file("password")?) {
+            Some((name, password_file)) => Some(User { name: read(&name)?.trim().to_owned(), password_file }),
+            None => None,
+        };
+        self.folder = Some(folder.to_owned());
         Ok(self)
+    }
+
+    /// The same with what the folder holds now.
+    pub(super) fn read_again(&self) -> Result<Self, ConfigError> {
+        match &self.folder {
+            Some(folder) => self.clone().with_folder(folder),
+            None => Ok(self.clone()),
+        }
     }
 
     pub(super) fn check(&self) -> Result<(), ConfigError> {
@@ -183,8 +233,14 @@ impl User {
     }
 }
 
+/// A pipe would keep its reader waiting.
 fn read(path: &Path) -> Result<String, ConfigError> {
-    fs::read_to_string(path).map_err(|error| ConfigError::File { path: path.to_owned(), error })
+    let is_file = |metadata: fs::Metadata| match metadata.is_file() {
+        true => fs::read_to_string(path),
+        false => Err(io::Error::other("it is no file")),
+    };
+    let text = fs::metadata(path).and_then(is_file);
+    text.map_err(|error| ConfigError::File { path: path.to_owned(), error })
 }
 
 impl fmt::Debug for Password {
@@ -209,6 +265,34 @@ mod tests {
         assert!(!format!("{password:?}").contains("secret"));
         fs::write(&file, "\n").unwrap();
         assert!(matches!(user.load(), Err(ConfigError::Password(_))));
+    }
+
+    #[test]
+    fn a_folder_that_does_not_have_what_it_should_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let refused = |folder: &Path| {
+            let config = Config::new(["http://localhost:2379"]).with_folder(folder);
+            config.and_then(|config| config.verify()).unwrap_err().to_string()
+        };
+        for there in [&[][..], &["tls.crt"], &["tls.key"], &["tls.crt", "tls.key"], &["user"], &["password"]]
+        {
+            there.iter().for_each(|name| fs::write(folder.path().join(name), "x").unwrap());
+            let told = refused(folder.path());
+            let expected = if there.is_empty() { "it has none of" } else { "is there without" };
+            assert!(
+                told.contains(expected) && told.contains(folder.path().to_str().unwrap()),
+                "{there:?}: {told}"
+            );
+            there.iter().for_each(|name| fs::remove_file(folder.path().join(name)).unwrap());
+        }
+        let gone = folder.path().join("gone");
+        assert!(refused(&gone).contains(gone.to_str().unwrap()));
+        fs::write(&gone, "x").unwrap();
+        assert!(refused(&gone).contains("gone"), "it is no folder");
+        for text in ["", "x", "-----BEGIN PRIVATE KEY-----"] {
+            fs::write(folder.path().join("ca.crt"), text).unwrap();
+            assert!(refused(folder.path()).contains("ca.crt: there is no CERTIFICATE in PEM in it"), "{text:?}");
+        }
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! A channel to each endpoint, and which one is asked.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use super::config::{Config, ConfigError};
 
@@ -16,15 +17,32 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    list: Vec<(String, Channel)>,
+    config: Config,
+    list: Vec<Listed>,
     /// The one that is asked.
     current: AtomicUsize,
+    /// Why the files could not be read the last time.
+    unreadable: Mutex<Option<String>>,
+}
+
+#[derive(Debug)]
+struct Listed {
+    url: String,
+    channel: Mutex<Numbered>,
+}
+
+/// A channel, and how many there were before it.
+#[derive(Clone, Debug)]
+struct Numbered {
+    number: u64,
+    channel: Channel,
 }
 
 /// The one that a request goes to.
 #[derive(Clone, Debug)]
 pub(super) struct Chosen {
     index: usize,
+    number: u64,
     pub(super) channel: Channel,
 }
 
@@ -32,51 +50,34 @@ impl Endpoints {
     pub(super) fn new(config: &Config) -> Result<Self, ConfigError> {
         let tls = config.tls.as_ref().map(super::Tls::load).transpose()?;
         let list = config.endpoints.iter().map(|url| {
-            let refuse =
-                |reason: &str| ConfigError::Endpoint { endpoint: url.clone(), reason: reason.to_owned() };
-            let endpoint = Endpoint::from_shared(url.clone()).map_err(|error| refuse(&error.to_string()))?;
-            let uri = endpoint.uri();
-            match uri.scheme_str() {
-                Some("https") if tls.is_none() => {
-                    return Err(refuse("https needs certificates of authorities"));
-                }
-                Some("http") if tls.is_some() => return Err(refuse("http, though there are keys for https")),
-                Some("https" | "http") => {}
-                _ => return Err(refuse("it begins neither with https:// nor with http://")),
-            }
-            if uri.host().is_none_or(str::is_empty) || !matches!(uri.path(), "" | "/") {
-                return Err(refuse("it is not SCHEME://HOST:PORT"));
-            }
-            let mut endpoint = endpoint
-                .connect_timeout(config.connect_limit)
-                .http2_keep_alive_interval(PING_AFTER)
-                .keep_alive_timeout(PING_LIMIT);
-            if let Some(tls) = tls.clone() {
-                endpoint = endpoint.tls_config(tls).map_err(|error| refuse(&with_causes(&error)))?;
-            }
-            Ok((url.clone(), endpoint.connect_lazy()))
+            let channel = endpoint(config, url, tls.as_ref())?.connect_lazy();
+            Ok(Listed { url: url.clone(), channel: Mutex::new(Numbered { number: 0, channel }) })
         });
-        let list: Vec<_> = list.collect::<Result<_, _>>()?;
+        let list: Vec<_> = list.collect::<Result<_, ConfigError>>()?;
         // Many servers with one configuration spread over the members.
         let first = config.first.unwrap_or_else(|| rand::random_range(0..list.len()));
         let current = AtomicUsize::new(first % list.len());
-        Ok(Self { list, current })
+        Ok(Self { config: config.clone(), list, current, unreadable: Mutex::default() })
     }
 
     /// Where the next request goes.
     pub(super) fn choose(&self) -> Chosen {
-        let index = self.current.load(Ordering::Relaxed);
-        Chosen { index, channel: self.list[index].1.clone() }
+        self.at(self.current.load(Ordering::Relaxed))
+    }
+
+    fn at(&self, index: usize) -> Chosen {
+        let Numbered { number, channel } = lock(&self.list[index].channel).clone();
+        Chosen { index, number, channel }
     }
 
     /// All addresses, in the order of the configuration.
     pub(super) fn urls(&self) -> Vec<String> {
-        self.list.iter().map(|(url, _)| url.clone()).collect()
+        self.list.iter().map(|listed| listed.url.clone()).collect()
     }
 
-    /// The channel to this one; `None`: it is not in the configuration.
-    pub(super) fn named(&self, url: &str) -> Option<Channel> {
-        self.list.iter().find(|(listed, _)| listed == url).map(|(_, channel)| channel.clone())
+    /// This one; `None`: it is not in the configuration.
+    pub(super) fn named(&self, url: &str) -> Option<Chosen> {
+        self.list.iter().position(|listed| listed.url == url).map(|index| self.at(index))
     }
 
     /// This one has failed: the next request goes to the next one, unless another failure has led there already.
@@ -85,6 +86,83 @@ impl Endpoints {
         // If it fails, another request has moved it.
         let _moved = self.current.compare_exchange(chosen.index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
+
+    /// Makes a new channel in place of this one, with what the files hold now: behind a proxy it may lead to another member. What is
+    /// under way on the old one goes on. If the files cannot be used, the old one stays.
+    pub(super) fn renew(&self, chosen: &Chosen) {
+        let listed = &self.list[chosen.index];
+        if lock(&listed.channel).number != chosen.number {
+            return;
+        }
+        let made = self.config.read_again().and_then(|config| {
+            let tls = config.tls.as_ref().map(super::Tls::load).transpose()?;
+            Ok(endpoint(&config, &listed.url, tls.as_ref())?.connect_lazy())
+        });
+        let why = made.as_ref().err().map(ToString::to_string);
+        if let Some(error) = &why
+            && lock(&self.unreadable).as_ref() != Some(error)
+        {
+            tracing::error!(
+                error,
+                "the credentials for etcd cannot be read again: those that were read before are used"
+            );
+        }
+        *lock(&self.unreadable) = why;
+        let mut current = lock(&listed.channel);
+        if let Ok(channel) = made
+            && current.number == chosen.number
+        {
+            *current = Numbered { number: chosen.number + 1, channel };
+        }
+    }
+
+    /// Makes new channels to all.
+    pub(super) fn renew_all(&self) {
+        (0..self.list.len()).for_each(|index| self.renew(&self.at(index)));
+    }
+}
+
+impl Config {
+    /// Reads all files, and checks the rest.
+    ///
+    /// # Errors
+    /// Why no client can be made of it.
+    pub fn verify(&self) -> Result<(), ConfigError> {
+        self.check()?;
+        let tls = self.tls.as_ref().map(super::Tls::load).transpose()?;
+        self.user.as_ref().map(super::User::load).transpose()?;
+        self.endpoints.iter().try_for_each(|url| endpoint(self, url, tls.as_ref()).map(drop))
+    }
+}
+
+/// How a member is reached.
+fn endpoint(config: &Config, url: &str, tls: Option<&ClientTlsConfig>) -> Result<Endpoint, ConfigError> {
+    let refuse = |reason: &str| ConfigError::Endpoint { endpoint: url.to_owned(), reason: reason.to_owned() };
+    let endpoint = Endpoint::from_shared(url.to_owned()).map_err(|error| refuse(&error.to_string()))?;
+    let uri = endpoint.uri();
+    match uri.scheme_str() {
+        Some("https") if tls.is_none() => {
+            return Err(refuse("https needs certificates of authorities"));
+        }
+        Some("http") if tls.is_some() => return Err(refuse("http, though there are keys for https")),
+        Some("https" | "http") => {}
+        _ => return Err(refuse("it begins neither with https:// nor with http://")),
+    }
+    if uri.host().is_none_or(str::is_empty) || !matches!(uri.path(), "" | "/") {
+        return Err(refuse("it is not SCHEME://HOST:PORT"));
+    }
+    let endpoint = endpoint
+        .connect_timeout(config.connect_limit)
+        .http2_keep_alive_interval(PING_AFTER)
+        .keep_alive_timeout(PING_LIMIT);
+    match tls {
+        Some(tls) => endpoint.tls_config(tls.clone()).map_err(|error| refuse(&with_causes(&error))),
+        None => Ok(endpoint),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The error and its causes, in one line.

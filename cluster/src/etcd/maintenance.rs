@@ -65,10 +65,10 @@ impl Client {
     /// # Errors
     /// See [`StoreError`]; never [`StoreError::Unknown`].
     pub async fn status(&self, endpoint: &str) -> Result<Status, StoreError> {
-        let channel = self.channel(endpoint)?;
+        let chosen = self.named(endpoint)?;
         let answer = self
             .call_at(
-                &channel,
+                &chosen,
                 self.request_limit(),
                 Kind::Read,
                 wire::StatusRequest {},
@@ -139,9 +139,9 @@ impl Client {
     /// # Errors
     /// See [`StoreError`].
     pub async fn defragment(&self, endpoint: &str) -> Result<(), StoreError> {
-        let channel = self.channel(endpoint)?;
+        let chosen = self.named(endpoint)?;
         self.call_at(
-            &channel,
+            &chosen,
             self.defragment_limit(),
             Kind::Write,
             wire::DefragmentRequest {},

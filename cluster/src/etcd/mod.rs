@@ -7,7 +7,8 @@
 //!
 //! - A request is sent once. The exception: etcd refuses a token before it looks at the request, so a new token is
 //!   fetched and the request is sent again, once.
-//! - After a failure the *next* request goes to the next endpoint of the configuration.
+//! - After a failure the *next* request goes to the next endpoint of the configuration, and the next one to the same endpoint on a
+//!   new connection, for which the files of the credentials are read again. So are those of the user for each new token.
 //! - Every request has a time limit. When it has passed, nobody knows whether a write has taken effect.
 //! - Requests carry `hasleader`: a member that is cut off from the majority refuses them at once, and ends its watches.
 //!

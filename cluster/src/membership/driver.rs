@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 
 use super::backoff::Backoff;
 use super::hand_over::HandOvers;
-use super::requests::{self, Changes, Done, Watched};
+use super::requests::{self, Changes, Done, OwnKey, Watched};
 use super::view::{OwnerChange, View};
 use super::{Command, Event, MembershipConfig};
 use crate::committer::Owner;
@@ -34,10 +34,10 @@ pub(super) struct Told {
 
 #[derive(Debug)]
 pub(super) struct Driver<S> {
-    store: S,
-    keys: Keys,
+    pub(super) store: S,
+    pub(super) keys: Keys,
     shards: ShardCount,
-    config: MembershipConfig,
+    pub(super) config: MembershipConfig,
     told: Told,
     view: View,
     /// The shards of this session.
@@ -51,8 +51,8 @@ pub(super) struct Driver<S> {
     joined: Instant,
     hand_overs: HandOvers,
     jobs: JoinSet<Done>,
-    /// Whether this process has had the name.
-    registered: bool,
+    /// Whether the store was put back since the session has begun.
+    was_put_back: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +66,7 @@ struct Held {
 
 /// Why a session has ended.
 #[derive(Debug)]
-enum End {
+pub(super) enum End {
     Again(String),
     Over,
 }
@@ -106,7 +106,7 @@ impl<S: Store + Clone> Driver<S> {
             joined: Instant::now(),
             hand_overs: HandOvers::default(),
             jobs: JoinSet::new(),
-            registered: false,
+            was_put_back: false,
         }
     }
 
@@ -120,6 +120,7 @@ impl<S: Store + Clone> Driver<S> {
             for (shard, held) in std::mem::take(&mut self.held) {
                 self.lost(shard, held.epoch);
             }
+            self.tell_view();
             match end {
                 End::Over => return,
                 End::Again(why) => tracing::warn!(why, "the session with etcd has ended"),
@@ -129,6 +130,9 @@ impl<S: Store + Clone> Driver<S> {
     }
 
     async fn session(&mut self, commands: &mut mpsc::UnboundedReceiver<Command>) -> End {
+        if let Err(end) = self.await_name(commands).await {
+            return end;
+        }
         let sent = Instant::now();
         let lease = match self.store.grant(self.config.time_to_live).await {
             Ok(lease) => lease,
@@ -146,28 +150,26 @@ impl<S: Store + Clone> Driver<S> {
         end
     }
 
-    /// Sets the server's key, and ends the session of an earlier process or of this one under the same name.
+    /// Sets the server's key, if nobody has it, and reads the cluster.
     async fn register(&mut self, session: &mut Session) -> Result<(), End> {
-        let key = self.keys.server(&self.config.name);
-        let (_, found) = requests::snapshot(&self.store, &self.keys).await?;
-        self.load(&found)?;
-        if self.registered && self.view.is_other(&self.config.name, self.config.info.incarnation) {
-            let _ = self.told.events.send(Event::NameInUse);
-            return Err(End::Over);
-        }
-        if let Some(old) = found.iter().find(|kv| kv.key == key).and_then(|kv| kv.lease) {
-            self.store.revoke(old).await?;
-        }
         let txn = Txn {
-            compare: vec![Compare::Created(key, Revision(0))],
+            compare: vec![Compare::Created(self.keys.server(&self.config.name), Revision(0))],
             then: vec![self.own_key(session.lease)],
             otherwise: Vec::new(),
         };
         if !self.store.txn(txn).await?.succeeded {
             return Err(End::Again("the server's key is not free".into()));
         }
-        self.registered = true;
-        let (watched, found) = requests::snapshot(&self.store, &self.keys).await?;
+        let known = self.store.newest();
+        let (revision, watched, found) = requests::snapshot(&self.store, &self.keys).await?;
+        if revision < known {
+            self.went_back(known, revision);
+        }
+        if std::mem::take(&mut self.was_put_back) {
+            // What has ended before says nothing of the epochs that come.
+            self.ended.clear();
+            self.backoff = Backoff::new(self.config.time_to_live);
+        }
         self.load(&found)?;
         session.watched = watched;
         self.joined = Instant::now();
@@ -194,7 +196,8 @@ impl<S: Store + Clone> Driver<S> {
                 () = sleep_until(session.valid_until) => continue,
                 () = sleep_until(settles_at.unwrap_or(session.valid_until)), if settles_at.is_some() => Ok(()),
                 () = sleep_until(next_keep_alive) => {
-                    self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease));
+                    let key = self.keys.server(&self.config.name);
+                    self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease, key));
                     next_keep_alive = Instant::now() + interval;
                     Ok(())
                 }
@@ -214,8 +217,11 @@ impl<S: Store + Clone> Driver<S> {
 
     fn done(&mut self, done: Done, session: &mut Session, next_keep_alive: &mut Instant) -> Result<(), End> {
         match done {
-            Done::KeptAlive { sent, result: Ok(time_to_live) } => {
+            Done::KeptAlive { sent, result: Ok(time_to_live), own_key } => {
                 session.valid_until = session.valid_until.max(sent + time_to_live);
+                if let Some(own_key) = own_key {
+                    self.check_own_key(&own_key)?;
+                }
             }
             Done::KeptAlive { result: Err(StoreError::NoLease), .. } => {
                 return Err(StoreError::NoLease.into());
@@ -243,6 +249,27 @@ impl<S: Store + Clone> Driver<S> {
             Done::Over => {}
         }
         Ok(())
+    }
+
+    /// Ends the session if the store is not what it was.
+    fn check_own_key(&mut self, own_key: &OwnKey) -> Result<(), End> {
+        if own_key.read_at < own_key.known {
+            self.went_back(own_key.known, own_key.read_at);
+            return Err(End::Again("etcd was put back".into()));
+        }
+        if own_key.is_there { Ok(()) } else { Err(End::Again("the server's key is gone".into())) }
+    }
+
+    /// The store was put back.
+    fn went_back(&mut self, from: Revision, to: Revision) {
+        tracing::error!(
+            from = from.0,
+            to = to.0,
+            "etcd has gone back to an earlier revision: it was put back from a snapshot. What was committed since is lost; \
+             the server reads all logs again"
+        );
+        self.store.forget_newest();
+        self.was_put_back = true;
     }
 
     /// These changes and those that wait behind them, so that a placement is computed once for all.
@@ -358,6 +385,10 @@ impl<S: Store + Clone> Driver<S> {
         for event in requested {
             let _ = self.told.events.send(event);
         }
+        self.tell_view();
+    }
+
+    fn tell_view(&self) {
         self.told.view.send_if_modified(|told| {
             let changed = **told != self.view;
             if changed {

@@ -5,6 +5,14 @@
 //! for moving ownership only: a server that is wrong about its lease is stopped by the fences of
 //! [`committer`](crate::committer) and [`confirm`](crate::confirm).
 //!
+//! A name belongs to the process whose lease its key has. A process that starts under a name in use waits until that lease has
+//! ended: nobody can tell a server that lives from one that was killed a moment ago, and two that took the name from each other
+//! would go on doing so.
+//!
+//! etcd may be put back to an older state while servers run. Then what a session knows is not so any more, and a later owner
+//! may get an epoch that an earlier one had. So whenever the lease is kept alive, the session also reads its own key, and ends
+//! if that is gone, or if the store has come to a lower revision than it had.
+//!
 //! A shard is claimed when it is free and [`placement`](crate::placement) wants it here. A shard that should be elsewhere is
 //! handed over, a few at a time: [`Event::ReleaseRequested`], the owner takes no more for it, commits what is in flight, and calls
 //! [`Membership::release`]; then it is free. While that cannot be done it keeps the shard ([`Membership::keep`]), and is asked again
@@ -15,6 +23,7 @@
 mod backoff;
 mod driver;
 mod hand_over;
+mod name;
 mod requests;
 mod view;
 
@@ -33,7 +42,7 @@ use crate::store::{Compare, KeyRange, Op, Revision, Store, StoreError, Txn};
 /// How a server takes part.
 #[derive(Clone, Debug)]
 pub struct MembershipConfig {
-    /// Its name. A process that starts with the name of another one ends the other's session.
+    /// Its name. While another process has it, this one waits.
     pub name: Name,
     /// What it tells the others.
     pub info: ServerInfo,
@@ -66,8 +75,6 @@ pub enum Event {
         /// The epoch.
         epoch: Epoch,
     },
-    /// Another process has this server's name. This one takes no part any more.
-    NameInUse,
 }
 
 /// Why a server cannot take part.

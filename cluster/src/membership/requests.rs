@@ -22,6 +22,8 @@ pub(super) enum Done {
     KeptAlive {
         sent: Instant,
         result: Result<Duration, StoreError>,
+        /// The server's key as it was afterwards; `None`: nobody has told.
+        own_key: Option<OwnKey>,
     },
     Claim(ShardId, Option<Epoch>),
     Released {
@@ -35,10 +37,30 @@ pub(super) enum Done {
     Over,
 }
 
-pub(super) async fn keep_alive<S: Store>(store: S, lease: LeaseId) -> Done {
+/// What a read of the server's key has found.
+#[derive(Debug)]
+pub(super) struct OwnKey {
+    /// What the store had come to when this was asked for, as far as was known.
+    pub(super) known: Revision,
+    /// What it had come to when it was read.
+    pub(super) read_at: Revision,
+    /// Whether it is there, under this lease.
+    pub(super) is_there: bool,
+}
+
+/// Keeps a lease alive, and reads the server's key.
+pub(super) async fn keep_alive<S: Store>(store: S, lease: LeaseId, key: Bytes) -> Done {
     // Before it is sent: the lease lasts at least for its time from here on.
     let sent = Instant::now();
-    Done::KeptAlive { sent, result: store.keep_alive(lease).await }
+    let result = store.keep_alive(lease).await;
+    let known = store.newest();
+    let read = if result.is_ok() { store.range(KeyRange::one(key), 1).await.ok() } else { None };
+    let own_key = read.map(|RangeAnswer { revision, found, .. }| OwnKey {
+        known,
+        read_at: revision,
+        is_there: found.first().is_some_and(|kv| kv.lease == Some(lease)),
+    });
+    Done::KeptAlive { sent, result, own_key }
 }
 
 /// Claims a shard that is free; `rules`: what its log needs as far as is known, and what it needs with this owner.
@@ -203,12 +225,12 @@ pub(super) async fn watch<S: Store>(store: S, mut watched: Watched, changes: mps
 pub(super) async fn snapshot<S: Store>(
     store: &S,
     keys: &Keys,
-) -> Result<(Vec<Watched>, Vec<KeyValue>), StoreError> {
+) -> Result<(Revision, Vec<Watched>, Vec<KeyValue>), StoreError> {
     let ranges = [keys.servers(), keys.owners(), keys.all_rules()];
     let then = ranges.clone().map(Op::Get).into();
     let answer = store.txn(Txn { then, ..Txn::default() }).await?;
     let revision = answer.revision;
     let watched =
         ranges.into_iter().zip(&answer.found).map(|(range, found)| Watched::new(range, found, revision));
-    Ok((watched.collect(), answer.found.into_iter().flatten().collect()))
+    Ok((revision, watched.collect(), answer.found.into_iter().flatten().collect()))
 }

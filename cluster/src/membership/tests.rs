@@ -53,7 +53,6 @@ impl Server {
             Event::ReleaseRequested { shard, epoch } => {
                 assert_eq!(self.owned.get(&shard), Some(&epoch), "requested without being owned");
             }
-            Event::NameInUse => {}
         }
         event
     }
@@ -253,21 +252,87 @@ async fn a_server_whose_watches_end_keeps_its_shards_and_learns_what_has_changed
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_process_whose_name_another_one_takes_loses_everything_and_ends() {
+async fn a_name_in_use_is_not_taken_from_a_server_that_lives() {
     let model = model();
     let mut first = start(&model, "a", 1);
     first.owns(4).await;
-    let mut second = start(&model, "a", 2);
-    while first.event().await != Event::NameInUse {}
-    assert!(first.owned.is_empty(), "each shard was told lost before");
-    first.driver.await.unwrap();
+    let mut others = [start(&model, "a", 2), start(&model, "a", 3)];
+    sleep(TIME_TO_LIVE * 20).await;
+    assert!(first.events.try_recv().is_err(), "it has lost nothing");
+    for other in &mut others {
+        assert!(other.events.try_recv().is_err(), "who has come later has got nothing");
+        assert_eq!(*other.membership.valid_until().borrow(), None);
+    }
+    // Who waits may still be told to go.
+    let [mut second, third] = others;
+    third.membership.leave().await;
+    third.driver.await.unwrap();
+
+    let valid_until = first.membership.valid_until().borrow().unwrap();
+    first.driver.abort();
     second.owns(4).await;
-    // The same process may begin a new session under its name.
+    assert!(Instant::now() >= valid_until, "the name is free when the lease has ended");
+    // The same process begins a new session under its name at once, and one that has lost its name meanwhile waits for it.
     second.store.cut_off(true);
     second.owns(0).await;
+    let mut fourth = start(&model, "a", 4);
+    fourth.owns(4).await;
     second.store.cut_off(false);
+    sleep(TIME_TO_LIVE * 20).await;
+    assert!(second.events.try_recv().is_err() && fourth.events.try_recv().is_err());
+    fourth.membership.leave().await;
     second.owns(4).await;
-    assert!(second.events.try_recv().is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_has_left_is_started_again_at_once() {
+    let model = model();
+    let mut first = start(&model, "a", 1);
+    first.owns(4).await;
+    first.membership.leave().await;
+    let began = Instant::now();
+    start(&model, "a", 2).owns(4).await;
+    assert!(began.elapsed() < TIME_TO_LIVE / 2);
+}
+
+/// The store is put back to what it was before `since` has happened; the session goes on with its lease, or has none there.
+#[tokio::test(start_paused = true)]
+async fn servers_begin_anew_when_the_store_was_put_back() {
+    for lease_is_there in [true, false] {
+        let model = model();
+        let before = model.saved();
+        let mut first = start(&model, "a", 1);
+        first.owns(4).await;
+        let saved = if lease_is_there { model.saved() } else { before };
+        for shard in (0..5).flat_map(|_| shards().shards()) {
+            let epoch = first.owned.remove(&shard).unwrap();
+            assert!(first.membership.release(shard, epoch).await);
+            first.owns(4).await;
+        }
+        let ended = first.owned.clone();
+        let at = model.revision();
+        model.put_back(saved);
+        assert!(model.revision() < at);
+        first.owns(0).await;
+        first.owns(4).await;
+        assert!(first.owned.iter().any(|(shard, epoch)| *epoch <= ended[shard]), "epochs have begun anew");
+        let owners = owners(&model).await;
+        assert!(first.owned.iter().all(|(shard, epoch)| owners[shard] == ("a".to_owned(), *epoch)));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_whose_key_is_deleted_registers_again() {
+    let model = model();
+    let mut first = start(&model, "a", 1);
+    first.owns(4).await;
+    let key = keys().server(&Name::new("a").unwrap());
+    let delete = vec![Op::Delete(KeyRange::one(key.clone()))];
+    let store = model.connect();
+    store.txn(Txn { then: delete, ..Txn::default() }).await.unwrap();
+    first.owns(0).await;
+    first.owns(4).await;
+    assert_eq!(store.range(KeyRange::one(key), 1).await.unwrap().found.len(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::committer::Owner;
-use crate::keys::{BadRecord, Epoch, Keys, Name, RulesVersion, ServerInfo};
+use crate::keys::{BadRecord, Epoch, Keys, RulesVersion, ServerInfo};
 use crate::placement::{Candidate, Placed, placement};
 use crate::shard::{ShardCount, ShardId};
 use crate::store::{Change, KeyValue, LeaseId, Revision};
@@ -111,10 +111,5 @@ impl View {
         if self.owners.get(&shard).is_none_or(|known| known.epoch < owner.epoch) {
             self.owners.insert(shard, owner);
         }
-    }
-
-    /// Whether this name belongs to another process.
-    pub(super) fn is_other(&self, name: &Name, incarnation: u64) -> bool {
-        self.servers.get(name.as_str()).is_some_and(|info| info.incarnation != incarnation)
     }
 }

@@ -11,7 +11,7 @@
 mod state;
 
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -45,6 +45,10 @@ pub struct Model {
     shared: Arc<Shared>,
 }
 
+/// The content of a [`Model`] at a moment.
+#[derive(Clone, Debug)]
+pub struct Saved(State);
+
 /// One client's connection to a [`Model`]. Clones are the same connection.
 #[derive(Clone, Debug)]
 pub struct ModelStore {
@@ -66,6 +70,8 @@ struct Link {
     cut_off: AtomicBool,
     /// Whether no answers come.
     drops_answers: AtomicBool,
+    /// See [`Store::newest`].
+    newest: AtomicU64,
     connected: Notify,
 }
 
@@ -151,6 +157,22 @@ impl Model {
     /// since, and lifts the alarm.
     pub fn set_quota(&self, quota: Option<u64>) {
         self.shared.lock().state.set_quota(quota);
+    }
+
+    /// What is there now, leases too.
+    pub fn saved(&self) -> Saved {
+        Saved(self.shared.advanced().state.clone())
+    }
+
+    /// Puts the store back to what was saved, as etcd is from a snapshot: revisions are given again, a lease has its full time from
+    /// now on, and a watch of a revision that the store has not come to is silent.
+    pub fn put_back(&self, saved: Saved) {
+        let mut inner = self.shared.lock();
+        inner.state = saved.0;
+        inner.state.renew_leases(Instant::now());
+        inner.told = inner.state.revision();
+        drop(inner);
+        self.shared.changed.notify_waiters();
     }
 
     /// Loses no requests from now on, but those of clients that are cut off.
@@ -241,11 +263,24 @@ impl Store for ModelStore {
     type Watch = ModelWatch;
 
     async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
-        self.request(move |state, _| state.txn(&txn)).await
+        let answer = self.request(move |state, _| state.txn(&txn)).await?;
+        self.link.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
     }
 
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
-        self.request(move |state, _| Ok(state.range(&range, limit))).await.map_err(read_error)
+        let read = self.request(move |state, _| Ok(state.range(&range, limit))).await;
+        let answer = read.map_err(read_error)?;
+        self.link.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    fn newest(&self) -> Revision {
+        Revision(self.link.newest.load(Ordering::Relaxed))
+    }
+
+    fn forget_newest(&self) {
+        self.link.newest.store(0, Ordering::Relaxed);
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {

@@ -15,7 +15,7 @@ const MAX_OPERATIONS: usize = 128;
 /// etcd's default of `--max-request-bytes`.
 const MAX_REQUEST_BYTES: usize = 3 << 19;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct State {
     revision: u64,
     compacted: u64,
@@ -30,7 +30,7 @@ pub(super) struct State {
     alarm: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Lease {
     time_to_live: Duration,
     /// How much later than its time it ends: etcd looks for ended leases now and then.
@@ -93,6 +93,13 @@ impl State {
     pub(super) fn advance(&mut self, now: Instant) {
         while let Some(id) = self.leases.iter().find(|(_, lease)| lease.ends <= now).map(|(&id, _)| id) {
             self.end_lease(id);
+        }
+    }
+
+    /// Gives each lease its full time.
+    pub(super) fn renew_leases(&mut self, now: Instant) {
+        for lease in self.leases.values_mut() {
+            lease.ends = now + lease.time_to_live + lease.slack;
         }
     }
 

@@ -108,7 +108,7 @@ pub(super) fn check(
                     wrong.push(format!("{at}: told committed, but there is {there:?}"));
                 }
             }
-            Outcome::NameTaken { .. } | Outcome::Refused(_) => {
+            Outcome::NameTaken { .. } | Outcome::Refused(_) | Outcome::NoSpace => {
                 if log.iter().any(|(_, logged)| logged == batch) {
                     wrong.push(format!("{at}: told {outcome:?}, but it is in the log"));
                 }

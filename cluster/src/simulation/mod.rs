@@ -133,6 +133,7 @@ async fn finish(setting: &Setting, planted: Planted, healed: usize) -> Shown {
             Outcome::Deposed(_) => "deposed",
             Outcome::NameTaken { .. } => "name taken",
             Outcome::Refused(_) => "refused",
+            Outcome::NoSpace => "no space",
             Outcome::Closed => "closed",
         };
         *counts.entry(outcome).or_default() += 1;

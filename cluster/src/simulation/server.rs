@@ -108,7 +108,6 @@ impl Server {
                     workers.remove(&(shard, epoch)).map(|control| control.send_replace(Control::Lost));
                     self.committer.close(shard, epoch);
                 }
-                Event::NameInUse => return,
             }
         }
     }
@@ -223,6 +222,7 @@ impl Worker {
             }
             append.names.push(NameChange { name, before, after });
         }
+        append.is_given_back_when_full = with_names && self.random.random();
         append.batch = Bytes::from(batch);
         append
     }
@@ -245,7 +245,7 @@ impl Worker {
         self.in_flight -= 1;
         match outcome {
             Outcome::Committed => true,
-            Outcome::NameTaken { .. } | Outcome::Refused(_) => {
+            Outcome::NameTaken { .. } | Outcome::Refused(_) | Outcome::NoSpace => {
                 for change in &append.names {
                     if self.names.get(&change.name) == change.after.as_ref() {
                         self.names.remove(&change.name);

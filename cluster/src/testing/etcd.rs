@@ -220,6 +220,35 @@ impl Etcd {
         }
     }
 
+    /// A copy of the data of a member, which is restarted.
+    ///
+    /// # Errors
+    ///
+    /// The data cannot be copied, or the member does not start again.
+    pub async fn saved(&mut self, member: usize) -> anyhow::Result<TempDir> {
+        self.kill(member);
+        let saved = tempfile::tempdir_in(self.directory.path())?;
+        copy(&self.data(member), saved.path())?;
+        self.restart(member).await?;
+        Ok(saved)
+    }
+
+    /// Puts the data of a member back to this copy, and starts it again.
+    ///
+    /// # Errors
+    ///
+    /// The data cannot be copied, or the member does not start again.
+    pub async fn put_back(&mut self, member: usize, saved: &TempDir) -> anyhow::Result<()> {
+        self.kill(member);
+        fs::remove_dir_all(self.data(member))?;
+        copy(saved.path(), &self.data(member))?;
+        self.restart(member).await
+    }
+
+    fn data(&self, member: usize) -> PathBuf {
+        self.directory.path().join(&self.members[member].name)
+    }
+
     /// Starts a member again that was killed, with its data and addresses, and waits until it answers: so a majority
     /// must live.
     ///
@@ -238,7 +267,7 @@ impl Etcd {
         command
             .args(["--name", name, "--logger", "zap", "--log-level", "warn"])
             .arg("--data-dir")
-            .arg(self.directory.path().join(name))
+            .arg(self.data(index))
             .args(["--listen-client-urls", url, "--advertise-client-urls", url])
             .args(["--listen-peer-urls", peer_url, "--initial-advertise-peer-urls", peer_url])
             .args(["--initial-cluster", &self.cluster]);
@@ -312,6 +341,21 @@ impl Drop for Etcd {
             self.kill(member);
         }
     }
+}
+
+/// Copies what a folder holds into another one.
+fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            copy(&entry.path(), &target)?;
+        } else {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
 }
 
 /// The program with this name in `PATH`.

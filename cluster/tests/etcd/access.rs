@@ -33,13 +33,16 @@ async fn with_users_a_password_is_needed_and_a_lost_token_is_replaced() {
         let user = Some(User { name: "root".to_owned(), password_file });
         Client::new(&Config { user, ..etcd.config() }).unwrap()
     };
-    let answer = set(&with("wrong"), "a", "1").await;
+    let client = with("wrong");
+    let answer = set(&client, "a", "1").await;
     assert!(
-        matches!(&answer, Err(StoreError::Refused(told)) if told.contains("authentication failed")),
+        matches!(&answer, Err(StoreError::NotDone(told)) if told.contains("does not take the user \"root\"")
+            && told.contains("authentication failed")),
         "{answer:?}"
     );
 
-    let client = with(PASSWORD);
+    // The same client goes on when the file has the right one.
+    with(PASSWORD);
     conforms(&client, "/conforms/").await.unwrap();
     // A member keeps tokens in memory only.
     etcd.restart(0).await.unwrap();
@@ -106,6 +109,54 @@ async fn with_tls_both_sides_show_certificates() {
         assert!(matches!(answer, Err(StoreError::NotDone(_) | StoreError::Unknown(_))), "{answer:?}");
     }
     assert_eq!(client.range(KeyRange::one("a"), 0).await.unwrap().found[0].value, "1");
+}
+
+#[tokio::test]
+#[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
+async fn renewed_authorities_and_certificates_are_read_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let authority = Authority::new(folder.path(), "authority");
+    let (server, client) =
+        (authority.issue(folder.path(), "server"), authority.issue(folder.path(), "client"));
+    let tls = Tls { authorities: authority.file.clone(), identity: Some(client.clone()), domain: None };
+    let server_tls = ServerTls {
+        certificate: server.certificate,
+        key: server.key,
+        client_authorities: Some(authority.file.clone()),
+        client: tls,
+    };
+    let etcd = start(&Options { tls: Some(server_tls), ..Options::default() }).await;
+    let credentials = tempfile::tempdir().unwrap();
+    let put = |from: &Path, name: &str| fs::copy(from, credentials.path().join(name)).unwrap();
+    let (other, stranger) =
+        (Authority::new(folder.path(), "other"), authority.issue(folder.path(), "stranger"));
+    put(&other.file, "ca.crt");
+    put(&client.certificate, "tls.crt");
+    put(&client.key, "tls.key");
+    let config = Config::new(etcd.urls()).with_folder(credentials.path()).unwrap();
+    let reader = Client::new(&config).unwrap();
+    let refused = set(&reader, "a", "1").await.unwrap_err().to_string();
+    assert!(refused.contains("UnknownIssuer"), "{refused}");
+
+    // While the files do not fit together, those that were read before are used.
+    put(&authority.file, "ca.crt");
+    put(&stranger.key, "tls.key");
+    assert!(set(&reader, "a", "1").await.is_err());
+    put(&client.key, "tls.key");
+    while set(&reader, "a", "1").await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    // Without a failure, when it is told to.
+    put(&other.file, "ca.crt");
+    set(&reader, "a", "2").await.unwrap();
+    reader.read_again();
+    assert!(set(&reader, "a", "3").await.is_err());
+    assert!(reader.status(&etcd.urls()[0]).await.is_err());
+    put(&authority.file, "ca.crt");
+    while reader.status(&etcd.urls()[0]).await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    set(&reader, "a", "4").await.unwrap();
 }
 
 /// Turns authentication on, with the user root.

@@ -4,6 +4,8 @@
 
 mod access;
 mod members;
+mod proxies;
+mod put_back;
 mod space;
 mod store;
 mod watch;

@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::is_stream;
-use crate::commit_log::{Barrier, Confirmations, Logs, REFUSAL_BYTES, Removals};
+use crate::commit_log::{Barrier, Confirmations, Logs, NoSpace, REFUSAL_BYTES, Removals};
 use crate::quota::{Counter, Method, Permit, Principals};
 use crate::transport::{BodyState, DecodeFailure, ResponseHold, held_body};
 
@@ -61,6 +61,8 @@ pub(crate) struct Refusal {
     ending: Ending,
     logs: Option<Arc<Logs>>,
     committed: Option<Barrier>,
+    /// While nothing can be committed for want of space, it is told without that.
+    no_space: Option<NoSpace>,
     /// Of a refusal that says something of an instance.
     confirmed: Option<Confirmations>,
     /// With its code; `None` once it was told.
@@ -102,20 +104,38 @@ impl Refusal {
         permit: Option<Permit>,
     ) -> Box<Self> {
         let committed = logs.as_ref().and_then(|logs| logs.barrier(REFUSAL_BYTES));
+        let may_be_told = committed.is_some() && may_be_told(ending.method, reason);
+        let no_space = logs.as_ref().filter(|_| may_be_told).and_then(|logs| logs.no_space());
         let confirmed =
             logs.as_ref().zip(reason).and_then(|(logs, reason)| logs.confirm_refusal(reason, removals));
-        Box::new(Self { ending, logs, committed, confirmed, response: Some(response), _permit: permit })
+        let response = Some(response);
+        Box::new(Self { ending, logs, committed, no_space, confirmed, response, _permit: permit })
     }
+}
+
+/// Whether a refusal for this reason says nothing that may not be committed: that there is no space for an instance, or none of
+/// this name. An instance that is gone is found until that is committed.
+fn may_be_told(method: Method, reason: Option<RefusalReason>) -> bool {
+    matches!(
+        (method, reason),
+        (Method::Create, Some(RefusalReason::TooManyInstances))
+            | (Method::Get, Some(RefusalReason::InstanceUnknown))
+    )
 }
 
 impl Future for Refusal {
     type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
-        if let Some(committed) = &mut self.committed {
-            ready!(Pin::new(committed).poll(cx));
+        if let Some(committed) = &mut self.committed
+            && Pin::new(committed).poll(cx).is_pending()
+        {
+            match &mut self.no_space {
+                Some(no_space) => ready!(no_space.as_mut().poll(cx)),
+                None => return Poll::Pending,
+            }
         }
-        self.committed = None;
+        (self.committed, self.no_space) = (None, None);
         let unconfirmed = match &mut self.confirmed {
             Some(confirmed) => ready!(Pin::new(confirmed).poll(cx)).err(),
             None => None,

@@ -11,7 +11,7 @@ use crate::settings::{Data, Origin, Settings, SettingsArgs, reference, show};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check the settings and the credentials that `serve` would start with, and say what is wrong.
+    /// Check the settings that `serve` would start with, and the files and credentials that they name, and say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(SettingsArgs),
     /// Print the settings that `serve` would start with, as a file, with where each comes from.
@@ -36,6 +36,7 @@ impl ConfigCommand {
         let text = match self {
             Self::Check(args) => {
                 let effective = args.load()?;
+                effective.check_all_files()?;
                 // Where the log will be is not looked at.
                 let settings = Settings { data: Data::InMemory, ..effective.settings.clone() };
                 let credentials = CredentialStore::of(&settings.into_config()?)?;

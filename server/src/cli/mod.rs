@@ -106,6 +106,7 @@ impl Cli {
         }
         match self.command {
             Command::Serve(args) => args.load().map_err(Into::into).and_then(|effective| {
+                effective.check_files()?;
                 let handlers = handlers.map_or_else(|| install_signals(install_handlers), Ok)?;
                 let runtime = runtime(effective.settings.workers)?;
                 let served = runtime.block_on(serve::serve(effective, handlers));

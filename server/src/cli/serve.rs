@@ -60,8 +60,8 @@ pub(super) async fn serve(
     }
 
     let (first, second) = signals.split();
-    let store = credentials.clone();
-    let _reload = AbortOnDropHandle::new(tokio::spawn(reload_on(hang_ups, store)));
+    let (store, logs) = (credentials.clone(), storage.clone());
+    let _reload = AbortOnDropHandle::new(tokio::spawn(reload_on(hang_ups, store, logs)));
     match (&config.cluster, &config.data) {
         (Some(_), _) => tracing::info!("the logs are kept in etcd"),
         (None, Some(folder)) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
@@ -106,9 +106,10 @@ fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> 
 }
 
 /// Has the credentials read again on each SIGHUP, for ever.
-async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStore>>) {
+async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStore>>, logs: Storage) {
     loop {
         hang_ups.next().await;
+        logs.read_credentials_again();
         match &credentials {
             Some(store) => store.reload_now(),
             None => tracing::info!("SIGHUP: there are no credentials to be read again"),

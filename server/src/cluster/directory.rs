@@ -1,5 +1,6 @@
 //! The cluster as this server sees it: which shard an instance belongs to, who owns it, and who the servers are.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -79,6 +80,31 @@ impl Directory {
         self.view().servers.get(self.name.as_str()).is_some_and(|info| info.draining)
     }
 
+    /// Whether the server has a lease: without one it owns nothing, and does not know who owns what.
+    pub(super) fn has_lease(&self) -> bool {
+        self.lease_left().is_some_and(|left| !left.is_zero())
+    }
+
+    /// The time that is left of the lease; `None`: the server has not joined.
+    pub(super) fn lease_left(&self) -> Option<std::time::Duration> {
+        let valid_until = *self.membership()?.valid_until().borrow();
+        Some(
+            valid_until
+                .map_or_else(Default::default, |until| until.saturating_duration_since(Instant::now())),
+        )
+    }
+
+    /// Who owns what, as far as this server knows.
+    pub(super) fn known(&self) -> Arc<View> {
+        let view = self.view();
+        if self.has_lease() {
+            view
+        } else {
+            Arc::new(View { owners: BTreeMap::default(), ..(*view).clone() })
+        }
+    }
+
+    /// As [`Self::known`], or as it was when the server had a lease: nothing that must be true rests on it.
     pub(super) fn view(&self) -> Arc<View> {
         self.membership().map_or_else(Arc::default, |membership| membership.view().borrow().clone())
     }
@@ -125,7 +151,7 @@ impl Placement for Directory {
         (is_full || *self.refuses.borrow()).then(|| {
             let used = space.map(|space| format!(" ({} of {} bytes are in use)", space.used(), space.quota));
             format!(
-                "etcd, which has the logs of the cluster, is full{}: wait until instances have ended and space is free",
+                "etcd, which has the logs of the cluster, is full{}: no instance is created until space is free",
                 used.unwrap_or_default()
             )
         })
@@ -138,12 +164,9 @@ impl Placement for Directory {
     }
 
     fn cluster(&self) -> GetClusterResponse {
-        let Some((shards, membership)) = self.joined.get() else { return GetClusterResponse::default() };
-        let view = self.view();
-        let lease_left = membership.valid_until().borrow().and_then(|until| {
-            let left = until.saturating_duration_since(Instant::now());
-            Duration::try_from(left).ok()
-        });
+        let Some((shards, _)) = self.joined.get() else { return GetClusterResponse::default() };
+        let view = self.known();
+        let lease_left = self.lease_left().and_then(|left| Duration::try_from(left).ok());
         let servers = view.servers.iter().map(|(name, info)| ClusterServer {
             name: name.clone(),
             address: info.address.clone(),

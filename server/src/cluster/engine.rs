@@ -1,7 +1,7 @@
 //! The engine of a shard: batches go through the fenced commit of the server's [`Committer`], which sends those of several
 //! shards in one transaction.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
@@ -13,6 +13,7 @@ use stickycas_cluster::keys::{Epoch, Place};
 use stickycas_cluster::read::Stored as Read;
 use stickycas_cluster::shard::ShardId;
 use stickycas_proto::log::v1::Batch;
+use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -26,6 +27,8 @@ use crate::instances::{Instances, ShardKey, owner_lost};
 /// transactions in the order in which they come: one that is too early is refused, and each refusal costs a transaction of its
 /// own. So the steps gather in the next batch meanwhile; batches of other shards do not wait.
 const DEPTH: usize = 1;
+/// The same while the store is full: new instances in the steps that gather are refused, and do not wait for space.
+const DEPTH_FULL: usize = 8;
 
 /// One ownership of a shard: what it needs to append, and to confirm that it goes on.
 #[derive(Clone)]
@@ -145,7 +148,7 @@ impl ShardEngine {
 
 impl Engine for ShardEngine {
     fn depth(&self) -> usize {
-        DEPTH
+        if self.0.owned.committer.is_full() { DEPTH_FULL } else { DEPTH }
     }
 
     fn blocks(&self) -> bool {
@@ -153,8 +156,8 @@ impl Engine for ShardEngine {
     }
 
     fn append(&self, batch: AppendBatch, done: Done) {
-        let AppendBatch { place, batch, checkpoints, trim, names } = batch;
-        let append = Append {
+        let AppendBatch { place, batch, checkpoints, trim, mut names } = batch;
+        let mut append = Append {
             place: Place(place),
             batch: batch.into(),
             checkpoints: checkpoints
@@ -163,7 +166,11 @@ impl Engine for ShardEngine {
                 .collect(),
             trim: trim.map(|trim| Place(trim.min(place))),
             names: names.iter().map(to_change).collect(),
+            is_given_back_when_full: true,
         };
+        if self.0.owned.committer.is_full() {
+            self.0.await_space(&mut append, &mut names);
+        }
         // Handed over before this returns: appends are sent in the order of their places.
         let outcome = self.0.send(&append);
         let inner = self.0.clone();
@@ -211,6 +218,10 @@ impl Inner {
                     self.held().commit(&append);
                     return Outcome::Committed;
                 }
+                Appended::NoSpace => {
+                    self.await_space(&mut append, &mut names);
+                    outcome = self.send(&append).await;
+                }
                 Appended::NameTaken { name, holder } => {
                     if let Err(why) = self.yield_name(&mut append, &mut names, &name, holder) {
                         tracing::error!(shard = %self.owned.shard, why, "a batch cannot be appended");
@@ -229,6 +240,42 @@ impl Inner {
 
     fn lost(&self) -> Outcome {
         Outcome::Refused(Box::new(owner_lost(self.owned.key())))
+    }
+
+    /// The append is to wait for space; the instances that it would create do not, and are refused.
+    fn await_space(&self, append: &mut Append, names: &mut Vec<engine::NameChange>) {
+        append.is_given_back_when_full = false;
+        let log = self.log.get().and_then(Weak::upgrade);
+        let (Some(log), Ok(mut batch)) = (log, Batch::decode(&*append.batch)) else { return };
+        let created = batch.records.iter().filter_map(|record| match &record.input {
+            Some(Input::Created(created)) => {
+                let id = <[u8; 16]>::try_from(&*created.id).ok()?;
+                Some((record.instance, InstanceId::new(u128::from_be_bytes(id))))
+            }
+            _ => None,
+        });
+        let created: BTreeMap<u64, InstanceId> = created.collect();
+        if !created.is_empty() {
+            let is_refused = |number: &u64| created.contains_key(number);
+            batch.records.iter_mut().filter(|record| is_refused(&record.instance)).for_each(|record| {
+                *record = expired(record.instance);
+            });
+            append.batch = batch.encode_to_vec().into();
+            append.checkpoints.retain(|(number, _)| !is_refused(number));
+            let stays: Vec<bool> = names.iter().map(|change| !is_refused(&change.number)).collect();
+            let mut stay = stays.iter().copied();
+            names.retain(|_| stay.next().unwrap_or(true));
+            let mut stay = stays.into_iter();
+            append.names.retain(|_| stay.next().unwrap_or(true));
+        }
+        if let Some(instances) = self.instances.upgrade() {
+            let why = || instances.placement().no_space().unwrap_or_else(|| "etcd is full".to_owned());
+            for (number, instance) in created {
+                log.refuse_creation(instance, number, instances.refused_for_space(why()));
+            }
+        }
+        // Behind it there may be others.
+        log.wake();
     }
 
     /// Somebody else holds this name, or nobody does: who expires has nothing to release; a closed instance gives its name up, and

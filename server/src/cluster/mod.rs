@@ -19,7 +19,7 @@ mod store;
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use stickycas_cluster::committer::{Committer, CommitterConfig};
@@ -30,8 +30,8 @@ use stickycas_cluster::maintenance::{MaintenanceConfig, Members, maintenance};
 use stickycas_cluster::membership::{Event, IdentityError, Membership, MembershipConfig};
 use stickycas_cluster::shard::{BadShardCount, ShardCount, ShardId};
 use stickycas_cluster::store::Store;
-use stickycas_proto::status::RpcRefusal;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::directory::{Directory, Names};
@@ -43,9 +43,16 @@ use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::metrics::{CommitLogMetrics, ShardMoves};
 use crate::quota::KnownPrincipals;
+use crate::readiness::{Readiness, State};
 
 /// The pause before etcd is asked again for the cluster.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// Between two lines that tell the same reason why the cluster cannot be joined yet.
+const SAY_EVERY: Duration = Duration::from_secs(30);
+/// How often it is looked whether the server can commit anything.
+const CHECK_READY_EVERY: Duration = Duration::from_millis(100);
+/// The time of a standstill, in times of a lease.
+const STANDSTILL: u32 = 2;
 
 /// Why a server cannot take part.
 #[derive(Debug, thiserror::Error)]
@@ -91,19 +98,15 @@ pub(crate) struct Cluster {
     has_threads: bool,
     /// Until it is joined: the membership that is to begin.
     begins: Mutex<Option<Begins>>,
-    /// Until it is joined: the maintenance of etcd that is to begin.
-    maintains: Mutex<Option<Maintains>>,
     /// The shards that are taken or served.
     held: Mutex<BTreeMap<ShardId, Held>>,
-    failed: watch::Sender<Option<RpcRefusal>>,
+    /// `None`: the store is none that is reached with credentials.
+    etcd: OnceLock<Client>,
     tasks: Mutex<Vec<AbortOnDropHandle<()>>>,
 }
 
 /// Begins to take part, with so many shards.
 type Begins = Box<dyn FnOnce(ShardCount) -> Joined + Send>;
-
-/// Begins to look after etcd's space.
-type Maintains = Box<dyn FnOnce(Membership) -> AbortOnDropHandle<()> + Send>;
 
 /// A server that takes part: what it has to do, and what does the work.
 type Joined = (Membership, mpsc::UnboundedReceiver<Event>, AbortOnDropHandle<()>);
@@ -126,7 +129,8 @@ impl Cluster {
         }
         let client = Client::new(&etcd)?;
         let cluster = Self::with(client.clone(), config, limits, true)?;
-        cluster.look_after(client, config)?;
+        cluster.look_after(client.clone(), config)?;
+        let _ = cluster.etcd.set(client);
         Ok(cluster)
     }
 
@@ -145,17 +149,18 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Looks after the space of the store from the joining on.
+    /// Looks after the space of the store.
     fn look_after<S: Members>(&self, store: S, config: &ClusterConfig) -> Result<(), ClusterError> {
         let (keys, first) = (Keys::new(&Name::new(&config.name)?), self.shards.shards().next());
-        let (directory, quota) = (self.directory.clone(), config.etcd_quota);
-        *lock(&self.maintains) = Some(Box::new(move |membership| {
-            let elected = move || first.is_some_and(|first| membership.owns(first));
-            let config = MaintenanceConfig { quota, ..MaintenanceConfig::default() };
-            let (space, work) = maintenance(store, keys, config, elected);
-            directory.set_space(space);
-            AbortOnDropHandle::new(tokio::spawn(work))
-        }));
+        let directory = self.directory.clone();
+        let elected = move || {
+            let membership = directory.membership();
+            first.zip(membership).is_some_and(|(first, membership)| membership.owns(first))
+        };
+        let config = MaintenanceConfig { quota: config.etcd_quota, ..MaintenanceConfig::default() };
+        let (space, work) = maintenance(store, keys, config, elected);
+        self.directory.set_space(space);
+        lock(&self.tasks).push(AbortOnDropHandle::new(tokio::spawn(work)));
         Ok(())
     }
 
@@ -169,7 +174,8 @@ impl Cluster {
         let (cluster, name) = (Name::new(&config.name)?, Name::new(&config.server)?);
         let (shards, keys) = (ShardCount::new(config.shards)?, Keys::new(&cluster));
         let shared = Arc::new(store.clone());
-        let (committer, commits) = Committer::new(shared.clone(), keys.clone(), CommitterConfig::default());
+        let commits = CommitterConfig { standstill: config.lease * STANDSTILL, ..CommitterConfig::default() };
+        let (committer, commits) = Committer::new(shared.clone(), keys.clone(), commits);
         let (confirmer, confirms) = Confirmer::new(shared.clone(), keys.clone());
         let member = MembershipConfig {
             name: name.clone(),
@@ -195,18 +201,17 @@ impl Cluster {
             shards,
             directory: Arc::new(Directory::new(name, committer.full())),
             store: Arc::new(KeysIn { store: shared, keys }),
-            committer,
             confirmer,
-            state: Arc::new(LogState::new(limits.uncommitted_bytes)),
+            state: Arc::new(LogState::new(limits.uncommitted_bytes).with_full(committer.full())),
+            committer,
             metrics,
             moves: ShardMoves::default(),
             lease: config.lease,
             tail_bytes: (limits.log_tail_bytes as u64 / u64::from(shards.get())).max(LEAST_TAIL),
             has_threads,
             begins: Mutex::new(Some(begins)),
-            maintains: Mutex::new(None),
             held: Mutex::default(),
-            failed: watch::Sender::new(None),
+            etcd: OnceLock::new(),
             tasks: Mutex::new(tasks),
         }))
     }
@@ -237,33 +242,46 @@ impl Cluster {
         let (cluster, instances) = (Arc::downgrade(self), instances.clone());
         let events = AbortOnDropHandle::new(tokio::spawn(ownership::follow(cluster, instances, events)));
         lock(&self.tasks).extend([work, events]);
-        if let Some(maintains) = lock(&self.maintains).take() {
-            lock(&self.tasks).push(maintains(membership.clone()));
-        }
         // It is a member when it has its lease.
         let _ = membership.valid_until().wait_for(Option::is_some).await;
         Ok(())
     }
 
     async fn identity(&self) -> Result<ShardCount, ClusterError> {
+        let mut said = None;
         loop {
             match self.store.identity(Identity { shards: self.shards }).await {
                 Ok(identity) => return Ok(identity.shards),
                 Err(IdentityError::Record(error)) => return Err(ClusterError::Identity(error.to_string())),
                 Err(IdentityError::Store(error)) => {
-                    tracing::warn!(%error, "etcd does not answer yet");
+                    let error = error.to_string();
+                    if said.as_ref().is_none_or(|(told, at): &(String, Instant)| {
+                        *told != error || at.elapsed() >= SAY_EVERY
+                    }) {
+                        tracing::warn!(error, "the cluster cannot be joined yet: it is tried again");
+                        said = Some((error, Instant::now()));
+                    }
                     tokio::time::sleep(ASK_AGAIN).await;
                 }
             }
         }
     }
 
-    /// Completes with the reason when the server may take no part any more.
-    pub(crate) async fn failed(&self) -> RpcRefusal {
-        let mut failed = self.failed.subscribe();
-        let why = failed.wait_for(Option::is_some).await.ok().and_then(|why| why.clone());
-        // The sender lives as long as this.
-        why.unwrap_or_else(RpcRefusal::internal)
+    /// Reads the credentials for etcd again, and connects with them.
+    pub(crate) fn read_again(&self) {
+        if let Some(etcd) = self.etcd.get() {
+            etcd.read_again();
+            tracing::info!("connecting to etcd anew, with its credentials as they are now");
+        }
+    }
+
+    /// Tells whether anything can be committed, for ever.
+    pub(crate) async fn follow_readiness(&self, readiness: &Readiness) {
+        loop {
+            let is_ready = self.directory.has_lease() && !self.committer.stalled();
+            readiness.set(if is_ready { State::Serving } else { State::Stalled });
+            tokio::time::sleep(CHECK_READY_EVERY).await;
+        }
     }
 
     fn held(&self) -> MutexGuard<'_, BTreeMap<ShardId, Held>> {

@@ -8,8 +8,6 @@ use stickycas_cluster::keys::Epoch;
 use stickycas_cluster::membership::Event;
 use stickycas_cluster::read::ReadError;
 use stickycas_cluster::shard::ShardId;
-use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::RefusalReason;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
@@ -82,11 +80,6 @@ pub(super) async fn follow(
                 tokio::spawn(async move { cluster.hand_over(&instances, shard, epoch).await });
             }
             Event::Lost { shard, epoch } => cluster.lost(&instances, shard, epoch),
-            Event::NameInUse => {
-                let why = "another server has this server's name in the cluster: give each a name of its own (--server-name)";
-                tracing::error!("{why}");
-                cluster.failed.send_replace(Some(RpcRefusal::new(RefusalReason::LogFailed, why)));
-            }
         }
     }
 }

@@ -1,7 +1,5 @@
 //! What the metrics tell of the cluster.
 
-use tokio::time::Instant;
-
 use super::Cluster;
 use crate::instances::Placement as _;
 use crate::metrics::{ClusterSample, ShardMoves};
@@ -14,16 +12,14 @@ impl Cluster {
 
     /// The cluster as this server sees it now.
     pub(crate) fn sample(&self) -> ClusterSample {
-        let (view, own) = (self.directory.view(), self.directory.name().as_str());
+        let (view, own) = (self.directory.known(), self.directory.name().as_str());
         let owned = view.owners.values().filter(|owner| owner.server == own).count() as u64;
         let (served, held) = {
             let held = self.held();
             (held.values().filter(|held| held.is_taken).count() as u64, held.len() as u64)
         };
-        let shards = self.directory.shards().map_or(0, |shards| u64::from(shards.get()));
-        let valid_until =
-            self.directory.membership().and_then(|membership| *membership.valid_until().borrow());
-        let lease_left = valid_until.map(|until| until.saturating_duration_since(Instant::now()));
+        // Others are refused at the joining.
+        let shards = u64::from(self.shards.get());
         ClusterSample {
             shards,
             owned,
@@ -33,7 +29,7 @@ impl Cluster {
             servers: view.servers.len() as u64,
             draining: view.servers.values().filter(|info| info.draining).count() as u64,
             lease: self.lease,
-            lease_left: lease_left.unwrap_or_default(),
+            lease_left: self.directory.lease_left().unwrap_or_default(),
             transactions: self.committer.transactions(),
             confirmations: self.confirmer.confirmations(),
             space: self.directory.space(),

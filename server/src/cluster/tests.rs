@@ -11,4 +11,5 @@ mod sizes;
 mod space;
 mod stale_owner;
 mod take_over;
+mod without_etcd;
 mod world;

@@ -275,6 +275,12 @@ impl DurableLog {
         self.shared.work.notify_one();
     }
 
+    /// Looks again whether the engine takes a batch: it may take more than before.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+    pub(crate) fn wake(&self) {
+        self.shared.work.notify_one();
+    }
+
     /// Completes when the log has failed.
     pub(crate) fn failure_signal(&self) -> LogFailure {
         LogFailure(self.shared.clone())

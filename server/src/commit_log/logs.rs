@@ -11,7 +11,7 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
-use super::{CommitLog, Confirmation, LogState};
+use super::{CommitLog, Confirmation, LogState, NoSpace};
 
 /// See the module.
 #[derive(Debug)]
@@ -75,6 +75,11 @@ impl Logs {
     /// See [`LogState::failure`].
     pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
         self.state.failure()
+    }
+
+    /// See [`LogState::no_space`].
+    pub(crate) fn no_space(&self) -> Option<NoSpace> {
+        self.state.no_space()
     }
 
     /// See [`CommitLog::uncommitted_bytes`].

@@ -48,7 +48,7 @@ pub(crate) use held_phases::{HeldPhase, HeldPhases};
 pub(crate) use logs::{Barrier, Confirmations, Logs, Removals, depends_on_instances};
 pub(crate) use memory::MemoryLog;
 pub(crate) use served_clock::ServedClock;
-pub(crate) use state::LogState;
+pub(crate) use state::{LogState, NoSpace};
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;

@@ -5,13 +5,14 @@
 //! shard: while too much waits nothing more is read from it, for whichever shard. So the time of every instance stands still
 //! then, not only of those whose log is slow (SPEC F3).
 
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use stickycas_proto::status::RpcRefusal;
-use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
+use tokio::sync::{Notify, watch};
 
 use super::ServedClock;
 
@@ -31,7 +32,12 @@ pub(crate) struct LogState {
     /// Notified when there is room again.
     room: Arc<Notify>,
     failure: OnceLock<RpcRefusal>,
+    /// Whether nothing can be committed for want of space in what servers share; `None`: nothing is shared.
+    store_full: Option<watch::Receiver<bool>>,
 }
+
+/// Completes when nothing can be committed for want of space.
+pub(crate) type NoSpace = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Default for LogState {
     fn default() -> Self {
@@ -50,7 +56,25 @@ impl LogState {
             changing: Mutex::default(),
             room: Arc::default(),
             failure: OnceLock::new(),
+            store_full: None,
         }
+    }
+
+    /// The same over a store that servers share, and that tells whether it is full.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
+    pub(crate) fn with_full(self, full: watch::Receiver<bool>) -> Self {
+        Self { store_full: Some(full), ..self }
+    }
+
+    /// Completes while nothing can be committed for want of space; `None`: that never happens.
+    pub(crate) fn no_space(&self) -> Option<NoSpace> {
+        let mut full = self.store_full.clone()?;
+        Some(Box::pin(async move {
+            if full.wait_for(|full| *full).await.is_err() {
+                // Nobody tells any more.
+                std::future::pending::<()>().await;
+            }
+        }))
     }
 
     /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).

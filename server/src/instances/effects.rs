@@ -5,12 +5,12 @@ use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::ServerFrame;
+use stickycas_proto::v1::{RefusalReason, ServerFrame};
 use tokio::sync::oneshot;
 
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::{CommitLog, Confirmation, Place};
+use crate::commit_log::{CommitLog, Confirmation, NoSpace, Place};
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
 /// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
@@ -218,8 +218,31 @@ impl<T> Uncommitted<T> {
     /// # Errors
     /// The reason that the log gives if it refuses the step: nobody knows whether the step took place.
     pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
+        self.committed_or(None).await
+    }
+
+    /// The same of a value that is only shown: nothing is waited for while there is no space for what is to be committed.
+    ///
+    /// # Errors
+    /// See [`Self::committed`]; or that there is no space.
+    pub(crate) async fn committed_or(self, no_space: Option<NoSpace>) -> Result<T, RpcRefusal> {
         if let Some(commit) = self.commit {
-            match commit.await {
+            let no_space = async {
+                match no_space {
+                    Some(no_space) => no_space.await,
+                    None => std::future::pending().await,
+                }
+            };
+            let commit = tokio::select! {
+                biased;
+                commit = commit => commit,
+                () = no_space => {
+                    let why = "etcd has no space left: nothing is committed, and what waits for that is not shown; ask again when there \
+                               is space";
+                    return Err(RpcRefusal::new(RefusalReason::Recovering, why));
+                }
+            };
+            match commit {
                 Ok(Ok(())) => {}
                 Ok(Err(refused)) => return Err(*refused),
                 Err(_) => return Err(RpcRefusal::internal()),

@@ -437,8 +437,7 @@ impl Instances {
         shard: &ShardContext,
     ) -> Result<(), RpcRefusal> {
         if let Some(why) = self.placement.no_space() {
-            let refused = RpcRefusal::new(RefusalReason::TooManyInstances, why);
-            return Err(refused.with_retry_after(UNTIL_AN_END.max(self.limits().retry_after)));
+            return Err(self.refused_for_space(why));
         }
         registry.shortage(config, self.capacity(shard)).map_or(Ok(()), |Shortage { why, until }| {
             let now = self.context.timers.now();
@@ -446,6 +445,12 @@ impl Instances {
             let wait = wait.max(self.limits().retry_after);
             Err(RpcRefusal::new(RefusalReason::TooManyInstances, why).with_retry_after(wait))
         })
+    }
+
+    /// The refusal of a new instance for want of space in what the servers share.
+    pub(crate) fn refused_for_space(&self, why: String) -> RpcRefusal {
+        let refused = RpcRefusal::new(RefusalReason::TooManyInstances, why);
+        refused.with_retry_after(UNTIL_AN_END.max(self.limits().retry_after))
     }
 
     fn capacity(&self, shard: &ShardContext) -> Capacity<'_> {

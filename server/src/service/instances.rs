@@ -73,7 +73,8 @@ impl InstanceService for Service {
         authorize_view(&caller, &instance)?;
         caller.account.charge_work(view_cost(&instance))?;
         let process = instance.process_of(&caller.principal);
-        let (status, own) = instance.status(process).committed().await??;
+        let no_space = self.0.instances.logs().no_space();
+        let (status, own) = instance.status(process).committed_or(no_space).await??;
         Ok(Response::new(GetResponse {
             instance: Some(instance_to_wire(&instance)),
             status: Some(status_to_wire(&status)),
@@ -106,7 +107,7 @@ impl InstanceService for Service {
         let states: Vec<_> = seen.map(|instance| (instance, instance.state())).collect();
         let mut instances = Vec::new();
         for (instance, state) in states {
-            match state.committed().await.flatten() {
+            match state.committed_or(self.0.instances.logs().no_space()).await.flatten() {
                 Ok(state) => instances.push(summary(instance, state)),
                 // An instance that is gone by now is not listed.
                 Err(gone) if gone.reason == RefusalReason::InstanceUnknown => {}

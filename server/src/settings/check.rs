@@ -1,8 +1,11 @@
 //! What settings must fulfil together.
 
+use std::fs;
+use std::io;
 use std::net::SocketAddr;
+use std::path::Path;
 
-use super::{Effective, Origin};
+use super::{Effective, Origin, SettingsError};
 
 /// Adds what is wrong with the whole.
 pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
@@ -62,6 +65,86 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
     }
     for (smaller, larger) in NOT_ABOVE {
         check_order(effective, smaller, larger, errors);
+    }
+}
+
+impl Effective {
+    /// Looks at the files that the settings name: whether they are there, and can be read.
+    ///
+    /// # Errors
+    /// Every folder that cannot be used.
+    pub(crate) fn check_files(&self) -> Result<(), SettingsError> {
+        let mut errors = Vec::new();
+        let mut wrong = |key, why: String| errors.push(format!("{key} ({}): {why}", self.origin(key)));
+        if let Some(folder) = &self.settings.credentials
+            && let Err(error) = fs::read_dir(folder)
+        {
+            wrong("credentials", format!("{}: {error}", folder.display()));
+        }
+        if let Some(folder) = &self.settings.etcd_credentials
+            && let Err(error) = fs::read_dir(folder)
+        {
+            wrong("etcd_credentials", format!("{}: {error}", folder.display()));
+        } else if let Err((key, why)) = self.check_etcd() {
+            wrong(key, why);
+        }
+        if errors.is_empty() { Ok(()) } else { Err(SettingsError(errors)) }
+    }
+
+    /// As [`Self::check_files`], and the folder of the log, which a server makes if it is not there.
+    ///
+    /// # Errors
+    /// Every folder that cannot be used.
+    pub(crate) fn check_all_files(&self) -> Result<(), SettingsError> {
+        let mut errors = self.check_files().err().map_or_else(Vec::new, |SettingsError(errors)| errors);
+        let folder = self.settings.data.folder(&|variable| std::env::var_os(variable)).ok().flatten();
+        if let Some(folder) = folder.filter(|_| self.settings.etcd.is_empty())
+            && let Err(error) = check_can_be_made(&folder)
+        {
+            errors.push(format!("data ({}): {}: {error}", self.origin("data"), folder.display()));
+        }
+        if errors.is_empty() { Ok(()) } else { Err(SettingsError(errors)) }
+    }
+
+    #[cfg(feature = "cluster")]
+    fn check_etcd(&self) -> Result<(), (&'static str, String)> {
+        use stickycas_cluster::etcd::{Config, ConfigError};
+        let settings = &self.settings;
+        if settings.etcd.is_empty() {
+            return Ok(());
+        }
+        let config = Config::new(settings.etcd.clone()).with_lease(settings.lease);
+        let config = match &settings.etcd_credentials {
+            Some(folder) => config.with_folder(folder),
+            None => Ok(config),
+        };
+        config.and_then(|config| config.verify()).map_err(|error| {
+            let key = if let ConfigError::Endpoint { .. } = error { "etcd" } else { "etcd_credentials" };
+            (key, error.to_string())
+        })
+    }
+
+    #[cfg(not(feature = "cluster"))]
+    fn check_etcd(&self) -> Result<(), (&'static str, String)> {
+        Ok(())
+    }
+}
+
+/// Whether a folder can be read, or if it is not there, what it would be made in is a folder.
+fn check_can_be_made(folder: &Path) -> io::Result<()> {
+    match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let above =
+                folder.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.exists());
+            match above {
+                Some(above) if !above.as_os_str().is_empty() && !above.is_dir() => Err(io::Error::new(
+                    io::ErrorKind::NotADirectory,
+                    format!("{} is no folder", above.display()),
+                )),
+                _ => Ok(()),
+            }
+        }
+        read => read.map(drop),
     }
 }
 

@@ -123,7 +123,8 @@ const SETTINGS: &[Setting] = &[
         "etcd_credentials",
         Kind::FolderOrOff,
         "With etcd: folder of its CAs (ca.crt), of the certificate and key that prove to it who this is (tls.crt, tls.key), and \
-         of a user and its password (user, password); what is not there is not used.",
+         of a user and its password (user, password); what is not there is not used. The files are read again when a request to \
+         etcd fails, for each new token of the user, and on SIGHUP.",
         |settings| {
             let folder = settings.etcd_credentials.as_ref();
             folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))

@@ -278,3 +278,47 @@ fn the_unit_starts_the_server_again_without_end() {
     assert!(has("RestartForceExitStatus=SIGHUP"), "systemd takes that signal for a clean end");
     assert!(!unit.lines().any(|line| line.starts_with("ProcSubset=")));
 }
+
+#[test]
+fn files_that_cannot_be_used_are_told_with_their_settings() {
+    let folder = tempfile::tempdir().unwrap();
+    let (file, there) = (folder.path().join("file"), folder.path().display().to_string());
+    std::fs::write(&file, "x").unwrap();
+    let (file, gone) = (file.display().to_string(), format!("{there}/no/such/folder"));
+    let (file, gone, there) = (file.as_str(), gone.as_str(), there.as_str());
+    let wrong =
+        |flags: &[&str]| good(flags, &[], "").check_all_files().err().map(|SettingsError(errors)| errors);
+    assert_eq!(wrong(&["--data", gone]), None, "it is made");
+    assert_eq!(wrong(&["--data", there, "--etcd-credentials", there]), None);
+    assert_eq!(wrong(&["--in-memory"]), None);
+    let below = format!("{file}/below");
+    let below = below.as_str();
+    for (flags, key) in [
+        (["--data", file], "data (flag --data)"),
+        (["--data", below], "data (flag --data)"),
+        (["--etcd-credentials", gone], "etcd_credentials (flag --etcd-credentials)"),
+        (["--etcd-credentials", file], "etcd_credentials (flag --etcd-credentials)"),
+    ] {
+        let errors = wrong(&flags).unwrap_or_default();
+        assert!(errors.len() == 1 && errors[0].starts_with(&format!("{key}: {}: ", flags[1])), "{errors:?}");
+    }
+    for path in [gone, file] {
+        let with = load(&["--credentials", path], &[], "").unwrap();
+        let SettingsError(errors) = with.check_files().unwrap_err();
+        assert!(errors[0].starts_with(&format!("credentials (flag --credentials): {path}: ")), "{errors:?}");
+    }
+}
+
+#[cfg(feature = "cluster")]
+#[test]
+fn credentials_for_etcd_that_cannot_be_used_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().display().to_string();
+    let flags = ["--etcd", "https://127.0.0.1:1", "--etcd-credentials", &path];
+    let wrong = || good(&flags, &[], "").check_files().unwrap_err().to_string();
+    assert!(wrong().contains("none of ca.crt"), "{}", wrong());
+    std::fs::write(folder.path().join("user"), "root").unwrap();
+    assert!(wrong().contains("user is there without password"), "{}", wrong());
+    std::fs::write(folder.path().join("password"), "secret").unwrap();
+    assert!(wrong().starts_with("etcd (flag --etcd): the endpoint"), "{}", wrong());
+}

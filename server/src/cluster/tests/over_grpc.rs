@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use stickycas_cluster::model::{Faults, Model};
 use stickycas_cluster::shard::{ShardCount, shard_of};
+use stickycas_cluster::store::{Op, Store as _, Txn};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
@@ -13,8 +14,8 @@ use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
-    AttachRequest, ClientFrame, GetClusterRequest, GetRequest, Hello, RefusalReason, client_frame,
-    get_request,
+    AppendRequest, AttachRequest, ClientFrame, CreateRequest, EndlessPatience, GetClusterRequest, GetRequest,
+    Hello, ListRequest, Parameters, RefusalReason, client_frame, get_request, parameters,
 };
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
@@ -50,7 +51,7 @@ impl Server {
             lease: Duration::from_secs(60),
             shards: SHARDS,
         };
-        let config = Config { cluster: Some(member.clone()), ..Config::insecure([]) };
+        let config = Config { cluster: Some(member.clone()), ..Config::insecure(["judge".to_owned()]) };
         let cluster = Cluster::with(model.connect(), &member, &config.limits, true).unwrap();
         let storage = Storage::Cluster(cluster.clone());
         let environment =
@@ -174,4 +175,114 @@ async fn a_hello_of_no_instance_is_confirmed_by_its_shard_alone() {
     let after = server.cluster.confirmer.confirmations();
     assert_eq!(after.confirmed - before.confirmed, u64::from(HELLOS), "and not of each of {SHARDS} shards");
     assert!(after.reads - before.reads < u64::from(HELLOS), "{before:?}, {after:?}");
+}
+
+/// Why a call was refused. It does not wait for space.
+async fn refused<T: std::fmt::Debug>(
+    call: impl Future<Output = Result<T, Status>>,
+) -> (RefusalReason, String) {
+    let told = tokio::time::timeout(Duration::from_secs(30), call).await.expect("it is told at once");
+    let refused = RpcRefusal::from_status(&told.expect_err("it is refused")).unwrap();
+    (refused.reason, refused.message)
+}
+
+impl Server {
+    /// Creates an instance with one process, each of whose accesses is executed at once; its id.
+    async fn create(&self, name: &str) -> Result<String, Status> {
+        let patience = parameters::PatienceChoice::EndlessPatience(EndlessPatience {});
+        let parameters = Parameters {
+            processes: 1,
+            warp_size: 1,
+            read_size: 1,
+            patience_choice: Some(patience),
+            max_value_bytes: 64,
+            pipeline: 4,
+            ..Parameters::default()
+        };
+        let create = CreateRequest {
+            name: name.to_owned(),
+            roster: vec!["p1".to_owned()],
+            parameters: Some(parameters),
+        };
+        let mut client = InstanceServiceClient::new(self.channel.clone());
+        let created = client.create(request(create, Some("judge"))).await?;
+        Ok(created.into_inner().instance.unwrap().instance_id)
+    }
+
+    async fn append(&self, instance_id: &str, access_number: u64) -> Result<(), Status> {
+        let append = AppendRequest {
+            instance_id: instance_id.to_owned(),
+            access_number,
+            value: "x".into(),
+            no_wait: false,
+        };
+        let mut client = StickyCasServiceClient::new(self.channel.clone());
+        client.append(request(append, Some("p1"))).await.map(drop)
+    }
+
+    async fn find(&self, which: get_request::Instance) -> Result<(), Status> {
+        let get = GetRequest { instance: Some(which) };
+        InstanceServiceClient::new(self.channel.clone()).get(request(get, Some("judge"))).await.map(drop)
+    }
+
+    /// How many instances there are.
+    async fn list(&self) -> Result<usize, Status> {
+        let mut client = InstanceServiceClient::new(self.channel.clone());
+        let listed = client.list(request(ListRequest::default(), Some("judge"))).await?;
+        Ok(listed.into_inner().instances.len())
+    }
+}
+
+#[tokio::test]
+async fn without_space_calls_are_refused_at_once_and_told_why() {
+    const AT_ONCE: usize = 20;
+    let model = Model::new(3, Faults { delay: Duration::from_millis(5), ..Faults::default() });
+    let server = Arc::new(Server::start(&model, "one").await);
+    let first = loop {
+        if let Ok(first) = server.create("first").await {
+            break first;
+        }
+    };
+    let idle = server.create("idle").await.unwrap();
+    // What crosses the quota is applied: the servers do not know of it yet.
+    model.set_quota(Some(1));
+    let put = Op::Put { key: "other".into(), value: "x".into(), lease: None };
+    model.connect().txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap_err();
+
+    let creates: Vec<_> = (0..AT_ONCE)
+        .map(|number| {
+            let (server, name) =
+                (server.clone(), if number % 2 == 0 { format!("new-{number}") } else { String::new() });
+            tokio::spawn(async move { refused(server.create(&name)).await })
+        })
+        .collect();
+    for create in creates {
+        let (reason, why) = create.await.unwrap();
+        assert_eq!(reason, RefusalReason::TooManyInstances, "{why}");
+        assert!(why.contains("full"), "{why}");
+    }
+    let unknown = || server.find(get_request::Instance::Name("new-0".to_owned()));
+    assert_eq!(refused(unknown()).await.0, RefusalReason::InstanceUnknown);
+    assert_eq!(server.list().await.unwrap(), 2);
+
+    // An access waits for space, and nothing else does.
+    let waiting = tokio::spawn({
+        let (server, first) = (server.clone(), first.clone());
+        async move { server.append(&first, 1).await }
+    });
+    // Until it is taken, the instance is shown as before.
+    while server.find(get_request::Instance::InstanceId(first.clone())).await.is_ok() {}
+    assert_eq!(refused(server.create("late")).await.0, RefusalReason::TooManyInstances);
+    assert_eq!(refused(unknown()).await.0, RefusalReason::InstanceUnknown);
+    assert_eq!(refused(server.list()).await.0, RefusalReason::Recovering);
+    let (reason, why) = refused(server.find(get_request::Instance::InstanceId(first.clone()))).await;
+    assert_eq!(reason, RefusalReason::Recovering);
+    assert!(why.contains("no space"), "{why}");
+    server.find(get_request::Instance::InstanceId(idle)).await.unwrap();
+    assert!(!waiting.is_finished());
+
+    model.set_quota(None);
+    waiting.await.unwrap().unwrap();
+    while server.create("new-0").await.is_err() {}
+    assert_eq!(server.list().await.unwrap(), 3, "nothing is left of what was refused");
 }

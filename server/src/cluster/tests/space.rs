@@ -73,6 +73,8 @@ fn a_full_store_refuses_new_instances_at_once_and_other_calls_wait_for_space() {
     for call in waiting {
         world.finish(call).unwrap();
     }
+    // Once the server has looked at the members again.
+    world.pass(Duration::from_secs(1));
     world.run(0, create(a, spec("new"))).unwrap();
 }
 

@@ -43,7 +43,7 @@ impl Writer {
 
 /// Hands batches to the engine until the log closes or fails.
 async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
-    while let Some((place, forming)) = next_batch(&log, engine.depth()).await {
+    while let Some((place, forming)) = next_batch(&log, &*engine).await {
         append(&log, &engine, place, forming);
     }
 }
@@ -90,9 +90,8 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
     }
 }
 
-/// The next batch, which is in flight from now on; `None`: there will be none. `depth`: batches that the engine takes before
-/// it has settled the first.
-async fn next_batch(log: &Shared, depth: usize) -> Option<(Place, Forming)> {
+/// The next batch, which is in flight from now on; `None`: there will be none.
+async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(Place, Forming)> {
     loop {
         let work = log.work.notified();
         {
@@ -101,7 +100,7 @@ async fn next_batch(log: &Shared, depth: usize) -> Option<(Place, Forming)> {
             if log.failure.get().is_some() || (is_last && queue.sealed.is_empty()) {
                 return None;
             }
-            if queue.at_engine() < depth && queue.has_batch() {
+            if queue.at_engine() < engine.depth() && queue.has_batch() {
                 return Some(queue.begin_batch(log.served_nanos()));
             }
         }

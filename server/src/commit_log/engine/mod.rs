@@ -29,7 +29,7 @@ pub(crate) use self::redb::RedbEngine;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
-    /// How many appends may be in flight at once.
+    /// How many appends may be in flight at once, at this moment.
     fn depth(&self) -> usize;
 
     /// Whether its calls wait for a disk, and so have to be kept off the threads of the runtime.
