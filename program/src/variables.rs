@@ -38,6 +38,7 @@ const SERVER: &[&str] = &[
     "ADMISSION",
     "DRAIN",
     "WORKERS",
+    "MEMORY",
     "REFLECTION",
     "LOG",
     "LOG_JSON",

@@ -37,7 +37,8 @@ impl ConfigCommand {
                 let effective = args.load()?;
                 let set = effective.origins().filter(|(_, origin)| **origin != Origin::Default).count();
                 let file = effective.file.as_ref().map(|file| format!("{}: ", file.display()));
-                format!("{}good: {set} settings are not left at their defaults\n", file.unwrap_or_default())
+                let (file, memory) = (file.unwrap_or_default(), &effective.memory);
+                format!("{file}good: {set} settings are not left at their defaults; memory is {memory}\n")
             }
             Self::Show(args) => show(&args.settings.load()?, args.effective),
             Self::Reference => reference(),

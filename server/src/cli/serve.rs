@@ -20,9 +20,10 @@ use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, o
 /// Serves until it is told to stop.
 pub(super) async fn serve(effective: Effective) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
-    let mut settings = effective.settings;
+    let (mut settings, memory) = (effective.settings, effective.memory);
     // Written out when everything else has ended.
     let _log = logging::init(&settings.log, settings.otlp_endpoint.as_deref())?;
+    memory.adopt();
     open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
     // Installed before the address is announced.

@@ -21,6 +21,8 @@ use redb::{
 
 use super::sealed::{SEAL, open, seal};
 use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
+use crate::limits::LOG_CACHE;
+use crate::memory::Memory;
 
 const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
 const CHECKPOINTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("checkpoints");
@@ -38,8 +40,6 @@ const HEADER: usize = FLAGS + 1;
 const FLAGS: usize = 9;
 /// The flag that a database has as long as it is open.
 const NOT_CLOSED: u8 = 2;
-/// Memory that the database may take for pages that it has read or will write.
-const CACHE: usize = 64 * 1024 * 1024;
 
 /// See the module.
 pub(crate) struct RedbEngine {
@@ -212,7 +212,8 @@ fn check_count(table: &impl ReadableTableMetadata, name: &str, found: u64) -> Re
 
 fn builder() -> redb::Builder {
     let mut builder = Database::builder();
-    builder.set_cache_size(CACHE);
+    let cache = LOG_CACHE.with(Memory::of_process().bytes);
+    builder.set_cache_size(usize::try_from(cache).unwrap_or(usize::MAX));
     builder.set_check_integrity_on_open(true);
     builder
 }
