@@ -99,6 +99,7 @@ const LIMITS: &[&str] = &[
     "EVENT_BYTES",
     "CALLERS_PER_ACCESS",
     "UNCOMMITTED_BYTES",
+    "LOG_SHARE_BYTES",
     "LOG_TAIL_BYTES",
     "LOG_BYTES",
     "LOG_BYTES_PER_CREATOR",

@@ -198,6 +198,9 @@ macro_rules! for_each_limit {
             /// them, and effects that have not left, also if they are committed. Above the limit no further inputs are read
             /// until the disk has caught up.
             uncommitted_bytes: usize = part(1, 64, 64 * MIB), SIZE;
+            /// Bytes of requests with long values that wait for the log, of all principals. One that would have more than is still
+            /// free is refused, and gets a retry; each may have 128 KiB in any case.
+            log_share_bytes: usize = part(1, 64, 2 * MIB), SIZE;
             /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
             /// if that is more. A longer log takes longer to recover.
             log_tail_bytes: usize = 64 * 1024 * 1024, SIZE;

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use stickycas_model::access::{Access, Op};
 use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, RawValue};
@@ -309,8 +310,9 @@ impl AttachStream {
                 return Ok(());
             }
         };
+        let charge = instance.charge_log(&self.caller.account, logged_bytes(&access))?;
         match instance.access(access, &channel.sink, now) {
-            Ok(Submitted::New) => {}
+            Ok(Submitted::New) => instance.keep_charge(charge),
             Ok(Submitted::Repeated) => self.caller.account.count(Counter::AccessRepeated),
             Err(reason) => self.caller.account.count_refusal(reason),
         }
@@ -337,9 +339,10 @@ impl AttachStream {
                 return Ok(());
             }
         };
+        let charge = instance.charge_log(&self.caller.account, value.as_bytes().len())?;
         match instance.decide(channel.process, channel.session, value, &channel.sink, now) {
             // The channel is free when the client has been told so.
-            Ok(()) => {}
+            Ok(()) => instance.keep_charge(charge),
             Err(reason) => self.caller.account.count_refusal(reason),
         }
         Ok(())
@@ -427,6 +430,14 @@ impl AttachStream {
             Polled::Empty if finished => Poll::Ready(None),
             Polled::Empty => Poll::Pending,
         }
+    }
+}
+
+/// About how many bytes an access brings to the log.
+pub(super) fn logged_bytes(access: &Access) -> usize {
+    match &access.op {
+        Op::Append(value) => value.as_bytes().len(),
+        Op::Read { .. } => 0,
     }
 }
 

@@ -220,6 +220,11 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "refusals_of_an_instance_that_wait_are_bounded",
     ),
     (
+        "log_share_bytes",
+        r#"stickycas_limit_used{limit="log_share_bytes"}"#,
+        "who_floods_the_log_is_refused_and_others_are_not",
+    ),
+    (
         "log_tail_bytes",
         r#"stickycas_limit_used{limit="log_bytes"}"#,
         "checkpoints_and_the_log_behind_them_are_the_instances",
