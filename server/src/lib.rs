@@ -33,7 +33,7 @@ mod http;
 mod instances;
 pub mod limits;
 mod logging;
-mod machine_memory;
+mod memory;
 mod metrics;
 mod open_files;
 mod page;

@@ -6,36 +6,33 @@
 //! [`stickycas_model::machine`].
 //!
 //! # Memory
-//! Clients cannot make the server take more memory than the sum of these:
+//! One figure bounds it, [`crate::memory`]: the defaults of the bounds below are parts of it, and a server whose bounds come to more
+//! does not start. Clients cannot make the server take more than the sum of these ([`Limits::bytes_of_all`]):
 //!
 //! | what | at most |
 //! | --- | --- |
+//! | the program itself, and what is handled at the moment | 32 MiB |
+//! | pages of the log's database | 1/32 of the memory, 64 MiB at most |
 //! | live instances, with all that their parameters let them take (`Limits::worst_case`), and ended ones as they are | `instance_bytes` |
-//! | their event logs | `event_bytes` * (1 + ln `instances`), and 4 KiB for each live instance |
-//! | the entry of an instance: id, name, timer, its roster unless others share it | 512 bytes, twice the roster |
-//! | an Attach stream: unread frames, each a few numbers | `unread_frames` * 128 bytes |
-//! | its refusals that wait until they may be told, whatever they wait for | 512 bytes for each of `unread_frames_to_pause` and `frames_per_message` |
+//! | their event logs | twice `event_bytes` |
 //! | messages that have not come in whole | `incomplete_request_bytes`, twice while a buffer grows |
-//! | messages that are handled | `message_bytes` for each thread |
-//! | long answers that have not left (from 16 KiB on), and lists of ended instances of which a Watch sends a snapshot | `unread_answer_bytes`; on Attach twice while one is encoded, for each thread |
-//! | short answers that have not left, and the state of calls and streams | 20 KiB for each of `calls`, `attach_streams` and `watch_streams`; a unary read keeps the list that it reads |
-//! | what is sent on connections and not taken by a call yet | `window_bytes`, and 64 KiB for each of `connections`; more for small messages between others, see below |
-//! | a connection without a principal: its handshake | 64 KiB, of `unclaimed_connections` |
-//! | a principal: counts, quotas, recent instances | 2 KiB |
-//! | the live page: frames of a viewed instance | `page_frame_bytes` of each of `page_instances`, and a snapshot of 256 KiB |
-//! | the live page: a connection with its viewer | 64 KiB of each of `page_connections` |
-//! | the live page: the table of all instances, while somebody looks at it | 80 bytes of each of `instances` |
+//! | answers that have not left (from 4 KiB on); of an Attach stream unread frames and channels (from 32 on), and the buffer of its longest message (from 8 KiB on); lists of ended instances of which a Watch sends a snapshot | `unread_answer_bytes` |
+//! | what is sent on connections and not taken by a call yet, above the smallest windows | `window_bytes`, 12 times: see below |
+//! | what waits for the log | `uncommitted_bytes` |
+//! | a connection: 64 KiB that its client sends and no call takes, and what it takes itself | 112 KiB for each of `connections` |
+//! | a call or a stream | 12 KiB for each of `calls` and `watch_streams`, 24 KiB for each of `attach_streams` |
+//! | a principal: counts, quotas, recent instances; a token | 2 KiB for each of `principals`, 320 bytes for each of `cached_tokens` |
+//! | the live page: an instance that is viewed | `page_frame_bytes` and 256 KiB for each of `page_instances` |
+//! | the live page: a connection with its viewer | 64 KiB for each of `page_connections` |
 //!
 //! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte, which no call
 //! takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the window, measured by
-//! `what_small_messages_hold_is_measured` (`transport/http2.rs`). With the defaults this and instances in their worst case are
-//! together more than the memory; either alone is not.
+//! `what_small_messages_hold_is_measured` (`transport/http2.rs`).
 //!
 //! Actual instances take far less than their worst case.
 //! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`
 //! come to some 1.5 GB. A finished instance is archived in some 500 bytes, its history included, so that a million of
-//! them within their retention take less than 1 GiB; `instances` and `instances_per_creator` allow that many. The
-//! flags of a server with less memory or longer retention set other limits.
+//! them within their retention take less than 1 GiB; `instances` and `instances_per_creator` allow that many.
 //!
 //! One principal can take its streams, its calls (a Get of an instance with 60,000 processes is 3.6 MiB) and the waiting
 //! accesses of its processes, within its own quotas and within its part of the shares of all: see `quota/share.rs`.
@@ -47,23 +44,30 @@ use stickycas_model::history::OffenceKind;
 use stickycas_model::params::Params;
 use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
-use crate::machine_memory;
+use crate::memory::{self, LimitDefault as _, Memory, part};
+
+pub(crate) const KIB: u64 = 1024;
+pub(crate) const MIB: u64 = 1024 * KIB;
+pub(crate) const GIB: u64 = 1024 * MIB;
+
+/// Memory that the database of the log may take for pages that it has read or will write.
+pub(crate) const LOG_CACHE: memory::Part = part(1, 32, 64 * MIB);
 
 /// Calls this macro with the list of all limits: each with its reason, its type, its default, and the kind of its setting.
 macro_rules! for_each_limit {
     ($callback:ident) => {
         $callback! {
             /// Open connections. The next one is closed at once: without file descriptors no client could connect.
-            connections: usize = 16_384, COUNT;
+            connections: usize = part(1, 3 * MIB / 2, 16_384), COUNT;
             /// Open connections of one principal: some for each program that plays its processes.
             connections_per_principal: u32 = 64, COUNT;
             /// Open connections that belong to no principal yet: in their handshake, or without a first call. One of the
             /// address with most of them makes room for the next, so a client that opens many and makes no call takes no
             /// connection from others. Half is kept for `known_addresses`. As many as clients may connect at once.
-            unclaimed_connections: usize = 4_096, COUNT;
+            unclaimed_connections: usize = part(1, 3 * MIB, 4_096), COUNT;
             /// Those of one address (of IPv6: one network of 64 bits). The oldest makes room for the next. Many clients may
             /// have one address, behind a gateway or on one machine.
-            unclaimed_connections_per_address: usize = 2_048, COUNT;
+            unclaimed_connections_per_address: usize = part(1, 6 * MIB, 2_048), COUNT;
             /// Addresses that are remembered because principals were identified there, the latest.
             known_addresses: usize = 4_096, COUNT;
             /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
@@ -91,8 +95,8 @@ macro_rules! for_each_limit {
             /// A connection for whose window there is no room has a smaller one and is served all the same; those that belong
             /// to nobody when they begin have 1/32 of what is free. A stream of such a connection has 16 KiB at least, so that
             /// the longest message comes in time where a round trip takes up to 78 ms; in exchange HTTP/2 may close it when
-            /// more than 128 small messages wait. The default is 1/32 of the memory that the server may use.
-            window_bytes: usize = machine_memory::window_share(), SIZE;
+            /// more than 128 small messages wait.
+            window_bytes: usize = part(1, 128, u64::MAX), SIZE;
             /// Those on one stream.
             stream_window_bytes: u32 = 128 * 1024, SIZE;
             /// Bytes of the response on one stream that wait for the client or the network; a message that has begun is
@@ -125,13 +129,13 @@ macro_rules! for_each_limit {
             /// would be held for ever.
             request_timeout: Duration = Duration::from_secs(20), TIMEOUT;
             /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known principals.
-            incomplete_request_bytes: usize = 256 * 1024 * 1024, SIZE;
+            incomplete_request_bytes: usize = part(1, 24, 256 * MIB), SIZE;
             /// Bytes of long answers that their clients have not read, and of the list of an ended instance while a Watch sends
             /// its snapshot, of all clients. Half of it is kept for known principals.
-            unread_answer_bytes: usize = 1024 * 1024 * 1024, SIZE;
+            unread_answer_bytes: usize = part(1, 24, GIB), SIZE;
             /// Bytes of the values that one read may return, as the parameters of its instance have it: an answer on Attach
             /// is one frame, and is written as one.
-            read_bytes: usize = 64 * 1024 * 1024, SIZE;
+            read_bytes: usize = part(1, 128, 64 * MIB), SIZE;
             /// Frames in one message on Attach: the work that is done before other tasks run.
             frames_per_message: usize = 1_024, COUNT;
             /// Frames in one message that the server sends on Attach.
@@ -141,10 +145,10 @@ macro_rules! for_each_limit {
             bytes_per_answer: usize = 1024 * 1024, SIZE;
             /// Principals that have an account; those with a role have one in any case. Idle accounts are closed when more
             /// principals come.
-            principals: usize = 131_072, COUNT;
+            principals: usize = part(1, 128 * KIB, 131_072), COUNT;
             /// Verified tokens that are remembered, so that a token that comes with every call is verified once: as many as
             /// principals. Only valid tokens are, and each takes some 300 bytes.
-            cached_tokens: usize = 131_072, COUNT;
+            cached_tokens: usize = part(1, 128 * KIB, 131_072), COUNT;
             /// Frames on Attach that one principal may send in a second, and as many at once after a pause; a unary call
             /// counts as ten. Far more than a correct process needs, which sends two or three frames an instance.
             requests_per_second: u32 = 200_000, COUNT;
@@ -158,13 +162,13 @@ macro_rules! for_each_limit {
             /// and streams that have not begun.
             calls_per_principal: u32 = 1_024, COUNT;
             /// Those of all principals. Half of it is kept for known principals; of the rest none takes more than is free.
-            calls: usize = 262_144, COUNT;
+            calls: usize = part(1, 128 * KIB, 262_144), COUNT;
             /// Calls of all clients without identity together, health and reflection included.
             anonymous_calls: u32 = 256, COUNT;
             /// Attach streams of one principal.
             attach_streams_per_principal: u32 = 64, COUNT;
             /// Those of all principals, shared like calls.
-            attach_streams: usize = 131_072, COUNT;
+            attach_streams: usize = part(1, 512 * KIB, 131_072), COUNT;
             /// Instances that one Attach stream may hold open.
             channels_per_stream: usize = 4_096, COUNT;
             /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
@@ -178,7 +182,7 @@ macro_rules! for_each_limit {
             /// Watch streams of one principal.
             watch_streams_per_principal: u32 = 64, COUNT;
             /// Those of all principals, shared like calls.
-            watch_streams: usize = 65_536, COUNT;
+            watch_streams: usize = part(1, 512 * KIB, 65_536), COUNT;
             /// Events in one message on Watch.
             events_per_message: usize = 256, COUNT;
             /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
@@ -186,15 +190,17 @@ macro_rules! for_each_limit {
             /// Further events kept for each process of the instance: one phase of a single large warp must fit.
             events_per_process: usize = 16, COUNT_OR_NONE;
             /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest events until it has
-            /// no more than its share. Logs that do not grow keep theirs: k logs never hold more than 1 + ln k times the
-            /// limit.
-            event_bytes: usize = 2 * 1024 * 1024 * 1024, MEMORY;
+            /// no more than its share. Logs that do not grow keep theirs; above twice the limit a growing log keeps 4 KiB.
+            event_bytes: usize = part(1, 32, 2 * GIB), MEMORY;
             /// Unary calls that wait for the same access. More than one are retries; each holds memory.
             callers_per_access: usize = 8, COUNT;
             /// Bytes that wait for the log's disk: records and checkpoints that are not committed yet, refusals that wait for
             /// them, and effects that have not left, also if they are committed. Above the limit no further inputs are read
             /// until the disk has caught up.
-            uncommitted_bytes: usize = 64 * 1024 * 1024, SIZE;
+            uncommitted_bytes: usize = part(1, 64, 64 * MIB), SIZE;
+            /// Bytes of requests with long values that wait for the log, of all principals. One that would have more than is still
+            /// free is refused, and gets a retry; each may have 128 KiB in any case.
+            log_share_bytes: usize = part(1, 64, 2 * MIB), SIZE;
             /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
             /// if that is more. A longer log takes longer to recover.
             log_tail_bytes: usize = 64 * 1024 * 1024, SIZE;
@@ -215,10 +221,9 @@ macro_rules! for_each_limit {
             /// Processes of all instances together: this bounds the memory of many large instances.
             processes: usize = 16_000_000, COUNT;
             /// Bytes of all instances together: live ones in the worst case, which is far more than they take in fact, since
-            /// correct processes leave most of their pipelines empty; ended ones with what they take. The default is three
-            /// quarters of the memory that the server may use: of its cgroup, or of the machine. Instances that a log
+            /// correct processes leave most of their pipelines empty; ended ones with what they take. Instances that a log
             /// restores are never dropped because of it.
-            instance_bytes: usize = machine_memory::share(), MEMORY;
+            instance_bytes: usize = part(3, 8, u64::MAX), MEMORY;
             /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
             /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
             instances_when_busy: usize = 512, COUNT_OR_NONE;
@@ -228,18 +233,18 @@ macro_rules! for_each_limit {
             /// have more than 16 each.
             status_rows: usize = 1_024, COUNT;
             /// Open connections to the listener of the live page. The next one is closed at once. A browser has some six.
-            page_connections: usize = 1_024, COUNT;
+            page_connections: usize = part(1, 4 * MIB, 1_024), COUNT;
             /// Those of one address (of IPv6: one network of 64 bits). The next one is closed at once.
-            page_connections_per_address: usize = 256, COUNT;
+            page_connections_per_address: usize = part(1, 8 * MIB, 256), COUNT;
             /// Streams of events that viewers of the live page have open, of an instance or of all. The next one is refused.
             page_viewers: usize = 1_024, COUNT;
             /// Those of one principal; where there are no credentials all viewers are one.
             page_viewers_per_principal: usize = 128, COUNT;
             /// Instances that viewers of the live page look at. Each has an encoder, which makes the frames for all of its
             /// viewers. A principal that looks at more than a quarter of them opens no further one for itself alone.
-            page_instances: usize = 32, COUNT;
+            page_instances: usize = part(1, 32 * MIB, 32), COUNT;
             /// Bytes of the latest frames that are kept of one such instance. A viewer that falls behind them loses its stream.
-            page_frame_bytes: usize = 8 * 1024 * 1024, SIZE;
+            page_frame_bytes: usize = part(1, 2048, 8 * MIB), SIZE;
             /// Requests to the live page that need work (lists, explanations, streams that begin) of one principal in a second,
             /// and as many at once after a pause; tokens that were not seen before, of all together.
             page_requests_per_second: u32 = 50, COUNT;
@@ -261,15 +266,16 @@ pub(crate) use for_each_limit;
 /// Makes the type of the list, and its default.
 macro_rules! define_limits {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr, $kind:ident;)+) => {
-        /// The bounds of one server. [`Limits::default`] is what `serve` starts with.
+        /// The bounds of one server. [`Limits::default`] is what `serve` starts with where the memory is not set.
         #[derive(Clone, Debug)]
         pub struct Limits {
             $($(#[doc = $doc])+ pub $name: $type,)+
         }
 
-        impl Default for Limits {
-            fn default() -> Self {
-                Self { $($name: $default,)+ }
+        impl Limits {
+            /// The defaults of a server that may use so much memory.
+            pub(crate) fn of(memory: u64) -> Self {
+                Self { $($name: $default.with_memory(memory),)+ }
             }
         }
     };
@@ -277,7 +283,74 @@ macro_rules! define_limits {
 
 for_each_limit!(define_limits);
 
+/// Those that follow from the memory of this process.
+impl Default for Limits {
+    fn default() -> Self {
+        Self::of(Memory::of_process().bytes)
+    }
+}
+
+/// Bytes of a connection: its window, which HTTP/2 demands, its buffers, its handshake or its task.
+const CONNECTION: u64 = (64 + 48) * KIB;
+/// Of a call or a Watch stream, with what is not charged of what has come or not left.
+const CALL: u64 = 12 * KIB;
+/// Of an Attach stream.
+const STREAM: u64 = 24 * KIB;
+/// Of a principal, and of a token.
+const PRINCIPAL: u64 = 2 * KIB;
+const TOKEN: u64 = 320;
+/// Of the snapshot of an instance that viewers look at, and of the connection of a viewer.
+const PAGE_SNAPSHOT: u64 = 256 * KIB;
+const PAGE_CONNECTION: u64 = 64 * KIB;
+/// What small messages between large ones may hold, of each byte of a window.
+const WINDOW_FACTOR: u64 = 12;
+
 impl Limits {
+    /// Bytes of memory that clients can make a server with these limits take, which may use so much: the sum that the
+    /// documentation of this module explains.
+    pub(crate) fn bytes_of_all(&self, memory: u64) -> u64 {
+        let bytes = |bytes: usize| bytes as u64;
+        let page = (bytes(self.page_frame_bytes).saturating_add(PAGE_SNAPSHOT), self.page_instances);
+        let terms = [
+            (memory::PROGRAM, 1),
+            (LOG_CACHE.with(memory), 1),
+            (bytes(self.instance_bytes), 1),
+            (bytes(self.event_bytes), 2),
+            (bytes(self.incomplete_request_bytes), 2),
+            (bytes(self.unread_answer_bytes), 1),
+            (WINDOW_FACTOR, self.window_bytes),
+            (bytes(self.uncommitted_bytes), 1),
+            (CONNECTION, self.connections),
+            (CALL, self.calls),
+            (STREAM, self.attach_streams),
+            (CALL, self.watch_streams),
+            (PRINCIPAL, self.principals),
+            (TOKEN, self.cached_tokens),
+            page,
+            (PAGE_CONNECTION, self.page_connections),
+        ];
+        terms.into_iter().fold(0, |sum, (each, count)| sum.saturating_add(each.saturating_mul(bytes(count))))
+    }
+
+    /// The limits in that sum.
+    pub(crate) const IN_MEMORY: [&str; 15] = [
+        "instance_bytes",
+        "event_bytes",
+        "incomplete_request_bytes",
+        "unread_answer_bytes",
+        "window_bytes",
+        "uncommitted_bytes",
+        "connections",
+        "calls",
+        "attach_streams",
+        "watch_streams",
+        "principals",
+        "cached_tokens",
+        "page_instances",
+        "page_frame_bytes",
+        "page_connections",
+    ];
+
     /// Bytes of an ended instance with these parameters in the worst case, without its event log: no access waits,
     /// and of answers only numbers are kept.
     pub(crate) fn ended_case(&self, params: &Params) -> usize {
@@ -316,10 +389,12 @@ impl Limits {
     pub(crate) fn worst_case(&self, params: &Params) -> usize {
         /// An access that waits, without its answer.
         const ACCESS: usize = 192;
+        /// What its event log keeps in any case, and its entry.
+        const INSTANCE: usize = 5 * 1024;
         let spec = params.spec();
         let value = spec.max_value_bytes as usize;
         let access = ACCESS + value;
-        self.ended_case(params) + params.processes() as usize * spec.pipeline as usize * access
+        INSTANCE + self.ended_case(params) + params.processes() as usize * spec.pipeline as usize * access
     }
 }
 
@@ -337,4 +412,29 @@ pub(crate) fn checkpoint_events(params: &Params) -> usize {
     const VALUES: usize = 4;
     let process = PROCESS + VALUES * params.spec().max_value_bytes as usize;
     INSTANCE + params.processes() as usize * process
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_fit_into_any_memory_from_the_least_on() {
+        let mut memory = memory::LEAST;
+        while memory < 1 << 41 {
+            let all = Limits::of(memory).bytes_of_all(memory);
+            assert!(all <= memory, "{memory}: {all}");
+            assert!(all >= memory / 2 || memory > 64 * GIB, "{memory}: {all}, most of it is for nothing");
+            memory += memory / 7;
+        }
+    }
+
+    #[test]
+    fn a_large_machine_has_the_usual_limits() {
+        let limits = Limits::of(24 * GIB);
+        assert_eq!((limits.connections, limits.unclaimed_connections), (16_362, 4_096));
+        assert_eq!(limits.incomplete_request_bytes as u64, 256 * MIB);
+        assert_eq!(limits.read_bytes as u64, 64 * MIB);
+        assert!(limits.instance_bytes as u64 > 8 * GIB);
+    }
 }

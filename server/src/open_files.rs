@@ -41,14 +41,14 @@ mod tests {
     #[test]
     fn few_files_lower_the_limits_on_connections() {
         let fitted = |files| {
-            let mut limits = Limits::default();
+            let mut limits = Limits::of(1 << 40);
             fit_connections(&mut limits, files);
             [limits.connections, limits.unclaimed_connections, limits.unclaimed_connections_per_address]
         };
         assert_eq!(fitted(1_024), [896, 448, 448]);
         assert_eq!(fitted(10_128), [10_000, 4_096, 2_048]);
         assert_eq!(fitted(0), [1; 3]);
-        let usual = Limits::default();
+        let usual = Limits::of(1 << 40);
         let usual = [usual.connections, usual.unclaimed_connections, usual.unclaimed_connections_per_address];
         assert_eq!(fitted(u64::MAX), usual);
     }

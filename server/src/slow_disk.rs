@@ -14,8 +14,8 @@ use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{
-    Access, AttachRequest, AttachResponse, ClientFrame, CloseRequest, CreateRequest, GetCountsRequest, Hello,
-    Parameters, Read, RefusalReason, WatchRequest, access,
+    Access, Append, AttachRequest, AttachResponse, ClientFrame, CloseRequest, CreateRequest,
+    GetCountsRequest, GetRequest, Hello, Parameters, Read, RefusalReason, WatchRequest, access, get_request,
 };
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -250,6 +250,55 @@ async fn refusals_of_an_instance_that_wait_are_bounded() {
 #[tokio::test]
 async fn refusals_of_a_stream_that_wait_are_bounded() {
     refusals_are_bounded(read_on(7, 1)).await;
+}
+
+#[tokio::test]
+async fn who_floods_the_log_is_refused_and_others_are_not() {
+    const VALUE: usize = 1_000;
+    const SENT: u64 = 300;
+    // Each principal may have 128 KiB in any case, and none may have more.
+    const FITTING: u64 = 128 * 1024 / VALUE as u64;
+    let it = fixture(Limits { log_share_bytes: 1, ..Limits::default() }).await;
+    let mut stream = it.attach().await;
+    let append = |number| -> ClientFrame {
+        let op = access::Op::Append(Append { value: vec![b'x'; VALUE].into() });
+        Access { channel: 0, number, op: Some(op) }.into()
+    };
+    stream.send((1..=SENT).map(append).collect());
+    it.next_records().await;
+    let roster = (0..100).map(|process| format!("process-{process}")).collect();
+    let parameters = Parameters { processes: 100, warp_size: 100, read_size: 1, ..Parameters::default() };
+    let create = CreateRequest { name: String::new(), roster, parameters: Some(parameters) };
+    let mut other = it.instances();
+    let mut created = pin!(other.create(of("boss", create)));
+    assert!(poll(created.as_mut()).is_none());
+    it.settle_network().await;
+    assert!(poll(created.as_mut()).is_none(), "it waits for the disk");
+    it.engine.set_commits(true);
+    let (mut answered, mut refused) = (0, 0);
+    while answered + refused < SENT {
+        for frame in stream.next().await {
+            match frame {
+                Frame::Answer(_) => answered += 1,
+                Frame::Refusal(why) => {
+                    assert_eq!(why.reason(), RefusalReason::RateExceeded, "{why:?}");
+                    assert!(why.retry_after.is_some());
+                    refused += 1;
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(answered, FITTING);
+    with_timeout(created).await.unwrap();
+    // It did not happen, and a retry helps.
+    stream.send(vec![append(FITTING + 1)]);
+    assert!(matches!(stream.next().await[..], [Frame::Answer(_)]));
+    let instance = Some(get_request::Instance::InstanceId(it.instance_id.clone()));
+    let get = of("p1", GetRequest { instance });
+    let status = with_timeout(it.instances().get(get)).await.unwrap().into_inner().status.unwrap();
+    let quota = stickycas_proto::v1::OffenceKind::QuotaExceeded;
+    assert!(status.offences.iter().all(|offence| offence.kind() != quota), "{status:?}");
 }
 
 #[tokio::test]

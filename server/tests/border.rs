@@ -310,6 +310,55 @@ async fn unread_answers_of_all_share_a_bound() {
     server.client("p2").await.own(&id).await;
 }
 
+#[tokio::test]
+async fn refusals_that_attach_streams_do_not_read_share_that_bound() {
+    let server = Server::with(|config| config.limits.unread_answer_bytes = 1_000_000).await;
+    let id = fixtures::instance(&server).await;
+    let frames = (1..=1_000).map(|number| stream_append(7, number, PROPOSAL)).collect();
+    let refused_all = framed(&AttachRequest { frames });
+    let (mut held, mut used) = (Vec::new(), 0);
+    let refused = with_timeout(async {
+        loop {
+            let mut raw = RawClient::connect_with_window(server.address, 0).await;
+            let (response, mut body) = raw.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, "p1")]).await;
+            body.send_data(refused_all.clone(), false).unwrap();
+            let mut answers = response.await.unwrap().into_body();
+            let before = used;
+            let ended = tokio::select! {
+                trailers = answers.trailers() => Some(trailers.unwrap().unwrap()),
+                () = async {
+                    while used == before {
+                        used = server.limit_used("unread_answer_bytes").await;
+                    }
+                } => None,
+            };
+            match ended {
+                Some(trailers) => break Status::from_header_map(&trailers).unwrap(),
+                None => held.push((raw, body, answers)),
+            }
+        }
+    })
+    .await;
+    assert!(!held.is_empty(), "there was room for one at first");
+    assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_BYTES");
+    drop(held);
+    with_timeout(async { while server.limit_used("unread_answer_bytes").await > 0 {} }).await;
+    fixtures::play(&server, &id, PROPOSAL).await;
+}
+
+#[tokio::test]
+async fn many_channels_of_a_stream_share_that_bound() {
+    let server = Server::start().await;
+    let id = fixtures::instance(&server).await;
+    let mut p1 = server.client("p1").await;
+    let mut stream = Stream::new(&mut p1).await;
+    stream.send((0..100).map(|channel| stream_hello(channel, &id)));
+    let held = (100 - 32) * 256;
+    with_timeout(async { while server.limit_used("unread_answer_bytes").await < held {} }).await;
+    drop(stream);
+    with_timeout(async { while server.limit_used("unread_answer_bytes").await > 0 {} }).await;
+}
+
 /// What the metrics count of a bound.
 async fn exceeded(server: &Server, bound: &str, outcome: &str) -> u64 {
     let (_, page) = crate::operators::get(server.http, "/metrics").await;

@@ -33,7 +33,8 @@ fn streams(from: u32, count: usize) -> impl Iterator<Item = u32> {
 #[tokio::test]
 async fn small_messages_in_one_write_keep_the_connection() {
     const MESSAGES: usize = 10_000;
-    let server = Server::start().await;
+    // Room for the usual windows.
+    let server = Server::with(|config| config.limits.window_bytes = 1 << 30).await;
     let mut client = FrameClient::claimed(server.address, "p1").await;
     // Messages without frames: the smallest there are.
     let message = frame(DATA, 0, 3, &prefixed(&[]));

@@ -159,8 +159,11 @@ async fn settings_are_checked_and_shown_without_starting() {
     assert_eq!(good.status.code(), Some(0), "{good:?}");
     assert!(
         String::from_utf8_lossy(&good.stdout)
-            .ends_with(": good: 2 settings are not left at their defaults\n")
+            .contains(": good: 2 settings are not left at their defaults; memory is ")
     );
+    let small = output(&["config", "check", "--config", file, "--memory", "64MiB"]).await;
+    assert_eq!(small.status.code(), Some(2), "{small:?}");
+    assert!(String::from_utf8_lossy(&small.stderr).contains("\"96MiB\" is the least that does"), "{small:?}");
     let shown = output(&["config", "show", "--config", file, "--drain", "7s"]).await;
     assert_eq!(
         String::from_utf8_lossy(&shown.stdout),

@@ -123,6 +123,6 @@ pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
 /// that do not depend on its memory or on the number of its connections.
 pub(super) fn shared_bytes_bound() -> u64 {
     let limits = Limits::default();
-    let bytes = 2 * limits.incomplete_request_bytes + limits.unread_answer_bytes + limits.event_bytes;
+    let bytes = 2 * limits.incomplete_request_bytes + limits.unread_answer_bytes + 2 * limits.event_bytes;
     bytes as u64
 }

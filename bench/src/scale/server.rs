@@ -100,7 +100,9 @@ impl Serving {
             &["--live-instances", instances, "--live-instances-per-creator", instances],
             // All of them are created before the first is played.
             &["--instances-when-busy", instances],
-            &["--requests-per-second", "100000000", "--instance-memory", "1048576"],
+            &["--requests-per-second", "100000000"],
+            // In the worst case they would take far more than any machine has.
+            &["--memory", "4TiB", "--instance-memory", "1TiB"],
         ];
         arguments.concat().into_iter().map(str::to_owned).collect()
     }

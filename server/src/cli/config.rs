@@ -45,8 +45,8 @@ impl ConfigCommand {
                 let warnings = credentials.map_or_else(Vec::new, |store| store.warnings());
                 let warnings: String =
                     warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
-                let file = file.unwrap_or_default();
-                format!("{warnings}{file}good: {set} settings are not left at their defaults\n")
+                let (file, memory) = (file.unwrap_or_default(), &effective.memory);
+                format!("{warnings}{file}good: {set} settings are not left at their defaults; memory is {memory}\n")
             }
             Self::Show(args) => show(&args.settings.load()?, args.effective),
             Self::Reference => reference(),

@@ -23,9 +23,10 @@ pub(super) async fn serve(
     (signals, hang_ups): (Signals, HangUps),
 ) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
-    let mut settings = effective.settings;
+    let (mut settings, memory) = (effective.settings, effective.memory);
     // Written out when everything else has ended.
     let _log = logging::init(&settings.log, settings.otlp_endpoint.as_deref())?;
+    memory.adopt();
     open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);
     // Nothing listens if the folder of the log or the credentials cannot be used.

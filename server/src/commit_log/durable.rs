@@ -31,6 +31,7 @@ use super::{
     Step,
 };
 use crate::metrics::CommitLogMetrics;
+use crate::quota::LogBytes;
 
 pub(crate) use queue::Dirty;
 
@@ -439,16 +440,19 @@ impl CommitLog for DurableLog {
         self.shared.queue().bytes
     }
 
+    fn charge(&self, bytes: LogBytes) {
+        let queue = &mut *self.shared.queue();
+        if let Some(settling) = queue.last() {
+            settling.charges.push(bytes);
+        }
+    }
+
     fn barrier(&self, bytes: usize) -> Option<oneshot::Receiver<()>> {
         let queue = &mut *self.shared.queue();
         if self.shared.failure.get().is_some() {
             return None;
         }
-        let settling = if !queue.forming.is_empty() {
-            &mut queue.forming.settling
-        } else {
-            &mut queue.in_flight.back_mut()?.settling
-        };
+        let settling = queue.last()?;
         let (sender, receiver) = oneshot::channel();
         settling.barriers.push(sender);
         settling.bytes += bytes;

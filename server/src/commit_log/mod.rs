@@ -37,6 +37,8 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::oneshot;
 
+use crate::quota::LogBytes;
+
 pub(crate) use confirmation::{Confirmation, Ownership};
 pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
@@ -94,6 +96,9 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     fn barrier(&self, _bytes: usize) -> Option<oneshot::Receiver<()>> {
         None
     }
+
+    /// These bytes wait until everything is committed that was appended so far.
+    fn charge(&self, _bytes: LogBytes) {}
 
     /// Begins to confirm that this server owns the shard, before something is told without a transaction: see
     /// [`Confirmation`]. `None`: nobody else can own it.

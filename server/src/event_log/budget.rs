@@ -5,9 +5,10 @@
 //! more than its share, the budget divided by the number of logs. So no instance loses events because of another's,
 //! unless it holds more than every instance may.
 //!
-//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So in the worst case the
-//! logs hold, one after the other, the budget, a half of it, a third, ...: k logs at most 1 + ln k times the budget,
-//! which is 16 times for two million of them. Only a client that fills logs on purpose exceeds the budget at all.
+//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So logs that grow one after the
+//! other could hold the budget, a half of it, a third, and so on without end. Above twice the budget a log that grows
+//! therefore keeps next to nothing ([`Holding::GRAIN`], which its instance counts as its own). Only a client that fills logs
+//! on purpose comes so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,8 +29,11 @@ impl Budget {
 
     /// What each log may hold while the budget is exceeded; `None`: it is not.
     fn share(&self) -> Option<usize> {
-        let exceeded = self.held.load(Ordering::Relaxed) > self.limit;
-        exceeded.then(|| self.limit / self.logs.load(Ordering::Relaxed).max(1))
+        let held = self.held.load(Ordering::Relaxed);
+        if held > self.limit.saturating_mul(2) {
+            return Some(0);
+        }
+        (held > self.limit).then(|| self.limit / self.logs.load(Ordering::Relaxed).max(1))
     }
 
     /// Counts a log that does not grow any more and holds so many bytes.
@@ -121,5 +125,36 @@ impl Drop for Holding {
     fn drop(&mut self) {
         self.budget.held.fetch_sub(self.reported, Ordering::Relaxed);
         self.budget.logs.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn logs_that_grow_one_after_the_other_hold_no_more_than_twice_the_budget() {
+        const LIMIT: usize = 10_000_000;
+        const LOGS: usize = 1_000;
+        const EVENT: usize = 1_000;
+        let budget = Arc::new(Budget::new(LIMIT));
+        let mut logs: Vec<Holding> = Vec::new();
+        for _ in 0..LOGS {
+            let mut log = Holding::new(budget.clone());
+            // Until it grows no more.
+            for _ in 0..LIMIT / EVENT {
+                log.add(EVENT);
+                if log.settle() {
+                    while log.is_too_much() {
+                        log.remove(EVENT);
+                    }
+                    log.settle();
+                    break;
+                }
+            }
+            logs.push(log);
+        }
+        let held: usize = logs.iter().map(Holding::bytes).sum();
+        assert!(held > LIMIT && held <= 2 * LIMIT + LOGS * Holding::GRAIN, "{held}");
     }
 }

@@ -34,6 +34,7 @@ use super::shard::ShardContext;
 use super::trace::trace_event;
 use crate::auth::Principal;
 use crate::commit_log::{Append, Place, Step};
+use crate::quota::{Account, LogBytes};
 
 /// One instance. See the module.
 #[derive(Debug)]
@@ -183,6 +184,25 @@ impl Instance {
         self.archive_if_idle(inner, now);
         self.set_timer(inner);
         Ok(outcome)
+    }
+
+    /// Admits a request of this account that brings so many bytes to the log. They wait there from [`Self::keep_charge`] on.
+    ///
+    /// # Errors
+    /// If the principal has its share of what waits.
+    pub(crate) fn charge_log(
+        &self,
+        account: &Arc<Account>,
+        bytes: usize,
+    ) -> Result<Option<LogBytes>, RpcRefusal> {
+        if self.shard.log.keeps_inputs() { account.charge_log(bytes) } else { Ok(None) }
+    }
+
+    /// The request was taken: its bytes wait until the log has committed it.
+    pub(crate) fn keep_charge(&self, bytes: Option<LogBytes>) {
+        if let Some(bytes) = bytes {
+            self.shard.log.charge(bytes);
+        }
     }
 
     /// Why the instance is gone, if it is.

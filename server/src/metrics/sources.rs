@@ -274,7 +274,8 @@ impl Sources {
         let permits = |quota| self.principals.permits(quota);
         let [requests, answers, windows] = Buffer::ALL.map(|buffer| self.principals.buffered(buffer));
         let page = self.page.as_ref().map(|page| page.usage()).unwrap_or_default();
-        let rows: [(&'static str, usize, usize); 24] = [
+        let (log_bytes, log_bytes_sent) = self.principals.log_usage();
+        let rows: [(&'static str, usize, usize); 25] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("unclaimed_connections_per_address", of_one_address, limits.unclaimed_connections_per_address),
@@ -299,6 +300,7 @@ impl Sources {
             ("page_instances", page.instances, limits.page_instances),
             ("page_frame_bytes", page.frame_bytes, limits.page_frame_bytes),
             ("uncommitted_bytes", usage.uncommitted_bytes, limits.uncommitted_bytes),
+            ("log_share_bytes", log_bytes, limits.log_share_bytes),
         ];
         out.gauges(
             "stickycas_limit_used",
@@ -311,6 +313,12 @@ impl Sources {
             "The bound of each limit of the server",
             "limit",
             rows.map(|(name, _, bound)| (name, bound as u64)),
+        )?;
+        out.counters(
+            "stickycas_log_request_bytes",
+            "Bytes of requests with long values that were admitted to the log, by the kind of principal",
+            "principal",
+            log_bytes_sent,
         )?;
         let admission = self.principals.admission();
         let outcomes = Bound::ALL.into_iter().flat_map(|bound| {

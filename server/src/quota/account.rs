@@ -1,7 +1,7 @@
 //! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
 
 use std::ptr;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -32,7 +32,7 @@ const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);
 pub(crate) struct Account {
     /// `None`: the account of all clients without identity.
     principal: Option<Principal>,
-    context: Arc<AccountContext>,
+    pub(super) context: Arc<AccountContext>,
     allowance: Allowance,
     requests: Bucket,
     frames: FrameBuckets,
@@ -44,6 +44,8 @@ pub(crate) struct Account {
     /// By quota, and by buffer: what it has of the share of all principals.
     permit_shares: [Taker; QUOTAS],
     buffer_shares: [Taker; BUFFERS],
+    /// What waits for the log, in bytes.
+    pub(super) log_bytes: AtomicUsize,
     standing: Mutex<Standing>,
     counts: Counts,
     recent: RecentInstances,
@@ -120,6 +122,7 @@ impl Account {
             permits: Default::default(),
             permit_shares: Default::default(),
             buffer_shares: Default::default(),
+            log_bytes: AtomicUsize::new(0),
             standing: Mutex::default(),
             counts: Counts::default(),
             recent: RecentInstances::default(),
@@ -247,6 +250,11 @@ impl Account {
             self.processor.set_role(standing.has_role());
         }
         standing.is_known()
+    }
+
+    /// Whether it has a role, as far as was looked up.
+    pub(super) fn has_role(&self) -> bool {
+        self.standing().has_role()
     }
 
     fn standing(&self) -> MutexGuard<'_, Standing> {

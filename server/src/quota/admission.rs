@@ -48,6 +48,7 @@ pub(crate) enum Bound {
     IncompleteRequestBytes,
     UnreadAnswerBytes,
     WindowBytes,
+    LogShare,
 }
 
 impl Bound {
@@ -61,6 +62,7 @@ impl Bound {
         Self::IncompleteRequestBytes,
         Self::UnreadAnswerBytes,
         Self::WindowBytes,
+        Self::LogShare,
     ];
 
     /// The name, as metrics have it.
@@ -75,11 +77,12 @@ impl Bound {
             Self::IncompleteRequestBytes => "incomplete_request_bytes",
             Self::UnreadAnswerBytes => "unread_answer_bytes",
             Self::WindowBytes => "window_bytes",
+            Self::LogShare => "log_share_bytes",
         }
     }
 }
 
-const BOUNDS: usize = Bound::WindowBytes as usize + 1;
+const BOUNDS: usize = Bound::LogShare as usize + 1;
 
 /// How often each bound was exceeded, and what became of it.
 #[derive(Debug)]

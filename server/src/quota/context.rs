@@ -10,6 +10,7 @@ use super::ended_calls::EndedCalls;
 use super::frames::FRAME_TYPES;
 use super::known::KnownPrincipals;
 use super::limited::{QUOTAS, Quota};
+use super::log_bytes::LogUsage;
 use super::method::Method;
 use super::rate::Rate;
 use super::share::{Share, Threshold};
@@ -33,6 +34,7 @@ pub(super) struct AccountContext {
     pub(super) permits: [Share; QUOTAS],
     /// By buffer, the bytes that are held for all principals.
     pub(super) buffers: [Share; BUFFERS],
+    pub(super) log: LogUsage,
     epoch: Instant,
     pub(super) start_time: SystemTime,
 }
@@ -116,6 +118,7 @@ impl AccountContext {
             offence_rate: Rate::per_second(limits.offences_per_second),
             all: Counts::default(),
             usage: Usage::default(),
+            log: LogUsage::default(),
             epoch: Instant::now(),
             start_time: SystemTime::now(),
         }

@@ -144,6 +144,12 @@ impl Principals {
         (share.used(), share.total())
     }
 
+    /// Bytes that wait for the log, and those that were admitted, by the kind of principal.
+    pub(crate) fn log_usage(&self) -> (usize, [(&'static str, u64); 3]) {
+        let usage = &self.0.context.log;
+        (usage.waiting(), usage.sent())
+    }
+
     /// How often each bound has refused a client, or would have.
     pub(crate) fn admission(&self) -> &AdmissionCounts {
         &self.0.context.admission

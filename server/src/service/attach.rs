@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use stickycas_model::access::{Access, Op};
 use stickycas_model::history::OffenceKind;
 use stickycas_model::process::RawOp;
 use stickycas_model::types::{AccessNumber, RawValue};
@@ -30,8 +31,8 @@ use super::stream_refusals::{FrameRefusal, StreamRefusal, StreamRefusals};
 use super::watchdog::Registration;
 use crate::call_layer::Caller;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
-use crate::quota::{Counter, Permit};
-use crate::transport::{Connection, DecodeFailure, oversized};
+use crate::quota::{Buffer, BufferedBytes, Counter, Permit};
+use crate::transport::{Connection, DecodeFailure, oversized, too_many_unread};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -47,6 +48,8 @@ pub(crate) struct AttachStream {
     outbox: Arc<Outbox>,
     receiver: Receiver,
     end: StreamEnd,
+    /// What is charged of the frames that wait and of the channels, and its bytes.
+    held: Option<(BufferedBytes, usize)>,
     /// How many frames were in the outbox when the stream last yielded before it sent them.
     lingered: usize,
     /// Whether the client has left so much unread that nothing more is read from it.
@@ -81,6 +84,7 @@ impl AttachStream {
             outbox,
             receiver: Receiver::default(),
             end,
+            held: None,
             lingered: 0,
             stalled: false,
             ended: false,
@@ -92,7 +96,8 @@ impl AttachStream {
     /// Reads and handles what the client has sent. An error ends the stream.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_PER_TURN {
-            if self.is_stalled() || self.refusals.len() >= self.service.0.limits.unread_frames_to_pause {
+            let pause = self.service.0.limits.unread_frames_to_pause;
+            if self.is_stalled() || self.refusals.len() >= pause || !self.hold(0, 0) {
                 // The next poll comes when there is room to send, or when refusals may be told.
                 return Ok(());
             }
@@ -129,6 +134,32 @@ impl AttachStream {
         stalled
     }
 
+    /// Charges what waits on the stream, so many frames more that may be answered, and so many channels more. False: there is
+    /// no room for it.
+    fn hold(&mut self, frames: usize, channels: usize) -> bool {
+        /// What each stream may have of either.
+        const FREE: usize = 32;
+        /// About what a refusal or a channel takes.
+        const BYTES: usize = 256;
+        /// What is charged at once.
+        const GRAIN: usize = 16 * 1024;
+        let frames = self.outbox.len() + self.refusals.len() + frames;
+        let channels = self.channels.len() + channels;
+        let bytes = (frames.saturating_sub(FREE) + channels.saturating_sub(FREE)) * BYTES;
+        if bytes == 0 {
+            self.held = None;
+            return true;
+        }
+        let new = || (BufferedBytes::new(self.caller.account.clone(), Buffer::Answers), 0);
+        let (charge, held) = self.held.get_or_insert_with(new);
+        let more = bytes.saturating_sub(*held).next_multiple_of(GRAIN);
+        let fits = more == 0 || charge.grow(more);
+        if fits {
+            *held += more;
+        }
+        fits
+    }
+
     fn handle_request(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
         // All frames of a message come at one moment, and are charged at once. A message without frames costs as much
         // as a message with one.
@@ -139,6 +170,9 @@ impl AttachStream {
             let why = format!("{count} frames or more in one message: at most {limit} may be");
             self.file_offence(OffenceKind::Oversized, &why);
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
+        }
+        if !self.hold(count, 0) {
+            return Err(too_many_unread().into());
         }
         let mut frames = frames.into_iter();
         frames.by_ref().take(granted).for_each(|frame| self.handle_frame(frame, now));
@@ -235,6 +269,10 @@ impl AttachStream {
             file_offence(&instance, process, OffenceKind::Malformed, None, &why);
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
         }
+        if !self.hold(0, 1) {
+            return Err(too_many_unread().into());
+        }
+        let limits = &self.service.0.limits;
         if self.channels.in_use() >= limits.channels_per_stream {
             let why = format!("the stream has {} channels, as many as it may", limits.channels_per_stream);
             file_offence(&instance, process, OffenceKind::QuotaExceeded, None, &why);
@@ -272,8 +310,9 @@ impl AttachStream {
                 return Ok(());
             }
         };
+        let charge = instance.charge_log(&self.caller.account, logged_bytes(&access))?;
         match instance.access(access, &channel.sink, now) {
-            Ok(Submitted::New) => {}
+            Ok(Submitted::New) => instance.keep_charge(charge),
             Ok(Submitted::Repeated) => self.caller.account.count(Counter::AccessRepeated),
             Err(reason) => self.caller.account.count_refusal(reason),
         }
@@ -300,9 +339,10 @@ impl AttachStream {
                 return Ok(());
             }
         };
+        let charge = instance.charge_log(&self.caller.account, value.as_bytes().len())?;
         match instance.decide(channel.process, channel.session, value, &channel.sink, now) {
             // The channel is free when the client has been told so.
-            Ok(()) => {}
+            Ok(()) => instance.keep_charge(charge),
             Err(reason) => self.caller.account.count_refusal(reason),
         }
         Ok(())
@@ -390,6 +430,14 @@ impl AttachStream {
             Polled::Empty if finished => Poll::Ready(None),
             Polled::Empty => Poll::Pending,
         }
+    }
+}
+
+/// About how many bytes an access brings to the log.
+pub(super) fn logged_bytes(access: &Access) -> usize {
+    match &access.op {
+        Op::Append(value) => value.as_bytes().len(),
+        Op::Read { .. } => 0,
     }
 }
 

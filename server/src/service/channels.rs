@@ -53,6 +53,11 @@ impl Channels {
         self.by_number.is_empty()
     }
 
+    /// How many there are, free or not.
+    pub(super) fn len(&self) -> usize {
+        self.by_number.len()
+    }
+
     /// Whether the number is in use.
     pub(super) fn is_in_use(&self, number: u32) -> bool {
         self.get(number).is_some_and(|channel| !channel.free)

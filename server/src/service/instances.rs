@@ -56,6 +56,9 @@ impl InstanceService for Service {
         let request = request.into_inner();
         caller.account.charge_work(request.roster.len() / NAMES_PER_FRAME)?;
         let spec = create_spec(request, &self.0.limits)?;
+        // Until it is committed.
+        let roster = spec.roster.iter().map(String::len).sum();
+        let _charge = caller.account.charge_log(roster)?;
         let (instance, created) =
             self.0.instances.create(&caller.principal, spec).await.committed().await??;
         let config = instance.config();

@@ -16,7 +16,7 @@ use tokio_util::either::Either;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Service;
-use super::attach::{AttachStream, charge_round};
+use super::attach::{AttachStream, charge_round, logged_bytes};
 use super::authorization::refused_content;
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
@@ -81,7 +81,12 @@ impl Service {
         let decide = || {
             let (instance, process) = self.member(caller, request.instance_id.parse().ok())?;
             Ok::<_, RpcRefusal>(match value_from_wire("value", &request.value, instance.params()) {
-                Ok(value) => instance.call_decide(process, value),
+                Ok(value) => {
+                    let charge = instance.charge_log(&caller.account, value.as_bytes().len())?;
+                    let decided = instance.call_decide(process, value);
+                    instance.keep_charge(charge);
+                    decided
+                }
                 Err(error) => {
                     let (offence, refused) = refused_content(process, None, &error);
                     instance.refuse_call(offence, refused)
@@ -114,9 +119,12 @@ impl Service {
                 return Ok(UnaryAnswer::Known(instance.refuse_call(offence, refused)));
             }
         };
+        let charge = instance.charge_log(&caller.account, logged_bytes(&access))?;
         let UnaryAccess { answer, repeated } = instance.call(access);
         if repeated {
             caller.account.count(Counter::AccessRepeated);
+        } else {
+            instance.keep_charge(charge);
         }
         Ok(answer)
     }

@@ -5,7 +5,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 
+use super::kind::Value;
 use super::{Effective, Origin, SettingsError};
+use crate::limits::{Limits, MIB};
+use crate::memory::{LEAST, Memory};
 
 /// Adds what is wrong with the whole.
 pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
@@ -66,6 +69,39 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
     for (smaller, larger) in NOT_ABOVE {
         check_order(effective, smaller, larger, errors);
     }
+    check_memory(effective, errors);
+}
+
+/// The bounds of memory come to no more than there is.
+fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
+    let (memory, origin) = (&effective.memory, effective.origin("memory"));
+    let needed = |memory: u64| {
+        let mut with = effective.clone();
+        with.follow_memory(Memory::given(memory));
+        with.settings.limits.bytes_of_all(memory)
+    };
+    let fits = |memory: u64| memory >= LEAST && needed(memory) <= memory;
+    if fits(memory.bytes) {
+        return;
+    }
+    // The least that does: what follows from the memory grows more slowly than the memory.
+    let (mut less, mut enough) = (memory.bytes / MIB, 1 << 40);
+    while less + 1 < enough {
+        let middle = less.midpoint(enough);
+        if fits(middle * MIB) { enough = middle } else { less = middle }
+    }
+    let given = Limits::IN_MEMORY
+        .iter()
+        .filter(|name| *effective.origin(&format!("limits.{name}")) != Origin::Default);
+    let given: Vec<String> =
+        given.map(|name| format!("{name} ({})", effective.origin(&format!("limits.{name}")))).collect();
+    let lower = if given.is_empty() { String::new() } else { format!(", or lower {}", given.join(", ")) };
+    let (bytes, least) = (Value::Size(memory.bytes / MIB * MIB).toml(), Value::Size(enough * MIB).toml());
+    errors.push(format!(
+        "memory ({origin}) is {bytes}, {}, and the limits may take more: {least} is the least that does: give --memory as \
+         much if the server may use it{lower}",
+        memory.source
+    ));
 }
 
 impl Effective {
@@ -211,7 +247,6 @@ const NOT_ABOVE: [(&str, &str); 7] = [
 ];
 
 fn check_order(effective: &Effective, smaller: &str, larger: &str, errors: &mut Vec<String>) {
-    use super::kind::Value;
     let value = |key: &str| {
         let (_, setting) = super::table::find(key)?;
         match (setting.read)(&effective.settings) {

@@ -17,6 +17,8 @@ pub(crate) enum Kind {
     CountOrAuto { min: u64, max: u64 },
     /// Bytes, with a unit. A number without a unit counts `plain` bytes.
     Size { plain: u64 },
+    /// Bytes, with a unit, or `auto`. A number without a unit counts MiB.
+    SizeOrAuto,
     /// A duration with a unit; `zero`: none at all is one.
     Duration { zero: bool },
     /// `true` or `false`.
@@ -74,6 +76,7 @@ impl Kind {
             Self::Size { .. } => {
                 "a size such as 512MiB or 64GiB; a number without a unit counts MiB".to_owned()
             }
+            Self::SizeOrAuto => "a size such as 512MiB or 64GiB, or auto".to_owned(),
             Self::Duration { zero: true } => "a duration such as 500ms, 10min or 1h".to_owned(),
             Self::Duration { zero: false } => "a duration above 0 such as 500ms, 10s or 1min".to_owned(),
             Self::Switch => "true or false".to_owned(),
@@ -93,7 +96,7 @@ impl Kind {
     pub(crate) const fn value_name(self) -> &'static str {
         match self {
             Self::Count { .. } | Self::CountOrAuto { .. } => "N",
-            Self::Size { .. } => "SIZE",
+            Self::Size { .. } | Self::SizeOrAuto => "SIZE",
             Self::Duration { .. } => "DURATION",
             Self::Switch => "BOOL",
             Self::Names => "NAME",
@@ -120,10 +123,11 @@ impl Kind {
 
     fn parse_one(self, text: &str) -> Option<Value> {
         match self {
-            Self::CountOrAuto { .. } if text == "auto" => Some(Value::None("auto")),
+            Self::CountOrAuto { .. } | Self::SizeOrAuto if text == "auto" => Some(Value::None("auto")),
             Self::Count { min, max } | Self::CountOrAuto { min, max } => {
                 number(text, min, max).map(Value::Number)
             }
+            Self::SizeOrAuto => MEMORY.parse_one(text),
             Self::Size { plain } => size(text, plain).filter(|size| *size > 0).map(Value::Size),
             Self::Duration { zero } => {
                 let duration = stickycas_program::parse_duration(text).ok()?;

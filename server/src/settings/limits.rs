@@ -1,8 +1,11 @@
 //! The settings of the table `[limits]`, made of the list of all limits.
 
+use std::time::Duration;
+
 use super::kind::{self, Number};
 use super::setting::Setting;
-use crate::limits::for_each_limit;
+use crate::limits::{GIB, KIB, MIB, for_each_limit};
+use crate::memory::{LimitDefault, part};
 
 /// Makes the settings of the list.
 macro_rules! limit_settings {
@@ -19,6 +22,7 @@ macro_rules! limit_settings {
                 settings.limits.$name = Number::from_value(value)?;
                 Ok(())
             },
+            part: || LimitDefault::<$type>::part($default),
         },)+];
     };
 }

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 
 use super::Settings;
 use super::limits::LIMIT_SETTINGS;
-use super::show::machine_default;
 
 /// Of each limit: its name, the metric, and the test that fills it or needs it.
 const EVIDENCE: &[(&str, &str, &str)] = &[
@@ -221,6 +220,11 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
         "refusals_of_an_instance_that_wait_are_bounded",
     ),
     (
+        "log_share_bytes",
+        r#"stickycas_limit_used{limit="log_share_bytes"}"#,
+        "who_floods_the_log_is_refused_and_others_are_not",
+    ),
+    (
         "log_tail_bytes",
         r#"stickycas_limit_used{limit="log_bytes"}"#,
         "checkpoints_and_the_log_behind_them_are_the_instances",
@@ -330,10 +334,15 @@ Everything that a client can fill has a bound. This page is made from the list i
 - Clients without identity, health, reflection and paths that do not exist included, share one small portion, however
   many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
 - What clients send and no call takes is held within the windows of their connections: at most `window_bytes` and 64 KiB for each
-  of `connections` (1 GiB by default), in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small
-  messages between others that are taken hold up to 12 times as much (measured), of both. The default of `window_bytes`, 1/32 of
-  the memory, is 12/32 in that case: together with instances in their worst case more than the memory. However small the
-  window of a connection is, one stream may fill 16 KiB of it.
+  of `connections`, in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small messages between others
+  that are taken hold up to 12 times as much (measured), of both. However small the window of a connection is, one stream may
+  fill 16 KiB of it.
+- One figure, `memory`, bounds what clients can make the server hold: what it is set to, else the smallest limit of the cgroups
+  (memory.max and memory.high of version 2, memory.limit_in_bytes of version 1), else what the machine has. A default that is
+  called a part of the memory is a part of what is left of it without 32 MiB, which the program takes. The bounds that are set
+  count too: a server whose bounds come to more than `memory` does not start, and says how much would do; 96 MiB is the least.
+  The sum is that of the table in `server/src/limits.rs`: of `window_bytes` 12 times, of `event_bytes` and
+  `incomplete_request_bytes` twice, 112 KiB for a connection, 12 KiB for a call or a Watch stream, 24 KiB for an Attach stream, 2 KiB for a principal.
 - Whoever opens a connection pays for its frames. A call on it is charged to the principal that makes it, with all that it
   costs: its rate, its bytes, its permits, and the offences that it is.
 - Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
@@ -356,8 +365,7 @@ fn limits_page() -> String {
     let defaults = Settings::default();
     for setting in LIMIT_SETTINGS {
         let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
-        let default = (setting.read)(&defaults).toml();
-        let default = machine_default(setting.key).unwrap_or(&default);
+        let default = setting.part_text().unwrap_or_else(|| (setting.read)(&defaults).toml());
         let (metric, test) = evidence(name).unwrap_or(("none", "none"));
         let _ = writeln!(
             page,

@@ -28,6 +28,7 @@ use crate::config::{
 };
 use crate::limits::Limits;
 use crate::logging::{LINES_PER_SECOND, LogOptions};
+use crate::memory::Memory;
 
 pub(crate) use args::SettingsArgs;
 pub(crate) use show::{reference, show};
@@ -75,6 +76,8 @@ pub(crate) struct Settings {
     pub(crate) drain: Duration,
     /// `None`: one for each processor.
     pub(crate) workers: Option<u16>,
+    /// In bytes. `None`: what the system tells.
+    pub(crate) memory: Option<u64>,
     pub(crate) reflection: bool,
     pub(crate) log: LogOptions,
     /// `None`: traces go nowhere.
@@ -112,6 +115,7 @@ impl Default for Settings {
             admins: Vec::new(),
             drain: Duration::from_secs(5),
             workers: None,
+            memory: None,
             reflection: true,
             log: LogOptions { filter: "info".to_owned(), json: false, lines_per_second: LINES_PER_SECOND },
             otlp_endpoint: None,
@@ -259,6 +263,8 @@ pub(crate) struct Effective {
     pub(crate) settings: Settings,
     /// In the order of the table.
     origins: Vec<Origin>,
+    /// What the defaults of the limits follow from.
+    pub(crate) memory: Memory,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
 }
@@ -302,13 +308,26 @@ impl Effective {
                 errors.extend(effective.set(index, setting, given, Origin::Flag(flag.to_owned())).err());
             }
         }
+        effective.follow_memory(effective.settings.memory.map_or_else(Memory::found, Memory::given));
         check::whole(&effective, &mut errors);
         if errors.is_empty() { Ok(effective) } else { Err(SettingsError(errors)) }
     }
 
     pub(crate) fn defaults() -> Self {
         let origins = table::all().map(|_| Origin::Default).collect();
-        Self { settings: Settings::default(), origins, file: None }
+        Self { settings: Settings::default(), origins, file: None, memory: Memory::of_process().clone() }
+    }
+
+    /// The limits that were left at their defaults follow from this memory.
+    fn follow_memory(&mut self, memory: Memory) {
+        let defaults = Settings { limits: Limits::of(memory.bytes), ..Settings::default() };
+        for (setting, origin) in table::all().zip(&self.origins) {
+            if setting.part_text().is_some() && *origin == Origin::Default {
+                let written = (setting.write)(&mut self.settings, (setting.read)(&defaults));
+                debug_assert_eq!(written, Ok(()), "{}", setting.key);
+            }
+        }
+        self.memory = memory;
     }
 
     fn read_file(&mut self, path: &Path, errors: &mut Vec<String>) {
@@ -330,6 +349,7 @@ impl Effective {
     pub(crate) fn of_text(path: &Path, text: &str) -> Result<Self, SettingsError> {
         let (mut effective, mut errors) = (Self::defaults(), Vec::new());
         effective.read_text(path, text, &mut errors);
+        effective.follow_memory(effective.settings.memory.map_or_else(Memory::found, Memory::given));
         check::whole(&effective, &mut errors);
         if errors.is_empty() { Ok(effective) } else { Err(SettingsError(errors)) }
     }

@@ -2,6 +2,7 @@
 
 use super::Settings;
 use super::kind::{Kind, Value};
+use crate::memory::Part;
 
 /// One setting.
 #[derive(Debug)]
@@ -17,6 +18,8 @@ pub(crate) struct Setting {
     pub(crate) doc: &'static str,
     pub(crate) read: fn(&Settings) -> Value,
     pub(crate) write: fn(&mut Settings, Value) -> Result<(), String>,
+    /// The part of the memory that its default is, if it is one.
+    pub(crate) part: fn() -> Option<Part>,
 }
 
 impl Setting {
@@ -29,6 +32,20 @@ impl Setting {
     /// The environment variable: `STICKYCAS_LIMITS_RETENTION`.
     pub(crate) fn variable(&self) -> String {
         format!("STICKYCAS_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// How its default follows from the memory; `None`: it does not.
+    pub(crate) fn part_text(&self) -> Option<String> {
+        let Part { share, of, most } = (self.part)()?;
+        let amount = |number| match self.kind {
+            Kind::Size { .. } => Value::Size(number).toml().replace('"', ""),
+            _ => number.to_string(),
+        };
+        let text = match self.kind {
+            Kind::Size { .. } => format!("{share}/{of} of the memory"),
+            _ => format!("{share} for each {} of the memory", Value::Size(of).toml().replace('"', "")),
+        };
+        Some(if most == u64::MAX { text } else { format!("{text}, at most {}", amount(most)) })
     }
 
     /// What it is for, as plain text.

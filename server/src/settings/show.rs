@@ -23,20 +23,15 @@ pub(crate) fn show(effective: &Effective, all: bool) -> String {
             present = table;
         }
         let value = (setting.read)(&effective.settings).toml();
-        let found = machine_default(setting.key).filter(|_| *origin == Origin::Default);
+        let found = match setting.key {
+            "memory" => Some(effective.memory.to_string()),
+            _ => setting.part_text(),
+        };
+        let found = found.filter(|_| *origin == Origin::Default);
         let found = found.map(|found| format!(": {found}")).unwrap_or_default();
         let _ = writeln!(text, "{name} = {value} # {origin}{found}");
     }
     text
-}
-
-/// Of a setting whose default depends on the machine: how it is found.
-pub(super) fn machine_default(key: &str) -> Option<&'static str> {
-    match key {
-        "limits.instance_bytes" => Some("3/4 of the memory"),
-        "limits.window_bytes" => Some("1/32 of the memory"),
-        _ => None,
-    }
 }
 
 const HEAD: &str = "\
@@ -60,7 +55,7 @@ drain = \"10s\"
 
 [limits]
 retention = \"1h\"
-instance_bytes = \"16GiB\"
+incomplete_request_bytes = \"128MiB\"
 ```
 
 Durations have units: `500ms`, `10s`, `10min`, `1h 30min`. Sizes too: `64KiB`, `16MiB`, `2GiB`. In a file, lists are arrays; in
@@ -73,7 +68,8 @@ stickycas-server config show --config server.toml             # what is not left
 stickycas-server config show --effective --config server.toml # every setting, and where its value comes from
 ```
 
-Both commands take all flags of `serve`, and read the same variables.
+Both commands take all flags of `serve`, and read the same variables. `config check` and the comment at `memory` say how much
+memory the server may use and who tells.
 ";
 
 /// The page `docs/configuration.md`.
@@ -85,7 +81,8 @@ pub(crate) fn reference() -> String {
         if limits {
             page.push_str(
                 "They stand in the table `[limits]` of the file. A client that reaches one is refused, and no other \
-                 client is affected.\n\n",
+                 client is affected. Where the default is a part of the memory, 32 MiB of what the server may use (`memory`) \
+                 are left out: the program takes them.\n\n",
             );
         }
         page.push_str("| key | flag | variable | default | |\n| --- | --- | --- | --- | --- |\n");
@@ -93,9 +90,8 @@ pub(crate) fn reference() -> String {
             let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
             let off = setting.off_flag.map(|(flag, _)| format!(", `--{flag}`")).unwrap_or_default();
             let (flag, variable, text) = (setting.flag(), setting.variable(), setting.text());
-            let default = (setting.read)(&defaults).toml();
-            let (default, expects) =
-                (machine_default(setting.key).unwrap_or(&default), setting.kind.expects());
+            let default = setting.part_text().unwrap_or_else(|| (setting.read)(&defaults).toml());
+            let expects = setting.kind.expects();
             let _ = writeln!(
                 page,
                 "| `{name}` | `--{flag}`{off} | `{variable}` | `{default}` | {text} Takes {expects}. |"

@@ -25,7 +25,7 @@ const fn setting(
     read: fn(&Settings) -> Value,
     write: fn(&mut Settings, Value) -> Result<(), String>,
 ) -> Setting {
-    Setting { key, flag: None, off_flag: None, kind, doc, read, write }
+    Setting { key, flag: None, off_flag: None, kind, doc, read, write, part: || None }
 }
 
 /// The setters of a field by the variant of its value.
@@ -322,6 +322,14 @@ const SETTINGS: &[Setting] = &[
             };
             Ok(())
         },
+    ),
+    setting(
+        "memory",
+        Kind::SizeOrAuto,
+        "Memory that the server may use: the defaults of the limits are parts of it, and they may not come to more; auto: the \
+         smallest limit of its cgroups, memory.high included, else what the machine has.",
+        |settings| settings.memory.map_or(Value::None("auto"), Value::Size),
+        write!(memory, optional Size),
     ),
     Setting {
         off_flag: Some(("no-reflection", "false")),

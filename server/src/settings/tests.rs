@@ -164,6 +164,47 @@ fn settings_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
+fn limits_follow_from_the_memory_unless_they_are_set() {
+    let settings = good(&["--memory", "256MiB"], &[], "[limits]\nevent_bytes = '1MiB'\n").settings;
+    assert_eq!(settings.limits.instance_bytes, ((256 - 32) * 3 / 8) << 20);
+    assert_eq!((settings.limits.event_bytes, settings.limits.connections), (1 << 20, 149));
+    assert_eq!(good(&["--memory", "auto"], &[], "memory = '1MiB'").settings.memory, None);
+    let text = show(&good(&[], &[("STICKYCAS_MEMORY", "1GiB")], ""), true);
+    assert!(text.contains("memory = \"1GiB\" # environment STICKYCAS_MEMORY\n"), "{text}");
+    assert!(text.contains("# default: 3/8 of the memory\n"), "{text}");
+    assert!(text.contains("# default: 1 for each 128KiB of the memory, at most 262144\n"), "{text}");
+    let text = show(&good(&[], &[], ""), true);
+    let memory = text.lines().find_map(|line| line.strip_prefix("memory = \"auto\" # default: ")).unwrap();
+    assert!(memory.contains(" MiB, of "), "{memory}");
+}
+
+#[test]
+fn limits_that_come_to_more_than_the_memory_are_refused_with_the_least_that_does() {
+    assert_wrong(
+        &["--memory", "64MiB"],
+        &[],
+        "",
+        &[
+            "memory (flag --memory) is \"64MiB\", as it is set, and the limits may take more: \"96MiB\" is the least that \
+           does: give --memory as much if the server may use it",
+        ],
+    );
+    good(&["--memory", "96MiB"], &[], "");
+    good(&["--memory", "128MiB"], &[], "");
+    let large = ["--memory", "512MiB", "--unread-answer-bytes", "400MiB"];
+    let [wrong] = &load(&[&["--insecure-principals"], &large[..]].concat(), &[], "").unwrap_err()[..] else {
+        panic!("one mistake")
+    };
+    let (_, least) = wrong.split_once("the limits may take more: \"").unwrap();
+    let (least, advice) = least.split_once('"').unwrap();
+    assert!(advice.ends_with(", or lower unread_answer_bytes (flag --unread-answer-bytes)"), "{advice}");
+    let with = |memory| ["--insecure-principals", "--memory", memory, "--unread-answer-bytes", "400MiB"];
+    load(&with(least), &[], "").unwrap();
+    let less = format!("{}MiB", least.trim_end_matches("MiB").parse::<u64>().unwrap() - 1);
+    load(&with(&less), &[], "").unwrap_err();
+}
+
+#[test]
 fn every_setting_has_names_of_its_own_and_says_what_it_is_for() {
     let mut names = BTreeSet::new();
     for setting in table::all() {

@@ -24,7 +24,7 @@ use super::unread::{Unread, UnreadPiece};
 use crate::quota::{Account, Buffer, BufferedBytes, Permit};
 
 /// From how many bytes on a chunk is long.
-pub(crate) const LONG: usize = 16 * 1024;
+const LONG: usize = 4 * 1024;
 /// The pieces in which a long chunk is handed over: a client that reads slowly takes one after the other.
 const PIECE: usize = 64 * 1024;
 

@@ -15,7 +15,8 @@
 //! A decoder gets whole messages only. What has come of one is kept here: it is charged to the share of all requests
 //! that are not complete ([`Buffer::Requests`]), and there is a time for it to become complete. (tonic would reserve
 //! the memory that the first five bytes announce, and wait for ever.) A message that comes in one piece, as nearly all
-//! do, passes without any of this.
+//! do, passes without any of this. tonic keeps the buffer of the longest message of a stream as long as the stream is open:
+//! that counts like an answer that is not read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -125,7 +126,7 @@ impl BodyState {
             return Some(RpcRefusal::new(RefusalReason::RequestTooSlow, why));
         }
         self.is(End::NoRoom).then(|| {
-            let why = "the server has no room for more of requests that are not complete: send a message without pauses";
+            let why = "the server has no room for a request of this length now: send a message without pauses, or less at once";
             RpcRefusal::new(RefusalReason::TooManyBytes, why)
         })
     }
@@ -174,6 +175,8 @@ pub(crate) struct LimitedBody<B> {
     partial: Option<Box<Partial>>,
     /// When what is awaited must have come.
     deadline: Option<Pin<Box<Sleep>>>,
+    /// What the decoder of a stream keeps because of a long message, and its bytes.
+    kept: Option<(BufferedBytes, usize)>,
     /// Whether the decoder gets the bytes as they come, because they say that they are compressed: it refuses them.
     refused: bool,
 }
@@ -204,6 +207,7 @@ impl<B> LimitedBody<B> {
             framing: MessageFraming::default(),
             partial: None,
             deadline: None,
+            kept: None,
             refused: false,
         }
     }
@@ -263,11 +267,27 @@ impl<B> LimitedBody<B> {
         };
         if self.limits.may_pause {
             self.deadline = None;
+            self.keep_buffer(messages.len())?;
         }
         if !rest.is_empty() {
             self.keep(&rest)?;
         }
         Ok(Some(messages))
+    }
+
+    /// The decoder keeps a buffer of so many bytes at least from now on.
+    fn keep_buffer(&mut self, bytes: usize) -> Result<(), End> {
+        /// What each stream may keep.
+        const USUAL: usize = 8 * 1024;
+        if bytes > self.kept.as_ref().map_or(USUAL, |(_, kept)| *kept) {
+            let new = || (BufferedBytes::new(self.account.clone(), Buffer::Answers), 0);
+            let (charge, kept) = self.kept.get_or_insert_with(new);
+            if !charge.grow(bytes - *kept) {
+                return Err(End::NoRoom);
+            }
+            *kept = bytes;
+        }
+        Ok(())
     }
 
     /// Keeps more of the message that is not complete.
@@ -430,6 +450,29 @@ mod tests {
         assert_eq!(poll(&mut body), Poll::Ready(None));
         assert_eq!(body.state.overload().unwrap().reason, RefusalReason::TooManyBytes);
         assert_eq!(principals.buffered(Buffer::Requests).0, 0);
+    }
+
+    #[tokio::test]
+    async fn what_the_decoder_keeps_of_a_long_message_is_charged() {
+        const LONG: usize = 100_000;
+        let long = || {
+            let mut message = BytesMut::new();
+            message.put_u8(0);
+            message.put_u32(u32::try_from(LONG).unwrap());
+            message.put_bytes(1, LONG);
+            message.freeze()
+        };
+        let (mut sent, principals) = body(&Limits::default(), [long(), long()], false);
+        for _ in 0..2 {
+            assert!(matches!(poll(&mut sent), Poll::Ready(Some(_))));
+            assert_eq!(principals.buffered(Buffer::Answers).0, 5 + LONG, "as long as the stream is open");
+        }
+        drop(sent);
+        assert_eq!(principals.buffered(Buffer::Answers).0, 0);
+        let limits = Limits { unread_answer_bytes: LONG, ..Limits::default() };
+        let (mut sent, _principals) = body(&limits, [long()], false);
+        assert_eq!(poll(&mut sent), Poll::Ready(None));
+        assert_eq!(sent.state.overload().unwrap().reason, RefusalReason::TooManyBytes);
     }
 
     proptest! {

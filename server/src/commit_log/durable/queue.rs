@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use crate::commit_log::engine::NameChange;
 use crate::commit_log::{BatchLimits, Place};
+use crate::quota::LogBytes;
 
 /// See the module.
 pub(super) struct Queue {
@@ -57,6 +58,14 @@ impl Queue {
     /// Whether there is a batch for the engine.
     pub(super) fn has_batch(&self) -> bool {
         !self.sealed.is_empty() || !self.forming.is_empty()
+    }
+
+    /// What is told when everything is committed that was appended so far; `None`: it is.
+    pub(super) fn last(&mut self) -> Option<&mut Settling> {
+        if self.forming.is_empty() {
+            return Some(&mut self.in_flight.back_mut()?.settling);
+        }
+        Some(&mut self.forming.settling)
     }
 
     /// Batches that the engine has.
@@ -180,6 +189,8 @@ pub(crate) struct Dirty {
 pub(super) struct Settling {
     pub(super) instances: Vec<InstanceId>,
     pub(super) barriers: Vec<oneshot::Sender<()>>,
+    /// What clients have waiting until then; given back when this is dropped.
+    pub(super) charges: Vec<LogBytes>,
     pub(super) bytes: usize,
     /// When the first step of the batch came.
     pub(super) since: Option<Instant>,

@@ -24,6 +24,8 @@ use redb::{
 use super::read_only::ReadOnlyFile;
 use super::sealed::{SEAL, open, seal};
 use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage, Visit};
+use crate::limits::LOG_CACHE;
+use crate::memory::Memory;
 
 const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
 const CHECKPOINTS: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("checkpoints");
@@ -41,9 +43,8 @@ const HEADER: usize = FLAGS + 1;
 const FLAGS: usize = 9;
 /// The flag that a database has as long as it is open.
 const NOT_CLOSED: u8 = 2;
-/// Memory that the database may take for pages that it has read or will write.
-const CACHE: usize = 64 * 1024 * 1024;
-/// The same where everything is read or written in its order: little is needed twice.
+/// Memory for pages that the database has read or will write, where everything is read or written in its order: little is
+/// needed twice.
 const SMALL_CACHE: usize = 4 * 1024 * 1024;
 
 /// See the module.
@@ -81,7 +82,7 @@ impl RedbEngine {
             let read = file.take(HEADER as u64).read_to_end(&mut header);
             read.map_err(storage_error)?;
         }
-        let database = builder(CACHE).open(path).map_err(storage_error)?;
+        let database = builder(cache_size()).open(path).map_err(storage_error)?;
         let place = FilePlace::of(path).map_err(storage_error)?;
         Self::new(database, &header, Some(place))
     }
@@ -107,7 +108,7 @@ impl RedbEngine {
     #[cfg(test)]
     pub(crate) fn in_memory() -> Result<Self, EngineError> {
         let backend = redb::backends::InMemoryBackend::new();
-        Self::new(builder(CACHE).create_with_backend(backend).map_err(storage_error)?, &[], None)
+        Self::new(builder(cache_size()).create_with_backend(backend).map_err(storage_error)?, &[], None)
     }
 
     /// Opens the database that this backend keeps.
@@ -116,7 +117,7 @@ impl RedbEngine {
     /// As [`Self::open`].
     #[cfg(any(test, feature = "simulation"))]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
-        Self::on(backend, CACHE)
+        Self::on(backend, cache_size())
     }
 
     fn on(backend: impl redb::StorageBackend, cache: usize) -> Result<Self, EngineError> {
@@ -298,6 +299,11 @@ fn check_count(table: &impl ReadableTableMetadata, name: &str, found: u64) -> Re
         return Ok(());
     }
     Err(EngineError::damaged(format!("{found} rows were read from {name}, and {rows} were written")))
+}
+
+/// Memory for the pages of the log of a server.
+fn cache_size() -> usize {
+    usize::try_from(LOG_CACHE.with(Memory::of_process().bytes)).unwrap_or(usize::MAX)
 }
 
 fn builder(cache: usize) -> redb::Builder {

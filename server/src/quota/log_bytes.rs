@@ -1,0 +1,176 @@
+//! The bytes of a principal that wait for the disk of the log (SPEC B1).
+//!
+//! What is logged in one commit waits as long as all of it takes: a principal that sends much makes everybody wait. So of what
+//! waits it has what is still free of `log_share_bytes` at most (a dynamic threshold, as in [`super::share`]): one alone has half,
+//! k of them have k/(k+1), and each has [`LEAST`] in any case, so that nobody who sends little is ever refused. What is above is
+//! refused before it is accepted. There is no fixed rate: how much a disk takes in a second nobody knows.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
+
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use super::account::Account;
+use super::admission::Bound;
+
+/// What each principal may have waiting: the longest value twice.
+const LEAST: usize = 128 * 1024;
+/// A request with less is not counted: the rate of requests bounds how many there are.
+const SMALL: usize = 256;
+/// After how long a retry helps: about as long as a commit takes.
+const RETRY_AFTER: Duration = Duration::from_millis(10);
+
+/// Bytes of one request that wait for the log; given back when dropped.
+#[derive(Debug)]
+pub(crate) struct LogBytes {
+    account: Arc<Account>,
+    bytes: usize,
+}
+
+/// What all principals have waiting, and what they have sent.
+#[derive(Debug, Default)]
+pub(super) struct LogUsage {
+    waiting: AtomicUsize,
+    sent: [AtomicU64; KINDS.len()],
+}
+
+/// The kinds of principals, as metrics have them.
+const KINDS: [&str; 3] = ["role", "process", "unknown"];
+
+impl LogUsage {
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
+    }
+
+    /// Bytes that were admitted, by the kind of principal.
+    pub(super) fn sent(&self) -> [(&'static str, u64); KINDS.len()] {
+        std::array::from_fn(|kind| (KINDS[kind], self.sent[kind].load(Relaxed)))
+    }
+}
+
+impl Account {
+    /// Admits a request that brings so many bytes to the log. `None`: they are too few to be counted.
+    ///
+    /// # Errors
+    /// If the principal has its share of what waits for the log. That depends on what others have, so it is no offence.
+    pub(crate) fn charge_log(self: &Arc<Self>, bytes: usize) -> Result<Option<LogBytes>, RpcRefusal> {
+        if bytes <= SMALL {
+            return Ok(None);
+        }
+        let (usage, limit) = (&self.context.log, self.context.limits.log_share_bytes);
+        // The longest request has room too.
+        let bytes = bytes.min(LEAST.max(limit / 8));
+        // Counted first: of two that come at once neither overlooks the other.
+        let own = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let waiting = usage.waiting.fetch_add(bytes, Relaxed);
+        let charged = LogBytes { account: self.clone(), bytes };
+        if own > LEAST.max(limit.saturating_sub(waiting))
+            && self.context.admission.refuses(Bound::LogShare, self.name())
+        {
+            let why = format!(
+                "{waiting} bytes wait for the log, and you have your share of them: {} (log_share_bytes)",
+                own - bytes
+            );
+            return Err(RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(RETRY_AFTER));
+        }
+        let is_known = self.is_known();
+        let kind = if self.has_role() { 0 } else { 1 + usize::from(!is_known) };
+        usage.sent[kind].fetch_add(bytes as u64, Relaxed);
+        Ok(Some(charged))
+    }
+}
+
+impl Drop for LogBytes {
+    fn drop(&mut self) {
+        self.account.log_bytes.fetch_sub(self.bytes, Relaxed);
+        self.account.context.log.waiting.fetch_sub(self.bytes, Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::auth::Principal;
+    use crate::limits::Limits;
+    use crate::quota::{Admission, KnownPrincipals, Principals};
+
+    const SHARE: usize = 4 << 20;
+    const VALUE: usize = 65_000;
+
+    fn principals(admission: Admission) -> Principals {
+        let limits = Limits { log_share_bytes: SHARE, ..Limits::default() };
+        let known = KnownPrincipals::default();
+        known.set_roles(["boss"], []);
+        known.add_roster("boss", ["p"].into_iter());
+        Principals::with(&limits, admission, known)
+    }
+
+    fn account(principals: &Principals, name: &str) -> Arc<Account> {
+        principals.account(&Principal::new(name)).unwrap()
+    }
+
+    /// What an account may have waiting, in requests of this many bytes.
+    fn fill(account: &Arc<Account>, bytes: usize) -> (Vec<LogBytes>, RpcRefusal) {
+        let mut waiting = Vec::new();
+        loop {
+            match account.charge_log(bytes) {
+                Ok(charged) => waiting.extend(charged),
+                Err(refused) => return (waiting, refused),
+            }
+        }
+    }
+
+    #[test]
+    fn one_alone_has_half_and_more_of_them_leave_some() {
+        let principals = principals(Admission::Enforce);
+        let (one, refused) = fill(&account(&principals, "a"), VALUE);
+        assert!((SHARE / 2 - VALUE..=SHARE / 2).contains(&(one.len() * VALUE)), "{}", one.len());
+        assert_eq!(refused.reason, RefusalReason::RateExceeded);
+        assert_eq!(refused.retry_after, Some(RETRY_AFTER));
+        assert_eq!(principals.admission().refused(Bound::LogShare), 1);
+
+        let others: Vec<_> =
+            (0..30).map(|n| fill(&account(&principals, &format!("o{n}")), VALUE).0).collect();
+        assert!(others.iter().all(|it| it.len() >= LEAST / VALUE), "each has the least");
+        assert!(principals.log_usage().0 <= SHARE + 30 * LEAST);
+        drop((one, others));
+        assert_eq!(principals.log_usage().0, 0);
+        assert!(fill(&account(&principals, "a"), VALUE).0.len() > 30, "what was committed is free again");
+    }
+
+    #[test]
+    fn who_sends_little_is_never_refused() {
+        let principals = principals(Admission::Enforce);
+        let greedy: Vec<_> =
+            (0..40).map(|n| fill(&account(&principals, &format!("g{n}")), VALUE).0).collect();
+        for modest in ["p", "boss", "stranger"] {
+            let account = account(&principals, modest);
+            assert!(account.charge_log(SMALL).unwrap().is_none());
+            let two = [account.charge_log(VALUE).unwrap(), account.charge_log(VALUE).unwrap()];
+            assert!(two.iter().all(Option::is_some));
+            account.charge_log(VALUE).unwrap_err();
+        }
+        let sent = principals.log_usage().1;
+        assert_eq!(sent[..2], [("role", 2 * VALUE as u64), ("process", 2 * VALUE as u64)]);
+        assert!(sent[2].1 > 2 * VALUE as u64, "{sent:?}");
+        drop(greedy);
+    }
+
+    #[test]
+    fn a_request_of_any_length_has_room_when_nothing_waits() {
+        let principals = principals(Admission::Enforce);
+        assert!(account(&principals, "boss").charge_log(usize::MAX).unwrap().is_some());
+    }
+
+    #[test]
+    fn what_is_only_observed_is_served() {
+        let principals = principals(Admission::Observe);
+        let account = account(&principals, "a");
+        let all: Vec<_> = (0..200).map(|_| account.charge_log(VALUE).unwrap()).collect();
+        assert!(principals.admission().would_refuse(Bound::LogShare) > 100);
+        drop(all);
+        assert_eq!(principals.log_usage().0, 0);
+    }
+}
