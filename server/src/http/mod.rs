@@ -18,7 +18,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::metrics::Sources;
-use crate::transport::{Pool, PoolLimits, Source, accept_one};
+use crate::transport::{Pool, PoolLimits, Source, accept_in_turns};
 
 /// Connections at a time, and how many of them one address may have. Probes and scrapers are few.
 const CONNECTIONS: usize = 64;
@@ -39,6 +39,7 @@ pub(crate) async fn serve(listener: TcpListener, names: &[String], sources: Arc<
     let limits =
         PoolLimits { connections: 2 * CONNECTIONS, per_address: CONNECTIONS_PER_ADDRESS, known_addresses: 0 };
     let (mut pool, mut connections) = (Pool::new(limits), JoinSet::new());
+    let mut in_turn = 0;
     loop {
         tokio::select! {
             Some(ended) = connections.join_next() => {
@@ -47,7 +48,7 @@ pub(crate) async fn serve(listener: TcpListener, names: &[String], sources: Arc<
                     pool.remove(source, number);
                 }
             }
-            (tcp, address) = accept_one(&listener) => {
+            (tcp, address) = accept_in_turns(&listener, &mut in_turn) => {
                 let source = Source::of(address);
                 let (number, rounds) = pool.next_number(source);
                 let connection = serve_connection(tcp, router.clone());

@@ -22,7 +22,7 @@ use tower::ServiceExt as _;
 use super::permits::Permits;
 use super::stalled::Stalled;
 use crate::auth::{CredentialStore, audit};
-use crate::transport::accept_one;
+use crate::transport::accept_in_turns;
 
 /// How long the handshake of TLS may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -44,10 +44,11 @@ pub(super) async fn serve(
     permits: &Arc<Permits>,
 ) {
     let mut connections = JoinSet::new();
+    let mut in_turn = 0;
     loop {
         tokio::select! {
             Some(_) = connections.join_next() => {}
-            (tcp, address) = accept_one(&listener) => match permits.connection(address.ip()) {
+            (tcp, address) = accept_in_turns(&listener, &mut in_turn) => match permits.connection(address.ip()) {
                 Some(permit) => {
                     let (tls, router) = (tls.clone(), router.clone());
                     connections.spawn(async move {

@@ -12,6 +12,10 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 /// (`net.core.somaxconn`, 4,096 on Linux).
 const BACKLOG: u32 = 4_096;
 
+/// Connections that are accepted before other tasks have their turn: few, since one takes a tenth of a millisecond beside a
+/// flood, and enough that a flood does not fill the backlog for newcomers.
+pub(crate) const IN_A_TURN: usize = 16;
+
 /// How long to wait after an accept failed, usually for want of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
@@ -61,9 +65,14 @@ pub(crate) async fn accept<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
     }
 }
 
-/// The same, in a turn of its own: a task that accepts in a loop would take 128 connections before those that have come
-/// can be served, and before all other tasks.
-pub(crate) async fn accept_one<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
-    tokio::task::yield_now().await;
-    accept(listener).await
+/// The same for a task that accepts in a loop and has accepted so many in its turn: after [`IN_A_TURN`] others are served first.
+/// Without that it would take 128 connections before those that have come can be served, and before all other tasks.
+pub(crate) async fn accept_in_turns<L: Listener>(listener: &L, accepted: &mut usize) -> (L::Io, SocketAddr) {
+    if *accepted >= IN_A_TURN {
+        tokio::task::yield_now().await;
+        *accepted = 0;
+    }
+    let connection = accept(listener).await;
+    *accepted += 1;
+    connection
 }

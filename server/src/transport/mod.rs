@@ -30,7 +30,7 @@ pub use acceptor::{ClientAcceptor, ProvenClient};
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
 pub(crate) use grpc_timeout::GrpcTimeoutLayer;
-pub(crate) use listener::accept_one;
+pub(crate) use listener::accept_in_turns;
 pub use listener::{Listener, listen};
 pub(crate) use message_framing::PREFIX;
 pub(crate) use permit_body::{ResponseHold, held_body, too_many_unread};

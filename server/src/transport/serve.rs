@@ -22,15 +22,10 @@ use tower::Service;
 use super::connection::{Connection, UnclaimedConnections};
 use super::handshake::{Secured, secure};
 use super::http2::HttpServer;
-use super::listener::{Listener, accept};
+use super::listener::{IN_A_TURN, Listener, accept};
 use crate::auth::CredentialStore;
 use crate::limits::Limits;
 use crate::quota::{Counter, Principals};
-
-/// Accepted connections whose tasks have not begun. The next one is accepted when one of them has: so a flood of connections
-/// waits in the backlog of the kernel, and not in the queue of the runtime before the tasks of others. The accept loop
-/// may run on a thread of its own, where to yield would not bound what it adds to that queue.
-const NOT_BEGUN: usize = 8;
 
 /// A listener for clients, and what its connections prove.
 #[derive(Debug)]
@@ -66,7 +61,10 @@ pub(crate) async fn serve<L, S>(
 {
     let server = Arc::new(HttpServer::new(service, limits));
     let unclaimed = UnclaimedConnections::new(limits, principals.clone());
-    let not_begun = Arc::new(Semaphore::new(NOT_BEGUN));
+    // The permits of accepted connections whose tasks have not begun: so a flood of connections waits in the backlog of the kernel,
+    // and not in the queue of the runtime before the tasks of others. This may run on a thread of its own, where to yield
+    // would not bound what it adds to that queue.
+    let not_begun = Arc::new(Semaphore::new(IN_A_TURN));
     let mut connections = JoinSet::new();
     loop {
         let accepting = async {
@@ -282,9 +280,9 @@ mod tests {
 
     #[tokio::test]
     async fn few_connections_are_accepted_before_they_are_served() {
-        assert_eq!(accepted_by_turn(Limits::default()).await, [NOT_BEGUN; 5]);
+        assert_eq!(accepted_by_turn(Limits::default()).await, [IN_A_TURN; 5]);
         let full = accepted_by_turn(Limits { connections: 4, ..Limits::default() }).await;
-        assert!(full.iter().all(|accepted| (1..=NOT_BEGUN).contains(accepted)), "{full:?}");
+        assert!(full.iter().all(|accepted| (1..=IN_A_TURN).contains(accepted)), "{full:?}");
     }
 
     /// As one of TLS would be: a byte stream that is no TCP connection.
