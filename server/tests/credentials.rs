@@ -184,13 +184,14 @@ async fn the_audit_log_says_who_came_with_what_and_who_was_refused_why() {
 
 #[tokio::test]
 async fn a_balancer_that_looks_whether_somebody_listens_alarms_nobody() {
-    const CHECKS: f64 = 100.0;
+    const CHECKS: u32 = 100;
     let mut program = Program::with(&[]).await;
-    for _ in 0..CHECKS as usize {
+    for _ in 0..CHECKS {
         drop(TcpStream::connect(program.certificates).await.unwrap());
     }
     let kind = |kind: &str| format!("stickycas_client_faults_total{{kind=\"{kind}\"}}");
-    let counted = async { while program.metric(&kind("connection_closed_early")).await < CHECKS {} };
+    let counted =
+        async { while program.metric(&kind("connection_closed_early")).await < f64::from(CHECKS) {} };
     with_timeout(counted).await;
     for alarming in ["handshake_failed", "connection_silent", "connection_refused"] {
         assert!(program.metric(&kind(alarming)).await < 0.5, "{alarming}");
