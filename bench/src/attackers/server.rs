@@ -16,7 +16,7 @@ use tempfile::TempDir;
 use tokio::sync::oneshot;
 
 use crate::scale::server::peak_and_resident;
-use crate::serve::{self, COORDINATOR, ServerProcess, TRUST_DOMAIN};
+use crate::serve::{COORDINATOR, ServerProcess, TRUST_DOMAIN};
 use crate::stopwatch::processor_time_of;
 
 /// The principal that creates the instances of the attackers.
