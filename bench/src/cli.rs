@@ -54,6 +54,9 @@ enum Command {
     /// Attacks a server until standard input ends: the attackers of `attackers`.
     #[command(hide = true)]
     Attack(attackers::AttackerOptions),
+    /// Works on nothing until standard input ends.
+    #[command(hide = true)]
+    Busy,
     /// Connects until standard input ends: the clients of `newcomer`.
     #[command(hide = true)]
     FloodConnects(attackers::FloodOptions),
@@ -85,6 +88,7 @@ impl Cli {
             Command::Attackers(options) => attackers::run(&options),
             Command::Newcomer(options) => attackers::newcomer(&options),
             Command::Attack(options) => attackers::attack(options).map(|()| ExitCode::SUCCESS),
+            Command::Busy => attackers::busy().map(|()| ExitCode::SUCCESS),
             Command::FloodConnects(options) => attackers::flood(&options).map(|()| ExitCode::SUCCESS),
             Command::ServeAttacked { credentials } => {
                 attackers::serve_attacked(&credentials).map(|()| ExitCode::SUCCESS)

@@ -389,7 +389,7 @@ fn correct_processes_decide_beside_attackers_that_attack() {
     let names: Vec<_> = pairs.iter().map(|pair| pair["name"].as_str().unwrap()).collect();
     assert_eq!(names, attacks);
     for (pair, refusal) in pairs.iter().zip(["ACCESS_CONTENT_DIFFERS", "VALUE_TOO_LARGE"]) {
-        for turn in ["quiet_us", "attacked_us"] {
+        for turn in ["quiet_us", "busy_us", "attacked_us"] {
             assert_eq!(pair[turn].as_array().unwrap().len(), 10, "{pair}");
         }
         let (late, not_valid) = (pair["late"].as_u64(), pair["not_valid"].as_u64());

@@ -109,6 +109,8 @@ pub struct Counts {
     pub connections_paced: u64,
     /// Connections that HTTP/2 closed with `ENHANCE_YOUR_CALM`.
     pub connections_given_up: u64,
+    /// Connections that their client closed before it had begun HTTP/2.
+    pub connections_closed_early: u64,
 }
 
 impl Counts {
@@ -120,7 +122,7 @@ impl Counts {
 
     /// Everything but the refusals, under the names of the fields.
     #[must_use]
-    pub const fn others(&self) -> [(&'static str, u64); 15] {
+    pub const fn others(&self) -> [(&'static str, u64); 16] {
         [
             ("connections_refused", self.connections_refused),
             ("connections_silent", self.connections_silent),
@@ -137,6 +139,7 @@ impl Counts {
             ("tokens_refused", self.tokens_refused),
             ("connections_paced", self.connections_paced),
             ("connections_given_up", self.connections_given_up),
+            ("connections_closed_early", self.connections_closed_early),
         ]
     }
 }
@@ -165,6 +168,7 @@ impl Counts {
             tokens_refused: wire.tokens_refused,
             connections_paced: wire.connections_paced,
             connections_given_up: wire.connections_given_up,
+            connections_closed_early: wire.connections_closed_early,
         }
     }
 
@@ -187,6 +191,7 @@ impl Counts {
         self.tokens_refused += other.tokens_refused;
         self.connections_paced += other.connections_paced;
         self.connections_given_up += other.connections_given_up;
+        self.connections_closed_early += other.connections_closed_early;
     }
 }
 
@@ -282,6 +287,7 @@ mod tests {
             tokens_refused: 1,
             connections_paced: 1,
             connections_given_up: 1,
+            connections_closed_early: 1,
             refusals: Vec::new(),
         };
         let mut counts = Counts::from_wire(&one);

@@ -52,7 +52,8 @@ impl Hosts {
     }
 
     /// Whether a request with these headers is for one of them, on whatever port.
-    pub(crate) fn allow(&self, uri: &Uri, headers: &HeaderMap) -> bool {
+    #[must_use]
+    pub fn allow(&self, uri: &Uri, headers: &HeaderMap) -> bool {
         let mut hosts = headers.get_all(HOST).iter();
         let name = match (uri.authority(), hosts.next(), hosts.next()) {
             (None, Some(host), None) => host.to_str().unwrap_or_default(),

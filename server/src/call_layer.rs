@@ -232,15 +232,16 @@ impl CallPolicy {
     fn request_limits(&self, method: Method, caller: Option<&Caller>) -> RequestLimits {
         let Limits { call_bytes, message_bytes, request_timeout: timeout, .. } = self.limits;
         let may_pause = method == Method::Attach;
+        let is_single = !matches!(method, Method::Attach | Method::Reflection | Method::Unknown);
         let is_large =
             may_pause || (method == Method::Create && caller.is_some_and(|it| it.rights.coordinator));
         if is_large {
             // Of Attach any number of messages.
             let bytes = if may_pause { usize::MAX } else { message_bytes.saturating_add(PREFIX) };
-            return RequestLimits { bytes, message_bytes, timeout, may_pause };
+            return RequestLimits { bytes, message_bytes, timeout, may_pause, is_single };
         }
         let message_bytes = call_bytes.saturating_sub(PREFIX).min(message_bytes);
-        RequestLimits { bytes: call_bytes, message_bytes, timeout, may_pause }
+        RequestLimits { bytes: call_bytes, message_bytes, timeout, may_pause, is_single }
     }
 }
 

@@ -250,7 +250,10 @@ async fn serve_in<L: Listener>(
         let names = config.page_hosts.clone();
         AbortOnDropHandle::new(tokio::spawn(async move { page.serve(listener, &names).await }))
     });
-    let _http = http.map(|http| AbortOnDropHandle::new(tokio::spawn(http::serve(http, sources))));
+    let _http = http.map(|http| {
+        let names = config.page_hosts.clone();
+        AbortOnDropHandle::new(tokio::spawn(async move { http::serve(http, &names, sources).await }))
+    });
 
     let mut routes = Routes::builder();
     routes

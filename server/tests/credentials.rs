@@ -188,6 +188,34 @@ async fn the_audit_log_says_who_came_with_what_and_who_was_refused_why() {
 }
 
 #[tokio::test]
+async fn a_balancer_that_looks_whether_somebody_listens_alarms_nobody() {
+    const CHECKS: u32 = 100;
+    let mut program = Program::with(&[]).await;
+    for _ in 0..CHECKS {
+        drop(TcpStream::connect(program.certificates).await.unwrap());
+    }
+    let kind = |kind: &str| format!("stickycas_client_faults_total{{kind=\"{kind}\"}}");
+    let counted =
+        async { while program.metric(&kind("connection_closed_early")).await < f64::from(CHECKS) {} };
+    with_timeout(counted).await;
+    for alarming in ["handshake_failed", "connection_silent", "connection_refused"] {
+        assert!(program.metric(&kind(alarming)).await < 0.5, "{alarming}");
+    }
+    // The first line of the audit log is about whoever shows no certificate.
+    let mut nobody = program.connect(program.certificates, None).await;
+    let _alert = nobody.read_to_end(&mut Vec::new()).await;
+    let line = loop {
+        let line = with_timeout(program.log.next_line()).await.unwrap().expect("the server runs");
+        let line: Value = serde_json::from_str(&line).unwrap();
+        if line["target"] == "stickycas_server::audit" {
+            break line;
+        }
+    };
+    assert!(line["fields"]["reason"].as_str().unwrap().contains("no certificates"), "{line}");
+    program.stop().await;
+}
+
+#[tokio::test]
 async fn refusals_without_end_do_not_fill_the_audit_log() {
     let mut program = Program::with(&["--log-lines-per-second", "2"]).await;
     for _ in 0..50 {

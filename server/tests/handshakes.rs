@@ -14,7 +14,7 @@ use crate::harness::{Server, with_timeout};
 use crate::limits::PREFACE;
 
 /// A connection from this address of the loopback network.
-async fn connect_from(last: u8, address: SocketAddr) -> std::io::Result<TcpStream> {
+pub(crate) async fn connect_from(last: u8, address: SocketAddr) -> std::io::Result<TcpStream> {
     let socket = TcpSocket::new_v4()?;
     socket.bind(SocketAddr::new(IpAddr::V4(Ipv4Addr::new(127, 0, 0, last)), 0))?;
     socket.connect(address).await
@@ -40,7 +40,7 @@ async fn a_thousand_clients_connect_at_once() {
 }
 
 /// Floods with connections from four addresses until it is dropped; counts them.
-fn flood(address: SocketAddr) -> (JoinSet<()>, Arc<AtomicUsize>) {
+pub(crate) fn flood(address: SocketAddr) -> (JoinSet<()>, Arc<AtomicUsize>) {
     let (mut flood, connected) = (JoinSet::new(), Arc::new(AtomicUsize::new(0)));
     for task in 0..8_u8 {
         let connected = connected.clone();

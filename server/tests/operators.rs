@@ -1,7 +1,9 @@
 //! What operators see: `/livez`, `/readyz`, `/metrics`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stickycas_proto::v1::{ListRequest, Parameters, RefusalReason};
@@ -12,6 +14,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
+use crate::handshakes::{connect_from, flood};
 use crate::harness::fixtures::{append, instance, instance_with, parameters, play, principal};
 use crate::harness::raw::{RawClient, prefixed};
 use crate::harness::{COORDINATOR, Server, with_timeout};
@@ -43,7 +46,7 @@ impl Server {
 
 /// The status line and the body of a page.
 pub(crate) async fn get(http: SocketAddr, path: &str) -> (String, String) {
-    let answer = raw(http, format!("GET {path} HTTP/1.1\r\nhost: x\r\n\r\n").as_bytes()).await;
+    let answer = raw(http, format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await;
     let (head, body) = answer.split_once("\r\n\r\n").unwrap_or((&answer, ""));
     (head.lines().next().unwrap_or_default().to_owned(), body.to_owned())
 }
@@ -66,7 +69,7 @@ async fn probes_and_metrics_are_there_and_nothing_else() {
     for path in ["/", "/metrics/", "/favicon.ico", "/livez/x", "/..%2f"] {
         assert_eq!(server.get(path).await.0, "HTTP/1.1 404 Not Found", "{path}");
     }
-    let posted = server.raw(b"POST /metrics HTTP/1.1\r\nhost: x\r\ncontent-length: 0\r\n\r\n").await;
+    let posted = server.raw(b"POST /metrics HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n").await;
     assert!(posted.starts_with("HTTP/1.1 405 "), "{posted}");
 }
 
@@ -88,25 +91,85 @@ async fn large_headers_are_refused_and_silent_clients_hold_nobody_up() {
 }
 
 #[tokio::test]
-async fn more_connections_than_may_be_are_closed_at_once() {
+async fn probes_are_answered_however_many_half_sent_requests_wait() {
+    const HELD: u8 = 200;
+    const PLACES: usize = 64;
     let server = Server::start().await;
-    let mut open = Vec::new();
-    // More than there may be; those above are closed without an answer.
-    for _ in 0..40 {
-        open.push(TcpStream::connect(server.http).await.unwrap());
-    }
-    let mut closed = 0;
-    for tcp in &mut open[32..] {
-        closed += usize::from(matches!(with_timeout(tcp.read(&mut [0])).await, Ok(0) | Err(_)));
-    }
-    assert_eq!(closed, 8);
-    drop(open);
-    with_timeout(async {
-        while server.get("/livez").await.0 != "HTTP/1.1 200 OK" {
-            tokio::task::yield_now().await;
+    // From the address of the probes, and from others.
+    for addresses in [1, 5] {
+        let mut held = Vec::new();
+        for number in 0..HELD {
+            let mut tcp = connect_from(1 + number % addresses, server.http).await.unwrap();
+            tcp.write_all(b"GET /livez HT").await.unwrap();
+            held.push(tcp);
         }
-    })
-    .await;
+        for path in ["/livez", "/readyz", "/metrics"].repeat(10) {
+            assert_eq!(server.get(path).await.0, "HTTP/1.1 200 OK", "{path}");
+        }
+        let closed = held.iter().filter(
+            |tcp| !matches!(tcp.try_read(&mut [0]), Err(error) if error.kind() == ErrorKind::WouldBlock),
+        );
+        assert!(closed.count() >= usize::from(HELD) - PLACES, "the oldest have made room");
+    }
+}
+
+#[tokio::test]
+async fn probes_are_answered_beside_floods_from_other_addresses() {
+    let server = Server::start().await;
+    let (flood, connected) = flood(server.http);
+    for _ in 0..5 {
+        let before = connected.load(Ordering::Relaxed);
+        with_timeout(async {
+            while connected.load(Ordering::Relaxed) < before + 200 {
+                tokio::task::yield_now().await;
+            }
+        })
+        .await;
+        assert_eq!(server.get("/livez").await.0, "HTTP/1.1 200 OK");
+    }
+    drop(flood);
+}
+
+#[tokio::test]
+async fn who_sends_a_request_and_no_more_is_answered() {
+    let server = Server::start().await;
+    for path in ["/livez", "/readyz", "/metrics"].repeat(50) {
+        let mut tcp = TcpStream::connect(server.http).await.unwrap();
+        tcp.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.unwrap();
+        tcp.shutdown().await.unwrap();
+        let mut answer = String::new();
+        with_timeout(tcp.read_to_string(&mut answer)).await.unwrap();
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\n"), "{path}: {answer}");
+    }
+}
+
+#[tokio::test]
+async fn browsers_that_were_led_here_by_another_name_are_refused() {
+    let server = Server::with(|config| config.page_hosts = vec!["ops.example".to_owned()]).await;
+    let status = async |request: &str| {
+        let answer = server.raw(format!("{request}\r\n\r\n").as_bytes()).await;
+        answer.split(' ').nth(1).unwrap_or_default().to_owned()
+    };
+    for host in [
+        "localhost",
+        "LOCALHOST:7421",
+        "127.0.0.1",
+        "127.0.0.9:1",
+        "[::1]:7421",
+        "10.1.2.3:9",
+        "ops.example:1",
+    ] {
+        assert_eq!(status(&format!("GET /livez HTTP/1.1\r\nhost: {host}")).await, "200", "{host}");
+    }
+    assert_eq!(status("GET /livez HTTP/1.0").await, "200", "as older probes ask");
+    for host in ["evil.example", "evil.example:7421", "localhost.evil.example", "127.0.0.1.evil.example", ""]
+    {
+        for path in ["/livez", "/metrics", "/nothing"] {
+            assert_eq!(status(&format!("GET {path} HTTP/1.1\r\nhost: {host}")).await, "421", "{host}");
+        }
+    }
+    let two = "GET http://evil.example/metrics HTTP/1.1\r\nhost: evil.example";
+    assert_eq!(status(two).await, "421");
 }
 
 #[tokio::test]

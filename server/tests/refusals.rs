@@ -509,14 +509,21 @@ async fn a_passed_deadline_is_told_and_the_access_stays() {
 }
 
 #[tokio::test]
-async fn an_invalid_deadline_is_ignored() {
+async fn a_malformed_deadline_is_refused_and_nothing_is_done() {
     let server = Server::start().await;
     let id = fixtures::instance_with(&server, alone()).await;
     let mut raw = RawClient::connect(server.address).await;
-    for timeout in ["", "x", "99999999H", "-1S", "123456789S"] {
-        let headers = [(PRINCIPAL_KEY, "p1"), ("grpc-timeout", timeout)];
-        let reply = raw.call("StickyCasService/Append", &headers, framed(&append(&id, 1, PROPOSAL))).await;
-        assert_eq!(reply.status.unwrap().code(), Code::Ok, "{timeout:?}");
+    for timeout in ["", "x", "S", "1", "-1S", "+1S", "1.5S", "123456789S", "1s", "1S1S"] {
+        for method in ["StickyCasService/Append", "InstanceService/Get", "StickyCasService/Nothing"] {
+            let headers = [(PRINCIPAL_KEY, "p1"), ("grpc-timeout", timeout)];
+            let reply = raw.call(method, &headers, framed(&append(&id, 1, "other"))).await;
+            let status = reply.status.unwrap();
+            assert_eq!(status.code(), Code::Internal, "{timeout:?}: {status:?}");
+            assert!(status.message().contains("malformed grpc-timeout"), "{status:?}");
+        }
     }
+    let headers = [(PRINCIPAL_KEY, "p1"), ("grpc-timeout", "99999999H")];
+    let reply = raw.call("StickyCasService/Append", &headers, framed(&append(&id, 1, PROPOSAL))).await;
+    assert_eq!(reply.status.unwrap().code(), Code::Ok);
     fixtures::play(&server, &id, PROPOSAL).await;
 }

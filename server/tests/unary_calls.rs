@@ -1,5 +1,5 @@
-//! Unary calls in every form that HTTP/2 allows: in pieces, compressed, too long, with bytes after the message, on
-//! another path.
+//! Unary calls in every form that HTTP/2 allows: in pieces, compressed, too long, with a second message, on another
+//! path.
 
 use bytes::Bytes;
 use stickycas_proto::v1::{AppendRequest, DecideRequest};
@@ -38,10 +38,41 @@ async fn a_message_may_come_in_pieces_and_with_trailers() {
 }
 
 #[tokio::test]
-async fn bytes_after_the_message_are_ignored() {
-    let (_server, id, mut raw) = start().await;
-    let body = [an_append(&id), prefixed(b"more")].concat().into();
-    assert_eq!(raw.call_as("p1", "StickyCasService/Append", body).await.status.unwrap().code(), Code::Ok);
+async fn a_second_message_of_a_unary_call_is_refused() {
+    let (server, id, mut raw) = start().await;
+    let append = an_append(&id);
+    let decide = framed(&DecideRequest { instance_id: id.clone(), value: Bytes::from_static(b"mine") });
+    let calls = [
+        ("StickyCasService/Append", append.clone()),
+        ("StickyCasService/Decide", decide),
+        ("InstanceService/List", prefixed(&[])),
+    ];
+    for (method, message) in calls {
+        let with = |more: &[u8]| vec![Bytes::from([&message[..], more].concat())];
+        let after = |more: &[u8]| vec![message.clone(), Bytes::copy_from_slice(more)];
+        let bodies = [
+            with(&message),
+            with(&prefixed(b"more")),
+            with(&[0]),
+            after(&message),
+            after(&prefixed(b"")),
+            after(&[0]),
+        ];
+        for body in bodies {
+            let (response, mut send) = raw.begin(method, &P1).await;
+            for piece in body {
+                let _ = send.send_data(piece, false);
+                // The server has it.
+                raw.call_as("p2", "InstanceService/List", prefixed(&[])).await;
+            }
+            let _ = send.send_data(Bytes::new(), true);
+            let status = reply(response).await.status.unwrap();
+            assert_eq!(status.code(), Code::Unimplemented, "{method}: {status:?}");
+            assert!(status.message().contains("one message"), "{status:?}");
+        }
+    }
+    // No access was accepted: the same number is free for another value.
+    server.client("p1").await.append(&id, 1, "another").await.unwrap();
 }
 
 #[tokio::test]

@@ -8,25 +8,27 @@
 //!
 //! **Who.** 16 correct processes and the coordinator that creates their instances; as many attackers and one more, and the
 //! host, which creates the attackers' instances: of 36 principals 18 attack. Each proves by a certificate who it is. The
-//! server has every bound at its default and enforces them. The server and the correct processes (this program) run on
-//! the first processor, the attackers in a program of their own on the second.
+//! server has every bound at its default and enforces them. It is a program of its own, arranged as `stickycas-server` is.
+//! It and the correct processes (this program) run on the first processor, the attackers in a program of their own on
+//! the second.
 //!
 //! **Attackers are members of instances of their own** ([`mod@attack`]). Half of the members of one instance would be too
 //! many for common-value validity (V3); and a Byzantine member may keep an instance waiting as long as its patience lasts
 //! (F3), which is a matter of the protocol and not of the server that is measured here. Attackers among the correct
 //! processes of one instance, within the bound on f, are in `loadgen/harness/tests/wire_attacks.rs`.
 //!
-//! **What.** For each attack a fresh server, a quiet turn, and then the same turn beside the attackers: `--instances` that
+//! **What.** For each attack a fresh server, a quiet turn, the same turn beside a program that is as busy as the attackers and
+//! never calls the server, which is what the machine itself costs, and then beside the attackers: `--instances` that
 //! begin at a fixed rate, each from the beginning of its Create to the last of its decisions ([`processes`]). All must
 //! decide alike, none later than D2 allows, and none be late; else the exit code says so. That an attack happened, the
 //! counts of the server say ([`WireAttack::is_shown_by`]), for how many of the attackers; one that shows for none is a
-//! failure as well. Ratios are of the two turns of a pair and change no exit code.
+//! failure as well. Ratios are to the quiet turn and change no exit code.
 //!
 //! In the raw results: `instances`, `rate_per_s`, `processes`, `attackers`, `lanes`, `bound_bytes` (see
-//! [`server::shared_bytes_bound`]), and for each of `attacks` its `name`, `quiet_us` and `attacked_us` by instance, `p50_ratio`,
-//! `p99_ratio`, what was `undecided`, `late`, `missed`, `not_valid` with `reasons`; `shown_by` (attackers by attack),
-//! `done` (what the attackers say), `counted` (by the server meanwhile), `peak_quiet_bytes`, `peak_bytes`, and the shares
-//! of a processor that the `server` and the `attackers` took in the attacked turn.
+//! [`server::shared_bytes_bound`]), and for each of `attacks` its `name`, `quiet_us`, `busy_us` and `attacked_us` by
+//! instance, `p50_ratio`, `p99_ratio`, what was `undecided`, `late`, `missed`, `not_valid` with `reasons`; `shown_by`
+//! (attackers by attack), `done` (what the attackers say), `counted` (by the server meanwhile), `peak_quiet_bytes`,
+//! `peak_bytes`, and the shares of a processor that the `server` and the `attackers` took in the attacked turn.
 
 mod attack;
 mod child;
@@ -52,6 +54,7 @@ pub(crate) use self::attack::{AttackerOptions, attack};
 use self::child::Child;
 pub(crate) use self::newcomer::{FloodOptions, Options as NewcomerOptions, flood, run as newcomer};
 use self::processes::Processes;
+pub(crate) use self::processors::busy;
 use self::report::{Attacked, Results};
 pub(crate) use self::server::serve as serve_attacked;
 use self::server::{AllCredentials, AttackedServer, HOST, attacker, client};
@@ -142,7 +145,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     Ok(if results.are_clean() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// A quiet turn on a fresh server, and one beside these attacks.
+/// A quiet turn on a fresh server, one beside a busy program, and one beside these attacks.
 async fn pair(
     name: String,
     attacks: &[WireAttack],
@@ -157,6 +160,10 @@ async fn pair(
         Processes::connect(&server.url, &clients, roster, coordinator, options.patience).await?;
     processes.turn(FIRST, options.rate).await?;
     let quiet = processes.turn(options.instances, options.rate).await?;
+    let mut command = processors::attackers_program()?;
+    let busy = Child::start(command.arg("busy").stdin(Stdio::piped()).stdout(Stdio::piped()))?;
+    let beside_busy = processes.turn(options.instances, options.rate).await?;
+    busy.finish()?;
     let peak_quiet = server.peak()?;
 
     let host = client(&server.url, &clients, HOST)?;
@@ -177,8 +184,7 @@ async fn pair(
         |before: Duration, after: Duration| after.saturating_sub(before).as_secs_f64() / wall.as_secs_f64();
     Ok(Attacked::new(
         name,
-        &quiet,
-        attacked,
+        [quiet, beside_busy, attacked],
         shown(attacks, &counted),
         done,
         &counted,

@@ -1,5 +1,6 @@
 //! Which processor a program runs on, by `taskset`.
 
+use std::io::Read as _;
 use std::process::Command;
 
 use anyhow::{Context as _, ensure};
@@ -32,4 +33,15 @@ pub(super) fn attackers_program() -> anyhow::Result<Command> {
     let mut command = Command::new("taskset");
     command.args(["--cpu-list", THEIRS]).arg(std::env::current_exe()?);
     Ok(command)
+}
+
+/// The subcommand: works on nothing until standard input ends.
+pub(crate) fn busy() -> anyhow::Result<()> {
+    std::thread::spawn(|| {
+        loop {
+            std::hint::spin_loop();
+        }
+    });
+    std::io::stdin().lock().read_to_end(&mut Vec::new())?;
+    Ok(())
 }

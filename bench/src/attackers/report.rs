@@ -13,11 +13,12 @@ use super::server::shared_bytes_bound;
 use crate::summary::quantile;
 use crate::table::table;
 
-/// A pair of turns.
+/// A quiet turn, one beside a busy program, and one beside attackers.
 #[derive(Debug, Serialize)]
 pub(super) struct Attacked {
     name: String,
     quiet_us: Vec<f64>,
+    busy_us: Vec<f64>,
     attacked_us: Vec<f64>,
     p50_ratio: Option<f64>,
     p99_ratio: Option<f64>,
@@ -26,8 +27,8 @@ pub(super) struct Attacked {
     missed: usize,
     not_valid: usize,
     reasons: Vec<String>,
-    /// Whether all went well in the quiet turn.
-    quiet_is_clean: bool,
+    /// Whether all went well in the two turns before.
+    before_is_clean: bool,
     shown_by: BTreeMap<String, usize>,
     done: AllDone,
     counted: Counts,
@@ -37,16 +38,14 @@ pub(super) struct Attacked {
     server: f64,
     attackers: f64,
     #[serde(skip)]
-    times: [Vec<Duration>; 2],
+    times: [Vec<Duration>; 3],
 }
 
 impl Attacked {
     /// `peaks`: after the quiet turn and after the attacked one. `shares`: of the server and of the attackers.
-    #[allow(clippy::too_many_arguments, reason = "a plain record")]
     pub(super) fn new(
         name: String,
-        quiet: &Turn,
-        attacked: Turn,
+        [quiet, busy, attacked]: [Turn; 3],
         shown_by: BTreeMap<String, usize>,
         done: AllDone,
         counted: &RunCounts,
@@ -54,15 +53,21 @@ impl Attacked {
         shares: [f64; 2],
     ) -> Self {
         let micros = |times: &[Duration]| times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
-        let times = [quiet.latencies.clone(), attacked.latencies];
+        let before_is_clean = quiet.is_clean() && busy.is_clean();
+        let times = [quiet.latencies, busy.latencies, attacked.latencies];
         let ratio = |of: f64| {
-            let [quiet, attacked] = times.each_ref().map(|times| quantile(times.clone(), of));
+            let [quiet, _, attacked] = times.each_ref().map(|times| quantile(times.clone(), of));
             Some(attacked?.as_secs_f64() / quiet?.as_secs_f64())
         };
-        let reasons = quiet.reasons.iter().map(|reason| format!("quiet: {reason}")).chain(attacked.reasons);
+        let before = [("quiet", quiet.reasons), ("busy", busy.reasons)];
+        let before = before
+            .into_iter()
+            .flat_map(|(turn, reasons)| reasons.into_iter().map(move |reason| format!("{turn}: {reason}")));
+        let reasons = before.chain(attacked.reasons);
         Self {
             quiet_us: micros(&times[0]),
-            attacked_us: micros(&times[1]),
+            busy_us: micros(&times[1]),
+            attacked_us: micros(&times[2]),
             p50_ratio: ratio(0.5),
             p99_ratio: ratio(0.99),
             undecided: attacked.undecided,
@@ -70,7 +75,7 @@ impl Attacked {
             missed: attacked.missed,
             not_valid: attacked.not_valid,
             reasons: reasons.collect(),
-            quiet_is_clean: quiet.is_clean(),
+            before_is_clean,
             shown_by,
             done,
             counted: counted.all.clone(),
@@ -84,7 +89,7 @@ impl Attacked {
     }
 
     fn is_clean(&self) -> bool {
-        self.quiet_is_clean
+        self.before_is_clean
             && self.undecided + self.late + self.not_valid == 0
             && self.shown_by.values().all(|attackers| *attackers > 0)
     }
@@ -115,18 +120,22 @@ impl Attacked {
                 .map_or_else(String::new, |time| format!("{:.1}", time.as_secs_f64() * 1e3))
         };
         let ratio = |ratio: Option<f64>| ratio.map_or_else(String::new, |ratio| format!("{ratio:.2}"));
-        let [quiet, attacked] = &self.times;
+        let [quiet, busy, attacked] = &self.times;
         #[allow(clippy::cast_precision_loss)]
         let mib = |bytes: u64| format!("{:.0}", bytes as f64 / f64::from(1 << 20));
         let least = self.shown_by.values().min().copied().unwrap_or_default();
         vec![
             self.name.clone(),
             show(quiet, 0.5),
+            show(busy, 0.5),
             show(attacked, 0.5),
             ratio(self.p50_ratio),
             show(quiet, 0.99),
+            show(busy, 0.99),
             show(attacked, 0.99),
             ratio(self.p99_ratio),
+            show(quiet, 1.0),
+            show(busy, 1.0),
             show(attacked, 1.0),
             self.late.to_string(),
             self.missed.to_string(),
@@ -172,11 +181,15 @@ impl Results {
         let heads = [
             "attack",
             "quiet p50",
+            "busy p50",
             "p50",
             "ratio",
             "quiet p99",
+            "busy p99",
             "p99",
             "ratio",
+            "quiet longest",
+            "busy longest",
             "longest",
             "late",
             "missed",

@@ -13,9 +13,10 @@ use stickycas_server::{
     AuthMode, Config, CredentialFolder, DevelopmentCas, Listeners, TokenConfig, TokenIssuer, listen,
 };
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 
 use crate::scale::server::peak_and_resident;
-use crate::serve::{self, COORDINATOR, ServerProcess, TRUST_DOMAIN};
+use crate::serve::{COORDINATOR, ServerProcess, TRUST_DOMAIN};
 use crate::stopwatch::processor_time_of;
 
 /// The principal that creates the instances of the attackers.
@@ -89,9 +90,11 @@ impl AttackedServer {
 }
 
 /// The subcommand `serve-attacked`: serves until standard input ends. Its first line has the addresses of its two listeners.
+/// The server is arranged as `stickycas-server serve` is: connections are accepted on the main thread, and there is a worker
+/// for each processor that the program may use.
 pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     let _files = stickycas_server::allow_all_files();
-    let runtime = serve::runtime(1)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listeners = {
         let _inside = runtime.enter();
@@ -112,9 +115,18 @@ pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "https://{address} https://{tokens}")?;
     out.flush()?;
-    // Only an error ends it, which shows in the calls of the clients.
-    runtime.spawn(stickycas_server::run(listeners, config, std::future::pending()));
-    std::io::stdin().lock().read_to_end(&mut Vec::new())?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    std::thread::spawn(move || {
+        let _ended = std::io::stdin().lock().read_to_end(&mut Vec::new());
+        drop(stop);
+    });
+    runtime.block_on(async {
+        tokio::select! {
+            // An error shows in the calls of the clients, too.
+            ended = stickycas_server::run(listeners, config, std::future::pending()) => ended.map(drop),
+            _ = stopped => Ok(()),
+        }
+    })?;
     runtime.shutdown_background();
     Ok(())
 }

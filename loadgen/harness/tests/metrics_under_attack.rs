@@ -86,7 +86,7 @@ impl Server {
     /// Every series with its value.
     async fn series(&self) -> Series {
         let mut tcp = TcpStream::connect(self.http).await.unwrap();
-        tcp.write_all(b"GET /metrics HTTP/1.1\r\nhost: x\r\n\r\n").await.unwrap();
+        tcp.write_all(b"GET /metrics HTTP/1.1\r\nhost: localhost\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         tcp.read_to_string(&mut answer).await.unwrap();
         let (_, text) = answer.split_once("\r\n\r\n").unwrap();

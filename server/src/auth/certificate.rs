@@ -28,6 +28,10 @@ pub(crate) enum IdentityError {
     Undecodable,
     #[error("it is not for clients: its extended key usage must have clientAuth")]
     NotForClients,
+    #[error(
+        "it is not for signatures, which TLS demands of a client: its key usage must have digitalSignature"
+    )]
+    NotForSignatures,
     #[error("it has {0} URIs among its alternative names: exactly one names the principal")]
     Uris(usize),
     #[error("its URI is not spiffe://{trust_domain}/principal/NAME, with a NAME of {PRINCIPAL_GRAMMAR}")]
@@ -49,6 +53,11 @@ impl ClientIdentity {
         let usage = certificate.extended_key_usage().map_err(|_| undecodable())?;
         if !usage.is_some_and(|usage| usage.value.client_auth) {
             return Err(IdentityError::NotForClients);
+        }
+        // Without the extension the key may be used for anything (RFC 5280, section 4.2.1.3; RFC 8446, section 4.4.2.2).
+        let usage = certificate.key_usage().map_err(|_| undecodable())?;
+        if usage.is_some_and(|usage| !usage.value.digital_signature()) {
+            return Err(IdentityError::NotForSignatures);
         }
         let names = certificate.subject_alternative_name().map_err(|_| undecodable())?;
         let names = names.map_or_else(Vec::new, |names| names.value.general_names.clone());
@@ -82,7 +91,7 @@ pub(crate) fn is_trust_domain(name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, SanType};
+    use rcgen::{CertificateParams, ExtendedKeyUsagePurpose, KeyPair, KeyUsagePurpose, SanType};
 
     use super::*;
 
@@ -154,6 +163,25 @@ mod tests {
         let names = [uri("spiffe://example.org/principal/ann")];
         for usages in [&[][..], &[ExtendedKeyUsagePurpose::ServerAuth], &[ExtendedKeyUsagePurpose::Any]] {
             assert_eq!(read(&names, usages), Err(IdentityError::NotForClients), "{usages:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_for_something_else_proves_nobody() {
+        let read = |usages: &[KeyUsagePurpose]| {
+            let mut params = CertificateParams::default();
+            params.subject_alt_names = vec![uri("spiffe://example.org/principal/ann")];
+            params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+            params.key_usages = usages.to_vec();
+            let certificate = params.self_signed(&KeyPair::generate().unwrap()).unwrap();
+            ClientIdentity::read(certificate.der(), DOMAIN).map(drop)
+        };
+        use KeyUsagePurpose::{ContentCommitment, DigitalSignature, KeyAgreement, KeyEncipherment};
+        for usages in [&[][..], &[DigitalSignature], &[KeyEncipherment, DigitalSignature]] {
+            assert_eq!(read(usages), Ok(()), "{usages:?}");
+        }
+        for usages in [&[KeyEncipherment][..], &[KeyAgreement], &[ContentCommitment, KeyEncipherment]] {
+            assert_eq!(read(usages), Err(IdentityError::NotForSignatures), "{usages:?}");
         }
     }
 

@@ -13,6 +13,7 @@ use x509_parser::asn1_rs::{Any, BitString, FromDer as _};
 use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::ParsedExtension;
 use x509_parser::revocation_list::CertificateRevocationList;
+use x509_parser::x509::X509Version;
 
 use super::client_cas::ClientCas;
 use super::folder::{CLIENT_CAS, CredentialsError, Files, REVOCATION_LISTS};
@@ -94,6 +95,12 @@ impl<'a> List<'a> {
     ) -> Result<Self, String> {
         let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
         let (_, list) = CertificateRevocationList::from_der(der).map_err(|error| error.to_string())?;
+        if let Some(lacking) = lacking(&list) {
+            return Err(format!(
+                "the revocation list of CA {} has no {lacking}, which RFC 5280 demands: issue it anew with one, as version 2",
+                list.issuer()
+            ));
+        }
         let of_name = cas.iter().filter(|ca| ca.subject().as_raw() == list.issuer().as_raw());
         let mut of_name = of_name.peekable();
         let key = if of_name.peek().is_none() {
@@ -162,6 +169,18 @@ impl Choices {
         }
         sets.retain(|set| !set.cas.is_empty());
         Ok(sets)
+    }
+}
+
+/// What the library wants of a list and this one does not have: it would only say that it cannot parse it.
+fn lacking(list: &CertificateRevocationList<'_>) -> Option<&'static str> {
+    // Lists of the first version can have no extensions.
+    if list.version() != Some(X509Version::V2) || list.extensions().is_empty() {
+        Some("number (extension cRLNumber)")
+    } else if list.next_update().is_none() {
+        Some("time by which the next one comes (nextUpdate)")
+    } else {
+        None
     }
 }
 
@@ -250,6 +269,33 @@ mod tests {
             assert!(!is_signed(&list(&other), &ours), "{algorithm:?}");
         }
         assert!(!is_signed(&list(&ca(&PKCS_ED25519)), &ca(&PKCS_ECDSA_P256_SHA256)));
+    }
+
+    /// An element of DER.
+    fn der(tag: u8, content: &[&[u8]]) -> Vec<u8> {
+        let content = content.concat();
+        assert!(content.len() < 128, "its length is one byte");
+        [&[tag, u8::try_from(content.len()).unwrap()][..], &content].concat()
+    }
+
+    #[test]
+    fn what_a_list_lacks_is_named() {
+        let algorithm = der(0x30, &[b"\x06\x08\x2a\x86\x48\xce\x3d\x04\x03\x02"]);
+        let name = der(0x30, &[&der(0x31, &[&der(0x30, &[b"\x06\x03\x55\x04\x03\x0c\x01x"])])]);
+        let (time, version) = (der(0x17, &[b"260101000000Z"]), [2, 1, 1]);
+        let number = der(0x30, &[b"\x06\x03\x55\x1d\x14\x04\x03\x02\x01\x01"]);
+        let number = der(0xa0, &[&der(0x30, &[&number])]);
+        let lacks = |content: &[&[u8]]| {
+            let list = der(0x30, &[&der(0x30, content), &algorithm, b"\x03\x02\x00\x00"]);
+            lacking(&CertificateRevocationList::from_der(&list).unwrap().1)
+        };
+        // As `openssl ca -gencrl` makes it without `crl_extensions`.
+        let first = lacks(&[&algorithm, &name, &time, &time]);
+        assert!(first.unwrap().contains("cRLNumber"));
+        assert_eq!(lacks(&[&version, &algorithm, &name, &time, &time]), first);
+        let without_end = lacks(&[&version, &algorithm, &name, &time, &number]);
+        assert!(without_end.unwrap().contains("nextUpdate"));
+        assert_eq!(lacks(&[&version, &algorithm, &name, &time, &time, &number]), None);
     }
 
     #[test]

@@ -193,6 +193,10 @@ impl Call {
             self.abandoned();
             return Ok(response);
         }
+        let (status, response) = match self.request.second_message() {
+            Some(status) => (status.clone(), status.into_http()),
+            None => (status, response),
+        };
         let account = &self.hold.account;
         let (reason, refused) = match (self.request.overload(), DecodeFailure::of(&status, &self.request)) {
             // No offence: the path to the client may be slow.

@@ -2,7 +2,9 @@
 //!
 //! It shows no data of an instance and no name of a client, and takes no command. What it may cost is bounded: few
 //! connections, small headers, one request each, and a deadline for the whole of a connection, so that a slow client
-//! holds nothing. It is served until the server has ended, so that probes see it drain.
+//! holds nothing. No newcomer is refused for that: if there are too many connections, the address that holds most loses its
+//! oldest. A probe sends its request at once and is answered in the next turn, so whoever holds half-sent requests or
+//! reads no answers takes liveness from nobody. It is served until the server has ended, so that probes see it drain.
 
 mod pages;
 
@@ -16,9 +18,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::metrics::Sources;
+use crate::transport::{Pool, PoolLimits, Source, accept_in_turns};
 
-/// Connections at a time; the next one is closed at once. Probes and scrapers are few.
-const CONNECTIONS: usize = 32;
+/// Connections at a time, and how many of them one address may have. Probes and scrapers are few.
+const CONNECTIONS: usize = 64;
+const CONNECTIONS_PER_ADDRESS: usize = 32;
 /// How long a connection may take, from its first byte to its last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the headers of its request may take.
@@ -26,26 +30,37 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bytes of the request's headers, and how many there may be.
 const HEADER_BYTES: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// How long to wait after an accept failed, usually for want of file descriptors.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
-/// Serves for ever. Dropping the future ends all connections.
-pub(crate) async fn serve(listener: TcpListener, sources: Arc<Sources>) {
-    let router = pages::router(sources);
-    let mut connections = JoinSet::new();
+/// Serves for ever. Dropping the future ends all connections. `names`: those by which browsers may ask for it on a loopback
+/// address, beside those of the machine itself.
+pub(crate) async fn serve(listener: TcpListener, names: &[String], sources: Arc<Sources>) {
+    let router = pages::router(sources, pages::names(&listener, names));
+    // No address is known for anything here, and half of the places of a pool are for addresses that are.
+    let limits =
+        PoolLimits { connections: 2 * CONNECTIONS, per_address: CONNECTIONS_PER_ADDRESS, known_addresses: 0 };
+    let (mut pool, mut connections) = (Pool::new(limits), JoinSet::new());
+    let mut in_turn = 0;
     loop {
         tokio::select! {
-            Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, _)) if connections.len() < CONNECTIONS => {
-                    connections.spawn(serve_connection(tcp, router.clone()));
+            Some(ended) = connections.join_next() => {
+                // One that was aborted is out of the pool.
+                if let Ok((source, number)) = ended {
+                    pool.remove(source, number);
                 }
-                Ok((_, address)) => tracing::warn!(%address, "http connection closed: too many are open"),
-                Err(error) => {
-                    tracing::warn!(%error, "http accept failed");
-                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+            (tcp, address) = accept_in_turns(&listener, &mut in_turn) => {
+                let source = Source::of(address);
+                let (number, rounds) = pool.next_number(source);
+                let connection = serve_connection(tcp, router.clone());
+                let task = connections.spawn(async move {
+                    connection.await;
+                    (source, number)
+                });
+                if let Some(oldest) = pool.add(source, (number, rounds), task) {
+                    tracing::warn!(newest = %address, "http connection closed: too many are open");
+                    oldest.abort();
                 }
-            },
+            }
         }
     }
 }
@@ -56,6 +71,8 @@ async fn serve_connection(tcp: TcpStream, router: axum::Router) {
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES)
         .max_headers(HEADERS)
+        // A client that sends its request and no more may say so.
+        .half_close(true)
         .keep_alive(false)
         .serve_connection(TokioIo::new(tcp), TowerToHyperService::new(router));
     match tokio::time::timeout(CONNECTION_TIMEOUT, connection).await {

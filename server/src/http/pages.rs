@@ -1,24 +1,65 @@
 //! The pages of the operators' listener. Every other path is 404.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::State;
+use axum::extract::{Request, State};
+use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HOST};
+use http::uri::Authority;
+use stickycas_page::Hosts;
+use tokio::net::TcpListener;
+use tokio::sync::Mutex;
 
 use crate::metrics::{self, Sources};
 use crate::readiness;
 
-pub(super) fn router(sources: Arc<Sources>) -> Router {
+/// What the pages are made from.
+#[derive(Clone)]
+struct Pages {
+    sources: Arc<Sources>,
+    /// Held while metrics are written out, which takes far longer than all else here.
+    metrics: Arc<Mutex<()>>,
+}
+
+pub(super) fn router(sources: Arc<Sources>, names: Option<Hosts>) -> Router {
     Router::new()
         .route("/livez", get(live))
         .route("/readyz", get(ready))
         .route("/metrics", get(exposition))
         .fallback(nothing)
-        .with_state(sources)
+        .with_state(Pages { sources, metrics: Arc::default() })
+        .layer(from_fn_with_state(Arc::new(names), guard))
+}
+
+/// The names by which browsers may ask on this listener. `None`: any. A page of another site can lead a browser here by a name
+/// of its own (DNS rebinding), which matters on a loopback address: others are open to whoever reaches them, under names that
+/// only the network knows.
+pub(super) fn names(listener: &TcpListener, names: &[String]) -> Option<Hosts> {
+    listener.local_addr().is_ok_and(|address| address.ip().is_loopback()).then(|| Hosts::with(names))
+}
+
+/// Refuses what is asked for under a name that is none of these. Whoever gives an address or no name at all was not led
+/// here by a name.
+async fn guard(State(names): State<Arc<Option<Hosts>>>, request: Request, next: Next) -> Response {
+    let is_led_here = names.as_ref().as_ref().is_some_and(|names| {
+        let is_address = |host: &http::HeaderValue| {
+            let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+            host.is_some_and(|host| host.host().trim_matches(['[', ']']).parse::<IpAddr>().is_ok())
+        };
+        let mut hosts = request.headers().get_all(HOST).iter();
+        let by_address = request.uri().authority().is_none() && hosts.all(is_address);
+        !by_address && !names.allow(request.uri(), request.headers())
+    });
+    if is_led_here {
+        let why = "not served under that name: ask localhost, or an address, or add the name to page_hosts\n";
+        return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
+    }
+    next.run(request).await
 }
 
 /// The process is there and its threads take turns.
@@ -27,15 +68,17 @@ async fn live() -> &'static str {
 }
 
 /// Whether calls are taken, and if not, why.
-async fn ready(State(sources): State<Arc<Sources>>) -> (StatusCode, String) {
+async fn ready(State(Pages { sources, .. }): State<Pages>) -> (StatusCode, String) {
     let state = sources.readiness.state();
     let status =
         if state == readiness::State::Serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, format!("{}\n", state.words()))
 }
 
-async fn exposition(State(sources): State<Arc<Sources>>) -> Response {
-    match sources.text() {
+/// One at a time, so that those who ask for it often wait for each other and for nobody else.
+async fn exposition(State(pages): State<Pages>) -> Response {
+    let _alone = pages.metrics.lock().await;
+    match pages.sources.text() {
         Ok(text) => ([(CONTENT_TYPE, metrics::CONTENT_TYPE)], text).into_response(),
         Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

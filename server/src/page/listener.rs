@@ -3,6 +3,7 @@
 //! What a connection may cost is bounded: how many there are, in all and of one address, the time for the handshake and for
 //! the head of each request, the bytes of that head. Clients that do not read what they asked for are closed.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use tower::ServiceExt as _;
 use super::permits::Permits;
 use super::stalled::Stalled;
 use crate::auth::{CredentialStore, audit};
+use crate::transport::accept_in_turns;
 
 /// How long the handshake of TLS may take.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -29,8 +31,6 @@ const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Bytes of the head of a request, and how many headers there may be.
 const HEADER_BYTES: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// How long to wait after an accept failed, usually for want of file descriptors.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Where a request comes from.
 #[derive(Clone, Copy, Debug)]
@@ -44,24 +44,19 @@ pub(super) async fn serve(
     permits: &Arc<Permits>,
 ) {
     let mut connections = JoinSet::new();
+    let mut in_turn = 0;
     loop {
         tokio::select! {
             Some(_) = connections.join_next() => {}
-            accepted = listener.accept() => match accepted {
-                Ok((tcp, address)) => match permits.connection(address.ip()) {
-                    Some(permit) => {
-                        let (tls, router) = (tls.clone(), router.clone());
-                        connections.spawn(async move {
-                            serve_connection(tcp, address, tls, router).await;
-                            drop(permit);
-                        });
-                    }
-                    None => tracing::warn!(%address, "connection to the page closed: too many are open"),
-                },
-                Err(error) => {
-                    tracing::warn!(%error, "accept failed at the page");
-                    tokio::time::sleep(ACCEPT_BACKOFF).await;
+            (tcp, address) = accept_in_turns(&listener, &mut in_turn) => match permits.connection(address.ip()) {
+                Some(permit) => {
+                    let (tls, router) = (tls.clone(), router.clone());
+                    connections.spawn(async move {
+                        serve_connection(tcp, address, tls, router).await;
+                        drop(permit);
+                    });
                 }
+                None => tracing::warn!(%address, "connection to the page closed: too many are open"),
             },
         }
     }
@@ -73,11 +68,14 @@ async fn serve_connection(
     tls: Option<Arc<CredentialStore>>,
     router: Router,
 ) {
-    let _ = tcp.set_nodelay(true);
     let Some(store) = tls else { return serve_requests(tcp, address, router).await };
     let acceptor = TlsAcceptor::from(store.current().page_tls.clone());
     match timeout(HANDSHAKE_TIMEOUT, acceptor.accept(tcp)).await {
         Ok(Ok(stream)) => serve_requests(stream, address, router).await,
+        // Nobody proves anything here: who goes was no more than a look whether somebody listens.
+        Ok(Err(error)) if error.kind() != ErrorKind::InvalidData => {
+            tracing::debug!(%address, %error, "connection to the page closed in its handshake");
+        }
         Ok(Err(error)) => audit::handshake_refused(&error, address),
         Err(_) => tracing::debug!(%address, "connection to the page closed: its handshake took too long"),
     }

@@ -391,19 +391,20 @@ impl Account {
         self.frames.charge(connection, read, &self.allowance, self.context.now())
     }
 
-    /// Charges processor time in which the server worked for the principal.
-    pub(crate) fn charge_processor(&self, took: Duration) {
-        self.processor.charge(self.context.now(), took);
+    /// Charges processor time in which the server worked for the principal until this instant.
+    pub(crate) fn charge_processor(&self, at: Instant, took: Duration) {
+        self.processor.charge(self.context.nanos_at(at), took);
     }
 
     /// Whether the principal has taken more than its share of processor time.
-    pub(crate) fn is_greedy(&self) -> bool {
-        self.context.admission.mode() == Admission::Enforce && self.processor.is_overdrawn(self.context.now())
+    pub(crate) fn is_greedy(&self, at: Instant) -> bool {
+        self.context.admission.mode() == Admission::Enforce
+            && self.processor.is_overdrawn(self.context.nanos_at(at))
     }
 
     /// Whether it has taken far more for some time.
-    pub(crate) fn is_far_above_its_share(&self) -> bool {
-        self.processor.is_far_overdrawn(self.context.now())
+    pub(crate) fn is_far_above_its_share(&self, at: Instant) -> bool {
+        self.processor.is_far_overdrawn(self.context.nanos_at(at))
     }
 
     /// The rounds in which its tasks have their turns.

@@ -22,6 +22,7 @@ pub(crate) enum Counter {
     TokenRefused,
     ConnectionPaced,
     ConnectionGivenUp,
+    ConnectionClosedEarly,
 }
 
 impl Counter {
@@ -41,6 +42,7 @@ impl Counter {
         Self::TokenRefused,
         Self::ConnectionPaced,
         Self::ConnectionGivenUp,
+        Self::ConnectionClosedEarly,
     ];
 
     /// The name, as metrics have it.
@@ -61,12 +63,13 @@ impl Counter {
             Self::TokenRefused => "token_refused",
             Self::ConnectionPaced => "connection_paced",
             Self::ConnectionGivenUp => "connection_given_up",
+            Self::ConnectionClosedEarly => "connection_closed_early",
         }
     }
 }
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
-const COUNTERS: usize = Counter::ConnectionGivenUp as usize + 1;
+const COUNTERS: usize = Counter::ConnectionClosedEarly as usize + 1;
 const REASONS: usize = RefusalReason::OwnerLost as usize + 1;
 
 /// See the module.
@@ -134,6 +137,7 @@ impl From<&Counts> for v1::Counts {
             tokens_refused: counts.get(Counter::TokenRefused),
             connections_paced: counts.get(Counter::ConnectionPaced),
             connections_given_up: counts.get(Counter::ConnectionGivenUp),
+            connections_closed_early: counts.get(Counter::ConnectionClosedEarly),
         }
     }
 }

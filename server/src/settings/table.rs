@@ -81,8 +81,9 @@ const SETTINGS: &[Setting] = &[
         ..setting(
             "page_hosts",
             Kind::Names,
-            "Names of this machine by which browsers may ask for the live page, beside its address. Requests for any other \
-             name are refused: a page of another site could have its name lead here (DNS rebinding). Repeat the flag for several.",
+            "Names of this machine by which browsers may ask for the live page, and for what operators ask on a loopback \
+             address, beside these addresses. Requests for any other name are refused: a page of another site could have its \
+             name lead here (DNS rebinding). Repeat the flag for several.",
             |settings| Value::Names(settings.page_hosts.clone()),
             write!(page_hosts, Names),
         )

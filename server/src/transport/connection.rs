@@ -81,7 +81,7 @@ struct Claim {
 /// The open connections that belong to no principal yet, see [`super::unclaimed`].
 #[derive(Debug)]
 pub(crate) struct UnclaimedConnections {
-    pool: Mutex<Pool>,
+    pool: Mutex<Pool<Weak<ConnectionState>>>,
     principals: Principals,
 }
 
@@ -138,12 +138,12 @@ impl UnclaimedConnections {
         self.principals.all().count(counter);
     }
 
-    fn pool(&self) -> MutexGuard<'_, Pool> {
+    fn pool(&self) -> MutexGuard<'_, Pool<Weak<ConnectionState>>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// For metrics.
-    fn publish(&self, pool: &Pool) {
+    fn publish(&self, pool: &Pool<Weak<ConnectionState>>) {
         let (most, known) = pool.usage();
         let usage = self.principals.usage();
         usage.unclaimed_of_one_address.store(most, Ordering::Relaxed);

@@ -60,14 +60,15 @@ impl<T: AsyncRead + Unpin> AsyncRead for ConnectionIo<T> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buffer.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buffer)?;
+        let read = Pin::new(&mut self.stream).poll_read(cx, buffer);
+        let read = read.map_ok(|()| buffer.filled().len() - before);
         let Self { connection, deadline, .. } = &mut *self;
         if let Some(running) = deadline
-            && running.check(&read.map(|()| buffer.filled().len() - before), connection, cx)?
+            && running.check(&read, connection, cx)?
         {
             *deadline = None;
         }
-        read.map(Ok)
+        read.map_ok(drop)
     }
 }
 

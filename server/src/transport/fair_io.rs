@@ -141,7 +141,9 @@ impl<T> FairIo<T> {
         if overdrawn.any() && !std::mem::replace(&mut self.paced, true) {
             self.connection.count(Counter::ConnectionPaced);
         }
-        if overdrawn.resets && !std::mem::replace(&mut self.reset_flooded, true) {
+        // A client that cancels calls that were under way is paced too, and that is all.
+        let at_once = 2 * tally.early_resets > read.resets;
+        if overdrawn.resets && at_once && !std::mem::replace(&mut self.reset_flooded, true) {
             self.connection.count(Counter::ConnectionResetFlooded);
         }
     }
@@ -311,6 +313,31 @@ mod tests {
         client.read_exact(&mut answer).await.unwrap();
         assert_eq!(&answer, b"answer");
         assert_eq!(principals.all().get(Counter::ConnectionPaced), 1);
+    }
+
+    #[tokio::test]
+    async fn who_cancels_calls_under_way_is_no_reset_flood() {
+        const STREAMS: u32 = 60;
+        let frame = |code: u8, stream: u32, content: &[u8]| {
+            let length = u32::try_from(content.len()).unwrap().to_be_bytes();
+            [&length[1..], &[code, 4], &stream.to_be_bytes(), content].concat()
+        };
+        let headers = |stream| frame(1, stream, &[0x82]);
+        let reset = |stream| frame(3, stream, &8_u32.to_be_bytes());
+        let each = |frames: &dyn Fn(u32) -> Vec<u8>| (0..STREAMS).flat_map(frames).collect::<Vec<u8>>();
+        let opened = [vec![b'P'; PREFACE], each(&headers)].concat();
+        let cancelled = each(&reset);
+        // Each in the place of one that is cancelled, as a client does that goes on.
+        let replaced = each(&|stream| [reset(stream), headers(stream + STREAMS)].concat());
+        let at_once = each(&|stream| [headers(stream + STREAMS), reset(stream + STREAMS)].concat());
+        for (frames, floods) in [(cancelled, 0), (replaced, 0), (at_once, 1)] {
+            let limits = Limits { resets_per_second: 20, ..Limits::default() };
+            let (mut io, principals, _client) = flooded(&[opened.clone(), frames].concat(), &limits).await;
+            io.read_exact(&mut vec![0; opened.len()]).await.unwrap();
+            io.read(&mut [0; STRANGERS_READ]).await.unwrap();
+            let counted = [Counter::ConnectionPaced, Counter::ConnectionResetFlooded];
+            assert_eq!(counted.map(|counter| principals.all().get(counter)), [1, floods]);
+        }
     }
 
     #[tokio::test]

@@ -16,6 +16,10 @@ pub(super) struct FrameTally {
     /// Those that neither open a request nor carry content. Not among them: as many empty last frames of requests as
     /// requests were opened, since some clients end each request with one.
     pub(super) control: u32,
+    /// Resets of streams that were opened in the same bytes: nobody can have waited for an answer.
+    pub(super) early_resets: u32,
+    /// The first stream that was opened in these bytes.
+    first_opened: Option<u32>,
 }
 
 impl FrameTally {
@@ -70,10 +74,18 @@ impl FrameHeaders {
 
     /// Adds the frame whose header is complete.
     fn add_to(&mut self, tally: &mut FrameTally) {
-        let [high, middle, low, code, flags, ..] = self.header;
+        let [high, middle, low, code, flags, stream @ ..] = self.header;
+        let stream = u32::from_be_bytes(stream);
         self.content = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         let frame = FrameType::of(code);
         tally.add(frame);
+        match frame {
+            FrameType::Headers => _ = tally.first_opened.get_or_insert(stream),
+            FrameType::RstStream => {
+                tally.early_resets += u32::from(tally.first_opened.is_some_and(|first| stream >= first));
+            }
+            _ => {}
+        }
         match frame {
             FrameType::Headers => self.open = self.open.saturating_add(1),
             FrameType::Data if self.content > 0 => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 use http::HeaderMap;
 
 use super::frame_headers::{FrameHeaders, FrameTally, PREFACE};
-use super::grpc_timeout::grpc_timeout;
+use super::grpc_timeout::{GRPC_TIMEOUT, grpc_timeout};
 use super::message_framing::{Announced, MessageFraming, PREFIX, Scanned};
 use crate::fuzzing::in_chunks;
 use crate::quota::FrameType;
@@ -90,8 +90,8 @@ fn messages_by_the_standard(bytes: &[u8], longest: usize) -> (usize, Option<Anno
 
 /// A deadline is what its digits and its unit say.
 pub(crate) fn timeout_header(headers: &HeaderMap) {
-    let Some(timeout) = grpc_timeout(headers) else { return };
-    let text = headers["grpc-timeout"].to_str().expect("it was read as a text");
+    let Some(timeout) = headers.get(GRPC_TIMEOUT).and_then(grpc_timeout) else { return };
+    let text = headers[GRPC_TIMEOUT].to_str().expect("it was read as a text");
     let (digits, unit) = text.split_at(text.len() - 1);
     assert!((1..=8).contains(&digits.len()), "{text:?}");
     let number: u32 = digits.parse().expect("eight digits are a number");

@@ -1,21 +1,26 @@
 //! Responds with DEADLINE_EXCEEDED when the deadline of a call (`grpc-timeout`) passes.
 //!
 //! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The deadline
-//! covers unary calls to their end, and streams up to their beginning.
+//! covers unary calls to their end, and streams up to their beginning. A deadline that cannot be read is refused with
+//! INTERNAL, as other servers of gRPC do: without one the call would wait for longer than its caller.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderMap, Request, Response};
+use http::{HeaderValue, Request, Response};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, timeout_at};
 use tokio_util::either::Either;
+use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
 use crate::commit_log::{Logs, REFUSAL_BYTES};
+
+pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
+const MALFORMED: &str = "malformed grpc-timeout: give at most eight digits and one of H, M, S, m, u, n";
 
 /// Puts deadlines on the calls of a service. See the module.
 #[derive(Clone, Debug)]
@@ -58,8 +63,14 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let deadline =
-            grpc_timeout(request.headers()).and_then(|timeout| Instant::now().checked_add(timeout));
+        let timeout = match request.headers().get(GRPC_TIMEOUT).map(grpc_timeout) {
+            Some(None) => {
+                let refused = Status::internal(MALFORMED).into_http();
+                return Either::Right(Box::pin(async move { Ok(refused) }));
+            }
+            timeout => timeout.flatten(),
+        };
+        let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.inner.call(request);
         let Some(deadline) = deadline else { return Either::Left(call) };
         let logs = self.logs.clone();
@@ -84,10 +95,10 @@ fn deadline_exceeded() -> RpcRefusal {
     )
 }
 
-/// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None` if the
-/// header is absent or malformed; the call then has no deadline, as in tonic.
-pub(super) fn grpc_timeout(headers: &HeaderMap) -> Option<Duration> {
-    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+/// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None`: it is
+/// malformed.
+pub(super) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
+    let text = value.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
     if digits.len() > 8 || !digits.bytes().all(|digit| digit.is_ascii_digit()) {
         return None;
@@ -109,9 +120,7 @@ mod tests {
     use super::*;
 
     fn timeout(text: &str) -> Option<Duration> {
-        let mut headers = HeaderMap::new();
-        headers.insert("grpc-timeout", text.parse().unwrap());
-        grpc_timeout(&headers)
+        grpc_timeout(&text.parse().unwrap())
     }
 
     #[test]
@@ -119,7 +128,9 @@ mod tests {
         assert_eq!(timeout("2S"), Some(Duration::from_secs(2)));
         assert_eq!(timeout("99999999m"), Some(Duration::from_millis(99_999_999)));
         assert_eq!(timeout("1H"), Some(Duration::from_secs(3600)));
-        for malformed in ["", "S", "-1S", "123456789S", "1", "1x", "1.5S"] {
+        for malformed in
+            ["", "S", "-1S", "123456789S", "1", "1x", "1.5S", " 1S", "1S ", "+1S", "1S,2S", "é1S"]
+        {
             assert_eq!(timeout(malformed), None, "{malformed:?}");
         }
     }

@@ -1,13 +1,15 @@
 //! The handshake of TLS, and what it proves of a client.
 
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
 use rustls::pki_types::CertificateDer;
-use tokio::io::{AsyncRead, AsyncWrite};
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
@@ -69,8 +71,14 @@ async fn handshake<T>(
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    match timeout(deadline, TlsAcceptor::from(tls).accept(io)).await {
+    match timeout(deadline, shake_hands(io, tls)).await {
         Ok(Ok(stream)) => Some(stream),
+        // A client that goes has failed to prove nothing: a load balancer looks in this way whether somebody listens.
+        Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {
+            connection.count(Counter::ConnectionClosedEarly);
+            tracing::debug!(address = %connection.address(), %error, "closed by the client in its handshake");
+            None
+        }
         Ok(Err(error)) => {
             refuse(connection, &error);
             None
@@ -80,6 +88,30 @@ where
             None
         }
     }
+}
+
+/// The client offers no protocol for inside TLS, or none that is HTTP/2. gRPC clients all offer it, and some, as those in Go,
+/// leave a server that does not name it: so whoever does not speak HTTP/2 is told at once (RFC 9113, section 3.2).
+#[derive(Debug, thiserror::Error)]
+#[error("the client offers no protocol (ALPN): HTTP/2 over TLS demands that it offers h2")]
+struct NoProtocol;
+
+/// # Errors
+/// Of kind `InvalidData` if the client was refused, which an alert has told it. Else it has gone.
+async fn shake_hands<T>(io: T, tls: Arc<ServerConfig>) -> io::Result<TlsStream<T>>
+where
+    T: AsyncRead + AsyncWrite + Unpin,
+{
+    /// A record with the fatal alert `no_application_protocol` (RFC 8446, section 6; RFC 7301). The library sends it for
+    /// protocols that do not fit, and serves whoever offers none.
+    const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
+    let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
+    if start.client_hello().alpn().is_none() {
+        start.io.write_all(&ALERT).await?;
+        start.io.shutdown().await?;
+        return Err(io::Error::new(io::ErrorKind::InvalidData, NoProtocol));
+    }
+    start.into_stream(tls).await
 }
 
 /// Registers the client by the certificate that it has shown. The connection knows its principal afterwards.
@@ -137,8 +169,8 @@ mod tests {
 
     const ENOUGH: Duration = Duration::from_secs(60);
 
-    #[tokio::test]
-    async fn a_handshake_verifies_the_chain_once() {
+    /// A server's credentials, and a client that is ann.
+    fn credentials() -> (tempfile::TempDir, Arc<CredentialStore>, ClientConfig) {
         let mut cas = DevelopmentCas::new("example.org", Duration::from_secs(3600)).unwrap();
         let (server, ann) = (cas.server(&["localhost".to_owned()]).unwrap(), cas.client("ann").unwrap());
         let folder = tempfile::tempdir().unwrap();
@@ -160,7 +192,63 @@ mod tests {
         let mut client =
             ClientConfig::builder().with_root_certificates(roots).with_client_auth_cert(chain, key).unwrap();
         client.alpn_protocols = vec![b"h2".to_vec()];
+        (folder, store, client)
+    }
 
+    fn count(principals: &Principals, counters: [Counter; 2]) -> [u64; 2] {
+        counters.map(|counter| principals.all().get(counter))
+    }
+
+    #[tokio::test]
+    async fn a_client_that_offers_no_protocol_is_told_so_by_an_alert() {
+        let (_folder, store, client) = credentials();
+        for protocols in [vec![], vec![b"http/1.1".to_vec()]] {
+            let mut client = client.clone();
+            client.alpn_protocols = protocols;
+            let principals = Principals::new(&Limits::default());
+            let connection =
+                UnclaimedConnections::new(&Limits::default(), principals.clone()).register(LOCAL);
+            let (client_io, io) = tokio::io::duplex(64 * 1024);
+            let security = Security::ClientCertificates(store.clone());
+            let connector = TlsConnector::from(Arc::new(client));
+            let (secured, connected) = tokio::join!(
+                secure(io, &security, ENOUGH, &connection),
+                connector.connect(ServerName::try_from("localhost").unwrap(), client_io)
+            );
+            assert!(secured.is_none());
+            let told = connected.unwrap_err().to_string();
+            assert!(told.contains("NoApplicationProtocol"), "{told}");
+            assert_eq!(
+                count(&principals, [Counter::HandshakeFailed, Counter::ConnectionClosedEarly]),
+                [1, 0]
+            );
+        }
+    }
+
+    /// As a load balancer that looks whether somebody listens.
+    #[tokio::test]
+    async fn a_client_that_goes_has_failed_to_prove_nothing() {
+        let (_folder, store, _) = credentials();
+        // Nothing, a line, and the beginning of a ClientHello.
+        for sent in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"] {
+            let principals = Principals::new(&Limits::default());
+            let connection =
+                UnclaimedConnections::new(&Limits::default(), principals.clone()).register(LOCAL);
+            let (mut client_io, io) = tokio::io::duplex(64 * 1024);
+            client_io.write_all(sent).await.unwrap();
+            drop(client_io);
+            let security = Security::ClientCertificates(store.clone());
+            assert!(secure(io, &security, ENOUGH, &connection).await.is_none());
+            assert_eq!(
+                count(&principals, [Counter::HandshakeFailed, Counter::ConnectionClosedEarly]),
+                [0, 1]
+            );
+        }
+    }
+
+    #[tokio::test]
+    async fn a_handshake_verifies_the_chain_once() {
+        let (folder, store, client) = credentials();
         let limits = Limits::default();
         let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(LOCAL);
         let (client_io, io) = tokio::io::duplex(64 * 1024);

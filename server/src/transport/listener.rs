@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
@@ -10,6 +11,13 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 /// same moment, those above it wait a second before they try again. The kernel has a bound of its own
 /// (`net.core.somaxconn`, 4,096 on Linux).
 const BACKLOG: u32 = 4_096;
+
+/// Connections that are accepted before other tasks have their turn: few, since one takes a tenth of a millisecond beside a
+/// flood, and enough that a flood does not fill the backlog for newcomers.
+pub(crate) const IN_A_TURN: usize = 16;
+
+/// How long to wait after an accept failed, usually for want of file descriptors.
+const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Listens on this address, with room for thousands of clients that connect at once. Called inside a runtime.
 ///
@@ -42,4 +50,29 @@ impl Listener for TcpListener {
         }
         Ok((tcp, address))
     }
+}
+
+/// The next connection of this listener, and where it comes from. Dropping the future loses no connection.
+pub(crate) async fn accept<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
+    loop {
+        match listener.accept().await {
+            Ok(accepted) => return accepted,
+            Err(error) => {
+                tracing::warn!(%error, "accept failed");
+                tokio::time::sleep(ACCEPT_BACKOFF).await;
+            }
+        }
+    }
+}
+
+/// The same for a task that accepts in a loop and has accepted so many in its turn: after [`IN_A_TURN`] others are served first.
+/// Without that it would take 128 connections before those that have come can be served, and before all other tasks.
+pub(crate) async fn accept_in_turns<L: Listener>(listener: &L, accepted: &mut usize) -> (L::Io, SocketAddr) {
+    if *accepted >= IN_A_TURN {
+        tokio::task::yield_now().await;
+        *accepted = 0;
+    }
+    let connection = accept(listener).await;
+    *accepted += 1;
+    connection
 }

@@ -12,6 +12,8 @@ pub(super) struct MessageFraming {
     prefix_length: usize,
     /// Bytes of that message that have not come.
     missing: usize,
+    /// Messages that are complete.
+    complete: u64,
 }
 
 /// What a chunk has brought.
@@ -31,6 +33,11 @@ pub(super) enum Announced {
 }
 
 impl MessageFraming {
+    /// How many messages have begun.
+    pub(super) fn begun(&self) -> u64 {
+        self.complete + u64::from(self.prefix_length > 0)
+    }
+
     /// Follows the bytes of the next chunk. No message may have more than `longest` bytes, its prefix not counted.
     pub(super) fn scan(&mut self, chunk: &[u8], longest: usize) -> Scanned {
         let (mut at, mut complete) = (0, 0);
@@ -58,6 +65,7 @@ impl MessageFraming {
             at += count;
             if self.missing == 0 {
                 self.prefix_length = 0;
+                self.complete += 1;
                 complete = at;
             }
         }

@@ -106,6 +106,8 @@ enum End {
     TooSlow,
     /// There was no room for a message that had not come in whole.
     NoRoom,
+    /// A second message came for a call that takes one.
+    SecondMessage,
 }
 
 impl BodyState {
@@ -117,6 +119,13 @@ impl BodyState {
     /// Whether the body was longer than its limit, and the rest of it was not read.
     pub(crate) fn is_too_long(&self) -> bool {
         self.is(End::TooLong)
+    }
+
+    /// The status of a request that had more than the one message that the call takes: what gRPC says of a violated cardinality
+    /// (doc/statuscodes.md).
+    pub(crate) fn second_message(&self) -> Option<Status> {
+        let why = "the call takes one message, and a second one came: end the request behind the first";
+        self.is(End::SecondMessage).then(|| Status::unimplemented(why))
     }
 
     /// The refusal of a request that was too slow, or for which there was no room. `None`: it was neither.
@@ -156,6 +165,8 @@ pub(crate) struct RequestLimits {
     pub(crate) timeout: Duration,
     /// Whether the client may pause between messages for as long as it wants.
     pub(crate) may_pause: bool,
+    /// Whether it has one message.
+    pub(crate) is_single: bool,
 }
 
 /// The body of a request. It ends at its limits, and its state says how it ended. It is not read while as much waits for
@@ -173,6 +184,8 @@ pub(crate) struct LimitedBody<B> {
     framing: MessageFraming,
     /// What has come of a message that is not complete.
     partial: Option<Box<Partial>>,
+    /// The one message of the request, until it is known that no other follows.
+    single: Option<Bytes>,
     /// When what is awaited must have come.
     deadline: Option<Pin<Box<Sleep>>>,
     /// What the decoder of a stream keeps because of a long message, and its bytes.
@@ -206,6 +219,7 @@ impl<B> LimitedBody<B> {
             account,
             framing: MessageFraming::default(),
             partial: None,
+            single: None,
             deadline: None,
             kept: None,
             refused: false,
@@ -242,6 +256,9 @@ impl<B> LimitedBody<B> {
     /// # Errors
     /// Why no more of the body is read.
     fn take_chunk(&mut self, mut chunk: Bytes) -> Result<Option<Bytes>, End> {
+        if chunk.is_empty() {
+            return Ok(None);
+        }
         self.remaining = self.remaining.checked_sub(chunk.len()).ok_or(End::TooLong)?;
         if self.refused {
             return Ok(Some(chunk));
@@ -254,6 +271,9 @@ impl<B> LimitedBody<B> {
                 chunk.len()
             }
         };
+        if self.limits.is_single && self.framing.begun() > 1 {
+            return Err(End::SecondMessage);
+        }
         if complete == 0 {
             return self.keep(&chunk).map(|()| None);
         }
@@ -303,9 +323,9 @@ impl<B> LimitedBody<B> {
         Ok(())
     }
 
-    /// The client has sent all. What is left is no message, as the decoder will find.
+    /// The client has sent all. What is left is the one message, or no message, as the decoder will find.
     fn rest(&mut self) -> Option<Bytes> {
-        self.partial.take().map(|partial| partial.bytes.freeze())
+        self.single.take().or_else(|| self.partial.take().map(|partial| partial.bytes.freeze()))
     }
 }
 
@@ -350,10 +370,13 @@ impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
                 }
             };
             match this.take_chunk(chunk) {
+                Ok(Some(message)) if this.limits.is_single && !this.refused && !this.body.is_end_stream() => {
+                    this.single = Some(message);
+                }
                 Ok(Some(messages)) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
                 Ok(None) => {}
                 Err(end) => {
-                    this.partial = None;
+                    (this.partial, this.single) = (None, None);
                     this.state.set(end);
                     return Poll::Ready(None);
                 }
@@ -362,7 +385,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.partial.is_none() && self.body.is_end_stream()
+        self.partial.is_none() && self.single.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -419,6 +442,7 @@ mod tests {
             message_bytes: limits.message_bytes,
             timeout: limits.request_timeout,
             may_pause: true,
+            is_single: false,
         };
         let chunks = Chunks { chunks: chunks.into_iter().collect(), ends };
         let account = principals.anonymous().clone();

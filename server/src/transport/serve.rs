@@ -9,11 +9,11 @@ use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::task::Poll;
-use std::time::Duration;
 
 use http::{Request, Response};
 use rand::seq::SliceRandom as _;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -22,13 +22,10 @@ use tower::Service;
 use super::connection::{Connection, UnclaimedConnections};
 use super::handshake::{Secured, secure};
 use super::http2::HttpServer;
-use super::listener::Listener;
+use super::listener::{IN_A_TURN, Listener, accept};
 use crate::auth::CredentialStore;
 use crate::limits::Limits;
 use crate::quota::{Counter, Principals};
-
-/// How long to wait after an accept failed, usually for want of file descriptors.
-const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// A listener for clients, and what its connections prove.
 #[derive(Debug)]
@@ -64,24 +61,36 @@ pub(crate) async fn serve<L, S>(
 {
     let server = Arc::new(HttpServer::new(service, limits));
     let unclaimed = UnclaimedConnections::new(limits, principals.clone());
+    // The permits of accepted connections whose tasks have not begun: so a flood of connections waits in the backlog of the kernel,
+    // and not in the queue of the runtime before the tasks of others. This may run on a thread of its own, where to yield
+    // would not bound what it adds to that queue.
+    let not_begun = Arc::new(Semaphore::new(IN_A_TURN));
     let mut connections = JoinSet::new();
     loop {
-        let (security, io, address) = tokio::select! {
+        let accepting = async {
+            let permit = not_begun.clone().acquire_owned().await;
+            (permit, accept_any(&listeners).await)
+        };
+        let (permit, (security, io, address)) = tokio::select! {
             () = drain.cancelled() => break,
             Some(ended) = connections.join_next() => {
                 log_panic(ended);
                 continue;
             }
-            accepted = accept_any(&listeners) => accepted,
+            accepted = accepting => accepted,
         };
         if connections.len() >= limits.connections {
             tracing::warn!(%address, limit = limits.connections, "connection closed: the limit is reached");
             unclaimed.count(Counter::ConnectionRefused);
+            tokio::task::yield_now().await;
             continue;
         }
         let connection = unclaimed.register(address);
         let task = serve_accepted(server.clone(), io, security.clone(), connection.clone(), drain.clone());
-        connection.set_task(connections.spawn(task));
+        connection.set_task(connections.spawn(async move {
+            drop(permit);
+            task.await;
+        }));
     }
     drop(listeners);
     while let Some(ended) = connections.join_next().await {
@@ -109,18 +118,6 @@ async fn accept_any<L: Listener>(listeners: &[GrpcListener<L>]) -> (&Security, L
         ready.find(Poll::is_ready).unwrap_or(Poll::Pending)
     })
     .await
-}
-
-async fn accept<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
-    loop {
-        match listener.accept().await {
-            Ok(accepted) => return accepted,
-            Err(error) => {
-                tracing::warn!(%error, "accept failed");
-                tokio::time::sleep(ACCEPT_BACKOFF).await;
-            }
-        }
-    }
 }
 
 /// A panic ends its connection and nothing else.
@@ -168,7 +165,7 @@ async fn serve_accepted<T, S>(
 #[cfg(test)]
 mod tests {
     use std::future::{Ready, ready};
-    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
     use std::task::Context;
 
     use http::StatusCode;
@@ -240,6 +237,52 @@ mod tests {
         assert_eq!(get(connect().await).await.unwrap(), StatusCode::OK);
         stop.cancel();
         serving.await.unwrap();
+    }
+
+    /// Has so many connections ready, whose clients have gone.
+    struct Flood(Arc<AtomicUsize>);
+
+    impl Listener for Flood {
+        type Io = tokio::io::DuplexStream;
+
+        async fn accept(&self) -> std::io::Result<(Self::Io, SocketAddr)> {
+            tokio::task::coop::consume_budget().await;
+            self.0.fetch_sub(1, Ordering::Relaxed);
+            Ok((tokio::io::duplex(64).1, LOCAL))
+        }
+    }
+
+    /// How many connections the accept loop takes in each of its first turns, when all tasks were served between them.
+    async fn accepted_by_turn(limits: Limits) -> Vec<usize> {
+        let left = Arc::new(AtomicUsize::new(1_000));
+        let listeners = vec![GrpcListener { listener: Flood(left.clone()), security: Security::Plain }];
+        let principals = Principals::new(&limits);
+        let mut serving = Box::pin(serve(
+            listeners,
+            TestService::default(),
+            &limits,
+            &principals,
+            CancellationToken::new(),
+        ));
+        let mut turns = Vec::new();
+        for _ in 0..5 {
+            let before = left.load(Ordering::Relaxed);
+            poll_fn(|cx| {
+                assert!(serving.as_mut().poll(cx).is_pending());
+                Poll::Ready(())
+            })
+            .await;
+            turns.push(before - left.load(Ordering::Relaxed));
+            tokio::task::yield_now().await;
+        }
+        turns
+    }
+
+    #[tokio::test]
+    async fn few_connections_are_accepted_before_they_are_served() {
+        assert_eq!(accepted_by_turn(Limits::default()).await, [IN_A_TURN; 5]);
+        let full = accepted_by_turn(Limits { connections: 4, ..Limits::default() }).await;
+        assert!(full.iter().all(|accepted| (1..=IN_A_TURN).contains(accepted)), "{full:?}");
     }
 
     /// As one of TLS would be: a byte stream that is no TCP connection.

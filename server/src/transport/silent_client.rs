@@ -34,12 +34,18 @@ impl SilentClientDeadline {
     /// The client has sent neither preface nor first call in time.
     pub(super) fn check(
         &mut self,
-        read: &Poll<usize>,
+        read: &Poll<io::Result<usize>>,
         connection: &Connection,
         cx: &mut Context<'_>,
     ) -> io::Result<bool> {
         match read {
-            Poll::Ready(bytes) => self.count_read(*bytes),
+            Poll::Ready(Ok(bytes @ 1..)) => self.count_read(*bytes),
+            Poll::Ready(Ok(0) | Err(_)) => {
+                // As a load balancer does that looks whether somebody listens. Counted once.
+                if std::mem::take(&mut self.missing_preface) > 0 {
+                    connection.count(Counter::ConnectionClosedEarly);
+                }
+            }
             Poll::Pending if connection.account().is_some() => return Ok(true),
             Poll::Pending => {
                 while self.deadline.as_mut().poll(cx).is_ready() {

@@ -2,26 +2,25 @@
 //!
 //! A runtime serves all tasks that are ready one after the other, and those of many greedy clients are always ready. A correct
 //! client whose message has come waits then for a turn of each of them, again for each of its messages. So each poll of
-//! a connection's task, and of its calls, is timed and charged to the account of its principal. A task of an account
-//! that has taken more than its share waits in a queue before it is polled. From there a few are taken at a time, and the next
-//! ones only when the runtime has come to other tasks that were ready, up to 61 of them, and the system to other programs.
-//! Those of accounts that have taken far more come behind them, one at a time, and only when all others were served, with
-//! what these sent meanwhile; or when they have waited for [`LONGEST_PAUSE`]. So a correct client that comes above its
-//! share for a while is not among those that never have enough.
+//! a connection's task, and of its calls, is timed and charged to the account of its principal. Between two passes of the
+//! runtime, in which it comes to other tasks that are ready, only so many polls are for accounts that have taken more than
+//! their share. While there are such turns they cost next to nothing; whoever comes later waits in a queue, and the next
+//! pass gives turns to the first of it. While others are served, the turns of a pass are few; those of accounts that have
+//! taken far more come behind, one at a time, and only when all others were served, with what these sent meanwhile; or when
+//! they have waited for [`LONGEST_PAUSE`]. So a correct client that comes above its share for a while is not among those that
+//! never have enough.
 //! Accounts take turns, one task of each in a round, so that greedy clients share alike what is left, however many
-//! connections and calls they have. Time that nobody else wants they get whole, and while nobody else is there, they do
-//! not wait at all: a busy server without attackers pays for the measuring alone.
+//! connections and calls they have. Time that nobody else wants they get whole.
 //!
 //! Connections that belong to no principal yet, in their handshake or before their first call, are charged to the account of
 //! all clients without identity. They take their turns by address: a flood of them waits for itself, and a newcomer from
 //! elsewhere has its turn in the next round.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::ready;
 use std::time::{Duration, Instant};
 
@@ -33,12 +32,13 @@ use super::connection::Connection;
 use super::work_time;
 use crate::quota::Rounds;
 
-/// Turns that are given at a time while nobody else is there.
-const MOST_AT_A_TIME: usize = 16;
+/// Turns of a pass while nobody else is there.
+const TURNS_ALONE: usize = 64;
+/// Turns of a pass while others are there; and of tasks that are a little above their share, one after the other, before one
+/// of those far above it has its turn too.
+const IN_A_ROW: usize = 8;
 /// How long a turn waits at most for others that are served one after the other: who is greedy goes on, slowly.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-/// Turns of tasks that are a little above their share, one after the other, before one of the others has its turn too.
-const IN_A_ROW: usize = 8;
 /// How long others count as being there after they were served.
 const LATELY: Duration = Duration::from_millis(100);
 
@@ -55,12 +55,12 @@ struct Inner {
 
 #[derive(Debug)]
 struct Queue {
+    /// Turns that are left of this pass. 0 while a task waits.
+    left: AtomicUsize,
     waiting: Mutex<Waiting>,
+    /// Few turns are left, or a task waits for one.
     came: Notify,
-    began: Instant,
-    /// When a client was served last that has not taken more than its share, see [`Self::millis`].
-    others_at: AtomicU64,
-    /// Whether one was served since a giver has looked.
+    /// Whether a client that has not taken more than its share was served since a giver has looked.
     other_served: AtomicBool,
 }
 
@@ -71,130 +71,71 @@ struct Waiting {
     /// The number of the next task.
     next: u64,
     /// Those of accounts that have taken more than their share.
-    more: BinaryHeap<Reverse<Task>>,
+    more: Tasks,
     /// Those of accounts that have taken far more.
-    far_more: BinaryHeap<Reverse<Task>>,
+    far_more: Tasks,
     /// How many of the first kind had their turn since one of the second had.
     in_a_row: usize,
+    /// When a giver saw last that others were served.
+    others_at: Option<Instant>,
 }
 
-/// A task that waits for its turn.
-#[derive(Debug)]
-struct Task {
-    /// The round; in the order of their coming where that is alike.
-    rank: (u64, u64),
-    turn: oneshot::Sender<()>,
-}
-
-impl PartialEq for Task {
-    fn eq(&self, other: &Self) -> bool {
-        self.rank == other.rank
-    }
-}
-
-impl Eq for Task {}
-
-impl PartialOrd for Task {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Task {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.rank.cmp(&other.rank)
-    }
-}
+/// Tasks that wait, by round, and in the order of their coming where that is alike.
+type Tasks = BTreeMap<(u64, u64), oneshot::Sender<()>>;
 
 impl Queue {
     fn new() -> Self {
         Self {
+            left: AtomicUsize::new(IN_A_ROW),
             waiting: Mutex::default(),
             came: Notify::new(),
-            began: Instant::now(),
-            others_at: AtomicU64::new(0),
             other_served: AtomicBool::new(false),
         }
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a turn of this pass, if one is left.
+    fn take(&self) -> bool {
+        let left = self.left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+        // In time, so that where few tasks are ready the next pass is over before somebody would wait for it.
+        if left.is_ok_and(|left| left <= IN_A_ROW / 2) {
+            self.came.notify_one();
+        }
+        left.is_ok()
     }
 
     /// Completes when it is the turn of a task of whoever has these rounds, and has taken more than its share or
     /// far more.
     fn wait(&self, rounds: &Rounds, far_more: bool) -> oneshot::Receiver<()> {
-        let (turn, waiting) = oneshot::channel();
-        let mut queue = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let rank = (rounds.take(queue.round), queue.next);
-        queue.next += 1;
-        let tasks = if far_more { &mut queue.far_more } else { &mut queue.more };
-        tasks.push(Reverse(Task { rank, turn }));
-        drop(queue);
+        let (turn, receiver) = oneshot::channel();
+        let mut waiting = self.waiting();
+        let rank = (rounds.take(waiting.round), waiting.next);
+        waiting.next += 1;
+        let tasks = if far_more { &mut waiting.far_more } else { &mut waiting.more };
+        tasks.insert(rank, turn);
+        drop(waiting);
         self.came.notify_one();
-        waiting
+        receiver
     }
 
     /// A task had its turn at once, of a client that has not taken more than its share.
     fn other_came(&self) {
-        let now = self.millis();
-        if self.others_at.load(Relaxed) != now {
-            self.others_at.store(now, Relaxed);
-        }
         if !self.other_served.load(Relaxed) {
             self.other_served.store(true, Relaxed);
         }
     }
 
-    /// Whether such a client was there a moment ago, who would wait for the tasks that are served now.
-    fn others_came_lately(&self) -> bool {
-        let since = self.millis().saturating_sub(self.others_at.load(Relaxed));
-        u128::from(since) < LATELY.as_millis()
-    }
-
-    /// Milliseconds since the queue began, from a large number on: none has come yet.
-    fn millis(&self) -> u64 {
-        let since = self.began.elapsed().as_millis();
-        u64::try_from(since).unwrap_or(u64::MAX / 2).saturating_add(1 << 20)
-    }
-
-    /// The next task.
-    fn first(&self) -> Option<oneshot::Sender<()>> {
-        let mut queue = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        let comes_late = queue.in_a_row >= IN_A_ROW && !queue.far_more.is_empty();
-        let Reverse(task) = if queue.more.is_empty() || comes_late {
-            queue.in_a_row = 0;
-            queue.far_more.pop()?
-        } else {
-            queue.in_a_row += 1;
-            queue.more.pop()?
-        };
-        queue.round = queue.round.max(task.rank.0);
-        Some(task.turn)
-    }
-
-    /// Whether one waits that is not of an account that has taken far more.
-    fn more_waits(&self) -> bool {
-        !self.waiting.lock().unwrap_or_else(PoisonError::into_inner).more.is_empty()
-    }
-
-    /// Gives turns, one after the other.
+    /// Begins passes when there is work for them, for ever.
     async fn give(&self) {
-        let mut given = 0;
         loop {
-            let Some(turn) = self.first() else {
-                given = 0;
-                self.came.notified().await;
-                continue;
-            };
-            // One that was dropped has no use for it.
-            given += usize::from(turn.send(()).is_ok());
-            let at_a_time = if !self.others_came_lately() {
-                MOST_AT_A_TIME
-            } else if self.more_waits() {
-                IN_A_ROW
-            } else {
-                1
-            };
-            if given >= at_a_time {
+            self.came.notified().await;
+            let mut all_served = false;
+            while !all_served {
                 self.let_others_go_first().await;
-                given = 0;
+                all_served = self.waiting().give(&self.left);
             }
         }
     }
@@ -204,15 +145,54 @@ impl Queue {
     async fn let_others_go_first(&self) {
         let began = Instant::now();
         loop {
-            self.other_served.store(false, Relaxed);
-            // Other programs of this machine too, the clients on it among them.
-            std::thread::yield_now();
             // The runtime comes back here when it has come to the others that are ready, up to 61 of them.
             tokio::task::yield_now().await;
-            if self.more_waits() || !self.other_served.load(Relaxed) || began.elapsed() >= LONGEST_PAUSE {
+            let others_served = self.other_served.swap(false, Relaxed);
+            let mut waiting = self.waiting();
+            if others_served {
+                waiting.others_at = Some(Instant::now());
+            }
+            let only_far_more = waiting.more.is_empty() && !waiting.far_more.is_empty();
+            if !only_far_more || !others_served || began.elapsed() >= LONGEST_PAUSE {
                 return;
             }
         }
+    }
+}
+
+impl Waiting {
+    /// Gives the turns of a pass, the ones that nobody waits for to whoever comes. False: there were too few of them.
+    fn give(&mut self, left: &AtomicUsize) -> bool {
+        let others_are_there = self.others_at.is_some_and(|at| at.elapsed() < LATELY);
+        let mut turns = match (others_are_there, self.more.is_empty() && !self.far_more.is_empty()) {
+            (false, _) => TURNS_ALONE,
+            (true, false) => IN_A_ROW,
+            (true, true) => 1,
+        };
+        while turns > 0 {
+            let Some(turn) = self.first() else {
+                left.store(turns, Relaxed);
+                return true;
+            };
+            // One that was dropped has no use for it.
+            turns -= usize::from(turn.send(()).is_ok());
+        }
+        left.store(0, Relaxed);
+        false
+    }
+
+    /// The next task.
+    fn first(&mut self) -> Option<oneshot::Sender<()>> {
+        let comes_late = self.in_a_row >= IN_A_ROW && !self.far_more.is_empty();
+        let ((round, _), turn) = if self.more.is_empty() || comes_late {
+            self.in_a_row = 0;
+            self.far_more.pop_first()?
+        } else {
+            self.in_a_row += 1;
+            self.more.pop_first()?
+        };
+        self.round = self.round.max(round);
+        Some(turn)
     }
 }
 
@@ -233,12 +213,13 @@ impl Turns {
         let mut future = pin!(future);
         let (mut turn, queue) = (None, &self.0.queue);
         poll_fn(move |cx| {
+            let began = Instant::now();
             if turn.is_none() {
                 let account = connection.charged_account();
-                if !account.is_greedy() {
+                if !account.is_greedy(began) {
                     queue.other_came();
-                } else if queue.others_came_lately() {
-                    turn = Some(queue.wait(connection.rounds(), account.is_far_above_its_share()));
+                } else if !queue.take() {
+                    turn = Some(queue.wait(connection.rounds(), account.is_far_above_its_share(began)));
                 }
             }
             if let Some(waiting) = &mut turn {
@@ -246,8 +227,10 @@ impl Turns {
                 let _ = ready!(Pin::new(waiting).poll(cx));
                 turn = None;
             }
-            let (polled, took) = work_time::timed(|| future.as_mut().poll(cx));
-            connection.charged_account().charge_processor(took);
+            let polled = future.as_mut().poll(cx);
+            let ended = Instant::now();
+            let took = work_time::worked(ended.saturating_duration_since(began));
+            connection.charged_account().charge_processor(ended, took);
             polled
         })
         .await
@@ -288,7 +271,7 @@ mod tests {
         let connection = UnclaimedConnections::new(&limits, principals.clone()).register(LOCAL);
         let account = principals.account(&Principal::new(name)).unwrap();
         connection.claim(&account).unwrap();
-        account.charge_processor(took);
+        account.charge_processor(Instant::now(), took);
         connection
     }
 
@@ -330,38 +313,78 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn accounts_take_turns_however_many_tasks_they_have() {
-        let [one, other] = [Rounds::default(), Rounds::default()];
-        let queue = Queue::new();
-        drop(queue.wait(&one, false));
-        assert!(queue.first().unwrap().send(()).is_err(), "it is gone");
-        let [mut first, mut third, mut fourth] = [(); 3].map(|()| queue.wait(&one, false));
-        let mut second = queue.wait(&other, false);
-        // The round of the task that is gone is over for its account only.
-        for waiting in [&mut second, &mut first, &mut third, &mut fourth] {
-            assert!(waiting.try_recv().is_err());
-            queue.first().unwrap().send(()).unwrap();
-            waiting.try_recv().unwrap();
-        }
-        assert!(queue.first().is_none());
+    async fn however_many_are_greedy_few_come_before_a_modest_task() {
+        const GREEDY: usize = 500;
+        let principals = Principals::new(&Limits::default());
+        let (turns, polled) = (Turns::new(), Polled::default());
+        let tasks: Vec<_> = (0..GREEDY)
+            .map(|number| {
+                let greedy = connection(&principals, &format!("greedy-{number}"), SECOND);
+                tokio::spawn(busy(turns.clone(), greedy, "greedy", 20, polled.clone()))
+            })
+            .collect();
+        // It comes when no other modest one was there for a while, and behind all of them.
+        let modest = connection(&principals, "modest", Duration::ZERO);
+        tokio::spawn(busy(turns.clone(), modest, "modest", 50, polled.clone())).await.unwrap();
+        let polled = polled.lock().unwrap().clone();
+        let between = polled.split(|name| *name == "modest").map(<[_]>::len);
+        let most = between.max().unwrap();
+        assert!((1..=TURNS_ALONE + 2 * IN_A_ROW).contains(&most), "{most}");
+        tasks.iter().for_each(tokio::task::JoinHandle::abort);
     }
 
     #[tokio::test]
-    async fn who_has_taken_far_more_comes_behind_and_comes() {
+    async fn greedy_tasks_alone_are_served_at_once() {
+        let principals = Principals::new(&Limits::default());
+        let turns = Turns::new();
+        for _ in 0..10 {
+            for _ in 0..IN_A_ROW {
+                let greedy = connection(&principals, "greedy", SECOND);
+                let mut task = pin!(turns.clone().of(greedy, std::future::ready(7)));
+                let first = poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx)));
+                assert_eq!(first.await, std::task::Poll::Ready(7));
+            }
+            // The giver looks, and the runtime comes back to it.
+            for _ in 0..3 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    #[test]
+    fn accounts_take_turns_however_many_tasks_they_have() {
+        let [one, other] = [Rounds::default(), Rounds::default()];
+        let queue = Queue::new();
+        let first = || queue.waiting().first();
+        drop(queue.wait(&one, false));
+        assert!(first().unwrap().send(()).is_err(), "it is gone");
+        let [mut one_first, mut third, mut fourth] = [(); 3].map(|()| queue.wait(&one, false));
+        let mut second = queue.wait(&other, false);
+        // The round of the task that is gone is over for its account only.
+        for waiting in [&mut second, &mut one_first, &mut third, &mut fourth] {
+            assert!(waiting.try_recv().is_err());
+            first().unwrap().send(()).unwrap();
+            waiting.try_recv().unwrap();
+        }
+        assert!(first().is_none());
+    }
+
+    #[test]
+    fn who_has_taken_far_more_comes_behind_and_comes() {
         let [far, little] = [Rounds::default(), Rounds::default()];
         let queue = Queue::new();
+        let first = || queue.waiting().first();
         let mut behind = queue.wait(&far, true);
         let mut before: Vec<_> = (0..2 * IN_A_ROW).map(|_| queue.wait(&little, false)).collect();
-        assert!(queue.more_waits());
         for (given, task) in before.iter_mut().enumerate() {
             if given == IN_A_ROW {
-                queue.first().unwrap().send(()).unwrap();
+                first().unwrap().send(()).unwrap();
                 behind.try_recv().unwrap();
             }
-            queue.first().unwrap().send(()).unwrap();
+            first().unwrap().send(()).unwrap();
             task.try_recv().unwrap();
         }
-        assert!(queue.first().is_none() && !queue.more_waits());
+        assert!(first().is_none());
     }
 
     #[tokio::test]

@@ -8,17 +8,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
-use super::connection::ConnectionState;
 use crate::quota::Rounds;
 
 /// Where a client comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Source(IpAddr);
+pub(crate) struct Source(IpAddr);
 
 impl Source {
-    pub(super) fn of(address: SocketAddr) -> Self {
+    pub(crate) fn of(address: SocketAddr) -> Self {
         /// The bits of an address that tell its network.
         const NETWORK: u128 = !0 << 64;
         Self(match address.ip().to_canonical() {
@@ -30,34 +29,34 @@ impl Source {
 
 /// How many there may be.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct PoolLimits {
-    pub(super) connections: usize,
-    pub(super) per_address: usize,
+pub(crate) struct PoolLimits {
+    pub(crate) connections: usize,
+    pub(crate) per_address: usize,
     /// Addresses that are remembered.
-    pub(super) known_addresses: usize,
+    pub(crate) known_addresses: usize,
 }
 
-/// See the module.
+/// See the module. A `C` is what ends a connection.
 #[derive(Debug)]
-pub(super) struct Pool {
+pub(crate) struct Pool<C> {
     limits: PoolLimits,
     /// The number of the next connection.
     next: u64,
-    sources: HashMap<Source, Held>,
+    sources: HashMap<Source, Held<C>>,
     strangers: Class,
     known: Class,
     lately: LatelyIdentified,
 }
 
 /// The connections of one address, by age.
-#[derive(Debug, Default)]
-struct Held {
+#[derive(Debug)]
+struct Held<C> {
     known: bool,
     rounds: Arc<Rounds>,
-    connections: BTreeMap<u64, Weak<ConnectionState>>,
+    connections: BTreeMap<u64, C>,
 }
 
-impl Held {
+impl<C> Held<C> {
     /// How many there are, and the number of the oldest.
     fn rank(&self) -> Option<(usize, Reverse<u64>)> {
         let (oldest, _) = self.connections.first_key_value()?;
@@ -74,14 +73,14 @@ struct Class {
 }
 
 impl Class {
-    fn add(&mut self, held: &Held, source: Source) {
+    fn add<C>(&mut self, held: &Held<C>, source: Source) {
         if let Some((count, oldest)) = held.rank() {
             self.connections += count;
             self.by_count.insert((count, oldest, source));
         }
     }
 
-    fn remove(&mut self, held: &Held, source: Source) {
+    fn remove<C>(&mut self, held: &Held<C>, source: Source) {
         if let Some((count, oldest)) = held.rank()
             && self.by_count.remove(&(count, oldest, source))
         {
@@ -95,8 +94,8 @@ impl Class {
     }
 }
 
-impl Pool {
-    pub(super) fn new(limits: PoolLimits) -> Self {
+impl<C> Pool<C> {
+    pub(crate) fn new(limits: PoolLimits) -> Self {
         Self {
             limits,
             next: 0,
@@ -108,21 +107,21 @@ impl Pool {
     }
 
     /// The number of the next connection from this address, which is to be added, and the rounds of the address.
-    pub(super) fn next_number(&mut self, source: Source) -> (u64, Arc<Rounds>) {
+    pub(crate) fn next_number(&mut self, source: Source) -> (u64, Arc<Rounds>) {
         self.next += 1;
         let rounds = self.sources.get(&source).map(|held| held.rounds.clone());
         (self.next, rounds.unwrap_or_default())
     }
 
     /// Adds a connection; returns the one that has to make room for it, if there is one.
-    pub(super) fn add(
+    pub(crate) fn add(
         &mut self,
         source: Source,
         (number, rounds): (u64, Arc<Rounds>),
-        connection: Weak<ConnectionState>,
-    ) -> Option<Weak<ConnectionState>> {
+        connection: C,
+    ) -> Option<C> {
         let known = self.lately.contains(source);
-        self.sources.entry(source).or_insert_with(|| Held { known, rounds, ..Held::default() });
+        self.sources.entry(source).or_insert_with(|| Held { known, rounds, connections: BTreeMap::new() });
         self.change(source, |held| held.connections.insert(number, connection));
         let loser = self.overfull(source)?;
         self.change(loser, |held| held.connections.pop_first()).flatten().map(|(_, oldest)| oldest)
@@ -146,7 +145,7 @@ impl Pool {
     }
 
     /// Removes a connection, if it is still there.
-    pub(super) fn remove(&mut self, source: Source, number: u64) {
+    pub(crate) fn remove(&mut self, source: Source, number: u64) {
         self.change(source, |held| held.connections.remove(&number));
     }
 
@@ -163,7 +162,7 @@ impl Pool {
     }
 
     /// Changes what an address holds, and the classes with it.
-    fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Held) -> R) -> Option<R> {
+    fn change<R>(&mut self, source: Source, change: impl FnOnce(&mut Held<C>) -> R) -> Option<R> {
         let held = self.sources.get_mut(&source)?;
         let classes = [&mut self.strangers, &mut self.known];
         classes.into_iter().for_each(|class| class.remove(held, source));
@@ -212,17 +211,17 @@ mod tests {
         Source::of(SocketAddr::from(([127, 0, 0, last], 9)))
     }
 
-    fn pool(connections: usize, per_address: usize) -> Pool {
+    fn pool(connections: usize, per_address: usize) -> Pool<()> {
         Pool::new(PoolLimits { connections, per_address, known_addresses: 2 })
     }
 
     /// Adds a connection from this address; whether one had to make room.
-    fn add(pool: &mut Pool, last: u8) -> bool {
+    fn add(pool: &mut Pool<()>, last: u8) -> bool {
         let number = pool.next_number(source(last));
-        pool.add(source(last), number, Weak::new()).is_some()
+        pool.add(source(last), number, ()).is_some()
     }
 
-    fn held(pool: &Pool, last: u8) -> usize {
+    fn held(pool: &Pool<()>, last: u8) -> usize {
         pool.sources.get(&source(last)).map_or(0, |held| held.connections.len())
     }
 

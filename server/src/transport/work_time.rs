@@ -5,7 +5,7 @@
 //! with the clock of the thread, which costs a system call.
 
 use std::cell::Cell;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
@@ -29,15 +29,8 @@ thread_local! {
     static SINCE_READ: Cell<Option<SinceRead>> = const { Cell::new(None) };
 }
 
-/// Runs `poll`; its result, and the processor time that it took.
-pub(super) fn timed<T>(poll: impl FnOnce() -> T) -> (T, Duration) {
-    let began = Instant::now();
-    let polled = poll();
-    (polled, worked(began.elapsed()))
-}
-
 /// The processor time of a poll of this thread that has just ended, after this time.
-fn worked(elapsed: Duration) -> Duration {
+pub(super) fn worked(elapsed: Duration) -> Duration {
     let since = SINCE_READ.get();
     if let Some(since) = since.filter(|since| elapsed < LONG && since.polls < POLLS) {
         SINCE_READ.set(Some(SinceRead { polled: since.polled + elapsed, polls: since.polls + 1, ..since }));
@@ -52,13 +45,21 @@ fn worked(elapsed: Duration) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
+
+    fn timed(poll: impl FnOnce()) -> Duration {
+        let began = Instant::now();
+        poll();
+        worked(began.elapsed())
+    }
 
     #[test]
     fn a_poll_that_was_interrupted_took_no_more_than_it_worked() {
         const ASLEEP: Duration = Duration::from_millis(50);
         timed(|| ());
-        let ((), took) = timed(|| std::thread::sleep(ASLEEP));
+        let took = timed(|| std::thread::sleep(ASLEEP));
         assert!(took < ASLEEP / 2, "{took:?}");
     }
 
@@ -69,7 +70,7 @@ mod tests {
         for _ in 0..2 * POLLS {
             timed(|| ());
         }
-        let ((), took) = timed(|| {
+        let took = timed(|| {
             let began = thread_time();
             let nanos = |at: rustix::time::Timespec| at.tv_sec * 1_000_000_000 + at.tv_nsec;
             while nanos(thread_time()) - nanos(began) < 5_000_000 {}

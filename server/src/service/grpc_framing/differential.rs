@@ -255,7 +255,7 @@ async fn successes_are_the_same_bytes() {
     let (second, third) = rest.split_at(20_000);
     let calls: [(&str, &[&[u8]], usize); 5] = [
         ("Append", &[first, second, third], 0),
-        ("Append", &[&append, &append], 0),
+        ("Append", &[&append], 0),
         ("Read", &[&read(&id, 2)], value.len()),
         ("Read", &[b"", &read(&id, 3), b""], value.len()),
         ("Decide", &[&decide(&id, &value)], 0),
@@ -273,7 +273,8 @@ async fn refusals_are_the_same_bytes() {
     let fixture = Fixture::new();
     let id = fixture.instance().await;
     let unknown = "0".repeat(32);
-    let calls: [(&str, Headers<'_>, Vec<u8>, Code); 9] = [
+    let twice = append(&id, 1, b"a").repeat(2);
+    let calls: [(&str, Headers<'_>, Vec<u8>, Code); 10] = [
         ("Append", &[], append(&id, 1, b"a"), Code::Unauthenticated),
         ("Append", &[(PRINCIPAL_KEY, "stranger")], append(&id, 1, b"a"), Code::PermissionDenied),
         ("Append", &[P1], append(&unknown, 1, b"a"), Code::NotFound),
@@ -282,6 +283,7 @@ async fn refusals_are_the_same_bytes() {
         ("Append", &[P1], append(&id, 7, b"a"), Code::InvalidArgument),
         ("Read", &[P1], read(&id, 0), Code::InvalidArgument),
         ("Decide", &[P1], decide(&id, b""), Code::InvalidArgument),
+        ("Append", &[P1], twice, Code::Unimplemented),
         ("Remove", &[P1], decide(&id, b"a"), Code::Unimplemented),
     ];
     for (method, headers, message, code) in calls {

@@ -6,7 +6,7 @@
 //! one that no client reads is never more than a chunk.
 //!
 //! `differential` compares both byte for byte. What differs: the texts of some errors; a call that is reset before
-//! its end is not executed; and bytes after the message are ignored, where tonic decodes and drops further messages.
+//! its end is not executed. Neither sees a second message: the body of a request refuses it.
 //! Attach, and methods that do not exist, are served by tonic.
 
 use std::convert::Infallible;
@@ -427,7 +427,8 @@ mod tests {
         let principals = Principals::new(&limits);
         let account = principals.anonymous().clone();
         let timeout = limits.request_timeout;
-        let request_limits = RequestLimits { bytes: 1, message_bytes: 1, timeout, may_pause: false };
+        let request_limits =
+            RequestLimits { bytes: 1, message_bytes: 1, timeout, may_pause: false, is_single: true };
         let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);
         let service = Service::new(instances, limits.clone(), CancellationToken::new(), principals, None);
