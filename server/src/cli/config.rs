@@ -46,7 +46,9 @@ impl ConfigCommand {
                 let warnings: String =
                     warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
                 let (file, memory) = (file.unwrap_or_default(), &effective.memory);
-                format!("{warnings}{file}good: {set} settings are not left at their defaults; memory is {memory}\n")
+                format!(
+                    "{warnings}{file}good: {set} settings are not left at their defaults; memory is {memory}\n"
+                )
             }
             Self::Show(args) => show(&args.settings.load()?, args.effective),
             Self::Reference => reference(),
