@@ -294,7 +294,8 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the file that is locked; whether it is new. A new one belongs to the owner of the folder: his server must be able to open it too.
+/// Opens the file that is locked; whether it is new. A new one belongs to the owner of the log: his server must be able to
+/// open it too.
 fn open_lock(folder: &Path, lock: &Path) -> io::Result<(File, bool)> {
     // Through a link nothing is made and nothing given away: root may be in a folder of another user.
     match create_private_file(lock) {

@@ -201,27 +201,31 @@ impl Write for Chunks {
         let bytes = std::mem::take(&mut self.buffer);
         self.sent += bytes.len() as u64;
         let (due, response) = (self.due(), BackupResponse { bytes: bytes.into() });
+        if Instant::now() > due {
+            return Err(too_slow());
+        }
         self.runtime.block_on(async {
             tokio::select! {
                 sent = timeout_at(due, self.sender.send(Ok(response))) => match sent {
                     Ok(Ok(())) => Ok(()),
                     Ok(Err(_)) => Err(io::Error::new(io::ErrorKind::BrokenPipe, "the client is gone")),
-                    Err(_) => Err(io::Error::new(
-                        io::ErrorKind::TimedOut,
-                        format!(
-                            "the client has read nothing for {} s, or less than {} KiB/s: make the backup again, and read it \
-                             faster",
-                            LONGEST_PAUSE.as_secs(),
-                            SLOWEST / 1024
-                        ),
-                    )),
+                    Err(_) => Err(too_slow()),
                 },
                 () = self.end.cancelled() => {
-                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server ends: make the backup of its log when it has ended"))
+                    let why = "the server ends: make the backup of its log when it has ended";
+                    Err(io::Error::new(io::ErrorKind::ConnectionAborted, why))
                 }
             }
         })
     }
+}
+
+fn too_slow() -> io::Error {
+    let (seconds, rate) = (LONGEST_PAUSE.as_secs(), SLOWEST / 1024);
+    let why = format!(
+        "the client has read nothing for {seconds} s, or less than {rate} KiB/s: make the backup again, and read it faster"
+    );
+    io::Error::new(io::ErrorKind::TimedOut, why)
 }
 
 #[cfg(test)]
