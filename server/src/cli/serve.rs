@@ -62,21 +62,25 @@ pub(super) async fn serve(
 
     let (first, second) = signals.split();
     let (store, logs) = (credentials.clone(), storage.clone());
-    let _reload = AbortOnDropHandle::new(tokio::spawn(reload_on(hang_ups, store, logs)));
+    let reload = AbortOnDropHandle::new(tokio::spawn(reload_on(hang_ups, store, logs)));
     match (&config.cluster, &config.data) {
         (Some(_), _) => tracing::info!("the logs are kept in etcd"),
         (None, Some(folder)) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
         (None, None) => tracing::info!("in memory: every instance is lost when the server stops"),
     }
     let serving = serve_in(Environment::new(listeners, credentials, storage), config, first);
-    tokio::select! {
+    let served = tokio::select! {
         stopped = serving => Ok(match stopped? {
             Stopped::Clean => ExitCode::SUCCESS,
             Stopped::Forced => ExitCode::FAILURE,
             Stopped::LogFailed => LOG_FAILED.into(),
         }),
         () = second => Ok(ExitCode::FAILURE),
-    }
+    };
+    // It has the log too, which is closed in order when nobody has it any more.
+    reload.abort();
+    let _ = reload.await;
+    served
 }
 
 /// Listens for clients, and for operators unless that is off. `asked_for`: the address for operators is not only the
