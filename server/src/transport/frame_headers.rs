@@ -19,7 +19,7 @@ pub(super) struct FrameTally {
     /// Resets of streams that were opened in the same bytes: nobody can have waited for an answer.
     pub(super) early_resets: u32,
     /// The first stream that was opened in these bytes.
-    first_opened: Option<u32>,
+    pub(super) first_opened: Option<u32>,
 }
 
 impl FrameTally {
@@ -75,7 +75,8 @@ impl FrameHeaders {
     /// Adds the frame whose header is complete.
     fn add_to(&mut self, tally: &mut FrameTally) {
         let [high, middle, low, code, flags, stream @ ..] = self.header;
-        let stream = u32::from_be_bytes(stream);
+        // Without the reserved bit, which may be set.
+        let stream = u32::from_be_bytes(stream) & 0x7fff_ffff;
         self.content = usize::from(high) << 16 | usize::from(middle) << 8 | usize::from(low);
         let frame = FrameType::of(code);
         tally.add(frame);

@@ -21,24 +21,31 @@ pub fn http2_frames(bytes: &[u8]) {
         counted.control += tally.control;
         counted.by_type.iter_mut().zip(tally.by_type).for_each(|(all, part)| *all += part);
     }
-    assert_eq!(counted, FrameHeaders::new().count(all), "cut and whole");
-    assert_eq!(counted, frames_by_the_standard(all));
+    let whole = FrameHeaders::new().count(all);
+    assert_eq!((counted.control, counted.by_type), (whole.control, whole.by_type), "cut and whole");
+    assert_eq!(whole, frames_by_the_standard(all));
 }
 
 fn frames_by_the_standard(bytes: &[u8]) -> FrameTally {
     let (mut tally, mut open) = (FrameTally::default(), 0);
     let mut rest = bytes.get(PREFACE..).unwrap_or_default();
-    while let [high, middle, low, code, flags, _, _, _, _, behind @ ..] = rest {
+    while let [high, middle, low, code, flags, s1, s2, s3, s4, behind @ ..] = rest {
         let length = u32::from_be_bytes([0, *high, *middle, *low]) as usize;
         let frame = FrameType::of(*code);
+        let stream = u32::from_be_bytes([*s1, *s2, *s3, *s4]) & 0x7fff_ffff;
         tally.by_type[frame as usize] += 1;
         let ends_a_request = flags & 1 == 1 && open > 0;
         match frame {
-            FrameType::Headers => open += 1,
+            FrameType::Headers => {
+                open += 1;
+                tally.first_opened.get_or_insert(stream);
+            }
             FrameType::Data if length > 0 => {}
             FrameType::Data if ends_a_request => open -= 1,
             _ => tally.control += 1,
         }
+        let is_early = tally.first_opened.is_some_and(|first| stream >= first);
+        tally.early_resets += u32::from(frame == FrameType::RstStream && is_early);
         rest = behind.get(length..).unwrap_or_default();
     }
     tally

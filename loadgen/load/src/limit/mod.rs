@@ -319,7 +319,8 @@ mod tests {
             let probe = |profile: Profile| {
                 let chance = 1.0 / (1.0 + (rate_of(&profile) / 1_000.0).powf(1.0 / 0.06));
                 let holds = (random.index(1_000_000) as f64) < 1e6 * chance;
-                let figures = Figures { rate: if holds { 20.0 } else { 1.0 }, ..Figures::default() };
+                let counts = Counts { begun: 1, done: 1, ..Counts::default() };
+                let figures = Figures { rate: if holds { 20.0 } else { 1.0 }, counts, ..Figures::default() };
                 std::future::ready(Ok(Some(ProbeResult { figures, judged: VerdictCounts::default() })))
             };
             let limit = find(&profile, &wanted, probe, |_| {}).await.unwrap();
@@ -362,6 +363,6 @@ mod tests {
         let limit =
             find(&profile, &wanted, |_| std::future::ready(Ok(Some(nothing()))), |_| {}).await.unwrap();
         assert_eq!((limit.rate, limit.searches.len()), (None, 0));
-        assert_eq!(limit.probes[0].broke, ["not instance_p99 < 5ms"]);
+        assert_eq!(limit.probes[0].broke, ["not instance_p99 < 5ms", "instances < 1"]);
     }
 }

@@ -144,7 +144,7 @@ fn row(probe: &Probe) -> Row {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::figures::Figures;
+    use crate::figures::{Counts, Figures};
     use crate::limit::{LimitRequest, ProbeResult, find};
     use crate::profile::{Flags, Profile};
     use crate::verdicts::VerdictCounts;
@@ -157,8 +157,11 @@ mod tests {
         let after = async |probes: usize| {
             let mut left = probes;
             let probe = |_| {
-                let figures =
-                    Figures { rate: if left.is_multiple_of(3) { 5.0 } else { 20.0 }, ..Figures::default() };
+                let (rate, counts) = (
+                    if left.is_multiple_of(3) { 5.0 } else { 20.0 },
+                    Counts { begun: 1, done: 1, ..Counts::default() },
+                );
+                let figures = Figures { rate, counts, ..Figures::default() };
                 let probed = ProbeResult { figures, judged: VerdictCounts::default() };
                 left = left.saturating_sub(1);
                 std::future::ready(Ok((left > 0).then_some(probed)))
