@@ -27,6 +27,7 @@ use tokio::task::JoinSet;
 use tonic::body::Body;
 use tonic::metadata::MetadataValue;
 use tonic::{Request, Status};
+use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 
 use super::*;
@@ -54,6 +55,30 @@ struct Client(Calls);
 const CREATOR: &str = "boss";
 const PROCESSES: [&str; 2] = ["p1", "p2"];
 const DECISION: &[u8] = b"decided";
+
+/// The body of a request that says when it has ended, as those from the network do.
+struct RequestBody {
+    body: Body,
+    has_ended: bool,
+}
+
+impl ::http_body::Body for RequestBody {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<::http_body::Frame<Bytes>, Status>>> {
+        let polled = Pin::new(&mut self.body).poll_frame(cx);
+        self.has_ended = matches!(polled, Poll::Ready(None));
+        polled
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.has_ended
+    }
+}
 
 /// This future, until it has been polled so many times. `None`: it has not come to its end by then.
 struct PolledAtMost<F> {
@@ -143,6 +168,9 @@ impl Server {
             commit_log,
             #[cfg(feature = "cluster")]
             cluster: None,
+        });
+        let calls = calls.map_request(|request: HttpRequest<Body>| {
+            request.map(|body| Body::new(RequestBody { body, has_ended: false }))
         });
         Self { calls: BoxCloneSyncService::new(calls), sources, _tasks: tasks, _storage: storage }
     }

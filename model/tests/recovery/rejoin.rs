@@ -214,7 +214,8 @@ fn without_patience_a_missing_process_has_the_time_to_reconnect() {
     assert_eq!(back.apply(Input::Tick)[0], Event::PatienceSpent { process: id(4) });
     four.now = REJOIN;
     let executed = four.read(4);
-    assert!(matches!(executed[1], Event::Stepped { .. }), "at the last moment: {executed:?}");
+    let is_own = |event: &Event| matches!(event, Event::Answered { process, .. } if *process == id(4));
+    assert!(executed.iter().any(is_own), "at the last moment: {executed:?}");
 
     // A phase that was open before the restart costs it at once, as without a restart.
     let mut four = Four { machine: of(&spec), now: 0, history: Vec::new() };
