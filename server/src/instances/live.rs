@@ -39,6 +39,9 @@ pub(super) struct Live {
     /// The time of the instance stands still until the step at this place is committed: a phase was executed in it, and
     /// nobody has been told its answers yet (F3).
     pub(super) stopped_until: Option<Place>,
+    /// What was served before this server is logged, and the restart behind it is not committed yet: nothing else may become of
+    /// the instance in between, since it would stand behind the restart in the log.
+    pub(super) catches_up: bool,
     /// The committed events.
     pub(super) events: EventLog,
     pub(super) sessions: Sessions,
@@ -94,6 +97,7 @@ impl Live {
             last_place: Place::START,
             uncommitted: VecDeque::new(),
             stopped_until: None,
+            catches_up: false,
             events,
             sessions,
             waiters: Waiters::new(shard.server.limits.callers_per_access),

@@ -63,6 +63,10 @@ impl Instance {
             return;
         }
         let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
+        // Its effects leave with the restart, and its time goes on behind that.
+        if live.catches_up {
+            return;
+        }
         self.release_through(live, place);
         let moment = self.context().timers.now();
         if live.stopped_until.is_some_and(|until| until <= place) {

@@ -89,6 +89,7 @@ impl Instance {
             && now > live.latest
             && live.machine.awaits_time()
         {
+            live.catches_up = true;
             self.run(live, now, Live::catch_up);
         }
     }
@@ -131,6 +132,7 @@ impl Instance {
         self.restart();
         let inner = &mut *self.lock();
         if let Some(live) = inner.live() {
+            live.catches_up = false;
             live.count_held_phase(&*self.shard.log);
         }
         let latest = inner.latest();
