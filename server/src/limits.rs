@@ -6,8 +6,8 @@
 //! [`stickycas_model::machine`].
 //!
 //! # Memory
-//! One figure bounds it, [`crate::memory`]: the defaults of the bounds below are parts of it, and a server whose bounds come to more
-//! does not start. Clients cannot make the server take more than the sum of these ([`Limits::bytes_of_all`]):
+//! One figure bounds it, `memory`: the defaults of the bounds below are parts of it, and a server whose bounds come to more
+//! does not start. Clients cannot make the server take more than the sum of these (`Limits::bytes_of_all`):
 //!
 //! | what | at most |
 //! | --- | --- |
