@@ -203,7 +203,8 @@ class PageTest(unittest.TestCase):
         file = Path(Browser.downloads) / f"phase-{phase}.svg"
         file.unlink(missing_ok=True)
         self.press_text("Save as SVG")
-        self.wait(file.exists, "the file")
+        # It is there before it is whole.
+        self.wait(lambda: file.exists() and file.read_text(encoding="utf-8").rstrip().endswith("</svg>"), "the whole file")
         return file.read_text(encoding="utf-8")
 
     def is_within_its_width(self):
