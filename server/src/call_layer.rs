@@ -34,6 +34,7 @@ use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
     BodyState, Connection, LimitedBody, PREFIX, RequestLimits, ResponseHold, UnreadAnswers,
+    refuse_malformed_timeout,
 };
 
 /// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
@@ -263,7 +264,10 @@ fn refuse_other_than_grpc(request: &Parts) -> Option<Response<Body>> {
         return Some(refused);
     }
     let content_type = request.headers.get(CONTENT_TYPE).map_or(&[][..], HeaderValue::as_bytes);
-    (!is_grpc(content_type)).then(|| refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+    if !is_grpc(content_type) {
+        return Some(refuse(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
+    refuse_malformed_timeout(&request.headers)
 }
 
 /// Whether a content type is that of gRPC with messages of Protocol Buffers, with parameters or without.

@@ -286,7 +286,7 @@ for_each_limit!(define_limits);
 /// Those that follow from the memory of this process.
 impl Default for Limits {
     fn default() -> Self {
-        Self::of(Memory::of_process().bytes)
+        Self::of(Memory::found().bytes)
     }
 }
 

@@ -191,14 +191,16 @@ async fn a_request_that_is_not_complete_in_time_is_refused() {
 async fn half_sent_requests_share_a_bound_and_known_principals_have_a_reserve() {
     let server = Server::with(|config| config.limits.incomplete_request_bytes = 200_000).await;
     let id = fixtures::instance(&server).await;
-    // Under names that nobody knows, on one connection: each sends most of a message and stops.
+    // Under names that nobody knows, on one connection: each sends a message, or half of it, and stops.
     let mut strangers = RawClient::connect(server.address).await;
     let (mut held, mut replies) = (Vec::new(), JoinSet::new());
     for stranger in 0..12 {
         let name = format!("stranger-{stranger}");
         let (response, mut body) =
             strangers.begin("StickyCasService/Append", &[(PRINCIPAL_KEY, &name)]).await;
-        body.send_data(beginning(60_000), false).unwrap();
+        // Some send all of it, and not that this is the end.
+        let announced = if stranger % 2 == 0 { 60_000 } else { 30_001 };
+        body.send_data(beginning(announced), false).unwrap();
         body.send_data(Bytes::from(vec![0; 30_000]), false).unwrap();
         held.push(body);
         replies.spawn(reply(response));

@@ -83,6 +83,17 @@ async fn the_log_has_no_control_characters_of_clients() {
 }
 
 #[tokio::test]
+async fn a_memory_that_is_given_is_that_of_the_whole_server() {
+    for (given, told) in [("128MiB", "memory is 128 MiB, as it is set"), ("1TiB", "it may be killed")] {
+        let (mut server, ..) = serve(&["--memory", given], Stdio::piped()).await;
+        server.start_kill().unwrap();
+        let mut log = String::new();
+        with_timeout(server.stderr.take().unwrap().read_to_string(&mut log)).await.unwrap();
+        assert!(log.contains(told), "{given}: {log}");
+    }
+}
+
+#[tokio::test]
 async fn lines_of_one_kind_are_left_out_and_counted() {
     let flags = ["--no-http", "--coordinator", "boss", "--log-lines-per-second", "3"];
     let (mut server, address, _lines) = serve(&flags, Stdio::piped()).await;

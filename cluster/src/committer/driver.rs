@@ -192,7 +192,10 @@ impl<S: Store> Driver<S> {
         match done {
             Done::Answered(parts, answer) => {
                 self.in_flight -= 1;
-                self.full.send_if_modified(std::mem::take);
+                if self.full.send_if_modified(std::mem::take) {
+                    // Nothing could be committed so far.
+                    self.shards.values_mut().for_each(|open| open.waits = None);
+                }
                 self.answered(&parts, answer);
             }
             Done::Settled { parts, answer, full } => {

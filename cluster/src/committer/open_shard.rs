@@ -116,8 +116,9 @@ impl Shard {
         mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
     }
 
-    /// How long it has been as it is, if anything waits, as far as was looked.
-    pub(super) fn stands_for(&mut self, now: Instant) -> Option<Duration> {
+    /// How long the first append that waits and the end of the log have been the same. The time begins when this is first asked
+    /// after they have changed.
+    pub(super) fn standstill(&mut self, now: Instant) -> Option<Duration> {
         let waits = self.pending.first_key_value().map(|(first, _)| (*first, self.mark));
         match &self.waits {
             Some((before, since)) if Some(*before) == waits => Some(now - *since),

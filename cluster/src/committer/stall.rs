@@ -24,7 +24,7 @@ impl<S: Store> Driver<S> {
     pub(super) fn look_for_stalls(&mut self) {
         let (now, limit) = (Instant::now(), self.config.standstill);
         let stands = |(&shard, open): (&ShardId, &mut Shard)| {
-            open.stands_for(now).is_some_and(|stands| stands >= limit).then_some(shard)
+            open.standstill(now).is_some_and(|time| time >= limit).then_some(shard)
         };
         let stalled: Vec<_> = self.shards.iter_mut().filter_map(stands).collect();
         if stalled.is_empty() {

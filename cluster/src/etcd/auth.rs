@@ -5,7 +5,7 @@ use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::Channel;
 
-use super::config::{Config, ConfigError, Password};
+use super::config::{Config, Reader};
 use super::failure::{self, Meaning};
 use super::wire::AuthenticateRequest;
 use super::wire::auth_client::AuthClient;
@@ -14,7 +14,7 @@ use crate::store::StoreError;
 /// The token of the moment of the user, if there is one. Its name and password are read for each new token.
 #[derive(Debug)]
 pub(super) struct Auth {
-    config: Config,
+    reader: Reader,
     token: Mutex<Token>,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Token {
 
 impl Auth {
     pub(super) fn new(config: &Config) -> Self {
-        Self { config: config.clone(), token: Mutex::default() }
+        Self { reader: Reader::new(config), token: Mutex::default() }
     }
 
     /// The token of the moment, or a new one if etcd has refused that one. Those who come while it is fetched wait, and
@@ -50,15 +50,12 @@ impl Auth {
         Ok(token.clone())
     }
 
-    /// The user as the files name it now, and its password.
-    fn user(&self) -> Result<Option<(String, Password)>, ConfigError> {
-        let Some(user) = self.config.read_again()?.user else { return Ok(None) };
-        let password = user.load()?;
-        Ok(Some((user.name, password)))
-    }
-
     async fn fetch(&self, channel: &Channel) -> Result<Option<MetadataValue<Ascii>>, StoreError> {
-        let user = self.user().map_err(|error| StoreError::NotDone(error.to_string()))?;
+        // The user as the files name it now, and its password.
+        let load = |config: Config| {
+            config.user.map(|user| user.load().map(|password| (user.name, password))).transpose()
+        };
+        let user = self.reader.read(load).await.map_err(|error| StoreError::NotDone(error.to_string()))?;
         let Some((name, password)) = user else { return Ok(None) };
         let request = AuthenticateRequest { name: name.clone(), password: password.0 };
         match AuthClient::new(channel.clone()).authenticate(request).await {

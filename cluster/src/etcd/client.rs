@@ -64,7 +64,8 @@ impl Client {
 
     /// Connects anew with what the files hold now, from the next request on.
     pub fn read_again(&self) {
-        self.shared.endpoints.renew_all();
+        let shared = self.shared.clone();
+        tokio::spawn(async move { shared.endpoints.renew_all().await });
     }
 
     /// The endpoints of the configuration.
@@ -161,7 +162,8 @@ impl Client {
             }
         });
         if answer.as_ref().is_err_and(is_to_blame) {
-            self.shared.endpoints.renew(chosen);
+            let (shared, failed) = (self.shared.clone(), chosen.clone());
+            tokio::spawn(async move { shared.endpoints.replace(&failed).await });
         }
         answer
     }

@@ -1,9 +1,13 @@
 //! How etcd is reached: addresses, keys, a user, time limits.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
-use std::{fmt, fs, io};
+use std::{fmt, fs};
 
+use stickycas_certificates::FileError;
+use tokio::sync::Semaphore;
+use tokio::task::spawn_blocking;
 use tonic::transport::{Certificate, ClientTlsConfig};
 
 /// The longest time for a request of a server with a lease.
@@ -13,15 +17,6 @@ const LONGEST_REQUEST: Duration = Duration::from_secs(2);
 const REQUEST_PART: u32 = 4;
 /// The shortest lease that etcd grants.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
-
-/// Files of a folder, each of which goes with the one behind it.
-const GO_TOGETHER: [(&str, &str); 5] = [
-    ("tls.crt", "tls.key"),
-    ("tls.key", "tls.crt"),
-    ("tls.crt", "ca.crt"),
-    ("user", "password"),
-    ("password", "user"),
-];
 
 /// How etcd is reached. Files are read when the client is made, and again for each new connection and each new token.
 #[derive(Clone, Debug)]
@@ -92,17 +87,9 @@ pub enum ConfigError {
         /// Why it is not taken.
         reason: String,
     },
-    /// A file cannot be read.
-    #[error("{}: {error}", .path.display())]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A file of certificates or keys cannot be used.
+    /// A file cannot be used.
     #[error(transparent)]
-    Unusable(#[from] stickycas_certificates::FileError),
+    File(#[from] FileError),
     /// The file of a password is empty.
     #[error("{}: its first line is empty, and should be a password", .0.display())]
     Password(PathBuf),
@@ -158,29 +145,31 @@ impl Config {
     /// # Errors
     /// If the folder or the file `user` cannot be read, nothing is there, or a file without the one that goes with it.
     pub fn with_folder(mut self, folder: &Path) -> Result<Self, ConfigError> {
-        let unreadable = |path: &Path| {
-            let path = path.to_owned();
-            move |error| ConfigError::File { path, error }
-        };
-        fs::read_dir(folder).map_err(unreadable(folder))?;
+        fs::read_dir(folder).map_err(|error| unusable(folder, error))?;
         let file = |name: &str| {
             let path = folder.join(name);
-            let is_there = path.try_exists().map_err(unreadable(&path))?;
-            Ok::<_, ConfigError>(is_there.then_some(path))
+            let is_there = path.try_exists().map_err(|error| unusable(&path, error))?;
+            Ok::<_, FileError>(is_there.then_some(path))
         };
-        let names = ["ca.crt", "tls.crt", "tls.key", "user", "password"];
-        if names.into_iter().map(file).collect::<Result<Vec<_>, _>>()?.iter().all(Option::is_none) {
+        let (ca, certificate, key) = (file("ca.crt")?, file("tls.crt")?, file("tls.key")?);
+        let (user, password) = (file("user")?, file("password")?);
+        if [&ca, &certificate, &key, &user, &password].into_iter().all(Option::is_none) {
             return Err(ConfigError::NoCredentials(folder.to_owned()));
         }
-        for (name, missing) in GO_TOGETHER {
-            if let (Some(file), None) = (file(name)?, file(missing)?) {
-                return Err(ConfigError::Alone { file, missing });
+        for (file, missing, other) in [
+            (&certificate, "tls.key", &key),
+            (&key, "tls.crt", &certificate),
+            (&certificate, "ca.crt", &ca),
+            (&user, "password", &password),
+            (&password, "user", &user),
+        ] {
+            if let (Some(file), None) = (file, other) {
+                return Err(ConfigError::Alone { file: file.clone(), missing });
             }
         }
-        let identity = file("tls.crt")?.zip(file("tls.key")?);
-        let identity = identity.map(|(certificate, key)| Identity { certificate, key });
-        self.tls = file("ca.crt")?.map(|authorities| Tls { authorities, identity, domain: None });
-        self.user = match file("user")?.zip(file("password")?) {
+        let identity = certificate.zip(key).map(|(certificate, key)| Identity { certificate, key });
+        self.tls = ca.map(|authorities| Tls { authorities, identity, domain: None });
+        self.user = match user.zip(password) {
             Some((name, password_file)) => Some(User { name: read(&name)?.trim().to_owned(), password_file }),
             None => None,
         };
@@ -189,7 +178,7 @@ impl Config {
     }
 
     /// The same with what the folder holds now.
-    pub(super) fn read_again(&self) -> Result<Self, ConfigError> {
+    fn read_again(&self) -> Result<Self, ConfigError> {
         match &self.folder {
             Some(folder) => self.clone().with_folder(folder),
             None => Ok(self.clone()),
@@ -233,14 +222,49 @@ impl User {
     }
 }
 
-/// A pipe would keep its reader waiting.
-fn read(path: &Path) -> Result<String, ConfigError> {
-    let is_file = |metadata: fs::Metadata| match metadata.is_file() {
-        true => fs::read_to_string(path),
-        false => Err(io::Error::other("it is no file")),
-    };
-    let text = fs::metadata(path).and_then(is_file);
-    text.map_err(|error| ConfigError::File { path: path.to_owned(), error })
+fn unusable(path: &Path, why: impl fmt::Display) -> FileError {
+    FileError { path: path.to_owned(), what: why.to_string() }
+}
+
+fn read(path: &Path) -> Result<String, FileError> {
+    let bytes = stickycas_certificates::read(path).map_err(|error| unusable(path, error))?;
+    String::from_utf8(bytes).map_err(|error| unusable(path, error))
+}
+
+/// Reads the files of a configuration again: on a thread that may wait, since a folder on a network may not answer, and one at a
+/// time, so that one thread at most waits for it.
+#[derive(Debug)]
+pub(super) struct Reader {
+    config: Config,
+    free: Arc<Semaphore>,
+}
+
+impl Reader {
+    pub(super) fn new(config: &Config) -> Self {
+        Self { config: config.clone(), free: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Whether they are being read.
+    pub(super) fn is_busy(&self) -> bool {
+        self.free.available_permits() == 0
+    }
+
+    /// What this makes of the configuration with what its folder holds now.
+    ///
+    /// # Errors
+    /// If that cannot be used.
+    pub(super) async fn read<T: Send + 'static>(
+        &self,
+        load: impl FnOnce(Config) -> Result<T, ConfigError> + Send + 'static,
+    ) -> Result<T, ConfigError> {
+        let (config, turn) = (self.config.clone(), self.free.clone().acquire_owned().await);
+        let read = spawn_blocking(move || {
+            let _turn = turn;
+            load(config.read_again()?)
+        });
+        // The thread was not started, since the program ends.
+        read.await.unwrap_or_else(|error| Err(unusable(Path::new("credentials for etcd"), error).into()))
+    }
 }
 
 impl fmt::Debug for Password {

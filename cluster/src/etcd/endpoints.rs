@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
-use super::config::{Config, ConfigError};
+use super::config::{Config, ConfigError, Reader};
 
 /// The time without a byte after which a connection with open requests is asked for a sign of life. A member ends
 /// connections that ask more often than every 5 s (`--grpc-keepalive-min-time`).
@@ -17,7 +17,7 @@ const PING_LIMIT: Duration = Duration::from_secs(5);
 /// See the module.
 #[derive(Debug)]
 pub(super) struct Endpoints {
-    config: Config,
+    reader: Reader,
     list: Vec<Listed>,
     /// The one that is asked.
     current: AtomicUsize,
@@ -57,7 +57,7 @@ impl Endpoints {
         // Many servers with one configuration spread over the members.
         let first = config.first.unwrap_or_else(|| rand::random_range(0..list.len()));
         let current = AtomicUsize::new(first % list.len());
-        Ok(Self { config: config.clone(), list, current, unreadable: Mutex::default() })
+        Ok(Self { reader: Reader::new(config), list, current, unreadable: Mutex::default() })
     }
 
     /// Where the next request goes.
@@ -89,15 +89,17 @@ impl Endpoints {
 
     /// Makes a new channel in place of this one, with what the files hold now: behind a proxy it may lead to another member. What is
     /// under way on the old one goes on. If the files cannot be used, the old one stays.
-    pub(super) fn renew(&self, chosen: &Chosen) {
+    async fn renew(&self, chosen: &Chosen) {
         let listed = &self.list[chosen.index];
         if lock(&listed.channel).number != chosen.number {
             return;
         }
-        let made = self.config.read_again().and_then(|config| {
+        let url = listed.url.clone();
+        let load = move |config: Config| {
             let tls = config.tls.as_ref().map(super::Tls::load).transpose()?;
-            Ok(endpoint(&config, &listed.url, tls.as_ref())?.connect_lazy())
-        });
+            endpoint(&config, &url, tls.as_ref())
+        };
+        let made = self.reader.read(load).await.map(|endpoint| endpoint.connect_lazy());
         let why = made.as_ref().err().map(ToString::to_string);
         if let Some(error) = &why
             && lock(&self.unreadable).as_ref() != Some(error)
@@ -116,9 +118,18 @@ impl Endpoints {
         }
     }
 
+    /// Makes a new channel in place of one that has failed, unless one is being made.
+    pub(super) async fn replace(&self, failed: &Chosen) {
+        if !self.reader.is_busy() {
+            self.renew(failed).await;
+        }
+    }
+
     /// Makes new channels to all.
-    pub(super) fn renew_all(&self) {
-        (0..self.list.len()).for_each(|index| self.renew(&self.at(index)));
+    pub(super) async fn renew_all(&self) {
+        for index in 0..self.list.len() {
+            self.renew(&self.at(index)).await;
+        }
     }
 }
 

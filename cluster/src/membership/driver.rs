@@ -196,8 +196,7 @@ impl<S: Store + Clone> Driver<S> {
                 () = sleep_until(session.valid_until) => continue,
                 () = sleep_until(settles_at.unwrap_or(session.valid_until)), if settles_at.is_some() => Ok(()),
                 () = sleep_until(next_keep_alive) => {
-                    let key = self.keys.server(&self.config.name);
-                    self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease, key));
+                    self.jobs.spawn(requests::keep_alive(self.store.clone(), session.lease));
                     next_keep_alive = Instant::now() + interval;
                     Ok(())
                 }
@@ -217,12 +216,12 @@ impl<S: Store + Clone> Driver<S> {
 
     fn done(&mut self, done: Done, session: &mut Session, next_keep_alive: &mut Instant) -> Result<(), End> {
         match done {
-            Done::KeptAlive { sent, result: Ok(time_to_live), own_key } => {
+            Done::KeptAlive { sent, result: Ok(time_to_live) } => {
                 session.valid_until = session.valid_until.max(sent + time_to_live);
-                if let Some(own_key) = own_key {
-                    self.check_own_key(&own_key)?;
-                }
+                let key = self.keys.server(&self.config.name);
+                self.jobs.spawn(requests::own_key(self.store.clone(), session.lease, key));
             }
+            Done::OwnKey(own_key) => self.check_own_key(&own_key)?,
             Done::KeptAlive { result: Err(StoreError::NoLease), .. } => {
                 return Err(StoreError::NoLease.into());
             }

@@ -22,9 +22,8 @@ pub(super) enum Done {
     KeptAlive {
         sent: Instant,
         result: Result<Duration, StoreError>,
-        /// The server's key as it was afterwards; `None`: nobody has told.
-        own_key: Option<OwnKey>,
     },
+    OwnKey(OwnKey),
     Claim(ShardId, Option<Epoch>),
     Released {
         shard: ShardId,
@@ -33,7 +32,7 @@ pub(super) enum Done {
         was_owner: bool,
         done: oneshot::Sender<bool>,
     },
-    /// A watch is over, or something else that ends no session.
+    /// A watch is over, or something else of which nothing follows.
     Over,
 }
 
@@ -48,19 +47,25 @@ pub(super) struct OwnKey {
     pub(super) is_there: bool,
 }
 
-/// Keeps a lease alive, and reads the server's key.
-pub(super) async fn keep_alive<S: Store>(store: S, lease: LeaseId, key: Bytes) -> Done {
+/// Keeps a lease alive.
+pub(super) async fn keep_alive<S: Store>(store: S, lease: LeaseId) -> Done {
     // Before it is sent: the lease lasts at least for its time from here on.
     let sent = Instant::now();
-    let result = store.keep_alive(lease).await;
+    Done::KeptAlive { sent, result: store.keep_alive(lease).await }
+}
+
+/// Reads the server's key.
+pub(super) async fn own_key<S: Store>(store: S, lease: LeaseId, key: Bytes) -> Done {
     let known = store.newest();
-    let read = if result.is_ok() { store.range(KeyRange::one(key), 1).await.ok() } else { None };
-    let own_key = read.map(|RangeAnswer { revision, found, .. }| OwnKey {
-        known,
-        read_at: revision,
-        is_there: found.first().is_some_and(|kv| kv.lease == Some(lease)),
-    });
-    Done::KeptAlive { sent, result, own_key }
+    match store.range(KeyRange::one(key), 1).await {
+        Ok(RangeAnswer { revision, found, .. }) => Done::OwnKey(OwnKey {
+            known,
+            read_at: revision,
+            is_there: found.first().is_some_and(|kv| kv.lease == Some(lease)),
+        }),
+        // The next time.
+        Err(_) => Done::Over,
+    }
 }
 
 /// Claims a shard that is free; `rules`: what its log needs as far as is known, and what it needs with this owner.

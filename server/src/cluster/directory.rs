@@ -77,7 +77,7 @@ impl Directory {
 
     /// Whether the server hands all its shards over.
     pub(super) fn is_draining(&self) -> bool {
-        self.view().servers.get(self.name.as_str()).is_some_and(|info| info.draining)
+        self.last_view().servers.get(self.name.as_str()).is_some_and(|info| info.draining)
     }
 
     /// Whether the server has a lease: without one it owns nothing, and does not know who owns what.
@@ -94,9 +94,9 @@ impl Directory {
         )
     }
 
-    /// Who owns what, as far as this server knows.
-    pub(super) fn known(&self) -> Arc<View> {
-        let view = self.view();
+    /// Who owns what now, as far as this server knows: of nothing without a lease.
+    pub(super) fn current_view(&self) -> Arc<View> {
+        let view = self.last_view();
         if self.has_lease() {
             view
         } else {
@@ -104,8 +104,8 @@ impl Directory {
         }
     }
 
-    /// As [`Self::known`], or as it was when the server had a lease: nothing that must be true rests on it.
-    pub(super) fn view(&self) -> Arc<View> {
+    /// The same as it was told last, which may be long ago: what must be true does not follow from it.
+    pub(super) fn last_view(&self) -> Arc<View> {
         self.membership().map_or_else(Arc::default, |membership| membership.view().borrow().clone())
     }
 }
@@ -129,7 +129,7 @@ impl Placement for Directory {
 
     fn owner_of(&self, shard: ShardKey) -> Option<Owner> {
         let shard = self.joined.get()?.0.shard(shard.0)?;
-        let view = self.view();
+        let view = self.last_view();
         let owner = view.owners.get(&shard).filter(|owner| owner.server != self.name.as_str())?;
         let address = view.servers.get(&owner.server)?.address.clone();
         Some(Owner { address, epoch: owner.epoch.0.0 })
@@ -158,14 +158,14 @@ impl Placement for Directory {
     }
 
     fn other_servers(&self) -> Vec<String> {
-        let view = self.view();
+        let view = self.last_view();
         let others = view.servers.iter().filter(|(name, _)| *name != self.name.as_str());
         others.map(|(_, info)| info.address.clone()).collect()
     }
 
     fn cluster(&self) -> GetClusterResponse {
         let Some((shards, _)) = self.joined.get() else { return GetClusterResponse::default() };
-        let view = self.known();
+        let view = self.current_view();
         let lease_left = self.lease_left().and_then(|left| Duration::try_from(left).ok());
         let servers = view.servers.iter().map(|(name, info)| ClusterServer {
             name: name.clone(),

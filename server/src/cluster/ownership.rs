@@ -303,7 +303,7 @@ impl Cluster {
         membership.drain();
         let handed_over = async {
             let owns = || {
-                let view = self.directory.view();
+                let view = self.directory.last_view();
                 view.owners.values().any(|owner| owner.server == self.directory.name().as_str())
             };
             // What is released stands as owned until etcd has answered.

@@ -12,7 +12,7 @@ impl Cluster {
 
     /// The cluster as this server sees it now.
     pub(crate) fn sample(&self) -> ClusterSample {
-        let (view, own) = (self.directory.known(), self.directory.name().as_str());
+        let (view, own) = (self.directory.current_view(), self.directory.name().as_str());
         let owned = view.owners.values().filter(|owner| owner.server == own).count() as u64;
         let (served, held) = {
             let held = self.held();

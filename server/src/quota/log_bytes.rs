@@ -1,9 +1,9 @@
 //! The bytes of a principal that wait for the disk of the log (SPEC B1).
 //!
 //! What is logged in one commit waits as long as all of it takes: a principal that sends much makes everybody wait. So of what
-//! waits it has what is still free of `log_share_bytes` at most (a dynamic threshold, as in [`super::share`]): one alone has half,
-//! k of them have k/(k+1), and each has [`LEAST`] in any case, so that nobody who sends little is ever refused. What is above is
-//! refused before it is accepted. There is no fixed rate: how much a disk takes in a second nobody knows.
+//! waits it has what is still free of `log_share_bytes`, and one request more (a dynamic threshold, as in [`super::share`]): one
+//! alone has half, k of them have k/(k+1). Nobody is refused who has less than [`LEAST`] waiting. What is above is refused before
+//! it is accepted. There is no fixed rate: how much a disk takes in a second nobody knows.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
@@ -15,12 +15,12 @@ use stickycas_proto::v1::RefusalReason;
 use super::account::Account;
 use super::admission::Bound;
 
-/// What each principal may have waiting: the longest value twice.
+/// What each principal may have waiting before anything is refused: the longest value twice. A longer request counts as much.
 const LEAST: usize = 128 * 1024;
-/// A request with less is not counted: the rate of requests bounds how many there are.
-const SMALL: usize = 256;
-/// After how long a retry helps: about as long as a commit takes.
-const RETRY_AFTER: Duration = Duration::from_millis(10);
+/// A request with less is not counted, for speed: as many as the rate of requests allows take a disk a fraction of a second.
+const SMALL: usize = 64;
+/// After how long a retry helps where the log is busy: about as long as a commit takes.
+pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(10);
 
 /// Bytes of one request that wait for the log; given back when dropped.
 #[derive(Debug)]
@@ -60,18 +60,16 @@ impl Account {
             return Ok(None);
         }
         let (usage, limit) = (&self.context.log, self.context.limits.log_share_bytes);
-        // The longest request has room too.
-        let bytes = bytes.min(LEAST.max(limit / 8));
+        let bytes = bytes.min(LEAST);
         // Counted first: of two that come at once neither overlooks the other.
-        let own = self.log_bytes.fetch_add(bytes, Relaxed) + bytes;
+        let own = self.log_bytes.fetch_add(bytes, Relaxed);
         let waiting = usage.waiting.fetch_add(bytes, Relaxed);
         let charged = LogBytes { account: self.clone(), bytes };
-        if own > LEAST.max(limit.saturating_sub(waiting))
+        if own >= LEAST.max(limit.saturating_sub(waiting))
             && self.context.admission.refuses(Bound::LogShare, self.name())
         {
             let why = format!(
-                "{waiting} bytes wait for the log, and you have your share of them: {} (log_share_bytes)",
-                own - bytes
+                "{waiting} bytes wait for the log, and you have your share of them: {own} (log_share_bytes)"
             );
             return Err(RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(RETRY_AFTER));
         }
@@ -126,7 +124,7 @@ mod tests {
     fn one_alone_has_half_and_more_of_them_leave_some() {
         let principals = principals(Admission::Enforce);
         let (one, refused) = fill(&account(&principals, "a"), VALUE);
-        assert!((SHARE / 2 - VALUE..=SHARE / 2).contains(&(one.len() * VALUE)), "{}", one.len());
+        assert!((SHARE / 2..=SHARE / 2 + VALUE).contains(&(one.len() * VALUE)), "{}", one.len());
         assert_eq!(refused.reason, RefusalReason::RateExceeded);
         assert_eq!(refused.retry_after, Some(RETRY_AFTER));
         assert_eq!(principals.admission().refused(Bound::LogShare), 1);
@@ -134,7 +132,7 @@ mod tests {
         let others: Vec<_> =
             (0..30).map(|n| fill(&account(&principals, &format!("o{n}")), VALUE).0).collect();
         assert!(others.iter().all(|it| it.len() >= LEAST / VALUE), "each has the least");
-        assert!(principals.log_usage().0 <= SHARE + 30 * LEAST);
+        assert!(principals.log_usage().0 <= SHARE + 31 * (LEAST + VALUE));
         drop((one, others));
         assert_eq!(principals.log_usage().0, 0);
         assert!(fill(&account(&principals, "a"), VALUE).0.len() > 30, "what was committed is free again");
@@ -148,12 +146,12 @@ mod tests {
         for modest in ["p", "boss", "stranger"] {
             let account = account(&principals, modest);
             assert!(account.charge_log(SMALL).unwrap().is_none());
-            let two = [account.charge_log(VALUE).unwrap(), account.charge_log(VALUE).unwrap()];
-            assert!(two.iter().all(Option::is_some));
-            account.charge_log(VALUE).unwrap_err();
+            // The last of them comes while less than the least waits.
+            let (had, _) = fill(&account, VALUE);
+            assert_eq!(had.len(), 3);
         }
         let sent = principals.log_usage().1;
-        assert_eq!(sent[..2], [("role", 2 * VALUE as u64), ("process", 2 * VALUE as u64)]);
+        assert_eq!(sent[..2], [("role", 3 * VALUE as u64), ("process", 3 * VALUE as u64)]);
         assert!(sent[2].1 > 2 * VALUE as u64, "{sent:?}");
         drop(greedy);
     }
@@ -161,6 +159,7 @@ mod tests {
     #[test]
     fn a_request_of_any_length_has_room_when_nothing_waits() {
         let principals = principals(Admission::Enforce);
+        let _greedy: Vec<_> = (0..40).map(|n| fill(&account(&principals, &format!("g{n}")), VALUE).0).collect();
         assert!(account(&principals, "boss").charge_log(usize::MAX).unwrap().is_some());
     }
 

@@ -29,7 +29,7 @@ pub(crate) use counts::Counter;
 pub(crate) use frames::{ConnectionFrames, FRAME_TYPES, FrameType, FramesRead};
 pub(crate) use known::KnownPrincipals;
 pub(crate) use limited::Quota;
-pub(crate) use log_bytes::LogBytes;
+pub(crate) use log_bytes::{LogBytes, RETRY_AFTER};
 pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;
 pub(crate) use principals::Principals;

@@ -301,7 +301,6 @@ impl AttachStream {
         now: Instant,
     ) -> Result<(), FrameRefusal> {
         let (channel, instance) = self.channel(channel)?;
-        charge_round(&self.caller, &instance)?;
         let params = instance.params();
         let access = match access_from_frame(number, op, channel.process, channel.session, params) {
             Ok(access) => access,
@@ -310,7 +309,10 @@ impl AttachStream {
                 return Ok(());
             }
         };
-        let charge = instance.charge_log(&self.caller.account, logged_bytes(&access))?;
+        let charge = channel.admit(access.number, || {
+            charge_round(&self.caller, &instance)?;
+            instance.charge_log(&self.caller.account, logged_bytes(&access))
+        })?;
         match instance.access(access, &channel.sink, now) {
             Ok(Submitted::New) => instance.keep_charge(charge),
             Ok(Submitted::Repeated) => self.caller.account.count(Counter::AccessRepeated),

@@ -1,13 +1,17 @@
 //! The channels of one Attach stream: the instances that are open on it, by the numbers that its client has chosen.
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 
 use foldhash::fast::RandomState;
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
 
 use crate::instances::{Instance, SessionSink, ShardContext};
+use crate::quota::RETRY_AFTER;
 
 /// See the module. Clients choose the numbers, so they are hashed with a random key.
 #[derive(Debug, Default)]
@@ -27,6 +31,8 @@ pub(super) struct Channel {
     pub(super) session: SessionId,
     /// Where the answers of the session go.
     pub(super) sink: SessionSink,
+    /// The access that was refused before its instance was asked, which therefore does not know of it.
+    refused: Cell<Option<AccessNumber>>,
     /// Whether the client may use the number again. The channel stays until it does, so that a late frame is refused
     /// for the right reason.
     free: bool,
@@ -116,6 +122,7 @@ impl Channel {
             process,
             session,
             sink,
+            refused: Cell::new(None),
             free: false,
         }
     }
@@ -128,6 +135,29 @@ impl Channel {
     /// The instance, unless it has expired, or the server has lost its shard.
     pub(super) fn instance(&self) -> Option<Arc<Instance>> {
         self.instance.upgrade()
+    }
+
+    /// What `charge` says of the access with this number. Once one is refused, those behind it are refused until it comes again:
+    /// to the instance they would be skips, of which the client is not guilty (F8d).
+    ///
+    /// # Errors
+    /// What `charge` says; or that an access before this one was refused.
+    pub(super) fn admit<T>(
+        &self,
+        number: AccessNumber,
+        charge: impl FnOnce() -> Result<T, RpcRefusal>,
+    ) -> Result<T, RpcRefusal> {
+        if let Some(refused) = self.refused.get().filter(|refused| *refused < number) {
+            let why = format!("access {number} follows {refused}, which was refused: send that again first");
+            return Err(RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(RETRY_AFTER));
+        }
+        let charged = charge();
+        match (&charged, self.refused.get()) {
+            (Err(_), _) => self.refused.set(Some(number)),
+            (Ok(_), Some(refused)) if refused == number => self.refused.set(None),
+            (Ok(_), _) => {}
+        }
+        charged
     }
 
     /// Whether an answer is still to come on this channel.

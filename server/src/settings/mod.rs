@@ -315,7 +315,7 @@ impl Effective {
 
     pub(crate) fn defaults() -> Self {
         let origins = table::all().map(|_| Origin::Default).collect();
-        Self { settings: Settings::default(), origins, file: None, memory: Memory::of_process().clone() }
+        Self { settings: Settings::default(), origins, file: None, memory: Memory::found() }
     }
 
     /// The limits that were left at their defaults follow from this memory.

@@ -1,14 +1,14 @@
 //! Responds with DEADLINE_EXCEEDED when the deadline of a call (`grpc-timeout`) passes.
 //!
 //! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The deadline
-//! covers unary calls to their end, and streams up to their beginning. A deadline that cannot be read is refused with
-//! INTERNAL, as other servers of gRPC do: without one the call would wait for longer than its caller.
+//! covers unary calls to their end, and streams up to their beginning. The layer of calls refuses a deadline that cannot be
+//! read ([`refuse_malformed_timeout`]).
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use http::{HeaderValue, Request, Response};
+use http::{HeaderMap, HeaderValue, Request, Response};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::{Instant, timeout_at};
@@ -20,7 +20,6 @@ use tower::{Layer, Service};
 use crate::commit_log::{Logs, REFUSAL_BYTES};
 
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
-const MALFORMED: &str = "malformed grpc-timeout: give at most eight digits and one of H, M, S, m, u, n";
 
 /// Puts deadlines on the calls of a service. See the module.
 #[derive(Clone, Debug)]
@@ -63,13 +62,7 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let timeout = match request.headers().get(GRPC_TIMEOUT).map(grpc_timeout) {
-            Some(None) => {
-                let refused = Status::internal(MALFORMED).into_http();
-                return Either::Right(Box::pin(async move { Ok(refused) }));
-            }
-            timeout => timeout.flatten(),
-        };
+        let timeout = request.headers().get(GRPC_TIMEOUT).and_then(grpc_timeout);
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.inner.call(request);
         let Some(deadline) = deadline else { return Either::Left(call) };
@@ -86,6 +79,14 @@ where
             Ok(refused.to_status().into_http())
         }))
     }
+}
+
+/// INTERNAL for a deadline that cannot be read, as other servers of gRPC refuse it: without one the call would wait for longer
+/// than its caller. `None`: it can be read, or there is none.
+pub(crate) fn refuse_malformed_timeout(headers: &HeaderMap) -> Option<Response<Body>> {
+    const MALFORMED: &str = "malformed grpc-timeout: give at most eight digits and one of H, M, S, m, u, n";
+    let is_malformed = headers.get(GRPC_TIMEOUT).is_some_and(|timeout| grpc_timeout(timeout).is_none());
+    is_malformed.then(|| Status::internal(MALFORMED).into_http())
 }
 
 fn deadline_exceeded() -> RpcRefusal {

@@ -29,7 +29,7 @@ pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
 pub(crate) use call_span::CallSpanLayer;
 pub(crate) use connection::Connection;
-pub(crate) use grpc_timeout::GrpcTimeoutLayer;
+pub(crate) use grpc_timeout::{GrpcTimeoutLayer, refuse_malformed_timeout};
 pub(crate) use listener::accept_in_turns;
 pub use listener::{Listener, listen};
 pub(crate) use message_framing::PREFIX;

@@ -182,10 +182,8 @@ pub(crate) struct LimitedBody<B> {
     room: Option<Pin<Box<OwnedNotified>>>,
     account: Arc<Account>,
     framing: MessageFraming,
-    /// What has come of a message that is not complete.
+    /// What has come of a message that is not complete; or all of the one message, until it is known that no other follows.
     partial: Option<Box<Partial>>,
-    /// The one message of the request, until it is known that no other follows.
-    single: Option<Bytes>,
     /// When what is awaited must have come.
     deadline: Option<Pin<Box<Sleep>>>,
     /// What the decoder of a stream keeps because of a long message, and its bytes.
@@ -219,7 +217,6 @@ impl<B> LimitedBody<B> {
             account,
             framing: MessageFraming::default(),
             partial: None,
-            single: None,
             deadline: None,
             kept: None,
             refused: false,
@@ -251,11 +248,11 @@ impl<B> LimitedBody<B> {
         Poll::Ready(())
     }
 
-    /// The messages that are complete with this chunk, if any. The rest of it is kept.
+    /// The messages that are complete with this chunk, if any. The rest of it is kept. `is_end`: it is the last one.
     ///
     /// # Errors
     /// Why no more of the body is read.
-    fn take_chunk(&mut self, mut chunk: Bytes) -> Result<Option<Bytes>, End> {
+    fn take_chunk(&mut self, mut chunk: Bytes, is_end: bool) -> Result<Option<Bytes>, End> {
         if chunk.is_empty() {
             return Ok(None);
         }
@@ -274,7 +271,8 @@ impl<B> LimitedBody<B> {
         if self.limits.is_single && self.framing.begun() > 1 {
             return Err(End::SecondMessage);
         }
-        if complete == 0 {
+        let may_end = !self.limits.is_single || self.refused || is_end;
+        if complete == 0 || !may_end {
             return self.keep(&chunk).map(|()| None);
         }
         let rest = chunk.split_off(complete);
@@ -325,7 +323,7 @@ impl<B> LimitedBody<B> {
 
     /// The client has sent all. What is left is the one message, or no message, as the decoder will find.
     fn rest(&mut self) -> Option<Bytes> {
-        self.single.take().or_else(|| self.partial.take().map(|partial| partial.bytes.freeze()))
+        self.partial.take().map(|partial| partial.bytes.freeze())
     }
 }
 
@@ -369,14 +367,11 @@ impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
                     return Poll::Ready(Some(Ok(rest.unwrap_or(trailers))));
                 }
             };
-            match this.take_chunk(chunk) {
-                Ok(Some(message)) if this.limits.is_single && !this.refused && !this.body.is_end_stream() => {
-                    this.single = Some(message);
-                }
+            match this.take_chunk(chunk, this.body.is_end_stream()) {
                 Ok(Some(messages)) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
                 Ok(None) => {}
                 Err(end) => {
-                    (this.partial, this.single) = (None, None);
+                    this.partial = None;
                     this.state.set(end);
                     return Poll::Ready(None);
                 }
@@ -385,7 +380,7 @@ impl<B: Body<Data = Bytes> + Unpin> Body for LimitedBody<B> {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.partial.is_none() && self.single.is_none() && self.body.is_end_stream()
+        self.partial.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

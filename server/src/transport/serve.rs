@@ -13,7 +13,7 @@ use std::task::Poll;
 use http::{Request, Response};
 use rand::seq::SliceRandom as _;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::Semaphore;
+use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -86,11 +86,9 @@ pub(crate) async fn serve<L, S>(
             continue;
         }
         let connection = unclaimed.register(address);
-        let task = serve_accepted(server.clone(), io, security.clone(), connection.clone(), drain.clone());
-        connection.set_task(connections.spawn(async move {
-            drop(permit);
-            task.await;
-        }));
+        let task =
+            serve_accepted(permit, server.clone(), io, security.clone(), connection.clone(), drain.clone());
+        connection.set_task(connections.spawn(task));
     }
     drop(listeners);
     while let Some(ended) = connections.join_next().await {
@@ -129,8 +127,9 @@ fn log_panic(ended: Result<(), tokio::task::JoinError>) {
     }
 }
 
-/// One accepted connection, from its handshake to its end.
+/// One accepted connection, from its handshake to its end; `accepted`: its permit until this begins.
 async fn serve_accepted<T, S>(
+    accepted: Result<OwnedSemaphorePermit, AcquireError>,
     server: Arc<HttpServer<S>>,
     io: T,
     security: Security,
@@ -141,6 +140,7 @@ async fn serve_accepted<T, S>(
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible> + Clone + Send + Sync + 'static,
     S::Future: Send,
 {
+    drop(accepted);
     let (turns, client) = (server.turns(), connection.clone());
     let handshake = secure(io, &security, server.preface_timeout(), &connection);
     let secured = tokio::select! {
