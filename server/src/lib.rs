@@ -318,7 +318,7 @@ async fn serve_in<L: Listener>(
         storage.hand_over(config.drain).await;
     }
     instances.logs().stop_clock();
-    storage.tell_last_time();
+    storage.write_last_served_time();
     shutdown::begin(&readiness, &mut health, HEALTH_NAMES, timers, &drain, &instances).await;
     let drained = tokio::time::timeout(config.drain, serve).await;
     // So that the folder of the log is free for another server when this one has ended.

@@ -301,7 +301,7 @@ impl Storage {
                 return durable.log.disk_failed(error);
             }
             durable.measure_disk();
-            durable.log.tell_time();
+            durable.log.write_served_time_if_due();
             let usage = durable.log.usage();
             if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
                 let started = Instant::now();
@@ -377,9 +377,9 @@ impl Storage {
     }
 
     /// Instances are not served here any more: writes for how long they were. The shards of a cluster are handed over.
-    pub(crate) fn tell_last_time(&self) {
+    pub(crate) fn write_last_served_time(&self) {
         if let Self::Durable(durable) = self {
-            durable.log.tell_last_time();
+            durable.log.write_last_served_time();
         }
     }
 

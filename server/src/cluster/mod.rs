@@ -192,9 +192,17 @@ impl Cluster {
             let (membership, events, work) = Membership::new(store, joins, shards, member);
             (membership, events, AbortOnDropHandle::new(tokio::spawn(work)))
         });
+        let state = Arc::new(LogState::new(limits.uncommitted_bytes).with_full(committer.full()));
+        let (stands_still, mut full) = (state.clone(), committer.full());
+        let clock = async move {
+            while full.changed().await.is_ok() {
+                stands_still.set_store_full(*full.borrow_and_update());
+            }
+        };
         let tasks = vec![
             AbortOnDropHandle::new(tokio::spawn(commits)),
             AbortOnDropHandle::new(tokio::spawn(confirms)),
+            AbortOnDropHandle::new(tokio::spawn(clock)),
         ];
         let metrics = Arc::<CommitLogMetrics>::default();
         Ok(Arc::new(Self {
@@ -202,7 +210,7 @@ impl Cluster {
             directory: Arc::new(Directory::new(name, committer.full())),
             store: Arc::new(KeysIn { store: shared, keys }),
             confirmer,
-            state: Arc::new(LogState::new(limits.uncommitted_bytes).with_full(committer.full())),
+            state,
             committer,
             metrics,
             moves: ShardMoves::default(),

@@ -248,7 +248,7 @@ impl Cluster {
             // dropped is asked again by its clients.
             context.set_leaving(true);
             if log.holds_phases() && !*self.committer.full().borrow() {
-                log.tell_last_time();
+                log.write_last_served_time();
             }
             if !self.may_leave(&log).await
                 && let Some(membership) = self.directory.membership()
@@ -325,7 +325,7 @@ impl Cluster {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
             let served: Vec<Served> = self.held().values().filter_map(|held| held.served.clone()).collect();
             for Served { context, log } in served {
-                log.tell_time();
+                log.write_served_time_if_due();
                 let usage = log.usage();
                 if usage.batches >= self.tail_bytes.max(usage.checkpoints) {
                     instances.write_checkpoints(&context, &log).await;

@@ -45,7 +45,7 @@ pub(crate) struct DurableLog {
     writer: Mutex<Option<Writer>>,
     settled: Mutex<Option<mpsc::UnboundedReceiver<SettledBatch>>>,
     /// Tells the time.
-    telling: Mutex<Option<AbortOnDropHandle<()>>>,
+    time_writer: Mutex<Option<AbortOnDropHandle<()>>>,
 }
 
 /// Completes when a log has failed.
@@ -105,7 +105,7 @@ impl DurableLog {
             state,
             served_before: OnceLock::new(),
             serves_since: OnceLock::new(),
-            told_nanos: AtomicU64::new(0),
+            written_nanos: AtomicU64::new(0),
             held_phases: Arc::default(),
             settled: sender,
             usage: Mutex::default(),
@@ -122,7 +122,7 @@ impl DurableLog {
             }));
         }
         let settled = Mutex::new(Some(receiver));
-        Self { shared, writer: Mutex::default(), settled, telling: Mutex::default() }
+        Self { shared, writer: Mutex::default(), settled, time_writer: Mutex::default() }
     }
 
     /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has been read.
@@ -154,8 +154,8 @@ impl DurableLog {
     /// The instances are served from now on: their time goes on (F3).
     pub(crate) fn serve(&self) {
         let _ = self.shared.serves_since.set(self.shared.state.clock().now());
-        let telling = AbortOnDropHandle::new(tokio::spawn(tell_time(self.shared.clone())));
-        *self.telling.lock().unwrap_or_else(PoisonError::into_inner) = Some(telling);
+        let time_writer = AbortOnDropHandle::new(tokio::spawn(write_served_time_in_time(self.shared.clone())));
+        *self.time_writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(time_writer);
     }
 
     /// Completes when everything that was appended so far is committed, or the log has failed.
@@ -215,16 +215,16 @@ impl DurableLog {
     }
 
     /// Writes how long instances have been served, unless a batch has told it a short while ago.
-    pub(crate) fn tell_time(&self) {
-        if Duration::from_nanos(self.shared.untold_nanos()) >= TELL_TIME_EVERY {
-            self.shared.tell_time();
+    pub(crate) fn write_served_time_if_due(&self) {
+        if Duration::from_nanos(self.shared.unwritten_nanos()) >= WRITE_TIME_EVERY {
+            self.shared.write_served_time();
         }
     }
 
     /// Writes it before the instances are not served here any more.
-    pub(crate) fn tell_last_time(&self) {
+    pub(crate) fn write_last_served_time(&self) {
         if self.shared.serves_since.get().is_some() {
-            self.shared.tell_time();
+            self.shared.write_served_time();
         }
     }
 
@@ -305,15 +305,15 @@ impl DurableLog {
 
 /// Has the time written every second while an instance holds a phase open, or gathers: one batch for all of them, and none
 /// if another one has told it meanwhile.
-async fn tell_time(log: Arc<Shared>) {
-    let (clock, every) = (log.state.clock(), TELL_TIME_HELD_EVERY);
+async fn write_served_time_in_time(log: Arc<Shared>) {
+    let (clock, every) = (log.state.clock(), WRITE_TIME_HELD_EVERY);
     while log.failure.get().is_none() {
         log.held_phases.wait().await;
         // A batch that tells it may be under way.
-        let rest = every.checked_sub(log.untold_nanos()).filter(|rest| *rest > 0).unwrap_or(every);
+        let rest = every.checked_sub(log.unwritten_nanos()).filter(|rest| *rest > 0).unwrap_or(every);
         clock.sleep_until(clock.now().saturating_add(rest)).await;
-        if log.untold_nanos() >= every && !log.held_phases.is_empty() {
-            log.tell_time();
+        if log.unwritten_nanos() >= every && !log.held_phases.is_empty() {
+            log.write_served_time();
         }
     }
 }
@@ -471,10 +471,10 @@ const LARGEST_SHARED_RECORD: usize = 512 << 10;
 
 /// How often the time for which instances have been served is written, if nothing else is. A server that is killed
 /// forgets so much of it at most: that much longer can an instance be read that has ended.
-const TELL_TIME_EVERY: Duration = Duration::from_secs(60);
+const WRITE_TIME_EVERY: Duration = Duration::from_secs(60);
 /// The same while an instance holds a phase open, or gathers, in nanoseconds: so much of patience and of the join timeout is
 /// given back by a kill at most (F3).
-const TELL_TIME_HELD_EVERY: u64 = 1_000_000_000;
+const WRITE_TIME_HELD_EVERY: u64 = 1_000_000_000;
 
 /// Instances that are settled before other tasks run.
 const INSTANCES_PER_TURN: usize = 64;

@@ -27,13 +27,22 @@ pub(crate) struct LogState {
     bytes: AtomicUsize,
     /// Whether more wait.
     full: AtomicBool,
-    /// One thread at a time changes `full` and the clock. Whether that stands still for good.
-    changing: Mutex<bool>,
+    /// One thread at a time changes `full` and the clock.
+    changing: Mutex<StandsStill>,
     /// Notified when there is room again.
     room: Arc<Notify>,
     failure: OnceLock<RpcRefusal>,
     /// Whether nothing can be committed for want of space in what servers share; `None`: nothing is shared.
     store_full: Option<watch::Receiver<bool>>,
+}
+
+/// Why the clock stands still, besides that too much waits.
+#[derive(Debug, Default)]
+struct StandsStill {
+    /// Nobody is served any more.
+    is_over: bool,
+    /// What servers share has no space.
+    store_full: bool,
 }
 
 /// Completes when nothing can be committed for want of space.
@@ -84,9 +93,27 @@ impl LogState {
 
     /// Nobody is served any more: the clock stands still for good.
     pub(crate) fn stop_clock(&self) {
-        let mut is_over = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
-        *is_over = true;
-        self.clock.stop(Instant::now());
+        self.set_clock(|why| why.is_over = true);
+    }
+
+    /// What servers share has no space, or has some again. Until then nothing is committed, so the clock stands still.
+    #[cfg_attr(not(any(feature = "cluster", test)), expect(dead_code, reason = "no log is shared by servers"))]
+    pub(crate) fn set_store_full(&self, is_full: bool) {
+        self.set_clock(|why| why.store_full = is_full);
+    }
+
+    fn set_clock(&self, change: impl FnOnce(&mut StandsStill)) {
+        let mut why = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        change(&mut why);
+        self.stop_or_resume(&why);
+    }
+
+    fn stop_or_resume(&self, why: &StandsStill) {
+        if why.is_over || why.store_full || self.full.load(Ordering::SeqCst) {
+            self.clock.stop(Instant::now());
+        } else {
+            self.clock.resume(Instant::now());
+        }
     }
 
     /// While too much waits for its commit, no further inputs of clients are read: completes when they may be again.
@@ -127,17 +154,15 @@ impl LogState {
 
     /// Too much may wait by now, or there may be room again.
     fn check_room(&self) {
-        let is_over = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
+        let why = self.changing.lock().unwrap_or_else(PoisonError::into_inner);
         loop {
             let (bytes, was_full) = (self.bytes.load(Ordering::SeqCst), self.full.load(Ordering::SeqCst));
             if bytes > self.limit && !was_full {
-                self.clock.stop(Instant::now());
                 self.full.store(true, Ordering::SeqCst);
+                self.stop_or_resume(&why);
             } else if bytes <= self.limit / 2 && was_full {
-                if !*is_over {
-                    self.clock.resume(Instant::now());
-                }
                 self.full.store(false, Ordering::SeqCst);
+                self.stop_or_resume(&why);
                 self.room.notify_waiters();
             } else {
                 // A log that counted while this one changed `full` saw the old state of it: so it is looked at once more.
@@ -152,6 +177,30 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn the_clock_stands_still_while_either_has_no_room() {
+        let state = LogState::new(100);
+        let stands_still = || {
+            let before = state.clock().now();
+            thread::sleep(std::time::Duration::from_millis(2));
+            state.clock().now() == before
+        };
+        assert!(!stands_still());
+        state.set_store_full(true);
+        assert!(stands_still());
+        state.recount(0, 101);
+        state.set_store_full(false);
+        assert!(stands_still(), "too much waits");
+        state.set_store_full(true);
+        state.recount(101, 0);
+        assert!(stands_still(), "the store is full");
+        state.set_store_full(false);
+        assert!(!stands_still());
+        state.stop_clock();
+        state.set_store_full(false);
+        assert!(stands_still(), "for good");
+    }
 
     #[test]
     fn logs_that_count_at_once_leave_room_exactly_if_it_is_there() {

@@ -21,7 +21,7 @@ pub(super) struct Effects {
     /// The input of the step, as a log keeps it that keeps inputs.
     pub(super) input: Option<Box<Input>>,
     /// Whether the input is logged even if it changes nothing: the time of the instance goes on with it.
-    pub(super) tells_time: bool,
+    pub(super) always_logged: bool,
     /// Whether the machine refused the input.
     pub(super) refused: bool,
     /// Where the step stands in the log, once it does. A step that changed nothing stands where the last one before it
@@ -63,7 +63,7 @@ impl Effects {
         Self {
             at,
             input,
-            tells_time: false,
+            always_logged: false,
             refused: false,
             place,
             events,

@@ -269,7 +269,7 @@ impl Instance {
         let mut logged = None;
         if live.keeps_inputs {
             let input = effects.input.take();
-            let Some(input) = input.filter(|input| live.has_changed(input) || effects.tells_time) else {
+            let Some(input) = input.filter(|input| live.has_changed(input) || effects.always_logged) else {
                 if effects.refuses() {
                     // The transaction of a step before this one may have been begun before the request came.
                     effects.confirmation = self.shard.log.confirm();

@@ -41,7 +41,7 @@ pub(super) struct Live {
     pub(super) stopped_until: Option<Place>,
     /// What was served before this server is logged, and the restart behind it is not committed yet: nothing else may become of
     /// the instance in between, since it would stand behind the restart in the log.
-    pub(super) catches_up: bool,
+    pub(super) awaits_restart_commit: bool,
     /// The committed events.
     pub(super) events: EventLog,
     pub(super) sessions: Sessions,
@@ -97,7 +97,7 @@ impl Live {
             last_place: Place::START,
             uncommitted: VecDeque::new(),
             stopped_until: None,
-            catches_up: false,
+            awaits_restart_commit: false,
             events,
             sessions,
             waiters: Waiters::new(shard.server.limits.callers_per_access),
@@ -221,7 +221,7 @@ impl Live {
 
     /// Time has been served, by another server or before this one was started.
     pub(super) fn catch_up(&mut self, effects: &mut Effects) {
-        effects.tells_time = true;
+        effects.always_logged = true;
         self.tick(effects);
     }
 

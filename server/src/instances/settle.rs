@@ -64,7 +64,7 @@ impl Instance {
         }
         let Lifecycle::Live(live) = &mut inner.lifecycle else { return };
         // Its effects leave with the restart, and its time goes on behind that.
-        if live.catches_up {
+        if live.awaits_restart_commit {
             return;
         }
         self.release_through(live, place);

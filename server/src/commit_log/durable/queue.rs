@@ -127,7 +127,7 @@ pub(super) struct Forming {
     pub(super) names: Vec<NameChange>,
     pub(super) trim: Option<Place>,
     /// Whether it is written even if nothing else is in it: it tells the time.
-    pub(super) tells_time: bool,
+    pub(super) writes_time: bool,
     /// What it tells of the time, once it takes nothing more: how long instances had been served, in nanoseconds, and
     /// [`Queue::released`].
     pub(super) served: u64,
@@ -171,7 +171,7 @@ impl Forming {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none() && !self.tells_time
+        self.records.is_empty() && self.checkpoints.is_empty() && self.trim.is_none() && !self.writes_time
     }
 }
 

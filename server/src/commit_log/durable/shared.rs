@@ -30,7 +30,7 @@ pub(super) struct Shared {
     /// What the clock showed when this server began to serve them.
     pub(super) serves_since: OnceLock<u64>,
     /// What the last batch tells of it, in nanoseconds.
-    pub(super) told_nanos: AtomicU64,
+    pub(super) written_nanos: AtomicU64,
     pub(super) held_phases: Arc<HeldPhases>,
     pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
     /// The engine's usage when it committed the last batch.
@@ -65,14 +65,14 @@ impl Shared {
         self.served_before.get().map_or(0, |before| before.saturating_add(since))
     }
 
-    /// For how long no batch has told that, in nanoseconds.
-    pub(super) fn untold_nanos(&self) -> u64 {
-        self.served_nanos().saturating_sub(self.told_nanos.load(Ordering::Relaxed))
+    /// For how long no batch has said that, in nanoseconds.
+    pub(super) fn unwritten_nanos(&self) -> u64 {
+        self.served_nanos().saturating_sub(self.written_nanos.load(Ordering::Relaxed))
     }
 
-    /// A batch tells it now, even if nothing else is in it.
-    pub(super) fn tell_time(&self) {
-        self.queue().forming.tells_time = true;
+    /// Writes it in a batch now, even if nothing else is in it.
+    pub(super) fn write_served_time(&self) {
+        self.queue().forming.writes_time = true;
         self.work.notify_one();
     }
 

@@ -51,7 +51,7 @@ async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
 /// Hands a batch to the engine.
 pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, mut forming: Forming) {
     let (served_nanos, (released, released_nanos)) = (forming.served, forming.released);
-    log.told_nanos.store(served_nanos, Ordering::Relaxed);
+    log.written_nanos.store(served_nanos, Ordering::Relaxed);
     let steps = u64::from(forming.record_count());
     let (rules, released_place) = (RULES, released.get());
     let batch = forming.take_batch(&Batch {

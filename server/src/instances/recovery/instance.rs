@@ -89,7 +89,7 @@ impl Instance {
             && now > live.latest
             && live.machine.awaits_time()
         {
-            live.catches_up = true;
+            live.awaits_restart_commit = true;
             self.run(live, now, Live::catch_up);
         }
     }
@@ -132,7 +132,7 @@ impl Instance {
         self.restart();
         let inner = &mut *self.lock();
         if let Some(live) = inner.live() {
-            live.catches_up = false;
+            live.awaits_restart_commit = false;
             live.count_held_phase(&*self.shard.log);
         }
         let latest = inner.latest();

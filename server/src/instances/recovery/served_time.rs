@@ -160,7 +160,7 @@ impl Life {
         self.settle().await;
         if end == End::Stop {
             self.instances.logs().stop_clock();
-            self.storage.tell_last_time();
+            self.storage.write_last_served_time();
         }
         self.storage.close().await;
         self.engine.clone()
