@@ -428,6 +428,10 @@ impl CommitLog for DurableLog {
         self.shared.ownership.as_ref().map(Confirmation::of)
     }
 
+    fn is_shared(&self) -> bool {
+        self.shared.ownership.is_some()
+    }
+
     fn held_phases(&self) -> Option<&Arc<HeldPhases>> {
         Some(&self.shared.held_phases)
     }

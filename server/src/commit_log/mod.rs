@@ -106,6 +106,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         None
     }
 
+    /// Whether another server may own the shard.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
     /// Where instances count that hold a phase open, or gather; `None`: the log does not tell the time.
     fn held_phases(&self) -> Option<&Arc<HeldPhases>> {
         None

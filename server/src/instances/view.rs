@@ -166,7 +166,7 @@ impl Instance {
     /// The index of the committed event that comes next; `None` if another server may own the instance by now, and more
     /// may be committed.
     pub(crate) fn next_event(&self) -> Option<u64> {
-        self.shard.log.confirm().is_none().then(|| self.kept_indices().1)
+        (!self.shard.log.is_shared()).then(|| self.kept_indices().1)
     }
 
     /// The id of a new watcher.

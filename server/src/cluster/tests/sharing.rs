@@ -182,6 +182,9 @@ fn of_two_creates_of_a_name_at_two_servers_one_wins_and_the_other_leaves_nothing
 fn what_stands_behind_a_refused_creation_in_its_batch_is_recovered() {
     let mut shown = 0;
     for seed in 0..40 {
+        if shown > 2 {
+            return;
+        }
         let mut world = World::of(2, seed, Duration::from_millis(40), 2);
         let [a, b] = [0, 1].map(|it| world.servers[it].instances.clone());
         let [id, busy] = [(); 2].map(|()| world.run(0, create(a.clone(), spec(""))).unwrap().0);
@@ -211,7 +214,7 @@ fn what_stands_behind_a_refused_creation_in_its_batch_is_recovered() {
         world.settle();
         assert_eq!(world.run(1, get(b.clone(), id)).map(|it| it.list), Ok(told), "seed {seed}");
     }
-    assert!(shown > 2, "{shown} creations were refused by the commit");
+    panic!("{shown} creations were refused by the commit");
 }
 
 /// The checkpoint is made while the creation is under way, and stands behind it.
