@@ -154,7 +154,8 @@ impl DurableLog {
     /// The instances are served from now on: their time goes on (F3).
     pub(crate) fn serve(&self) {
         let _ = self.shared.serves_since.set(self.shared.state.clock().now());
-        let time_writer = AbortOnDropHandle::new(tokio::spawn(write_served_time_in_time(self.shared.clone())));
+        let time_writer =
+            AbortOnDropHandle::new(tokio::spawn(write_served_time_in_time(self.shared.clone())));
         *self.time_writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(time_writer);
     }
 

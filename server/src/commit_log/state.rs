@@ -97,7 +97,10 @@ impl LogState {
     }
 
     /// What servers share has no space, or has some again. Until then nothing is committed, so the clock stands still.
-    #[cfg_attr(not(any(feature = "cluster", test)), expect(dead_code, reason = "no log is shared by servers"))]
+    #[cfg_attr(
+        not(any(feature = "cluster", test)),
+        expect(dead_code, reason = "no log is shared by servers")
+    )]
     pub(crate) fn set_store_full(&self, is_full: bool) {
         self.set_clock(|why| why.store_full = is_full);
     }

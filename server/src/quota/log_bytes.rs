@@ -159,7 +159,8 @@ mod tests {
     #[test]
     fn a_request_of_any_length_has_room_when_nothing_waits() {
         let principals = principals(Admission::Enforce);
-        let _greedy: Vec<_> = (0..40).map(|n| fill(&account(&principals, &format!("g{n}")), VALUE).0).collect();
+        let _greedy: Vec<_> =
+            (0..40).map(|n| fill(&account(&principals, &format!("g{n}")), VALUE).0).collect();
         assert!(account(&principals, "boss").charge_log(usize::MAX).unwrap().is_some());
     }
 
