@@ -223,7 +223,8 @@ impl Source {
                 let route = self.route.get_or_insert_with(|| self.client.cluster.route_to(id));
                 let connection = route.connection().await?;
                 let call = async { connection.instances().watch(self.cursor.request(id)).await };
-                let opened = timeout(self.backoff.limit(ANSWER_TIMEOUT), call).await;
+                let longest = self.backoff.limit(ANSWER_TIMEOUT, route.has_others());
+                let opened = timeout(longest, call).await;
                 let opened = opened.map_err(|_| connection.no_answer("no answer in time"))?;
                 let opened = opened.map_err(|status| connection.error(&status))?;
                 self.cursor.opened(opened.metadata())?;

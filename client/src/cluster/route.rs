@@ -78,6 +78,11 @@ impl Route {
         self.pinned = self.cluster.has_several();
     }
 
+    /// Whether another server may be asked.
+    pub(crate) fn has_others(&self) -> bool {
+        !self.pinned && self.cluster.has_several()
+    }
+
     /// The server to ask.
     pub(crate) fn at(&self) -> &Address {
         &self.at

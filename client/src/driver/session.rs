@@ -54,7 +54,8 @@ impl Drive {
     pub(super) async fn session(&mut self) -> Result<(), Error> {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
-        let opened = timeout(self.backoff.limit(HELLO_TIMEOUT), self.hello(&outgoing, incoming)).await;
+        let longest = self.backoff.limit(HELLO_TIMEOUT, self.route.has_others());
+        let opened = timeout(longest, self.hello(&outgoing, incoming)).await;
         let (mut answers, mut rest, welcomed) =
             opened.map_err(|_| self.connection.no_answer("no welcome in time"))??;
         let mut session = self.welcomed(welcomed, outgoing)?;

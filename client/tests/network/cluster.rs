@@ -269,6 +269,37 @@ async fn a_dead_server_is_passed_over() {
     assert_eq!(connected.server(), format!("http://{}", b.address));
 }
 
+/// Connections to it are accepted, and nobody answers on them.
+fn silent_server() -> (std::net::TcpListener, String) {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    (listener, url)
+}
+
+#[tokio::test]
+async fn a_silent_server_leaves_time_for_the_others() {
+    let [up] = servers();
+    let (_listener, silent) = silent_server();
+    let client = || {
+        let give_up_after = Duration::from_secs(2);
+        let policy = RetryPolicy { give_up_after, ..RetryPolicy::of_cluster() };
+        let builder = Client::builder(&silent).server(format!("http://{}", up.address));
+        builder.principal("p1").retry(policy).connect_lazy().unwrap()
+    };
+    // Each for the first time.
+    let (closes, appends, watches) = (client(), client(), client());
+    let x = value("x");
+    let (closed, appended, watched, ()) = tokio::join!(
+        closes.close(ONE),
+        appends.append(ONE, AccessNumber::FIRST, &x, WaitMode::UntilPhase),
+        async { watches.watch(ONE, WatchFrom::Start).try_next().await },
+        async { decides(&client(), TWO, "x").await },
+    );
+    closed.unwrap();
+    appended.unwrap();
+    watched.unwrap();
+}
+
 #[tokio::test]
 async fn an_owner_is_dialled_if_a_given_server_names_it_and_not_otherwise() {
     let [a, b, stranger] = servers();
