@@ -65,7 +65,7 @@ impl Drive {
             }
             if self.perform(&mut session)? {
                 // A Byzantine process goes as its strategy says.
-                if self.proposal.is_some() {
+                if self.is_correct {
                     session.finish(answers).await;
                 }
                 return Ok(());
@@ -173,7 +173,7 @@ impl Drive {
                 }
                 Step::Wait => break false,
                 // A correct process that has nothing to decide has nothing to wait for either.
-                Step::Stay => break self.proposal.is_some(),
+                Step::Stay => break self.is_correct,
                 Step::Leave => break true,
             }
         };
