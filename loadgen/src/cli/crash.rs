@@ -176,6 +176,7 @@ fn exit(result: &CrashResult, asked: u64) -> Exit {
     match result.is_clean() {
         false => Exit::Failed,
         true if result.rounds < asked || result.is_starved() || result.not_shown.is_some() => Exit::NotDone,
+        true if result.is_empty() => Exit::Failed,
         true => Exit::Done,
     }
 }
@@ -216,7 +217,7 @@ mod tests {
     fn a_run_on_a_machine_that_is_too_slow_is_not_done() {
         let result = |starved, violations_found| {
             let counts =
-                RoundCounts { short_patience: 20, starved, violations_found, ..RoundCounts::default() };
+                RoundCounts { accesses: 9, short_patience: 20, starved, violations_found, ..RoundCounts::default() };
             CrashResult { rounds: 2, counts, ..CrashResult::default() }
         };
         assert_eq!(exit(&result(2, 0), 2), Exit::Done);
@@ -227,9 +228,13 @@ mod tests {
 
     #[test]
     fn a_run_that_has_shown_too_little_is_not_done() {
-        let result = CrashResult { rounds: 1, ..CrashResult::default() };
-        assert_eq!(exit(&result, 1), Exit::Done);
+        let result = |accesses| {
+            let counts = RoundCounts { accesses, ..RoundCounts::default() };
+            CrashResult { rounds: 1, counts, ..CrashResult::default() }
+        };
+        assert_eq!(exit(&result(1), 1), Exit::Done);
         let not_shown = Some("nobody took over".to_owned());
-        assert_eq!(exit(&CrashResult { not_shown, ..result }, 1), Exit::NotDone);
+        assert_eq!(exit(&CrashResult { not_shown, ..result(1) }, 1), Exit::NotDone);
+        assert_eq!(exit(&result(0), 1), Exit::Failed, "no access was acknowledged");
     }
 }
