@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use stickycas_client::{Client, ClusterInfo, ClusterServer};
+use stickycas_program::asked_to_stop;
 
 use super::cluster_changes::{Ownership, View, has_no_lease};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
-use super::stop::asked_to_stop;
 
 /// Between two questions who owns what.
 const ASK_AGAIN: Duration = Duration::from_millis(250);

@@ -17,10 +17,10 @@ use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::{folder, json};
 use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
+use stickycas_program::asked_to_stop;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::taken;
-use super::stop::asked_to_stop;
 
 /// The arguments of `crash`.
 #[derive(Debug, Args)]
@@ -134,12 +134,6 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let progress = WorkProgress::even(args.rounds, false);
-    let stop = async {
-        // A signal that cannot be heard is no reason to stop.
-        if asked_to_stop().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
     let shown = |result: &CrashResult| {
         let text = || {
             let RoundCounts { kills, faults, violations_found, .. } = &result.counts;
@@ -151,7 +145,8 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         };
         progress.show(result.rounds, text);
     };
-    let result = runtime.block_on(stickycas_crash::run(&options, stop, shown));
+    let result =
+        runtime.block_on(async { stickycas_crash::run(&options, asked_to_stop(), shown).await });
     drop(progress);
     drop(runtime);
     finish(args, &result?, &out)
