@@ -103,7 +103,7 @@ impl Route {
     /// If there can be none, or the server is silent.
     pub(crate) async fn connection_that_answers(&self, longest: Duration) -> Result<Connection, Error> {
         self.cluster.probe(&self.at).await?;
-        self.cluster.make_sure(&self.at, longest).await?;
+        self.cluster.ensure_answers(&self.at, longest).await?;
         self.cluster.connection(&self.at)
     }
 
