@@ -91,7 +91,8 @@ fn is_whole(token: &[u8]) -> bool {
 
 fn read(path: &Path) -> Result<MetadataValue<Ascii>, Error> {
     let text = text(path)?;
-    let authorization = authorization(text.trim()).ok_or_else(|| wrong(path, "it is no token of one line"))?;
+    let authorization =
+        authorization(text.trim()).ok_or_else(|| wrong(path, "it is no token of one line"))?;
     let is_whole = is_whole(authorization.as_bytes());
     is_whole.then_some(authorization).ok_or_else(|| wrong(path, "it is no whole JWT"))
 }

@@ -237,11 +237,7 @@ impl Source {
                 let opened = opened.map_err(|_| connection.no_answer("no answer in time"))?;
                 let opened = opened.map_err(|status| connection.error(&status))?;
                 self.cursor.opened(opened.metadata())?;
-                none.insert(OpenStream {
-                    connection,
-                    messages: opened.into_inner(),
-                    opened: Instant::now(),
-                })
+                none.insert(OpenStream { connection, messages: opened.into_inner(), opened: Instant::now() })
             }
         };
         stream.messages.message().await.map_err(|status| stream.connection.stream_error(&status))

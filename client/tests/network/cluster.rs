@@ -269,21 +269,16 @@ async fn a_dead_server_is_passed_over() {
     assert_eq!(connected.server(), format!("http://{}", b.address));
 }
 
-/// Connections to it are accepted, and nobody answers on them.
-fn silent_server() -> (std::net::TcpListener, String) {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap());
-    (listener, url)
-}
-
 #[tokio::test]
 async fn a_silent_server_leaves_time_for_the_others() {
     let [up] = servers();
-    let (_listener, silent) = silent_server();
+    // Connections to it are accepted, and nobody answers on them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
     let client = || {
         let give_up_after = Duration::from_secs(2);
         let policy = RetryPolicy { give_up_after, ..RetryPolicy::of_cluster() };
-        let builder = Client::builder(&silent).server(format!("http://{}", up.address));
+        let builder = Client::builder(&silent_url).server(format!("http://{}", up.address));
         builder.principal("p1").retry(policy).connect_lazy().unwrap()
     };
     // Each for the first time.

@@ -145,8 +145,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         };
         progress.show(result.rounds, text);
     };
-    let result =
-        runtime.block_on(async { stickycas_crash::run(&options, asked_to_stop(), shown).await });
+    let result = runtime.block_on(async { stickycas_crash::run(&options, asked_to_stop(), shown).await });
     drop(progress);
     drop(runtime);
     finish(args, &result?, &out)
@@ -211,8 +210,13 @@ mod tests {
     #[test]
     fn a_run_on_a_machine_that_is_too_slow_is_not_done() {
         let result = |starved, violations_found| {
-            let counts =
-                RoundCounts { accesses: 9, short_patience: 20, starved, violations_found, ..RoundCounts::default() };
+            let counts = RoundCounts {
+                accesses: 9,
+                short_patience: 20,
+                starved,
+                violations_found,
+                ..RoundCounts::default()
+            };
             CrashResult { rounds: 2, counts, ..CrashResult::default() }
         };
         assert_eq!(exit(&result(2, 0), 2), Exit::Done);

@@ -180,7 +180,12 @@ fn other_entries(case: &Case<'_>, run: &Analysis<'_>, report: &Report) -> Option
 }
 
 /// Why a process does not decide this from what it reports to have read, of which the history may lack the end (D1, R2).
-fn differs_from_own_report(case: &Case<'_>, run: &Analysis<'_>, report: &Report, decision: &Value) -> Option<String> {
+fn differs_from_own_report(
+    case: &Case<'_>,
+    run: &Analysis<'_>,
+    report: &Report,
+    decision: &Value,
+) -> Option<String> {
     let Report { process, from, .. } = report;
     if from.is_empty() {
         return None;
