@@ -122,7 +122,7 @@ impl ClientBuilder {
             let mut failed = None;
             for config in &configs {
                 let open = Connection::open(config.clone());
-                let opened = timeout(backoff.limit(CONNECT_TIMEOUT), open).await;
+                let opened = timeout(backoff.limit(CONNECT_TIMEOUT, configs.len() > 1), open).await;
                 match opened.unwrap_or_else(|_| {
                     Err(Error::unreachable(config.server(), "no connection in time", false))
                 }) {

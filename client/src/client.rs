@@ -171,7 +171,8 @@ impl Client {
         let mut backoff = Backoff::new(self.policy);
         loop {
             backoff.begin();
-            let (begun, longest) = (tokio::time::Instant::now(), backoff.limit(ANSWER_TIMEOUT));
+            let begun = tokio::time::Instant::now();
+            let longest = backoff.limit(ANSWER_TIMEOUT, route.has_others());
             let reached = match idempotency {
                 Idempotency::Waits => route.connection_that_answers(longest).await,
                 _ => route.connection().await,

@@ -56,7 +56,7 @@ impl RetryPolicy {
 }
 
 /// The least time that a try has.
-const LAST_TRY: Duration = Duration::from_millis(500);
+const MIN_TRY_TIME: Duration = Duration::from_millis(500);
 
 /// The failures in a row of one client.
 #[derive(Debug)]
@@ -76,14 +76,18 @@ impl Backoff {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// How long the next try may take to be answered: this long, but no longer than the time that is left. The last try, which
-    /// falls on the end of the time, has a moment.
-    pub(crate) fn limit(&self, longest: Duration) -> Duration {
+    /// How long the next try may take to be answered: this long, but no longer than the time that is left, or half of it if
+    /// there are other servers, so that one that is silent leaves time for them. The last try, which falls on the end of the
+    /// time, has a moment.
+    pub(crate) fn limit(&self, longest: Duration, has_others: bool) -> Duration {
         let passed = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         match self.policy.give_up_after {
             // One try, which has its time.
             Duration::ZERO => longest,
-            all => longest.min(all.saturating_sub(passed).max(LAST_TRY)),
+            all => {
+                let left = all.saturating_sub(passed);
+                longest.min(if has_others { left / 2 } else { left }.max(MIN_TRY_TIME))
+            }
         }
     }
 

@@ -68,11 +68,7 @@ impl TokenFile {
 
     fn read_latest(&self, latest: &mut Latest) {
         latest.read = Instant::now();
-        let whole = read(&self.path).and_then(|authorization| {
-            let is_whole = is_whole(authorization.as_bytes());
-            is_whole.then_some(authorization).ok_or_else(|| wrong(&self.path, "it is no whole JWT"))
-        });
-        match whole {
+        match read(&self.path) {
             Ok(authorization) => latest.authorization = authorization,
             Err(error) => tracing::warn!(%error, "the token is not read again"),
         }
@@ -95,7 +91,10 @@ fn is_whole(token: &[u8]) -> bool {
 
 fn read(path: &Path) -> Result<MetadataValue<Ascii>, Error> {
     let text = text(path)?;
-    authorization(text.trim()).ok_or_else(|| wrong(path, "it is no token of one line"))
+    let authorization =
+        authorization(text.trim()).ok_or_else(|| wrong(path, "it is no token of one line"))?;
+    let is_whole = is_whole(authorization.as_bytes());
+    is_whole.then_some(authorization).ok_or_else(|| wrong(path, "it is no whole JWT"))
 }
 
 /// The value of the metadata key `authorization` with this token, if it can be one.
@@ -122,22 +121,26 @@ mod tests {
         TokenFile::open(path)
     }
 
+    fn signature(first: u8) -> String {
+        URL_SAFE_NO_PAD.encode([first; 64])
+    }
+
     #[test]
     fn a_token_names_its_principal_and_is_never_shown() {
         let folder = tempfile::tempdir().unwrap();
         let payload = URL_SAFE_NO_PAD.encode(r#"{"sub":"ann"}"#);
-        let token = file(&folder, &format!("x.{payload}.secret\n")).unwrap();
+        let secret = signature(1);
+        let token = file(&folder, &format!("x.{payload}.{secret}\n")).unwrap();
         assert_eq!(token.principal().unwrap(), "ann");
         let authorization = token.authorization();
-        assert_eq!(authorization.as_bytes(), format!("Bearer x.{payload}.secret").as_bytes());
-        assert!(!format!("{token:?} {authorization:?}").contains("secret"));
+        assert_eq!(authorization.as_bytes(), format!("Bearer x.{payload}.{secret}").as_bytes());
+        assert!(!format!("{token:?} {authorization:?}").contains(&secret));
     }
 
     #[test]
     fn half_a_token_does_not_take_the_place_of_a_whole_one() {
         let folder = tempfile::tempdir().unwrap();
-        let token = |first: u8| format!("e30.e30.{}", URL_SAFE_NO_PAD.encode([first; 64]));
-        let (old, new) = (token(1), token(2));
+        let (old, new) = (format!("e30.e30.{}", signature(1)), format!("e30.e30.{}", signature(2)));
         let file = file(&folder, &old).unwrap();
         let shown = || file.authorization().to_str().unwrap().to_owned();
         for end in 0..new.len() {
@@ -153,10 +156,13 @@ mod tests {
     #[test]
     fn what_is_no_token_is_refused_by_the_name_of_its_file() {
         let folder = tempfile::tempdir().unwrap();
-        for text in ["", "a.b", "x.e30.y"] {
-            let refused = file(&folder, text).unwrap().principal().unwrap_err().to_string();
-            assert!(refused.contains("/token: it is no JWT whose `sub` names a principal"), "{refused}");
+        let whole = format!("x.e30.{}", signature(1));
+        for half in ["", "a.b", "x.e30.y", &whole[..whole.len() - 1]] {
+            let refused = file(&folder, half).unwrap_err().to_string();
+            assert!(refused.contains("/token: it is no whole JWT"), "{refused}");
         }
+        let refused = file(&folder, &whole).unwrap().principal().unwrap_err().to_string();
+        assert!(refused.contains("/token: it is no JWT whose `sub` names a principal"), "{refused}");
         let refused = file(&folder, "a\nb").unwrap_err().to_string();
         assert!(refused.contains("/token: it is no token of one line"), "{refused}");
         assert!(TokenFile::open(folder.path().join("absent")).is_err());

@@ -17,7 +17,7 @@ use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1::watch_response::Content;
 use stickycas_proto::{NEXT_EVENT_KEY, v1};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_stream::Stream;
 use tonic::Streaming;
 use tonic::metadata::MetadataMap;
@@ -157,9 +157,15 @@ struct Source {
     cursor: Cursor,
     /// To the owner of the instance, once its id is known.
     route: Option<Route>,
-    stream: Option<(Connection, Streaming<v1::WatchResponse>)>,
+    stream: Option<OpenStream>,
     ready: VecDeque<Watched>,
     backoff: Backoff,
+}
+
+struct OpenStream {
+    connection: Connection,
+    messages: Streaming<v1::WatchResponse>,
+    opened: Instant,
 }
 
 impl Source {
@@ -186,7 +192,10 @@ impl Source {
                     return Ok(false);
                 }
                 Err(error) => {
-                    self.stream = None;
+                    // Trying to open one is no progress, however long it takes.
+                    if let Some(stream) = self.stream.take() {
+                        self.backoff.lasted(stream.opened.elapsed());
+                    }
                     self.cursor.lost();
                     self.pause(error).await?;
                 }
@@ -213,7 +222,7 @@ impl Source {
     }
 
     async fn message(&mut self) -> Result<Option<v1::WatchResponse>, Error> {
-        let (connection, stream) = match &mut self.stream {
+        let stream = match &mut self.stream {
             Some(stream) => stream,
             none => {
                 self.backoff.begin();
@@ -223,14 +232,15 @@ impl Source {
                 let route = self.route.get_or_insert_with(|| self.client.cluster.route_to(id));
                 let connection = route.connection().await?;
                 let call = async { connection.instances().watch(self.cursor.request(id)).await };
-                let opened = timeout(self.backoff.limit(ANSWER_TIMEOUT), call).await;
+                let longest = self.backoff.limit(ANSWER_TIMEOUT, route.has_others());
+                let opened = timeout(longest, call).await;
                 let opened = opened.map_err(|_| connection.no_answer("no answer in time"))?;
                 let opened = opened.map_err(|status| connection.error(&status))?;
                 self.cursor.opened(opened.metadata())?;
-                none.insert((connection, opened.into_inner()))
+                none.insert(OpenStream { connection, messages: opened.into_inner(), opened: Instant::now() })
             }
         };
-        stream.message().await.map_err(|status| connection.stream_error(&status))
+        stream.messages.message().await.map_err(|status| stream.connection.stream_error(&status))
     }
 }
 

@@ -87,6 +87,11 @@ async fn a_dump_that_was_changed_or_damaged_is_told() {
     assert_eq!(cut.status.code(), Some(2), "{cut:?}");
     assert!(String::from_utf8_lossy(&cut.stderr).contains("no dump, or damaged at or behind instance"));
 
+    fs::write(&dump, []).unwrap();
+    let empty = loadgen(&["replay", &dump]);
+    assert_eq!(empty.status.code(), Some(4), "{empty:?}");
+    assert!(String::from_utf8_lossy(&empty.stderr).contains("there is no instance in "), "{empty:?}");
+
     fs::write(&dump, &whole).unwrap();
     let missing = loadgen(&["explain", &dump, "--instance", "nobody"]);
     assert_eq!(missing.status.code(), Some(2), "{missing:?}");

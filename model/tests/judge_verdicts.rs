@@ -8,6 +8,7 @@ use stickycas_model::history::{Event, Offence, OffenceKind};
 use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::{AppendWindow, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
+use stickycas_model::types::SessionId;
 
 use crate::story::{Story, id, phase, value, values};
 
@@ -69,6 +70,14 @@ fn an_accepted_decision_without_a_record_is_a_violation() {
 #[test]
 fn a_process_restarted_after_its_decision_has_no_entries() {
     let mut story = Story::full_run("a a b", 1, 3);
+    let session = |number| Event::Session {
+        process: id(3),
+        session: SessionId::new(number).unwrap(),
+        incarnation: number.into(),
+    };
+    let decided = story.place(2, |event| matches!(event, Event::Decided { .. }));
+    story.insert(decided + 1, session(2));
+    story.insert(story.place(0, |event| matches!(event, Event::GatheringEnded { .. })), session(1));
     let report = story.report(3);
     (report.from, report.phase) = (Vec::new().into(), None);
     assert_eq!(story.is_valid().decisions[&id(3)].phase, Some(phase(6)));

@@ -1,6 +1,6 @@
 //! What the three programs of StickyCAS share: the version with its commit, shell completions and man pages, made from
-//! the command line as clap knows it; the names of environment variables; durations; whether a log has colours; and the
-//! first handlers of signals.
+//! the command line as clap knows it; the names of environment variables; durations; whether a log has colours; and
+//! signals.
 
 mod completions;
 mod duration;
@@ -11,7 +11,7 @@ mod variables;
 pub use completions::Completions;
 pub use duration::{LONGEST_DURATION, parse_duration};
 pub use man::ManPages;
-pub use signals::install_signals;
+pub use signals::{asked_to_stop, install_signals};
 pub use variables::{UnknownVariables, check_variables, is_variable, variables_of, variables_of_server};
 
 /// The commit that the program is built from, `-dirty` behind it if tracked files differed; `unknown` if the build does

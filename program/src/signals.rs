@@ -22,3 +22,18 @@ pub fn install_signals<T>(install: impl FnOnce() -> io::Result<T>) -> io::Result
     drop(signal(SignalKind::from_raw(libc::SIGXFSZ))?);
     install()
 }
+
+/// Resolves when the program gets SIGINT or SIGTERM, from the call on; never if there can be no handler. Called inside of a
+/// runtime.
+pub fn asked_to_stop() -> impl Future<Output = ()> {
+    let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    async {
+        let (Ok(mut interrupt), Ok(mut terminate)) = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    }
+}

@@ -5,12 +5,12 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use stickycas_client::{Client, ClusterInfo, ClusterServer};
+use stickycas_program::asked_to_stop;
 
-use super::cluster_changes::{Ownership, View};
+use super::cluster_changes::{Ownership, View, has_no_lease};
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
-use super::stop::asked_to_stop;
 
 /// Between two questions who owns what.
 const ASK_AGAIN: Duration = Duration::from_millis(250);
@@ -68,8 +68,8 @@ fn text(cluster: &ClusterInfo) -> String {
             let _ = writeln!(text, "  shard {:>4}  epoch {}", owned.shard, owned.epoch);
         }
     }
-    if has_no_lease(&cluster.answered_by, cluster) {
-        text.push_str("who owns the shards is not known: the server that has answered has no lease, since it does not reach etcd\n");
+    if has_no_lease(cluster) {
+        text.push_str("who owns the shards is not known: the server that has answered has no lease\n");
     } else if !cluster.shards_without_owner.is_empty() {
         let shards: Vec<_> = cluster.shards_without_owner.iter().map(ToString::to_string).collect();
         let _ = writeln!(text, "without an owner: {}", shards.join(", "));
@@ -77,15 +77,10 @@ fn text(cluster: &ClusterInfo) -> String {
     text
 }
 
-/// Whether the server with this name has told that its lease has ended: then it owns nothing, and knows of no owner.
-fn has_no_lease(name: &str, cluster: &ClusterInfo) -> bool {
-    cluster.servers.iter().any(|server| server.name == name && server.lease_left == Some(Duration::ZERO))
-}
-
 fn line(server: &ClusterServer, cluster: &ClusterInfo) -> String {
     let name = if server.name.is_empty() { "in no cluster" } else { &server.name };
     let mut line = format!("{name}  {}", server.address);
-    if !has_no_lease(&cluster.answered_by, cluster) {
+    if !has_no_lease(cluster) {
         let _ = write!(line, "  {} shards", server.shards.len());
     }
     match server.lease_left {

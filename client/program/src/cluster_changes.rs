@@ -2,12 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use stickycas_client::{ClusterInfo, ClusterServer};
 
 /// A change, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Change {
+    /// The server that has answered has no lease, and so does not know who owns what.
+    Unknown,
     /// This server belongs to the cluster from now on.
     Joined(String),
     /// It hands its shards over.
@@ -25,6 +28,8 @@ pub(super) enum Change {
 /// What a server tells of its cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct View {
+    /// Whether the server that has answered has no lease.
+    has_no_lease: bool,
     servers: Vec<ServerView>,
     without_owner: Vec<u32>,
 }
@@ -45,15 +50,24 @@ impl From<&ClusterInfo> for View {
             shards: server.shards.iter().map(|owned| (owned.shard, owned.epoch)).collect(),
         };
         Self {
+            has_no_lease: has_no_lease(told),
             servers: told.servers.iter().map(server).collect(),
             without_owner: told.shards_without_owner.clone(),
         }
     }
 }
 
+/// Whether the server that has answered has told that its lease has ended: then it owns nothing, and knows of no owner.
+pub(super) fn has_no_lease(cluster: &ClusterInfo) -> bool {
+    let own = cluster.servers.iter().find(|server| server.name == cluster.answered_by);
+    own.is_some_and(|own| own.lease_left == Some(Duration::ZERO))
+}
+
 /// Who owns what, as far as servers have told.
 #[derive(Debug, Default)]
 pub(super) struct Ownership {
+    /// Whether the last answer was that of a server without a lease.
+    is_unknown: bool,
     /// The servers, and whether they drain.
     servers: BTreeMap<String, bool>,
     shards: BTreeMap<u32, Shard>,
@@ -80,8 +94,12 @@ enum Owned {
 impl Ownership {
     /// Takes in an answer: what it changes. Servers that are behind tell of older owners, which is ignored.
     pub(super) fn update(&mut self, told: &View) -> Vec<Change> {
+        let was_unknown = std::mem::replace(&mut self.is_unknown, told.has_no_lease);
+        if told.has_no_lease {
+            return if was_unknown { Vec::new() } else { vec![Change::Unknown] };
+        }
         let mut changes = Vec::new();
-        let (mut lost, mut moved, mut found) = (BTreeMap::new(), BTreeMap::new(), false);
+        let (mut lost, mut moved, mut found) = (BTreeMap::new(), BTreeMap::new(), was_unknown);
         for server in &told.servers {
             match self.servers.insert(server.name.clone(), server.draining) {
                 None => changes.push(Change::Joined(server.name.clone())),
@@ -154,6 +172,9 @@ impl Ownership {
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Unknown => {
+                write!(f, "who owns what is not known: the server that answers has no lease")
+            }
             Self::Joined(server) => write!(f, "{server} has joined"),
             Self::Drains(server) => write!(f, "{server} hands its shards over"),
             Self::Left(server) => write!(f, "{server} has left, or its lease has ended"),
@@ -189,7 +210,8 @@ mod tests {
             draining: false,
             shards: shards.to_vec(),
         };
-        View { servers: servers.iter().map(server).collect(), without_owner: without_owner.to_vec() }
+        let servers = servers.iter().map(server).collect();
+        View { has_no_lease: false, servers, without_owner: without_owner.to_vec() }
     }
 
     fn lines(known: &mut Ownership, told: &View) -> Vec<String> {
@@ -260,5 +282,18 @@ mod tests {
         assert_eq!(lines(&mut known, &newer), ["now: a 1, b 0, without an owner 0"]);
         let later = view(&[("a", &[(0, 6)]), ("b", &[])], &[]);
         assert_eq!(lines(&mut known, &later), ["a owns 1 shard again", "now: a 1, b 0, without an owner 0"]);
+    }
+
+    #[test]
+    fn what_a_server_without_a_lease_says_is_no_change() {
+        let mut known = Ownership::default();
+        let begin = view(&[("a", &[(0, 1)]), ("b", &[(1, 2)])], &[]);
+        known.update(&begin);
+        let cut_off = View { has_no_lease: true, ..view(&[("a", &[]), ("b", &[])], &[0, 1]) };
+        let wanted = ["who owns what is not known: the server that answers has no lease"];
+        assert_eq!(lines(&mut known, &cut_off), wanted);
+        assert_eq!(lines(&mut known, &cut_off), [""; 0]);
+        assert_eq!(lines(&mut known, &begin), ["now: a 1, b 1, without an owner 0"]);
+        assert_eq!(lines(&mut known, &begin), [""; 0]);
     }
 }

@@ -20,7 +20,6 @@ mod propose;
 mod record;
 mod render;
 mod repeat;
-mod stop;
 mod watch;
 
 use std::ffi::OsString;

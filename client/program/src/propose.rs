@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use stickycas_client::{Client, Error, IntoInstance as _};
+use stickycas_program::asked_to_stop;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
@@ -14,7 +15,6 @@ use super::global_args::GlobalArgs;
 use super::output::Output;
 use super::process::{ProcessArgs, report};
 use super::repeat::repeat;
-use super::stop::asked_to_stop;
 
 /// Between two looks for an instance that does not exist yet.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);

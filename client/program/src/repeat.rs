@@ -10,6 +10,7 @@ use std::time::Duration;
 use stickycas_client::info::InstanceView;
 use stickycas_client::{Client, Error, IntoInstance as _};
 use stickycas_model::machine::State;
+use stickycas_program::asked_to_stop;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 
@@ -17,7 +18,6 @@ use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
 use super::process::{ProcessArgs, report};
-use super::stop::asked_to_stop;
 
 /// Between two looks for the next instance, at first, ...
 const LOOK_AGAIN: Duration = Duration::from_millis(50);

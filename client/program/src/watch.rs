@@ -6,12 +6,12 @@ use stickycas_client::watch::Snapshot;
 use stickycas_client::{Client, IntoInstance as _, WatchFrom, Watched};
 use stickycas_model::history::Recorded;
 use stickycas_model::types::Phase;
+use stickycas_program::asked_to_stop;
 
 use super::exit::Exit;
 use super::failure::Failure;
 use super::output::Output;
 use super::render;
-use super::stop::asked_to_stop;
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {

@@ -196,7 +196,7 @@ impl Cluster {
         if !self.has_several() || !self.state().down.contains_key(address) {
             return Ok(());
         }
-        self.make_sure(address, PROBE_TIMEOUT).await
+        self.ensure_answers(address, PROBE_TIMEOUT).await
     }
 
     /// Makes sure that this server answers, unless it has done so since it could last not be reached: what waits for a phase
@@ -204,7 +204,7 @@ impl Cluster {
     ///
     /// # Errors
     /// [`Error::Unreachable`]: it does not, within this time.
-    async fn make_sure(&self, address: &Address, longest: Duration) -> Result<(), Error> {
+    async fn ensure_answers(&self, address: &Address, longest: Duration) -> Result<(), Error> {
         if self.state().answered.contains(address) {
             return Ok(());
         }

@@ -78,6 +78,11 @@ impl Route {
         self.pinned = self.cluster.has_several();
     }
 
+    /// Whether another server may be asked.
+    pub(crate) fn has_others(&self) -> bool {
+        !self.pinned && self.cluster.has_several()
+    }
+
     /// The server to ask.
     pub(crate) fn at(&self) -> &Address {
         &self.at
@@ -97,7 +102,8 @@ impl Route {
     /// # Errors
     /// If there can be none, or the server is silent.
     pub(crate) async fn connection_that_answers(&self, longest: Duration) -> Result<Connection, Error> {
-        self.cluster.make_sure(&self.at, longest).await?;
+        self.cluster.probe(&self.at).await?;
+        self.cluster.ensure_answers(&self.at, longest).await?;
         self.cluster.connection(&self.at)
     }
 
@@ -359,12 +365,18 @@ mod tests {
         let mut route = cluster_at(&silent.1, given.clone()).route_to(INSTANCE);
         route.connection().await.expect("it has not failed yet");
         leads(&mut route, silence(), true, "b").await;
-        route.at = given[0].clone();
-        let begun = Instant::now();
-        let error = route.connection().await.unwrap_err();
-        assert!(matches!(error, Error::Unreachable { sent: false, .. }), "{error:?}");
-        // By a clock that stands still whenever anything is done.
-        assert!(begun.elapsed() <= PROBE_TIMEOUT + Duration::from_millis(1));
-        leads(&mut route, error, true, "b").await;
+        for waits in [false, true] {
+            route.at = given[0].clone();
+            let begun = Instant::now();
+            let reached = match waits {
+                true => route.connection_that_answers(10 * PROBE_TIMEOUT).await,
+                false => route.connection().await,
+            };
+            let error = reached.unwrap_err();
+            assert!(matches!(error, Error::Unreachable { sent: false, .. }), "{error:?}");
+            // By a clock that stands still whenever anything is done.
+            assert!(begun.elapsed() <= PROBE_TIMEOUT + Duration::from_millis(1));
+            leads(&mut route, error, true, "b").await;
+        }
     }
 }

@@ -64,7 +64,8 @@ type Observer = Box<dyn FnMut(Told) + Send>;
 
 /// What a process does once it knows its number.
 pub struct ProcessSpec {
-    /// A correct process's proposal.
+    is_correct: bool,
+    /// What it is to propose, if the caller says so.
     proposal: Option<Value>,
     strategy: Option<Strategy>,
     behaviour: MakeBehaviour,
@@ -78,26 +79,27 @@ impl ProcessSpec {
     pub fn correct(proposal: Value) -> Self {
         let behaviour = Correct::new(proposal.clone());
         let behaviour: MakeBehaviour = Box::new(|_| Box::new(behaviour));
-        Self { proposal: Some(proposal), strategy: None, behaviour, observer: None }
+        Self { is_correct: true, proposal: Some(proposal), strategy: None, behaviour, observer: None }
     }
 
     /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows its
     /// number.
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
-        Self { proposal: None, strategy: None, behaviour: Box::new(behaviour), observer: None }
+        let behaviour = Box::new(behaviour);
+        Self { is_correct: false, proposal: None, strategy: None, behaviour, observer: None }
     }
 
     /// A Byzantine process. Where its strategy follows Algorithm 1 for a while, it proposes `proposal`, or
     /// without one [`own_value`]; what it draws, it draws from `seed`. One that falls silent stays attached.
     #[must_use]
     pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
-        let plays = strategy.clone();
+        let (plays, proposes) = (strategy.clone(), proposal.clone());
         let behaviour = Box::new(move |me| {
-            let proposal = proposal.unwrap_or_else(|| own_value(me));
+            let proposal = proposes.unwrap_or_else(|| own_value(me));
             plays.behaviour(me, &proposal, seed)
         });
-        Self { proposal: None, strategy: Some(strategy), behaviour, observer: None }
+        Self { is_correct: false, proposal, strategy: Some(strategy), behaviour, observer: None }
     }
 
     /// The same process, and this function is given what the server tells it.
@@ -155,6 +157,7 @@ struct Drive {
     instance: InstanceId,
     /// Names this life of the client (F8e). Never 0, which would mean "not told".
     incarnation: u64,
+    is_correct: bool,
     proposal: Option<Value>,
     strategy: Option<Strategy>,
     /// Taken when the first welcome tells the process its number.
@@ -184,6 +187,7 @@ impl Drive {
             connection: cluster.base().clone(),
             instance,
             incarnation: rand::random_range(1..=u64::MAX),
+            is_correct: spec.is_correct,
             proposal: spec.proposal,
             strategy: spec.strategy,
             behaviour: Some(spec.behaviour),

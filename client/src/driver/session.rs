@@ -54,7 +54,8 @@ impl Drive {
     pub(super) async fn session(&mut self) -> Result<(), Error> {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
-        let opened = timeout(self.backoff.limit(HELLO_TIMEOUT), self.hello(&outgoing, incoming)).await;
+        let longest = self.backoff.limit(HELLO_TIMEOUT, self.route.has_others());
+        let opened = timeout(longest, self.hello(&outgoing, incoming)).await;
         let (mut answers, mut rest, welcomed) =
             opened.map_err(|_| self.connection.no_answer("no welcome in time"))??;
         let mut session = self.welcomed(welcomed, outgoing)?;
@@ -64,7 +65,7 @@ impl Drive {
             }
             if self.perform(&mut session)? {
                 // A Byzantine process goes as its strategy says.
-                if self.proposal.is_some() {
+                if self.is_correct {
                     session.finish(answers).await;
                 }
                 return Ok(());
@@ -172,7 +173,7 @@ impl Drive {
                 }
                 Step::Wait => break false,
                 // A correct process that has nothing to decide has nothing to wait for either.
-                Step::Stay => break self.proposal.is_some(),
+                Step::Stay => break self.is_correct,
                 Step::Leave => break true,
             }
         };

@@ -270,6 +270,32 @@ async fn a_dead_server_is_passed_over() {
 }
 
 #[tokio::test]
+async fn a_silent_server_leaves_time_for_the_others() {
+    let [up] = servers();
+    // Connections to it are accepted, and nobody answers on them.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let silent_url = format!("http://{}", silent.local_addr().unwrap());
+    let client = || {
+        let give_up_after = Duration::from_secs(2);
+        let policy = RetryPolicy { give_up_after, ..RetryPolicy::of_cluster() };
+        let builder = Client::builder(&silent_url).server(format!("http://{}", up.address));
+        builder.principal("p1").retry(policy).connect_lazy().unwrap()
+    };
+    // Each for the first time.
+    let (closes, appends, watches) = (client(), client(), client());
+    let x = value("x");
+    let (closed, appended, watched, ()) = tokio::join!(
+        closes.close(ONE),
+        appends.append(ONE, AccessNumber::FIRST, &x, WaitMode::UntilPhase),
+        async { watches.watch(ONE, WatchFrom::Start).try_next().await },
+        async { decides(&client(), TWO, "x").await },
+    );
+    closed.unwrap();
+    appended.unwrap();
+    watched.unwrap();
+}
+
+#[tokio::test]
 async fn an_owner_is_dialled_if_a_given_server_names_it_and_not_otherwise() {
     let [a, b, stranger] = servers();
     a.react(ONE, Reaction::NotOwner(b.owner(2)));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use stickycas_client::raw::{ClientConfig, Connection};
 use stickycas_client::{
-    Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, WaitMode, WatchFrom, Watched,
+    Client, Error, InstanceId, Played, ProcessSpec, RefusalReason, RetryPolicy, WaitMode, WatchFrom, Watched,
 };
 use stickycas_model::access::{AppendAnswer, Op};
 use stickycas_model::byzantine::{Silent, Strategy};
@@ -211,6 +211,24 @@ async fn a_watch_resumes_without_a_gap_or_a_repetition() {
     let (seen, happened) = (through_proxy.until_the_end().await, direct.until_the_end().await);
     assert_eq!(seen, happened);
     assert_eq!(decision(&first.await.unwrap()), decision(&second.await.unwrap()));
+}
+
+#[tokio::test]
+async fn a_watch_on_which_nothing_has_come_is_opened_again() {
+    let server = server().await;
+    let proxy = Proxy::to(&server).await;
+    let instance = instance(&server, 1).await;
+    let give_up_after = Duration::from_millis(400);
+    let client_of_watch = client_with(&proxy.address, "coordinator", give_up_after);
+    let policy = RetryPolicy { longest: Duration::from_millis(20), ..client_of_watch.retry_policy() };
+    let mut watch = client_of_watch.with_retry(policy).watch(instance, WatchFrom::Start);
+    let first = tokio::spawn(async move { watch.try_next().await });
+    // The stream stands for longer than a watch without a server goes on.
+    tokio::time::sleep(give_up_after + give_up_after / 2).await;
+    proxy.cut();
+    client(&server, "p1").propose(instance, value("a")).await.unwrap();
+    let first = first.await.unwrap();
+    assert!(matches!(first, Ok(Some(Watched::Event(0, _)))), "{first:?}");
 }
 
 /// Hellos of one client overtake each other when they are sent on two connections.

@@ -117,6 +117,11 @@ async fn a_value_that_is_too_large_is_refused_before_it_is_sent() {
     let instance = instance(&server, 1).await;
     let error = client(&server, "p1").propose(instance, value(&"x".repeat(1025))).await.unwrap_err();
     assert_eq!(error.reason(), Some(RefusalReason::ValueTooLarge), "{error}");
+    let stalls = Strategy::Stall(Stall { conduct: None });
+    let spec = ProcessSpec::byzantine(stalls, Some(value(&"x".repeat(1025))), 0);
+    let stop = tokio::time::sleep(Duration::from_secs(10));
+    let error = client(&server, "p1").play(instance, spec, stop).await.error.expect("it is refused");
+    assert_eq!(error.reason(), Some(RefusalReason::ValueTooLarge), "{error}");
     let status = client(&server, "coordinator").get(&stickycas_proto::names::InstanceRef::Id(instance)).await;
     assert!(status.unwrap().status.offences.shown.is_empty());
 }

@@ -182,6 +182,12 @@ impl CrashResult {
         self.counts.violations_found == 0
     }
 
+    /// Whether nothing was measured: no access was acknowledged.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.counts.accesses == 0
+    }
+
     /// Whether the machine was too slow: patience was not judged of more than a tenth of the instances with a short one.
     #[must_use]
     pub fn is_starved(&self) -> bool {
@@ -267,9 +273,12 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
     if let Some(what) = &result.not_shown {
         let _ = writeln!(text, "too little was shown: {what}");
     }
-    let colour = if result.is_clean() { AnsiColor::Green } else { AnsiColor::Red };
+    let (colour, verdict) = match result.is_clean() {
+        false => (AnsiColor::Red, "VIOLATION"),
+        true if result.is_empty() => (AnsiColor::Red, "no access was acknowledged"),
+        true => (AnsiColor::Green, "nothing was lost"),
+    };
     let style = Style::new().bold().fg_color(Some(colour.into()));
-    let verdict = if result.is_clean() { "nothing was lost" } else { "VIOLATION" };
     let _ = writeln!(
         text,
         "{style}{verdict}{style:#} (seeds {} to {})",

@@ -134,8 +134,8 @@ pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
     conditions
 }
 
-/// Those of the conditions that fail a run with these figures; and that anything was measured, which no flag can allow to be
-/// otherwise.
+/// Those of the conditions that fail a run with these figures; and that an instance came to its end, which no flag can allow
+/// to be otherwise.
 #[must_use]
 pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
     let failed = |condition: &Threshold| {
@@ -146,7 +146,7 @@ pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
             .then(|| Failed { condition: condition.to_string(), value })
     };
     let nothing =
-        (figures.counts.begun == 0).then(|| Failed { condition: "instances < 1".to_owned(), value: None });
+        (figures.counts.done == 0).then(|| Failed { condition: "instances < 1".to_owned(), value: None });
     conditions.iter().filter_map(failed).chain(nothing).collect()
 }
 
@@ -185,7 +185,7 @@ mod tests {
     use super::*;
 
     fn figures(planned: u64, late: u64) -> Figures {
-        let counts = Counts { planned, late, begun: planned, ..Counts::default() };
+        let counts = Counts { planned, late, begun: planned, done: planned, ..Counts::default() };
         Figures { rate: 90.0, counts, ..Figures::default() }
     }
 
@@ -202,14 +202,15 @@ mod tests {
     }
 
     #[test]
-    fn a_load_in_which_nothing_was_measured_fails() {
+    fn a_load_in_which_no_instance_came_to_its_end_fails() {
         let anything = Flags { max_errors: Some(1.0), ..Flags::default() };
         let conditions = conditions(&Profile::load(None, &anything).unwrap());
         assert_eq!(failed(&conditions, &figures(1, 0)), []);
-        assert_eq!(
-            failed(&conditions, &figures(0, 0)),
-            [Failed { condition: "instances < 1".to_owned(), value: None }]
-        );
+        let nothing = [Failed { condition: "instances < 1".to_owned(), value: None }];
+        assert_eq!(failed(&conditions, &figures(0, 0)), nothing);
+        let mut all_failed = figures(100, 0);
+        (all_failed.counts.done, all_failed.counts.failed) = (0, 100);
+        assert_eq!(failed(&conditions, &all_failed), nothing);
     }
 
     #[test]

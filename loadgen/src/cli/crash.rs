@@ -17,10 +17,10 @@ use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
 use stickycas_harness::report::{folder, json};
 use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
+use stickycas_program::asked_to_stop;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::taken;
-use super::stop::asked_to_stop;
 
 /// The arguments of `crash`.
 #[derive(Debug, Args)]
@@ -134,12 +134,6 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     };
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let progress = WorkProgress::even(args.rounds, false);
-    let stop = async {
-        // A signal that cannot be heard is no reason to stop.
-        if asked_to_stop().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
     let shown = |result: &CrashResult| {
         let text = || {
             let RoundCounts { kills, faults, violations_found, .. } = &result.counts;
@@ -151,7 +145,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         };
         progress.show(result.rounds, text);
     };
-    let result = runtime.block_on(stickycas_crash::run(&options, stop, shown));
+    let result = runtime.block_on(async { stickycas_crash::run(&options, asked_to_stop(), shown).await });
     drop(progress);
     drop(runtime);
     finish(args, &result?, &out)
@@ -176,6 +170,7 @@ fn exit(result: &CrashResult, asked: u64) -> Exit {
     match result.is_clean() {
         false => Exit::Failed,
         true if result.rounds < asked || result.is_starved() || result.not_shown.is_some() => Exit::NotDone,
+        true if result.is_empty() => Exit::Failed,
         true => Exit::Done,
     }
 }
@@ -215,8 +210,13 @@ mod tests {
     #[test]
     fn a_run_on_a_machine_that_is_too_slow_is_not_done() {
         let result = |starved, violations_found| {
-            let counts =
-                RoundCounts { short_patience: 20, starved, violations_found, ..RoundCounts::default() };
+            let counts = RoundCounts {
+                accesses: 9,
+                short_patience: 20,
+                starved,
+                violations_found,
+                ..RoundCounts::default()
+            };
             CrashResult { rounds: 2, counts, ..CrashResult::default() }
         };
         assert_eq!(exit(&result(2, 0), 2), Exit::Done);
@@ -227,9 +227,13 @@ mod tests {
 
     #[test]
     fn a_run_that_has_shown_too_little_is_not_done() {
-        let result = CrashResult { rounds: 1, ..CrashResult::default() };
-        assert_eq!(exit(&result, 1), Exit::Done);
+        let result = |accesses| {
+            let counts = RoundCounts { accesses, ..RoundCounts::default() };
+            CrashResult { rounds: 1, counts, ..CrashResult::default() }
+        };
+        assert_eq!(exit(&result(1), 1), Exit::Done);
         let not_shown = Some("nobody took over".to_owned());
-        assert_eq!(exit(&CrashResult { not_shown, ..result }, 1), Exit::NotDone);
+        assert_eq!(exit(&CrashResult { not_shown, ..result(1) }, 1), Exit::NotDone);
+        assert_eq!(exit(&result(0), 1), Exit::Failed, "no access was acknowledged");
     }
 }

@@ -20,12 +20,12 @@ use stickycas_harness::run::{Identities, ServerHandle};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, Settings};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::ProcessId;
+use stickycas_program::asked_to_stop;
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_server::CredentialFolder;
 
 use super::output::{show, tell, warnings_and};
 use super::scenario::{outcome, show_record};
-use super::stop::asked_to_stop;
 
 /// What `judge --help` says first.
 pub(super) fn long_about() -> String {
@@ -136,7 +136,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
         tokio::select! {
             // First, so that it is heard from the beginning.
             biased;
-            asked = asked_to_stop() => asked.err().map(|error| Err(error.into())),
+            () = asked_to_stop() => None,
             done = args.judge_series(&subject, gone, &mut series, expected) => Some(done),
         }
     });

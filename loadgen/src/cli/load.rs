@@ -20,12 +20,12 @@ use stickycas_load::report::progress_view::ProgressView;
 use stickycas_load::report::{self as report, folder, table};
 use stickycas_load::threshold::Threshold;
 use stickycas_load::{LoadOutcome, LoadResult, Measurement, Profile};
+use stickycas_program::asked_to_stop;
 use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::taken;
-use super::stop::asked_to_stop;
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);
@@ -169,13 +169,7 @@ fn nobody_there(principal: &str) -> String {
 
 async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<LoadOutcome> {
     let live = ProgressView::new(profile);
-    let stop = async {
-        // A signal that cannot be heard is no reason to stop.
-        if asked_to_stop().await.is_err() {
-            std::future::pending::<()>().await;
-        }
-    };
-    stickycas_load::run(handle, profile, stop, |progress| live.show(progress, tell)).await
+    stickycas_load::run(handle, profile, asked_to_stop(), |progress| live.show(progress, tell)).await
 }
 
 /// Searches for the limit.

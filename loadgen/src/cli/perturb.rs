@@ -16,13 +16,13 @@ use stickycas_harness::report::folder::DEFAULT_PARENT;
 use stickycas_harness::report::json;
 use stickycas_harness::run::Identities;
 use stickycas_model::printable::printable;
+use stickycas_program::asked_to_stop;
 use stickycas_proto::names::{InstanceName, InstanceRef};
 use tokio::net::TcpStream;
 use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::output::{log_to_stderr, show, tell};
-use super::stop::asked_to_stop;
 
 /// How long to try to reach a server that does not answer: in a container that was just made, one may not listen yet.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(15);
@@ -198,10 +198,8 @@ fn stop() -> watch::Receiver<bool> {
     let (asks, asked) = watch::channel(false);
     let stop = asked_to_stop();
     tokio::spawn(async move {
-        // Without signals the program goes on to the end.
-        if stop.await.is_ok() {
-            let _ = asks.send(true);
-        }
+        stop.await;
+        let _ = asks.send(true);
     });
     asked
 }

@@ -10,7 +10,7 @@ use stickycas_harness::report::folder::Folder;
 use stickycas_harness::report::json;
 
 use super::dump::{InstanceArgs, each_instance};
-use super::output::show;
+use super::output::{show, tell};
 use super::scenario::run_folder;
 
 /// The arguments of `replay`.
@@ -37,21 +37,24 @@ pub(super) fn run(args: &ReplayArgs) -> anyhow::Result<Exit> {
     Ok(if replayed.same { Exit::Done } else { Exit::Failed })
 }
 
-/// Failed if one instance differs; unknown if none does and one could not be replayed.
+/// Failed if one instance differs; unknown if none does and one could not be replayed, or there is none.
 fn replay_dump(args: &ReplayArgs) -> anyhow::Result<Exit> {
-    let (mut different, mut not_replayed) = (0_u64, 0_u64);
+    let (mut same, mut different, mut not_replayed) = (0_u64, 0_u64, 0_u64);
     each_instance(&args.path, &args.instances, |instance| {
         let replayed: DumpReplay = instance.replay();
         match replayed.same() {
-            Some(true) => {}
+            Some(true) => same += 1,
             Some(false) => different += 1,
             None => not_replayed += 1,
         }
         show(&if args.json { json::line(&replayed) } else { replayed.to_string() })
     })?;
-    Ok(match (different, not_replayed) {
-        (0, 0) => Exit::Done,
-        (0, _) => Exit::Unknown,
+    if (same, different, not_replayed) == (0, 0, 0) {
+        tell(&format!("there is no instance in {}", args.path.display()));
+    }
+    Ok(match (same, different, not_replayed) {
+        (1.., 0, 0) => Exit::Done,
+        (_, 0, _) => Exit::Unknown,
         _ => Exit::Failed,
     })
 }

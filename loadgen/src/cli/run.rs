@@ -11,10 +11,10 @@ use stickycas_harness::run::{
     self, COORDINATOR, Identities, MOST_CERTIFICATES, OwnServer, RunOptions, ServerHandle, attacked_limits,
 };
 use stickycas_harness::scenario::Scenario;
+use stickycas_program::asked_to_stop;
 
 use super::output::{RunLog, tell};
 use super::scenario::{ScenarioArgs, repeat};
-use super::stop::asked_to_stop;
 
 /// The arguments of `run`.
 #[derive(Debug, Args)]
@@ -49,7 +49,7 @@ pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let record = runtime.block_on(async {
         tokio::select! {
             record = run_on_some_server(args, &scenario) => record,
-            asked = asked_to_stop() => Err(asked.map_or_else(Into::into, |()| anyhow!("interrupted"))),
+            () = asked_to_stop() => Err(anyhow!("interrupted")),
         }
     });
     // Children are killed with the tasks that wait for them.

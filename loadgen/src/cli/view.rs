@@ -10,11 +10,11 @@ use stickycas_harness::exit::Exit;
 use stickycas_harness::play;
 use stickycas_harness::report::folder::Folder;
 use stickycas_harness::view::{self, ViewedRun};
+use stickycas_program::asked_to_stop;
 use tokio::net::TcpListener;
 
 use super::output::{show, tell};
 use super::scenario::run_folder;
-use super::stop::asked_to_stop;
 
 /// The arguments of `view`.
 #[derive(Debug, Args)]
@@ -65,7 +65,7 @@ fn serve(pages: Router, fragment: &str, at: &PageArgs) -> anyhow::Result<Exit> {
         tell("the page is at this address until this program is stopped (Ctrl-C)");
         tokio::select! {
             served = view::serve(pages, listener) => served?,
-            stopped = asked_to_stop() => stopped?,
+            () = asked_to_stop() => {}
         }
         Ok(Exit::Done)
     })

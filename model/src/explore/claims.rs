@@ -163,7 +163,7 @@ fn disagreement(largest: u32) -> Vec<Task> {
         let larger = (ALL_SIZES + 1..=largest).map(|n| Setup::new(n, 2, n));
         sizes(largest.min(ALL_SIZES)).chain(larger).map(move |setup| {
             let setup = Setup { schedule, ..open(setup) };
-            let expected = if is_split(&setup) { Expected::Disagreement } else { Expected::Either };
+            let expected = if can_disagree(&setup) { Expected::Disagreement } else { Expected::Either };
             Task::new(Claim::A, part, expected, setup)
         })
     });
@@ -173,9 +173,9 @@ fn disagreement(largest: u32) -> Vec<Task> {
 /// Whether one Byzantine process, which is a warp of its own, is inside the bound beside correct processes that propose two
 /// values, and may come between other warps in a round. Of larger warps only the last may be one process, and in both orders
 /// of the paper it comes first or last.
-fn is_split(setup: &Setup) -> bool {
+fn can_disagree(setup: &Setup) -> bool {
     let (n, p) = (setup.processes, setup.warp_size);
-    n >= 4 && n % p == 1 % p && 3 * p < n && (p == 1 || !setup.schedule.is_given())
+    n >= 4 && n % p == 1 % p && 3 * p < n && (p == 1 || !setup.schedule.has_fixed_order())
 }
 
 fn agreement(largest: u32) -> Vec<Task> {

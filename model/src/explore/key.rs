@@ -41,7 +41,7 @@ impl Space {
         self.pack_list(&mut packed, state);
         let mut warps: Vec<Key> = self.warps.iter().map(|warp| self.warp_key(state, *warp)).collect();
         let alike = self.params.processes() / self.params.warp_size();
-        if self.setup.symmetry && !self.setup.schedule.is_given() {
+        if self.setup.symmetry && !self.setup.schedule.has_fixed_order() {
             warps[..alike as usize].sort_unstable();
         }
         for (warp, key) in self.warps.iter().zip(warps) {

@@ -24,7 +24,7 @@ pub enum ScheduleClass {
 
 impl ScheduleClass {
     /// Whether the order of warps is given, so that no two of them are interchangeable.
-    pub(super) const fn is_given(self) -> bool {
+    pub(super) const fn has_fixed_order(self) -> bool {
         matches!(self, Self::Ascending | Self::Descending)
     }
 }

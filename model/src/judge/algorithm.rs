@@ -20,11 +20,11 @@ pub(super) struct AlgorithmRecord {
     accepted: u64,
     life: Life,
     /// What its life may be instead.
-    others: Vec<Life>,
+    possible_lives: Vec<Life>,
     /// The first access that Algorithm 1 does not have, and the index of its event.
     deviation: Option<(usize, Deviation)>,
     /// Its first accesses are not on record, so nothing can be said of it.
-    cut: bool,
+    is_incomplete: bool,
 }
 
 /// A life of a process.
@@ -49,7 +49,7 @@ enum Deviation {
 impl AlgorithmRecord {
     /// An access was accepted, by the event with this index.
     pub(super) fn accepted(&mut self, index: usize, number: AccessNumber, op: &Op) {
-        self.cut |= number.get() != self.accepted + 1;
+        self.is_incomplete |= number.get() != self.accepted + 1;
         self.accepted = number.get();
         match op {
             Op::Append(value) if number == AccessNumber::FIRST => self.proposed = Some(value.clone()),
@@ -72,13 +72,13 @@ impl AlgorithmRecord {
         };
         if !fits(&self.life) {
             let due = self.life.given.next_start(params);
-            match self.others.iter().position(fits) {
-                Some(other) => self.life = self.others.swap_remove(other),
+            match self.possible_lives.iter().position(fits) {
+                Some(other) => self.life = self.possible_lives.swap_remove(other),
                 None => self.deviates(index, Deviation::ReadFrom(answer.start, due)),
             }
         }
-        self.others.retain(fits);
-        for life in once(&mut self.life).chain(&mut self.others) {
+        self.possible_lives.retain(fits);
+        for life in once(&mut self.life).chain(&mut self.possible_lives) {
             life.given.take_in(params, answer);
         }
     }
@@ -92,19 +92,19 @@ impl AlgorithmRecord {
         let unnamed = |incarnation: Option<u64>| incarnation.is_none_or(|incarnation| incarnation == 0);
         let new = Life { inherited: self.accepted, given: EntriesGiven::default() };
         if unnamed(before) || unnamed(Some(incarnation)) {
-            if self.accepted > 0 && !self.others.contains(&new) {
-                self.others.push(new);
+            if self.accepted > 0 && !self.possible_lives.contains(&new) {
+                self.possible_lives.push(new);
             }
         } else if before != Some(incarnation) {
             self.life = new;
-            self.others.clear();
+            self.possible_lives.clear();
         }
     }
 
     /// How its accesses differ from Algorithm 1, if it is to propose this value: the index of the event that shows it, and
     /// a sentence.
     pub(super) fn deviation(&self, proposal: &Value) -> Option<(Option<usize>, String)> {
-        if self.cut {
+        if self.is_incomplete {
             return None;
         }
         if let Some(proposed) = self.proposed.as_ref().filter(|proposed| *proposed != proposal) {
@@ -126,6 +126,6 @@ impl AlgorithmRecord {
 
     /// What each life that it may be in was given; nothing if that is not known.
     pub(super) fn given(&self) -> impl Iterator<Item = &EntriesGiven> {
-        once(&self.life).chain(&self.others).filter(|_| !self.cut).map(|life| &life.given)
+        once(&self.life).chain(&self.possible_lives).filter(|_| !self.is_incomplete).map(|life| &life.given)
     }
 }

@@ -260,8 +260,11 @@ impl Evidence {
 
 impl ProcessEvidence {
     /// A session opens. Another incarnation, or an unknown one, is another life: it has lost the entries that were
-    /// read before.
+    /// read before, unless the process has decided and needs them no more.
     fn begin_life(&mut self, incarnation: u64) {
+        if self.decided.is_some() {
+            return;
+        }
         self.algorithm.session(self.incarnation, incarnation);
         if incarnation == 0 || self.incarnation != Some(incarnation) {
             self.reads_lost += std::mem::take(&mut self.reads_in_this_life);

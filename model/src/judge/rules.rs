@@ -118,7 +118,7 @@ fn deviation<'a>(
             Some(format!("D3: process {process} decided {decision}, and {told} is on record as its report"))
         }
         // The history may lack what the process was given.
-        (None, Some(decision)) if !case.complete => unsupported(case, run, report?, decision),
+        (None, Some(decision)) if !case.complete => differs_from_own_report(case, run, report?, decision),
         (on_record, _) => on_record
             .or(reported)
             .and_then(|decision| wrong_decision(case, run, modes, process, decision))
@@ -180,7 +180,12 @@ fn other_entries(case: &Case<'_>, run: &Analysis<'_>, report: &Report) -> Option
 }
 
 /// Why a process does not decide this from what it reports to have read, of which the history may lack the end (D1, R2).
-fn unsupported(case: &Case<'_>, run: &Analysis<'_>, report: &Report, decision: &Value) -> Option<String> {
+fn differs_from_own_report(
+    case: &Case<'_>,
+    run: &Analysis<'_>,
+    report: &Report,
+    decision: &Value,
+) -> Option<String> {
     let Report { process, from, .. } = report;
     if from.is_empty() {
         return None;
