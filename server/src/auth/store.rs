@@ -519,7 +519,8 @@ mod tests {
         assert_eq!([&ann, &bob, &eve].map(|it| it.why().is_some()), [true; 3]);
     }
 
-    #[tokio::test]
+    /// In a time that stands still: the first tick comes at once, and no other one.
+    #[tokio::test(start_paused = true)]
     async fn what_has_expired_ends_in_pieces() {
         const OPEN: usize = 2 * AT_ONCE + 3;
         let (store, mut cas, _folder) = store();
