@@ -40,12 +40,6 @@ impl<'a> Certificate<'a> {
         Ok(Self { x509, not_before, not_after })
     }
 
-    /// Whether it counts at this moment.
-    #[must_use]
-    pub const fn is_valid(&self, now: u64) -> bool {
-        self.not_before <= now && now <= self.not_after
-    }
-
     /// Checks that it counts at this moment.
     ///
     /// # Errors

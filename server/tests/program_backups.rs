@@ -213,7 +213,7 @@ async fn what_can_only_be_read_is_checked_dumped_and_backed_up() {
     }
 }
 
-/// Only root can mount; where it may not, the test before has shown the same.
+/// Only root can mount; where it may not, and `CI` is not set, the test before has shown the same.
 #[tokio::test]
 async fn a_log_on_a_read_only_mount_is_checked_dumped_and_backed_up() {
     const SCRIPT: &str = r#"
@@ -239,6 +239,7 @@ async fn a_log_on_a_read_only_mount_is_checked_dumped_and_backed_up() {
         let done = with_timeout(run.output()).await.unwrap();
         let may_not =
             done.status.code() == Some(42) || String::from_utf8_lossy(&done.stderr).contains("unshare");
+        let may_not = may_not && std::env::var_os("CI").is_none();
         assert!(may_not || done.status.success(), "{done:?}");
     }
 }

@@ -163,7 +163,8 @@ impl Changes {
             put("client-ca.crt", &self.old_ca);
             put("client-ca.crl", &self.old_list);
         }
-        put("denied", &format!("denied-{round}\n"));
+        // What it loses counts later.
+        put("denied", &(0..=round).map(|round| format!("denied-{round}\n")).collect::<String>());
         put(
             "roles.toml",
             &format!("observers = ['observer', 'observer-{round}']\nadmins = ['admin-{round}']\n"),

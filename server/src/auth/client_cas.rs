@@ -36,7 +36,8 @@ impl ClientCas {
         let count = counting(&moments, now).or_else(|| last.map(|last| last.count.clone()));
         let this = Self { cas, moments, count: count.unwrap_or_default() };
         let why = this.late(now).next().filter(|_| this.count.is_empty());
-        why.map_or(Ok(this), |why| Err(wrong(why)))
+        let is_early = this.moments.iter().any(|(first, _)| now < *first);
+        why.map_or(Ok(this), |why| Err(files.not_valid(CLIENT_CAS, why, is_early)))
     }
 
     /// What is wrong with those that are not valid at this moment.

@@ -99,14 +99,29 @@ impl CredentialSource {
         self.parse(self.files.read(None)?, None, seconds_since_1970())
     }
 
-    /// Reads the credentials, unless they would be the same as `old`.
-    ///
-    /// # Errors
-    /// What is wrong with a file.
-    pub(crate) fn read_changed(&self, old: &Credentials) -> Result<Option<Credentials>, CredentialsError> {
-        let (files, now) = (self.files.read(Some(&old.files))?, seconds_since_1970());
-        let is_same = files == old.files && old.client_cas.are_same_at(now);
-        if is_same { Ok(None) } else { self.parse(files, Some(old), now).map(Some) }
+    /// Reads the credentials, unless they would be the same as `old`; and what is wrong with a file.
+    pub(crate) fn read_changed(
+        &self,
+        old: &Credentials,
+    ) -> (Option<Credentials>, Result<(), CredentialsError>) {
+        self.changed(old, self.files.read(Some(&old.files)), seconds_since_1970())
+    }
+
+    fn changed(
+        &self,
+        old: &Credentials,
+        files: Result<Files, CredentialsError>,
+        now: u64,
+    ) -> (Option<Credentials>, Result<(), CredentialsError>) {
+        let next = |files: Files| {
+            let is_same = files == old.files && old.client_cas.are_same_at(now);
+            if is_same { Ok(None) } else { self.parse(files, Some(old), now).map(Some) }
+        };
+        match files.and_then(next) {
+            Ok(changed) => (changed, Ok(())),
+            // A CA ends also while the files cannot be used.
+            Err(error) => (next(old.files.clone()).unwrap_or_default(), Err(error)),
+        }
     }
 
     /// What has ended since it is in force is no error, so that the rest can still be replaced.
@@ -191,7 +206,10 @@ fn own_certificate(files: &Files, at: Option<u64>) -> Result<(Arc<CertifiedKey>,
     let mut not_after = u64::MAX;
     for der in &chain {
         let certificate = Certificate::read(der).map_err(wrong)?;
-        at.map_or(Ok(()), |now| certificate.check_time(now)).map_err(wrong)?;
+        if let Some(now) = at {
+            let early = now < certificate.not_before;
+            certificate.check_time(now).map_err(|why| files.not_valid(CERTIFICATE, why, early))?;
+        }
         not_after = not_after.min(certificate.not_after);
     }
     let key = private_key(files.get(KEY)?).map_err(|error| files.wrong(KEY, &error))?;

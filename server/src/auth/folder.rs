@@ -4,12 +4,14 @@
 //! mixture of old and new ones. Names of files are those that cert-manager and Kubernetes use, where these have one.
 //!
 //! A file is whole if another one was renamed to its name. One that is written in place may be read at any moment, so what
-//! it would lose by that counts only when it has been left alone for a while: [`FileReader`].
+//! it would lose by that counts only when it has been left alone for a while: [`FileReader`]. What `denied` loses waits in any
+//! case, since one that is made again may be half written too.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::{self, Metadata};
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Mutex, PoisonError};
@@ -58,6 +60,14 @@ pub enum CredentialsError {
         /// What the system says.
         error: io::Error,
     },
+    /// A certificate is not valid yet.
+    #[error("{}: {what}", path.display())]
+    NotYet {
+        /// The file.
+        path: PathBuf,
+        /// From when on it is.
+        what: String,
+    },
     /// A file does not hold what it should.
     #[error("{}: {what}", path.display())]
     Content {
@@ -72,12 +82,17 @@ impl CredentialsError {
     /// Whether the same files will do no better at the next try.
     #[must_use]
     pub fn is_final(&self) -> bool {
-        !matches!(self, Self::Io { error, .. } if error.kind() == io::ErrorKind::TimedOut)
+        match self {
+            Self::Io { error, .. } => error.kind() != io::ErrorKind::TimedOut,
+            // The clock of a machine may be behind when it starts.
+            Self::NotYet { .. } => false,
+            Self::Content { .. } => true,
+        }
     }
 }
 
 /// What the files of a folder held at one moment.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Files {
     folder: PathBuf,
     contents: BTreeMap<&'static str, Vec<u8>>,
@@ -101,13 +116,13 @@ pub(super) struct FileReader {
 #[derive(Debug, Default)]
 struct InForce {
     identities: Identities,
-    /// What a file that was written in place holds now, and since when.
+    /// What files hold now of which one may be half written, and since when.
     unsettled: Option<(Files, Instant)>,
 }
 
 /// How long a reading may take: a file system that hangs never answers.
 const READ_LIMIT: Duration = Duration::from_secs(5);
-/// How long a file that was written in place must have been left alone.
+/// How long a file that may be half written must have been left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
 impl FileReader {
@@ -131,9 +146,9 @@ impl FileReader {
                 _ => Instant::now(),
             };
             if since.elapsed() < LEFT_ALONE {
+                let remedy = if name == DENIED { "" } else { "rename a whole file over it (mv), or " };
                 let what = format!(
-                    "it was written in place, may be half written, and has lost what it held: rename a whole file over it \
-                     (mv), or leave it alone for {LEFT_ALONE:?}"
+                    "it has lost what it held and may be half written: {remedy}leave it alone for {LEFT_ALONE:?}"
                 );
                 let error = files.wrong(name, &what);
                 in_force.unsettled = Some((files, since));
@@ -163,13 +178,21 @@ impl FileReader {
 }
 
 impl InForce {
-    /// A file that is the same as that in force, and holds less, as a file does that is being written.
+    /// A file that is the same as that in force, and holds less, as a file does that is being written. Of [`DENIED`] any one
+    /// that holds less, or is gone.
     fn loses_in_place(&self, old: &Files, new: &Files, identities: &Identities) -> Option<&'static str> {
         old.contents.iter().map(|(name, old)| (*name, old)).find_map(|(name, old)| {
+            let lines = |bytes: &'_ [u8]| {
+                bytes.split(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect::<BTreeSet<_>>()
+            };
+            if name == DENIED {
+                let new = new.optional(DENIED).unwrap_or_default();
+                return (!lines(new).is_superset(&lines(old))).then_some(name);
+            }
             let new = new.contents.get(name)?;
             let loses = match name {
                 // Each line counts for itself.
-                DENIED | ROLES => !new.starts_with(old),
+                ROLES => !new.starts_with(old),
                 // Half an item is none.
                 _ => new.len() < old.len() && old.starts_with(new),
             };
@@ -179,13 +202,8 @@ impl InForce {
 }
 
 fn identity(metadata: &Metadata) -> (u64, u64, Option<SystemTime>) {
-    #[cfg(unix)]
-    let (device, number) =
-        (std::os::unix::fs::MetadataExt::dev(metadata), std::os::unix::fs::MetadataExt::ino(metadata));
-    #[cfg(not(unix))]
-    let (device, number) = (0, 0);
     // A number is given again when its file is gone.
-    (device, number, metadata.created().ok())
+    (metadata.dev(), metadata.ino(), metadata.created().ok())
 }
 
 impl Files {
@@ -269,6 +287,16 @@ impl Files {
         self.contents.get(name) == other.contents.get(name)
     }
 
+    /// The error that a certificate is not valid, or `is_early`: not yet.
+    pub(super) fn not_valid(&self, name: &str, what: String, is_early: bool) -> CredentialsError {
+        let path = self.path(name);
+        if is_early {
+            CredentialsError::NotYet { path, what }
+        } else {
+            CredentialsError::Content { path, what }
+        }
+    }
+
     /// The error that a file does not hold what it should.
     pub(super) fn wrong(&self, name: &str, what: &impl fmt::Display) -> CredentialsError {
         CredentialsError::Content { path: self.path(name), what: what.to_string() }
@@ -315,7 +343,6 @@ mod tests {
         assert_eq!(next.optional(DENIED), None);
     }
 
-    #[cfg(unix)]
     #[test]
     fn what_is_no_regular_file_is_refused_by_its_name() {
         for name in ALL {
@@ -337,10 +364,10 @@ mod tests {
         let mut old = reader.read(None).unwrap();
         let refuse = |old: &Files| {
             let refused = reader.read(Some(old)).unwrap_err().to_string();
-            assert!(refused.contains("denied: it was written in place"), "{refused}");
+            assert!(refused.contains("denied: it has lost what it held"), "{refused}");
         };
         // Every half of the same, and what others write line by line.
-        for half in ["", "#", "# lost\n", "# lost\nann\n", "eve\n", "eve\nann\n", "zoe\n# lost\nann\nbob\n"] {
+        for half in ["", "#", "# lost\n", "# lost\nann\n", "eve\n", "eve\nann\n", "zoe\nann\n"] {
             write(half);
             refuse(&old);
             tokio::time::advance(LEFT_ALONE / 2).await;
@@ -350,18 +377,26 @@ mod tests {
         write("# lost\nann\nbob\neve\n");
         old = reader.read(Some(&old)).unwrap();
         assert!(old.optional(DENIED).unwrap().ends_with(b"eve\n"));
-        // A whole file takes its place at once.
-        fs::write(&new, "bob\n").unwrap();
+        // A whole file that holds more, in any order, takes its place at once.
+        fs::write(&new, "zoe\nbob\nann\neve\n# lost\n").unwrap();
         fs::rename(&new, &path).unwrap();
         old = reader.read(Some(&old)).unwrap();
-        assert_eq!(old.optional(DENIED), Some(&b"bob\n"[..]));
-        // The same in the new one, which is then left alone.
-        write("zoe\n");
+        // One that is gone, and one that is made again line by line.
+        fs::remove_file(&path).unwrap();
+        refuse(&old);
+        tokio::time::advance(LEFT_ALONE / 2).await;
+        for half in ["eve\n", "eve\nann\n"] {
+            write(half);
+            refuse(&old);
+            tokio::time::advance(LEFT_ALONE / 2).await;
+            refuse(&old);
+        }
+        tokio::time::advance(LEFT_ALONE / 2).await;
+        old = reader.read(Some(&old)).unwrap();
+        assert_eq!(old.optional(DENIED), Some(&b"eve\nann\n"[..]));
+        fs::remove_file(&path).unwrap();
         refuse(&old);
         tokio::time::advance(LEFT_ALONE).await;
-        old = reader.read(Some(&old)).unwrap();
-        assert_eq!(old.optional(DENIED), Some(&b"zoe\n"[..]));
-        fs::remove_file(&path).unwrap();
         assert_eq!(reader.read(Some(&old)).unwrap().optional(DENIED), None);
     }
 
@@ -377,7 +412,7 @@ mod tests {
                 fs::write(folder.path().join(name), half).unwrap();
                 let refused = reader.read(Some(&old)).unwrap_err().to_string();
                 assert!(
-                    refused.contains(name) && refused.contains("written in place"),
+                    refused.contains(name) && refused.contains("may be half written"),
                     "{half:?}: {refused}"
                 );
             }

@@ -29,8 +29,8 @@ pub(super) struct Registered {
 struct Entry {
     proof: Proof,
     end: CancellationToken,
-    /// The next moment at which something of the proof ends.
-    expires: Option<u64>,
+    /// The moments at which something of the proof ends that are still to come, the next one last.
+    ends: Vec<u64>,
     /// Why it has ended.
     why: Option<Ended>,
 }
@@ -123,15 +123,17 @@ impl Proof {
         principal.map_or("", Principal::as_str)
     }
 
-    /// The first moment after this one at which something of it ends.
-    fn expires_after(&self, now: u64) -> Option<u64> {
-        match self {
+    /// The moments at which something of it ends, the first one last.
+    pub(super) fn ends(&self) -> Vec<u64> {
+        let mut ends: Vec<u64> = match self {
             Self::Connection { certificates, .. } => {
                 let ends = certificates.iter().filter_map(|der| Some(Certificate::read(der).ok()?.not_after));
-                ends.map(|end| end.saturating_add(1)).filter(|end| *end > now).min()
+                ends.map(|end| end.saturating_add(1)).collect()
             }
-            Self::Stream(proof) => proof.token.as_ref().map(|token| token.expires).filter(|end| *end > now),
-        }
+            Self::Stream(proof) => proof.token.iter().map(|token| token.expires).collect(),
+        };
+        ends.sort_unstable_by(|a, b| b.cmp(a));
+        ends
     }
 }
 
@@ -160,19 +162,19 @@ impl StreamProof {
 }
 
 impl Registered {
-    /// Returns the key of the entry.
-    pub(super) fn insert(&mut self, proof: Proof, end: CancellationToken) -> usize {
+    /// `ends`: those of the proof, which take some time to find. Returns the key of the entry.
+    pub(super) fn insert(&mut self, proof: Proof, ends: Vec<u64>, end: CancellationToken) -> usize {
         // Whatever has ended already shows when it is looked at.
-        let expires = proof.expires_after(0);
-        let key = self.entries.insert(Entry { proof, end, expires, why: None });
-        self.expiries.extend(expires.map(|expires| (expires, key)));
+        let next = ends.last().copied();
+        let key = self.entries.insert(Entry { proof, end, ends, why: None });
+        self.expiries.extend(next.map(|next| (next, key)));
         key
     }
 
     pub(super) fn remove(&mut self, key: usize) {
         let entry = self.entries.remove(key);
-        if let Some(expires) = entry.expires {
-            self.expiries.remove(&(expires, key));
+        if let Some(next) = entry.ends.last() {
+            self.expiries.remove(&(*next, key));
         }
     }
 
@@ -197,14 +199,20 @@ impl Registered {
         }
     }
 
-    /// That of which something has ended by now. It comes again when the next thing of it ends.
-    pub(super) fn take_expired(&mut self, now: u64) -> Vec<(usize, Proof, CancellationToken)> {
+    /// That of which something has ended by now, so many at most. It comes again when the next thing of it ends.
+    pub(super) fn take_expired(
+        &mut self,
+        now: u64,
+        at_most: usize,
+    ) -> Vec<(usize, Proof, CancellationToken)> {
         let mut expired = Vec::new();
-        while let Some((_, key)) = self.expiries.first().filter(|(expires, _)| *expires <= now).copied() {
+        while expired.len() < at_most
+            && let Some((_, key)) = self.expiries.first().filter(|(end, _)| *end <= now).copied()
+        {
             self.expiries.pop_first();
-            let Entry { proof, end, expires, .. } = &mut self.entries[key];
-            *expires = proof.expires_after(now);
-            self.expiries.extend(expires.map(|expires| (expires, key)));
+            let Entry { proof, end, ends, .. } = &mut self.entries[key];
+            while ends.pop_if(|end| *end <= now).is_some() {}
+            self.expiries.extend(ends.last().map(|next| (*next, key)));
             expired.push((key, proof.clone(), end.clone()));
         }
         expired

@@ -175,22 +175,24 @@ impl CredentialStore {
     }
 
     fn register(self: &Arc<Self>, proof: Proof, end: CancellationToken) -> Registration {
-        let key = self.registered().insert(proof, end.clone());
+        let ends = proof.ends();
+        let key = self.registered().insert(proof, ends, end.clone());
         Registration { store: self.clone(), key, end }
     }
 
     /// Reads the files again. Returns whether other credentials are in force now.
     ///
     /// # Errors
-    /// If they cannot be used: the old ones stay in force.
+    /// If they cannot be used: the old ones stay in force, but CAs of clients that have ended.
     pub(crate) fn reload(&self) -> Result<bool, CredentialsError> {
-        let Some(next) = self.source.read_changed(&self.current())? else { return Ok(false) };
+        let (next, read) = self.source.read_changed(&self.current());
+        let Some(next) = next else { return read.map(|()| false) };
         let next = Arc::new(next);
         self.current.store(next.clone());
         self.generation.send_modify(|generation| *generation += 1);
         audit::generation(*self.generation.borrow());
         self.verify_open(&next);
-        Ok(true)
+        read.map(|()| true)
     }
 
     /// Verifies all that is open with new credentials, and ends what they do not allow. First what takes no signature: who
@@ -214,7 +216,9 @@ impl CredentialStore {
             }
             let Some(next) = next else { return };
             from = next;
-            self.end_expired(seconds_since_1970());
+            while self.end_expired(seconds_since_1970()) {
+                std::thread::yield_now();
+            }
             std::thread::yield_now();
         }
     }
@@ -235,7 +239,9 @@ impl CredentialStore {
         let expiring = async {
             loop {
                 expire.tick().await;
-                self.end_expired(seconds_since_1970());
+                while self.end_expired(seconds_since_1970()) {
+                    tokio::task::yield_now().await;
+                }
             }
         };
         let reloading = async {
@@ -252,14 +258,17 @@ impl CredentialStore {
         let ((), ()) = tokio::join!(expiring, reloading);
     }
 
-    /// Ends what does not count any more among that of which something has expired.
-    fn end_expired(&self, now: u64) {
-        let expired = self.registered().take_expired(now);
+    /// Ends what does not count any more among that of which something has expired, one piece of it. Returns whether there may
+    /// be more.
+    fn end_expired(&self, now: u64) -> bool {
+        let expired = self.registered().take_expired(now, AT_ONCE);
+        let may_be_more = expired.len() == AT_ONCE;
         let credentials = self.now();
         for entry in expired {
             let names = entry.1.check_names(&credentials, now);
             self.end_unless(names.and_then(|()| entry.1.check_chain(&credentials, now)), entry);
         }
+        may_be_more
     }
 
     fn end_unless(&self, checked: Result<(), Ended>, (key, proof, end): (usize, Proof, CancellationToken)) {
@@ -508,6 +517,25 @@ mod tests {
         assert!(ann.why().unwrap().to_string().contains("the certificate is not valid any more"));
         store.end_expired(end + 24 * 3600);
         assert_eq!([&ann, &bob, &eve].map(|it| it.why().is_some()), [true; 3]);
+    }
+
+    /// In a time that stands still: the first tick comes at once, and no other one.
+    #[tokio::test(start_paused = true)]
+    async fn what_has_expired_ends_in_pieces() {
+        const OPEN: usize = 2 * AT_ONCE + 3;
+        let (store, mut cas, _folder) = store();
+        let past = OffsetDateTime::now_utc() - Duration::from_secs(60);
+        let expired = cas.changed_client("ann", |params| params.not_after = past).unwrap();
+        let shown: Arc<[_]> =
+            Arc::new([CertificateDer::from_pem_slice(expired.certificate.as_bytes()).unwrap()]);
+        let used = store.current();
+        let register = |_| store.register_connection(Principal::new("ann"), &shown, &used).unwrap();
+        let open: Vec<_> = (0..OPEN).map(register).collect();
+        let mut running = pin!(store.clone().run());
+        for ended in [AT_ONCE, 2 * AT_ONCE, OPEN] {
+            assert!(running.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop())).is_pending());
+            assert_eq!(open.iter().filter(|open| open.why().is_some()).count(), ended, "in one poll");
+        }
     }
 
     /// A list that has expired still counts: that nobody renews it must not shut everybody out.

@@ -7,7 +7,7 @@
 
 /// The owner of a folder and what is allowed to whom.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Folder {
+pub(super) struct FolderOwner {
     pub(super) owner: u32,
     pub(super) group: u32,
     pub(super) mode: u32,
@@ -22,7 +22,7 @@ pub(super) struct Rights {
 
 /// Whether a folder can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum FolderPrivacy {
     /// Nobody else may reach it whom its platform does not trust with it.
     Private,
     /// Its platform lets everybody write to it.
@@ -39,44 +39,44 @@ const STICKY: u32 = 0o1000;
 /// To make a file in a folder takes both rights, to write and to search.
 const WRITE: u32 = 0o3;
 
-impl Folder {
+impl FolderOwner {
     /// Whether a server with these rights can use it for its log.
-    pub(super) fn access(self, rights: &Rights) -> Access {
+    pub(super) fn privacy(self, rights: &Rights) -> FolderPrivacy {
         let (for_group, for_others) = ((self.mode >> 3) & 0o7, self.mode & 0o7);
         let is_ours = rights.groups.contains(&self.group);
         let is_shared = self.mode & SETGID != 0 && is_ours;
         if self.owner == rights.user {
             let is_private = for_others == 0 && (for_group == 0 || is_shared);
-            return if is_private { Access::Private } else { Access::NotPrivate };
+            return if is_private { FolderPrivacy::Private } else { FolderPrivacy::NotPrivate };
         }
         let may_write = if is_ours { for_group } else { for_others } & WRITE == WRITE;
         match self.owner {
-            _ if rights.user == ROOT || !may_write => Access::NotOwned,
-            ROOT if for_others & WRITE != WRITE => Access::Private,
+            _ if rights.user == ROOT || !may_write => FolderPrivacy::NotOwned,
+            ROOT if for_others & WRITE != WRITE => FolderPrivacy::Private,
             // As `/tmp` is: of no platform, and of everybody on the machine.
-            ROOT if self.mode & STICKY != 0 => Access::NotPrivate,
-            ROOT => Access::OpenToAll,
-            _ if !is_shared => Access::NotOwned,
-            _ if for_others == 0 => Access::Private,
-            _ => Access::NotPrivate,
+            ROOT if self.mode & STICKY != 0 => FolderPrivacy::NotPrivate,
+            ROOT => FolderPrivacy::OpenToAll,
+            _ if !is_shared => FolderPrivacy::NotOwned,
+            _ if for_others == 0 => FolderPrivacy::Private,
+            _ => FolderPrivacy::NotPrivate,
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::Access::{NotOwned, NotPrivate, OpenToAll, Private};
+    use super::FolderPrivacy::{NotOwned, NotPrivate, OpenToAll, Private};
     use super::*;
 
     const USER: u32 = 65_532;
     const GROUP: u32 = 5_000;
 
     #[track_caller]
-    fn expect(access: Access, user: u32, groups: &[u32], folders: &[(u32, u32, u32)]) {
+    fn expect(privacy: FolderPrivacy, user: u32, groups: &[u32], folders: &[(u32, u32, u32)]) {
         let rights = Rights { user, groups: groups.to_vec() };
         for (owner, group, mode) in folders.iter().copied() {
-            let found = Folder { owner, group, mode }.access(&rights);
-            assert_eq!(found, access, "{mode:04o} {owner}:{group} for {rights:?}");
+            let found = FolderOwner { owner, group, mode }.privacy(&rights);
+            assert_eq!(found, privacy, "{mode:04o} {owner}:{group} for {rights:?}");
         }
     }
 

@@ -2,15 +2,15 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::{MetadataExt as _, fchown};
 use std::path::{Path, PathBuf};
 
-#[cfg(unix)]
-use super::access::{Access, Folder, Rights};
+use super::access::{FolderOwner, FolderPrivacy, Rights};
 use super::engine::{EngineError, RedbEngine};
 use crate::private_files::{create_private_file, create_private_folder};
 
 /// The file of the log.
-const LOG: &str = "log.redb";
+pub(crate) const LOG: &str = "log.redb";
 /// The file of a log that is being made.
 const NEW_LOG: &str = "log.redb.new";
 /// The file of a log that is being made of a backup: until that has its name, the folder has no log, and gets none.
@@ -22,9 +22,8 @@ const LOCK: &str = "lock";
 #[derive(Debug)]
 pub(crate) struct DataDir {
     path: PathBuf,
-    /// Locked; the system unlocks it when the process ends, however it ends. `None`: the folder is only read, and nobody
-    /// can have it to himself.
-    _lock: Option<File>,
+    /// Locked; the system unlocks it when the process ends, however it ends.
+    _lock: File,
     /// Whether the folder, and the file that is locked, were made for this.
     made: [bool; 2],
 }
@@ -117,7 +116,7 @@ impl DataDir {
         let (file, is_new) = open_lock(path, &lock).map_err(failed)?;
         match file.try_lock() {
             Ok(()) if is_at(&file, &lock).map_err(failed)? => {
-                Ok(Self { path: path.to_owned(), _lock: Some(file), made: [!exists, is_new] })
+                Ok(Self { path: path.to_owned(), _lock: file, made: [!exists, is_new] })
             }
             Ok(()) | Err(TryLockError::WouldBlock) => Err(DataDirError::Locked { path: path.to_owned() }),
             Err(TryLockError::Error(error)) => Err(failed(error)),
@@ -125,39 +124,28 @@ impl DataDir {
     }
 
     /// Takes this folder, to read the log that is in it, together with others that read it. Who may read it may do that:
-    /// nothing in it changes. It need not be possible to write it.
+    /// nothing is written.
     ///
     /// # Errors
     /// If it cannot be read, or a server uses it.
     pub(crate) fn open_to_read(path: &Path) -> Result<Self, DataDirError> {
         let lock = path.join(LOCK);
-        let opened = match File::open(&lock) {
+        let (lock, opened) = match File::open(&lock) {
+            // A server locks the log, too.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                open_lock(path, &lock).map(|(file, _)| file)
+                let log = path.join(LOG);
+                let opened = File::open(&log);
+                (log, opened)
             }
-            opened => opened,
+            opened => (lock, opened),
         };
-        let taken = |lock| Ok(Self { path: path.to_owned(), _lock: lock, made: [false; 2] });
-        let error = match opened {
-            // No server can have made it.
-            Err(error)
-                if matches!(
-                    error.kind(),
-                    io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::PermissionDenied
-                ) && !lock.exists() =>
-            {
-                return taken(None);
-            }
-            Err(error) => error,
-            Ok(file) => match file.try_lock_shared() {
-                Ok(()) => return taken(Some(file)),
-                Err(TryLockError::WouldBlock) => {
-                    return Err(DataDirError::Locked { path: path.to_owned() });
-                }
-                Err(TryLockError::Error(error)) => error,
-            },
-        };
-        Err(DataDirError::Unreadable { path: lock, error })
+        let unreadable = |error| DataDirError::Unreadable { path: lock.clone(), error };
+        let file = opened.map_err(unreadable)?;
+        match file.try_lock_shared() {
+            Ok(()) => Ok(Self { path: path.to_owned(), _lock: file, made: [false; 2] }),
+            Err(TryLockError::WouldBlock) => Err(DataDirError::Locked { path: path.to_owned() }),
+            Err(TryLockError::Error(error)) => Err(unreadable(error)),
+        }
     }
 
     /// Whether there is a log in this folder.
@@ -236,7 +224,11 @@ impl DataDir {
     /// # Errors
     /// If it cannot be made.
     pub(crate) fn begin_restore(&self) -> Result<RedbEngine, DataDirError> {
-        self.create_log(RESTORED_LOG)
+        let restored = self.create_log(RESTORED_LOG)?;
+        // Without its name on the disk the folder would be an empty one after a loss of power.
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
+        synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
+        Ok(restored)
     }
 
     /// The restored log is complete.
@@ -307,21 +299,12 @@ fn open_lock(folder: &Path, lock: &Path) -> io::Result<(File, bool)> {
 }
 
 /// Whether the file still has its name, which a restore that has failed takes away.
-#[cfg(unix)]
 fn is_at(file: &File, path: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt as _;
     let (file, named) = (file.metadata()?, fs::metadata(path));
     Ok(named.is_ok_and(|named| (file.dev(), file.ino()) == (named.dev(), named.ino())))
 }
 
-#[cfg(not(unix))]
-fn is_at(_: &File, _: &Path) -> io::Result<bool> {
-    Ok(true)
-}
-
-#[cfg(unix)]
 fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
-    use std::os::unix::fs::{MetadataExt as _, fchown};
     let own = file.metadata()?.uid();
     let (log, folder) = (fs::metadata(folder.join(LOG)), fs::metadata(folder)?);
     // A volume may be root's, and the log in it the server's.
@@ -331,58 +314,41 @@ fn give_to_owner(folder: &Path, file: &File) -> io::Result<()> {
     }
 }
 
-#[cfg(not(unix))]
-fn give_to_owner(_: &Path, _: &File) -> io::Result<()> {
-    Ok(())
-}
-
-#[cfg(unix)]
 fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-#[cfg(unix)]
 fn check_access(path: &Path) -> Result<(), DataDirError> {
     use rustix::process::{Gid, getegid, geteuid, getgroups};
-    use std::os::unix::fs::MetadataExt as _;
     let failed = |error| DataDirError::Io { path: path.to_owned(), error };
     let found = fs::metadata(path).map_err(failed)?;
     let groups = getgroups().map_err(|error| failed(error.into()))?;
     let groups = groups.into_iter().chain([getegid()]).map(Gid::as_raw).collect();
     let rights = Rights { user: geteuid().as_raw(), groups };
     let (owner, mode) = (found.uid(), found.mode() & 0o7777);
-    match (Folder { owner, group: found.gid(), mode }).access(&rights) {
-        Access::Private => {}
-        Access::OpenToAll => tracing::warn!(
+    match (FolderOwner { owner, group: found.gid(), mode }).privacy(&rights) {
+        FolderPrivacy::Private => {}
+        FolderPrivacy::OpenToAll => tracing::warn!(
             "everybody may write to {}: see that only this server can reach it, as an emptyDir of its pod",
             path.display()
         ),
-        Access::NotPrivate => return Err(DataDirError::NotPrivate { path: path.to_owned(), mode }),
-        Access::NotOwned => {
+        FolderPrivacy::NotPrivate => return Err(DataDirError::NotPrivate { path: path.to_owned(), mode }),
+        FolderPrivacy::NotOwned => {
             return Err(DataDirError::NotOwned { path: path.to_owned(), owner, user: rights.user });
         }
     }
     Ok(())
 }
 
-#[cfg(not(unix))]
-fn check_access(_: &Path) -> Result<(), DataDirError> {
-    Ok(())
-}
-
-#[cfg(unix)]
 fn free_bytes(path: &Path) -> Option<u64> {
     let disk = rustix::fs::statvfs(path).ok()?;
     disk.f_bavail.checked_mul(disk.f_frsize)
 }
 
-#[cfg(not(unix))]
-fn free_bytes(_: &Path) -> Option<u64> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -392,19 +358,13 @@ mod tests {
         let first = DataDir::open(&path).unwrap();
         let refused = DataDir::open(&path).unwrap_err();
         assert!(refused.to_string().contains("in use by another stickycas-server"), "{refused}");
-        #[cfg(unix)]
-        {
-            use std::os::unix::fs::PermissionsExt as _;
-            assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
-        }
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o700);
         drop(first);
         DataDir::open(&path).unwrap();
     }
 
-    #[cfg(unix)]
     #[test]
     fn a_folder_that_others_may_look_into_is_refused() {
-        use std::os::unix::fs::PermissionsExt as _;
         let parent = tempfile::tempdir().unwrap();
         for mode in [0o755, 0o750, 0o701] {
             fs::set_permissions(parent.path(), fs::Permissions::from_mode(mode)).unwrap();
@@ -420,7 +380,6 @@ mod tests {
     }
 
     /// The root folder is root's, and a folder for tests is the user's own.
-    #[cfg(unix)]
     #[test]
     fn a_folder_of_another_user_is_refused() {
         let parent = tempfile::tempdir().unwrap();
@@ -441,12 +400,29 @@ mod tests {
         }
     }
 
-    #[cfg(unix)]
     #[test]
     fn the_free_bytes_of_a_disk_are_known() {
         let parent = tempfile::tempdir().unwrap();
         let dir = DataDir::open(&parent.path().join("data")).unwrap();
         assert!(dir.free_bytes().is_some_and(|free| free > 0));
+    }
+
+    #[test]
+    fn a_folder_that_is_read_gets_no_lock() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("data");
+        let dir = DataDir::open(&path).unwrap();
+        let engine = dir.engine().unwrap();
+        fs::remove_file(path.join(LOCK)).unwrap();
+        let refused = DataDir::open_to_read(&path).unwrap_err().to_string();
+        assert!(refused.contains("in use by another stickycas-server"), "{refused}");
+        drop((engine, dir));
+        let readers = [(); 2].map(|()| DataDir::open_to_read(&path).unwrap());
+        assert!(!path.join(LOCK).exists());
+        let dir = DataDir::open(&path).unwrap();
+        assert!(dir.engine().is_err(), "it is being read");
+        drop(readers);
+        dir.engine().unwrap();
     }
 
     #[test]

@@ -15,7 +15,6 @@
 //!
 //! What is logged are inputs and not events: a machine is deterministic, so [recovery](crate::instances) replays them.
 
-#[cfg(unix)]
 mod access;
 mod confirmation;
 mod data_dir;
@@ -40,8 +39,8 @@ use tokio::sync::oneshot;
 use crate::quota::LogBytes;
 
 pub(crate) use confirmation::{Confirmation, Ownership};
-pub(crate) use data_dir::DataDir;
 pub use data_dir::DataDirError;
+pub(crate) use data_dir::{DataDir, LOG};
 pub(crate) use durable::{Dirty, DurableLog};
 #[cfg(feature = "cluster")]
 pub(crate) use durable::{LogFailure, expired};

@@ -17,11 +17,16 @@ use crate::commit_log::engine::{
 };
 use crate::instances::{Instance, Instances, Part, Recovered, Recovery};
 use crate::limits::Limits;
+use crate::memory::Memory;
 use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
 
-/// Bytes of a log of which about one part is made. Recovered instances take several times as much memory.
-const PART_BYTES: u64 = if cfg!(test) { 4 * 1024 } else { 32 * 1024 * 1024 };
+/// Bytes of a log of which about one part is made with so much memory. Recovered instances take several times as much, and each
+/// part reads the whole log.
+fn part_bytes(memory: u64) -> u64 {
+    const LEAST: u64 = if cfg!(test) { 4 * 1024 } else { 32 * 1024 * 1024 };
+    LEAST.max(memory / 16)
+}
 
 /// Of histories, all is kept that the log has, however few events the server keeps.
 fn limits() -> Limits {
@@ -33,9 +38,11 @@ fn limits() -> Limits {
 /// # Errors
 /// If it cannot be read.
 fn parts(engine: &dyn Engine) -> Result<impl Iterator<Item = Part> + use<>, EngineError> {
+    // Logs of tests are small.
+    let memory = if cfg!(test) { 0 } else { Memory::of_process().bytes };
     engine.read(&mut |_| Ok(()))?;
     let Usage { batches, checkpoints, .. } = engine.usage();
-    let of = (batches + checkpoints).div_ceil(PART_BYTES).max(1);
+    let of = (batches + checkpoints).div_ceil(part_bytes(memory)).max(1);
     Ok((0..of).map(move |index| Part { index, of }))
 }
 
@@ -254,5 +261,15 @@ impl Engine for Closing {
 
     fn usage(&self) -> Usage {
         self.log.usage()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_grows_with_the_memory() {
+        assert_eq!([0, 64 * 1024, 1 << 40].map(part_bytes), [4 * 1024, 4 * 1024, 1 << 36]);
     }
 }

@@ -2,8 +2,9 @@
 //!
 //! Only the owner of the folder and root can reach it. It serves what only an operator may do, and nothing of the API.
 //!
-//! As long as a backup is being written, the log keeps what it has replaced since the backup began. So a client that does not
-//! read, or reads too slowly, is given up, and the end of the server ends every backup.
+//! As long as a backup is being written, the log keeps what it has replaced since the backup began. So there is one at a time;
+//! a client that does not read, or reads too slowly, is given up, also when the log has become twice as large; and the end of
+//! the server ends the backup.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,7 +22,7 @@ use stickycas_proto::log::v1::data_service_server::{DataService, DataServiceServ
 use stickycas_proto::log::v1::{BackupRequest, BackupResponse};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
@@ -31,6 +32,7 @@ use tonic::transport::{Endpoint, Server};
 use tonic::{Request, Response, Status};
 
 use super::backup;
+use crate::commit_log::LOG;
 use crate::commit_log::engine::Engine;
 
 /// The name of the socket.
@@ -43,6 +45,8 @@ const CHUNKS: usize = 4;
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Bytes that a client has to read in a second, pauses of [`LONGEST_PAUSE`] in all aside.
 const SLOWEST: u64 = 1024 * 1024;
+/// Bytes by which a log may grow during a backup, however small it is.
+const LEAST_GROWTH: u64 = if cfg!(test) { 1024 * 1024 } else { 1024 * 1024 * 1024 };
 /// Bytes from which on a path is too long for the address of a socket: 104 of some systems and 108 of Linux, with a zero.
 const LONGEST_PATH: usize = 104;
 
@@ -93,7 +97,13 @@ pub(crate) async fn serve(
     let listener = UnixListener::bind(&path).with_context(advice)?;
     let running = TaskTracker::new();
     // A connection may stay, and must not keep the log open.
-    let backups = Backups { engine: Arc::downgrade(&engine), end: end.clone(), running: running.clone() };
+    let backups = Backups {
+        engine: Arc::downgrade(&engine),
+        log: folder.join(LOG),
+        end: end.clone(),
+        running: running.clone(),
+        one: Arc::new(Semaphore::new(1)),
+    };
     let server = Server::builder().add_service(DataServiceServer::new(backups));
     let served = tokio::select! {
         served = server.serve_with_incoming(UnixListenerStream::new(listener)) => served,
@@ -137,6 +147,10 @@ pub(super) async fn backup(folder: &Path, out: &mut impl Write) -> anyhow::Resul
 
 struct Backups {
     engine: Weak<dyn Engine>,
+    /// The file of the log.
+    log: PathBuf,
+    /// Whoever writes a backup has it.
+    one: Arc<Semaphore>,
     end: CancellationToken,
     running: TaskTracker,
 }
@@ -148,13 +162,18 @@ impl DataService for Backups {
     type BackupStream = Pin<Box<dyn Stream<Item = Chunk> + Send>>;
 
     async fn backup(&self, _: Request<BackupRequest>) -> Result<Response<Self::BackupStream>, Status> {
+        let one = self.one.clone().try_acquire_owned();
+        let one = one.map_err(|_| {
+            Status::resource_exhausted("another backup is being written: make this one when that has ended")
+        })?;
         let (sender, receiver) = mpsc::channel(CHUNKS + 1);
         // The reason of a failure has room, also if nothing is read.
         let failure =
             sender.clone().try_reserve_owned().map_err(|error| Status::internal(error.to_string()))?;
-        let mut chunks = Chunks::new(sender, self.end.clone());
+        let mut chunks = Chunks::new(sender, self.end.clone(), self.log.clone());
         let engine = self.engine.upgrade().ok_or_else(|| Status::unavailable("the server ends"))?;
         self.running.spawn_blocking(move || {
+            let _one = one;
             if let Err(error) = backup::write(&*engine, &mut chunks) {
                 tracing::warn!(%error, "a backup has failed");
                 failure.send(Err(Status::aborted(error.to_string())));
@@ -172,11 +191,24 @@ struct Chunks {
     end: CancellationToken,
     began: Instant,
     sent: u64,
+    log: PathBuf,
+    /// Bytes from which on the log is too large.
+    most: u64,
 }
 
 impl Chunks {
-    fn new(sender: mpsc::Sender<Chunk>, end: CancellationToken) -> Self {
-        Self { buffer: Vec::new(), sender, runtime: Handle::current(), end, began: Instant::now(), sent: 0 }
+    fn new(sender: mpsc::Sender<Chunk>, end: CancellationToken, log: PathBuf) -> Self {
+        let bytes = length(&log);
+        Self {
+            buffer: Vec::new(),
+            sender,
+            runtime: Handle::current(),
+            end,
+            began: Instant::now(),
+            sent: 0,
+            log,
+            most: bytes + bytes.max(LEAST_GROWTH),
+        }
     }
 
     /// When the client must have room for the next message.
@@ -204,6 +236,11 @@ impl Write for Chunks {
         if Instant::now() > due {
             return Err(too_slow());
         }
+        if length(&self.log) > self.most {
+            let why = "the log has grown too much meanwhile, which it does as long as a backup is written: make the backup again, \
+                       and read it faster";
+            return Err(io::Error::new(io::ErrorKind::TimedOut, why));
+        }
         self.runtime.block_on(async {
             tokio::select! {
                 sent = timeout_at(due, self.sender.send(Ok(response))) => match sent {
@@ -218,6 +255,11 @@ impl Write for Chunks {
             }
         })
     }
+}
+
+/// Bytes of a file; 0 if nobody can tell.
+fn length(file: &Path) -> u64 {
+    file.metadata().map_or(0, |file| file.len())
 }
 
 fn too_slow() -> io::Error {

@@ -318,6 +318,9 @@ fn the_unit_starts_the_server_again_without_end() {
     assert!(has("StartLimitIntervalSec=0") && has("Restart=on-failure"));
     assert!(has("RestartForceExitStatus=SIGHUP"), "systemd takes that signal for a clean end");
     assert!(!unit.lines().any(|line| line.starts_with("ProcSubset=")));
+    assert!(has("RestartPreventExitStatus=2"));
+    let before = unit.lines().any(|line| line.starts_with("ExecStartPre="));
+    assert!(!before, "RestartPreventExitStatus holds for the main process only");
 }
 
 #[test]

@@ -103,21 +103,68 @@ impl Content {
     }
 
     fn read_with(&self, old: Option<&Credentials>, after: i64, lax: bool) -> Result<Credentials, String> {
-        let path = Path::new("folder");
-        let source = CredentialSource {
-            folder: CredentialFolder {
-                path: path.to_owned(),
-                trust_domain: "example.org".to_owned(),
-                allow_missing_revocation_list: lax,
-            },
-            files: FileReader::new(path),
-            tokens: None,
-            cached_tokens: 8,
-            roles: Roles::default(),
-            viewers: Arc::new(ViewerTokens::new()),
-        };
         let now = NOW.checked_add_signed(after).unwrap();
-        source.parse(Files::of(path.to_owned(), self.0.clone()), old, now).map_err(|error| error.to_string())
+        source(lax).parse(self.files(), old, now).map_err(|error| error.to_string())
+    }
+
+    fn files(&self) -> Files {
+        Files::of(Path::new("folder").to_owned(), self.0.clone())
+    }
+}
+
+fn source(lax: bool) -> CredentialSource {
+    let path = Path::new("folder");
+    CredentialSource {
+        folder: CredentialFolder {
+            path: path.to_owned(),
+            trust_domain: "example.org".to_owned(),
+            allow_missing_revocation_list: lax,
+        },
+        files: FileReader::new(path),
+        tokens: None,
+        cached_tokens: 8,
+        roles: Roles::default(),
+        viewers: Arc::new(ViewerTokens::new()),
+    }
+}
+
+/// With CAs of which one ends, and files afterwards that cannot be used.
+#[test]
+fn a_ca_ends_also_while_the_files_cannot_be_used() {
+    let (ending, lasting) = (ca("ending", |params| params.not_after = at(10)), ca("lasting", |_| ()));
+    let content = Content::of(&[&ending, &lasting]);
+    let old = content.read(None, 0).unwrap();
+    let [of_ending, of_lasting] = [&ending, &lasting].map(|ca| ann(ca, 1));
+    let wrong = || Ok(Content::of(&[&ending, &lasting]).with(CLIENT_CAS, "half").files());
+    let (none, error) = source(false).changed(&old, wrong(), NOW + 5);
+    assert!(none.is_none() && error.is_err());
+    knows(&old, &of_ending, 20).unwrap();
+    let hangs = || Err(CredentialsError::NotYet { path: "folder".into(), what: "not read".to_owned() });
+    for files in [wrong(), hangs()] {
+        let (next, error) = source(false).changed(&old, files, NOW + 20);
+        let next = next.unwrap();
+        assert!(error.is_err() && knows(&next, &of_ending, 20).is_err());
+        knows(&next, &of_lasting, 20).unwrap();
+    }
+}
+
+/// The clock of a machine may be behind when it starts.
+#[test]
+fn what_is_not_valid_yet_may_be_at_the_next_start() {
+    let good = ca("good", |_| ());
+    let read = |content: Content| source(false).parse(content.files(), None, NOW).unwrap_err();
+    let own = |change: fn(&mut CertificateParams)| {
+        let key = KeyPair::generate().unwrap();
+        let own = leaf(change).self_signed(&key).unwrap();
+        read(Content::of(&[&good]).with(CERTIFICATE, own.pem()).with(KEY, key.serialize_pem()))
+    };
+    let client_ca = |change: fn(&mut CertificateParams)| read(Content::of(&[&ca("bad", change)]));
+    let early: fn(&mut CertificateParams) = |params| params.not_before = at(1);
+    let late: fn(&mut CertificateParams) = |params| params.not_after = at(-1);
+    for (error, is_final) in
+        [(own(early), false), (own(late), true), (client_ca(early), false), (client_ca(late), true)]
+    {
+        assert_eq!(error.is_final(), is_final, "{error}");
     }
 }
 

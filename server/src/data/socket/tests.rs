@@ -18,7 +18,13 @@ fn engine() -> Arc<dyn Engine> {
 
 fn backups(engine: &Arc<dyn Engine>) -> Backups {
     let (end, running) = (CancellationToken::new(), TaskTracker::new());
-    Backups { engine: Arc::downgrade(engine), end, running }
+    Backups {
+        engine: Arc::downgrade(engine),
+        log: PathBuf::from("no log"),
+        end,
+        running,
+        one: Arc::new(Semaphore::new(1)),
+    }
 }
 
 /// Reads on until the backup ends.
@@ -90,6 +96,31 @@ async fn a_client_that_reads_too_slowly_is_given_up() {
         read < 3 * VALUE / CHUNK / 2 && error.message().contains("less than 1024 KiB/s"),
         "{read}: {error}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn there_is_one_backup_at_a_time() {
+    let engine = engine();
+    let backups = backups(&engine);
+    let first = backups.backup(Request::new(BackupRequest {})).await.unwrap();
+    let refused = backups.backup(Request::new(BackupRequest {})).await.err().unwrap();
+    assert!(refused.message().contains("another backup is being written"), "{refused}");
+    assert!(read_all(first).await.1.is_none());
+    until_written(&backups).await;
+    assert!(backups.backup(Request::new(BackupRequest {})).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backup_is_given_up_when_the_log_grows_too_much() {
+    for (bytes, is_given_up) in [(LEAST_GROWTH, false), (LEAST_GROWTH + 1, true)] {
+        let (engine, log) = (engine(), tempfile::NamedTempFile::new().unwrap());
+        let backups = Backups { log: log.path().to_owned(), ..backups(&engine) };
+        let stream = backups.backup(Request::new(BackupRequest {})).await.unwrap();
+        log.as_file().set_len(bytes).unwrap();
+        let error = read_all(stream).await.1;
+        assert_eq!(error.is_some(), is_given_up, "{error:?}");
+        assert!(error.is_none_or(|error| error.message().contains("the log has grown too much")));
+    }
 }
 
 #[tokio::test]
