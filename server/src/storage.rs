@@ -359,10 +359,11 @@ impl Storage {
     }
 
     /// Reads again what proves to etcd who this is, if the server belongs to a cluster.
-    pub(crate) fn read_credentials_again(&self) {
+    #[cfg_attr(not(feature = "cluster"), expect(clippy::unused_async, reason = "etcd is waited for"))]
+    pub(crate) async fn read_credentials_again(&self) {
         #[cfg(feature = "cluster")]
         if let Self::Cluster(cluster) = self {
-            cluster.read_again();
+            cluster.read_again().await;
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_stream::StreamExt as _;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
@@ -62,10 +62,9 @@ impl Client {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Connects anew with what the files hold now, from the next request on.
-    pub fn read_again(&self) {
-        let shared = self.shared.clone();
-        tokio::spawn(async move { shared.endpoints.renew_all().await });
+    /// Connects anew with what the files hold now, from the next request on; if they cannot be read in time, as before.
+    pub async fn read_again(&self) {
+        let _ = timeout(self.shared.request_limit, self.shared.endpoints.renew_all()).await;
     }
 
     /// The endpoints of the configuration.
@@ -162,8 +161,7 @@ impl Client {
             }
         });
         if answer.as_ref().is_err_and(is_to_blame) {
-            let (shared, failed) = (self.shared.clone(), chosen.clone());
-            tokio::spawn(async move { shared.endpoints.replace(&failed).await });
+            let _ = timeout(self.shared.request_limit, self.shared.endpoints.replace(chosen)).await;
         }
         answer
     }

@@ -149,7 +149,7 @@ async fn renewed_authorities_and_certificates_are_read_again() {
     // Without a failure, when it is told to.
     put(&other.file, "ca.crt");
     set(&reader, "a", "2").await.unwrap();
-    reader.read_again();
+    reader.read_again().await;
     assert!(set(&reader, "a", "3").await.is_err());
     assert!(reader.status(&etcd.urls()[0]).await.is_err());
     put(&authority.file, "ca.crt");

@@ -36,7 +36,7 @@ pub struct Waiting {
 
 impl Waiting {
     /// In real time, on a machine that is busy with other things.
-    pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(2), otherwise: Duration::from_secs(600) };
+    pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(5), otherwise: Duration::from_secs(600) };
 
     /// With servers and members of etcd that die and pause: longer than it takes until another server has taken over.
     pub const CLUSTER: Self = Self { in_vain: Duration::from_secs(20), otherwise: Duration::from_secs(600) };

@@ -111,14 +111,14 @@ fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> 
 }
 
 /// Has the credentials read again on each SIGHUP, for ever.
-async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStore>>, logs: Storage) {
+async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStore>>, storage: Storage) {
     loop {
         hang_ups.next().await;
-        logs.read_credentials_again();
         match &credentials {
             Some(store) => store.reload_now(),
             None => tracing::info!("SIGHUP: there are no credentials to be read again"),
         }
+        storage.read_credentials_again().await;
     }
 }
 

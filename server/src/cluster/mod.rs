@@ -276,9 +276,9 @@ impl Cluster {
     }
 
     /// Reads the credentials for etcd again, and connects with them.
-    pub(crate) fn read_again(&self) {
+    pub(crate) async fn read_again(&self) {
         if let Some(etcd) = self.etcd.get() {
-            etcd.read_again();
+            etcd.read_again().await;
             tracing::info!("connecting to etcd anew, with its credentials as they are now");
         }
     }
