@@ -192,16 +192,11 @@ async fn root_reads_the_log_of_another_user_and_leaves_it_usable() {
     with_timeout(server.wait()).await.unwrap();
 
     let lock = Path::new(&log).join("lock");
+    std::fs::remove_file(&lock).unwrap();
     for read in [&["check"][..], &["dump", "--out", &path("dump")], &["backup", "--out", &path("stopped")]] {
-        std::fs::remove_file(&lock).unwrap();
         let (printed, code) = data(&[read, &["--data", &log]].concat()).await;
         assert_eq!(code, Some(0), "{printed}");
-        let lock = lock.metadata().unwrap();
-        assert_eq!(
-            (lock.uid(), lock.gid()),
-            (OWNER, OWNER),
-            "the server of the owner must be able to open it"
-        );
+        assert!(!lock.exists(), "the server of the owner must be able to make it");
     }
     let refusals = [data(&["compact", "--data", &log]).await, refused(&["--data", &log]).await];
     for (said, code) in refusals {
