@@ -251,7 +251,7 @@ fn is_stream(method: Method) -> bool {
     matches!(method, Method::Attach | Method::Watch)
 }
 
-/// The response to a request that is no gRPC; `None` if it is.
+/// The response to a request that is no gRPC, or whose deadline cannot be read; `None` if it is one.
 fn refuse_other_than_grpc(request: &Parts) -> Option<Response<Body>> {
     let refuse = |code| {
         let mut response = Response::new(Body::empty());

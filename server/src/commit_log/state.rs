@@ -86,7 +86,8 @@ impl LogState {
         }))
     }
 
-    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room).
+    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room), or no space in what
+    /// servers share.
     pub(crate) fn clock(&self) -> &Arc<ServedClock> {
         &self.clock
     }
