@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use h2::RecvStream;
 use http::{Method, Request, StatusCode};
 use stickycas_proto::v1::{
     AppendRequest, AttachRequest, GetRequest, ListRequest, Order, Parameters, RefusalReason, get_request,
@@ -277,23 +278,20 @@ async fn unread_answers_end_their_connection_in_time_and_no_other() {
     fixtures::play(&server, &id, PROPOSAL).await;
 }
 
-#[tokio::test]
-async fn unread_answers_of_all_share_a_bound() {
-    let server = Server::with(|config| config.limits.unread_answer_bytes = 200_000).await;
-    let many = Parameters { processes: 4_000, warp_size: 4_000, read_size: 1, ..fixtures::parameters() };
-    let id = fixtures::instance_with(&server, many).await;
-    let get = GetRequest { instance: Some(get_request::Instance::InstanceId(id.clone())) };
+/// Begins answers that nobody reads until there is no room for one, and returns those that wait. `begin` returns what keeps
+/// an answer's connection open, and the answer.
+async fn until_no_room<H>(
+    server: &Server,
+    mut begin: impl AsyncFnMut() -> (H, RecvStream),
+) -> Vec<(H, RecvStream)> {
     let (mut held, mut used) = (Vec::new(), 0);
     let refused = with_timeout(async {
         loop {
-            let mut raw = RawClient::connect_with_window(server.address, 0).await;
-            let (response, mut body) = raw.begin("InstanceService/Get", &[(PRINCIPAL_KEY, "p1")]).await;
-            body.send_data(framed(&get), true).unwrap();
-            let mut body = response.await.unwrap().into_body();
+            let (open, mut answer) = begin().await;
             // An answer that waits sends nothing; one without room ends with trailers, for which no window is needed.
             let before = used;
             let ended = tokio::select! {
-                trailers = body.trailers() => Some(trailers.unwrap().unwrap()),
+                trailers = answer.trailers() => Some(trailers.unwrap().unwrap()),
                 () = async {
                     while used == before {
                         used = server.limit_used("unread_answer_bytes").await;
@@ -302,13 +300,29 @@ async fn unread_answers_of_all_share_a_bound() {
             };
             match ended {
                 Some(trailers) => break Status::from_header_map(&trailers).unwrap(),
-                None => held.push((raw, body)),
+                None => held.push((open, answer)),
             }
         }
     })
     .await;
     assert!(!held.is_empty(), "there was room for one at first");
     assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_BYTES");
+    held
+}
+
+#[tokio::test]
+async fn unread_answers_of_all_share_a_bound() {
+    let server = Server::with(|config| config.limits.unread_answer_bytes = 200_000).await;
+    let many = Parameters { processes: 4_000, warp_size: 4_000, read_size: 1, ..fixtures::parameters() };
+    let id = fixtures::instance_with(&server, many).await;
+    let get = GetRequest { instance: Some(get_request::Instance::InstanceId(id.clone())) };
+    let _held = until_no_room(&server, async || {
+        let mut raw = RawClient::connect_with_window(server.address, 0).await;
+        let (response, mut body) = raw.begin("InstanceService/Get", &[(PRINCIPAL_KEY, "p1")]).await;
+        body.send_data(framed(&get), true).unwrap();
+        (raw, response.await.unwrap().into_body())
+    })
+    .await;
     server.client("p2").await.own(&id).await;
 }
 
@@ -318,31 +332,13 @@ async fn refusals_that_attach_streams_do_not_read_share_that_bound() {
     let id = fixtures::instance(&server).await;
     let frames = (1..=1_000).map(|number| stream_append(7, number, PROPOSAL)).collect();
     let refused_all = framed(&AttachRequest { frames });
-    let (mut held, mut used) = (Vec::new(), 0);
-    let refused = with_timeout(async {
-        loop {
-            let mut raw = RawClient::connect_with_window(server.address, 0).await;
-            let (response, mut body) = raw.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, "p1")]).await;
-            body.send_data(refused_all.clone(), false).unwrap();
-            let mut answers = response.await.unwrap().into_body();
-            let before = used;
-            let ended = tokio::select! {
-                trailers = answers.trailers() => Some(trailers.unwrap().unwrap()),
-                () = async {
-                    while used == before {
-                        used = server.limit_used("unread_answer_bytes").await;
-                    }
-                } => None,
-            };
-            match ended {
-                Some(trailers) => break Status::from_header_map(&trailers).unwrap(),
-                None => held.push((raw, body, answers)),
-            }
-        }
+    let held = until_no_room(&server, async || {
+        let mut raw = RawClient::connect_with_window(server.address, 0).await;
+        let (response, mut body) = raw.begin("StickyCasService/Attach", &[(PRINCIPAL_KEY, "p1")]).await;
+        body.send_data(refused_all.clone(), false).unwrap();
+        ((raw, body), response.await.unwrap().into_body())
     })
     .await;
-    assert!(!held.is_empty(), "there was room for one at first");
-    assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_BYTES");
     drop(held);
     with_timeout(async { while server.limit_used("unread_answer_bytes").await > 0 {} }).await;
     fixtures::play(&server, &id, PROPOSAL).await;

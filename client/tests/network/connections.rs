@@ -1,7 +1,7 @@
 //! A lost reply or a broken connection never makes a correct process fail or append twice (SPEC F8), and a
 //! server that lost its memory is found out at once (F11). Real server, real sockets, a proxy in between.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -260,17 +260,23 @@ async fn a_hello_of_its_own_that_came_late_does_not_stop_a_client() {
     assert_eq!(first.reconnections, 1);
 }
 
-/// An old copy of a log tells less than clients know (SPEC A3), so none goes on with it.
-#[tokio::test]
-async fn a_server_whose_log_was_put_back_is_found_out() {
-    let folder = tempfile::tempdir().unwrap();
-    let (log, copy) = (folder.path().join("log"), folder.path().join("copy"));
+/// A log with an instance of two processes, and a copy that will know nothing of what comes.
+async fn log_and_copy(folder: &Path) -> (PathBuf, PathBuf, InstanceId) {
+    let (log, copy) = (folder.join("log"), folder.join("copy"));
     let (stop, stopped) = until_dropped();
     let (address, server) = durable_server(&log, stopped).await;
     let instance = instance(&address, 2).await;
     drop(stop);
     server.await.unwrap();
     copy_files(&log, &copy);
+    (log, copy, instance)
+}
+
+/// An old copy of a log tells less than clients know (SPEC A3), so none goes on with it.
+#[tokio::test]
+async fn a_server_whose_log_was_put_back_is_found_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let (log, copy, instance) = log_and_copy(folder.path()).await;
 
     let (stop, stopped) = until_dropped();
     let (address, server) = durable_server(&log, stopped).await;
@@ -301,13 +307,7 @@ async fn a_server_whose_log_was_put_back_is_found_out() {
 #[tokio::test]
 async fn a_watch_that_knows_more_than_an_old_copy_ends_at_once() {
     let folder = tempfile::tempdir().unwrap();
-    let (log, copy) = (folder.path().join("log"), folder.path().join("copy"));
-    let (stop, stopped) = until_dropped();
-    let (address, server) = durable_server(&log, stopped).await;
-    let instance = instance(&address, 2).await;
-    drop(stop);
-    server.await.unwrap();
-    copy_files(&log, &copy);
+    let (log, copy, instance) = log_and_copy(folder.path()).await;
 
     let (stop, stopped) = until_dropped();
     let (address, server) = durable_server(&log, stopped).await;
