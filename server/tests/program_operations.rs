@@ -86,10 +86,12 @@ async fn the_log_has_no_control_characters_of_clients() {
 async fn a_memory_that_is_given_is_that_of_the_whole_server() {
     for (given, told) in [("128MiB", "memory is 128 MiB, as it is set"), ("1TiB", "it may be killed")] {
         let (mut server, ..) = serve(&["--memory", given], Stdio::piped()).await;
-        server.start_kill().unwrap();
+        // In order, so that all lines of the log are written: a thread of its own writes them.
+        signal(&server, "-TERM").await;
         let mut log = String::new();
         with_timeout(server.stderr.take().unwrap().read_to_string(&mut log)).await.unwrap();
         assert!(log.contains(told), "{given}: {log}");
+        with_timeout(server.wait()).await.unwrap();
     }
 }
 
