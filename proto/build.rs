@@ -13,13 +13,16 @@ use tonic_prost_build::manual;
 const SERVICES: &str = "stickycas/v1";
 /// That of what a server writes to its log: no service, and nothing that reflection tells.
 const LOG: &str = "stickycas/log/v1";
+/// Google's messages for errors: in the details of statuses, which no file of the services imports.
+const ERRORS: &str = "google/rpc";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     println!("cargo::rerun-if-changed={SERVICES}");
     println!("cargo::rerun-if-changed={LOG}");
+    println!("cargo::rerun-if-changed={ERRORS}");
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
-    let services = protox::compile(sources(SERVICES)?, ["."])?;
-    fs::write(out_dir.join("stickycas_descriptor.bin"), services.encode_to_vec())?;
+    let described = protox::compile([sources(SERVICES)?, sources(ERRORS)?].concat(), ["."])?;
+    fs::write(out_dir.join("stickycas_descriptor.bin"), described.encode_to_vec())?;
     let all = [sources(SERVICES)?, sources(LOG)?].concat();
     tonic_prost_build::configure()
         .bytes(".")

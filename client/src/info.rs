@@ -12,6 +12,7 @@ use stickycas_model::types::{AccessNumber, Phase, Position, ProcessId, Value, Wa
 use stickycas_proto::convert::history::offence_kind_from_wire;
 use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::convert::params::params_from_wire;
+use stickycas_proto::convert::state::state_from_wire;
 use stickycas_proto::convert::{WireError, duration_from_wire};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::v1;
@@ -62,6 +63,11 @@ pub struct Summary {
     /// When it was created, by the server's clock.
     #[serde(serialize_with = "optional_time", skip_serializing_if = "Option::is_none")]
     pub created: Option<SystemTime>,
+    /// How many processes have reported a decision.
+    pub decided: u32,
+    /// The decision that they have reported, false reports aside, if it is the same one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decision: Option<Value>,
 }
 
 /// How an instance stands: all that is needed to say why it is stuck (F12).
@@ -203,6 +209,8 @@ impl Summary {
             processes: wire.processes,
             state: state_from_wire(wire.state)?,
             created: wire.create_time.and_then(|time| SystemTime::try_from(time).ok()),
+            decided: wire.decided,
+            decision: wire.decision.as_ref().and_then(|value| Value::new(value)),
         })
     }
 }
@@ -285,16 +293,6 @@ fn required_duration(
     wire: Option<&prost_types::Duration>,
 ) -> Result<Duration, WireError> {
     duration_from_wire(field, wire.ok_or(WireError::Missing(field))?)
-}
-
-fn state_from_wire(value: i32) -> Result<State, WireError> {
-    match v1::State::try_from(value).unwrap_or(v1::State::Unspecified) {
-        v1::State::Unspecified => Err(WireError::UnknownEnum { field: "state", value }),
-        v1::State::Gathering => Ok(State::Gathering),
-        v1::State::Running => Ok(State::Running),
-        v1::State::Finished => Ok(State::Finished),
-        v1::State::Closed => Ok(State::Closed),
-    }
 }
 
 /// The state in one word.

@@ -247,7 +247,8 @@ impl Client {
         let mut page_token = String::new();
         loop {
             let call = |connection: Connection| {
-                let request = v1::ListRequest { page_size: 0, page_token: page_token.clone() };
+                let request =
+                    v1::ListRequest { page_token: page_token.clone(), ..v1::ListRequest::default() };
                 async move { connection.instances().list(request).await }
             };
             let page = self.call_along(route, Idempotency::Repeatable, call).await?;
@@ -328,6 +329,8 @@ mod tests {
             processes: 1,
             state,
             created: None,
+            decided: 0,
+            decision: None,
         };
         let states = [State::Gathering, State::Running, State::Finished, State::Closed];
         for (earlier, later) in states.iter().zip(&states[1..]) {

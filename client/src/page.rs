@@ -66,6 +66,7 @@ impl Client {
     ///
     /// # Errors
     /// If the server has no page (NO_PAGE), or cannot be reached.
+    #[expect(deprecated, reason = "it lasts as long as the server has a page")]
     pub async fn page_access(&self) -> Result<PageAccess, Error> {
         let mut route = self.cluster.route();
         let call = |connection: Connection| async move {

@@ -49,5 +49,6 @@ pub mod log {
 /// next: a caller that has had that event before is at a server that has lost it.
 pub const NEXT_EVENT_KEY: &str = "stickycas-next-event";
 
-/// The compiled .proto files of the services with everything they import, for server reflection.
+/// The compiled .proto files of the services and of the details of errors, with everything they import: what reflection
+/// tells.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stickycas_descriptor");

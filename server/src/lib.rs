@@ -29,6 +29,7 @@ mod data;
 mod event_log;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod heavy;
 mod http;
 mod instances;
 pub mod limits;
@@ -223,8 +224,8 @@ async fn serve_in<L: Listener>(
         let (credentials, service, principals) = (credentials.clone(), service.clone(), principals.clone());
         (listener, Page::new(&instances, credentials, service, principals, drain.clone(), limits))
     });
-    let watchdog = service.clone();
-    let _watchdog = AbortOnDropHandle::new(tokio::spawn(async move { watchdog.run_watchdog().await }));
+    let upkeep = service.clone();
+    let _upkeep = AbortOnDropHandle::new(tokio::spawn(async move { upkeep.run_upkeep().await }));
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
     let authenticator =
         credentials.clone().map_or_else(|| Authenticator::Insecure(roles), Authenticator::Proven);

@@ -430,7 +430,7 @@ async fn page_tokens_tell_a_stranger_nothing() {
     let mut stranger = server.client("stranger").await;
     let (mut token, mut tokens) = (String::new(), Vec::new());
     loop {
-        let request = ListRequest { page_size: 1, page_token: token.clone() };
+        let request = ListRequest { page_size: 1, page_token: token.clone(), ..ListRequest::default() };
         let page = with_timeout(stranger.instances.list(request)).await.unwrap().into_inner();
         assert!(page.instances.is_empty(), "{page:?}");
         token = page.next_page_token;
@@ -441,7 +441,7 @@ async fn page_tokens_tell_a_stranger_nothing() {
         tokens.push(token.clone());
     }
     assert_eq!(tokens.len(), 5);
-    let stolen = ListRequest { page_size: 1, page_token: tokens[0].clone() };
+    let stolen = ListRequest { page_size: 1, page_token: tokens[0].clone(), ..ListRequest::default() };
     let mut other = server.client("other").await;
     assert_refused(with_timeout(other.instances.list(stolen)).await, Code::InvalidArgument, "MALFORMED");
 }

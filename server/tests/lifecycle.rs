@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use stickycas_proto::v1::{CreateRequest, ListRequest, Parameters, WatchRequest};
+use stickycas_proto::v1::{
+    CreateRequest, InstanceSummary, ListOrder, ListRequest, Parameters, State, WatchRequest,
+};
 use tokio_stream::once;
 use tonic::Code;
 use tonic_reflection::pb::{v1, v1alpha};
 
-use crate::harness::fixtures::{self, PROPOSAL, create_request, parameters};
+use crate::harness::fixtures::{self, PROPOSAL, alone, create_request, parameters};
 use crate::harness::raw::RawClient;
 use crate::harness::stream::{Stream, append, read};
 use crate::harness::{COORDINATOR, Client, Server, assert_refused, assert_status, with_timeout};
@@ -91,7 +93,7 @@ async fn a_closed_instance_frees_its_name() {
 #[tokio::test]
 async fn a_finished_instance_is_dropped_after_its_retention() {
     let server = Server::with(|config| config.limits.retention = Duration::from_millis(1)).await;
-    let id = fixtures::instance_with(&server, fixtures::alone()).await;
+    let id = fixtures::instance_with(&server, alone()).await;
     let mut p1 = server.client("p1").await;
     p1.append(&id, 1, PROPOSAL).await.unwrap();
     p1.decide(&id, PROPOSAL).await.unwrap();
@@ -148,7 +150,7 @@ async fn instances_are_listed_in_pages() {
     let mut p1 = server.client("p1").await;
     let (mut listed, mut page_token) = (Vec::new(), String::new());
     loop {
-        let request = ListRequest { page_size: 100, page_token };
+        let request = ListRequest { page_size: 100, page_token, ..ListRequest::default() };
         let page = with_timeout(p1.instances.list(request)).await.unwrap().into_inner();
         assert!(page.instances.len() <= 2);
         listed.extend(page.instances.into_iter().map(|it| it.instance_id));
@@ -158,6 +160,67 @@ async fn instances_are_listed_in_pages() {
         }
     }
     assert_eq!(listed, ids);
+}
+
+#[tokio::test]
+async fn a_table_begins_with_what_runs_and_tells_what_was_decided() {
+    let server = Server::start().await;
+    let mut coordinator = server.client(COORDINATOR).await;
+    let closed = fixtures::instance(&server).await;
+    coordinator.close(&closed).await.unwrap();
+    let finished = fixtures::instance(&server).await;
+    fixtures::play(&server, &finished, PROPOSAL).await;
+    let named = coordinator.create(named()).await.unwrap().into_inner().instance.unwrap().instance_id;
+    let gathering = fixtures::instance(&server).await;
+    let running = fixtures::instance_with(&server, alone()).await;
+    server.client("p1").await.append(&running, 1, PROPOSAL).await.unwrap();
+
+    let mut list = async |request: ListRequest| {
+        let (mut listed, mut page_token) = (Vec::new(), String::new());
+        loop {
+            let request = ListRequest { page_size: 1, page_token, ..request.clone() };
+            let page = with_timeout(coordinator.instances.list(request)).await.unwrap().into_inner();
+            listed.extend(page.instances);
+            page_token = page.next_page_token;
+            if page_token.is_empty() {
+                return listed;
+            }
+        }
+    };
+    let ids = |listed: &[InstanceSummary]| listed.iter().map(|it| it.instance_id.clone()).collect::<Vec<_>>();
+    let table = ListRequest { order: ListOrder::StateAndAge.into(), ..ListRequest::default() };
+    let all = list(table.clone()).await;
+    assert_eq!(ids(&all), [&running, &gathering, &named, &finished, &closed].map(String::clone));
+    let decided: Vec<_> = all.iter().map(|it| (it.decided, it.decision.as_deref())).collect();
+    let none = (0, None);
+    assert_eq!(decided, [none, none, none, (3, Some(PROPOSAL.as_bytes())), none]);
+
+    let ended = vec![State::Closed.into(), State::Finished.into()];
+    for order in [ListOrder::StateAndAge, ListOrder::Id] {
+        let only = ListRequest { order: order.into(), states: ended.clone(), ..ListRequest::default() };
+        let mut found = ids(&list(only).await);
+        let mut expected = vec![finished.clone(), closed.clone()];
+        if order == ListOrder::Id {
+            expected.sort();
+        }
+        assert_eq!(found, expected);
+        for text in ["GAM", &named[..20]] {
+            let only = ListRequest { order: order.into(), text: text.to_owned(), ..ListRequest::default() };
+            found = ids(&list(only).await);
+            assert_eq!(found, [named.clone()]);
+        }
+    }
+    for wrong in [
+        ListRequest { order: 9, ..ListRequest::default() },
+        ListRequest { states: vec![9], ..ListRequest::default() },
+        ListRequest { text: "x".repeat(257), ..ListRequest::default() },
+    ] {
+        assert_refused(
+            with_timeout(coordinator.instances.list(wrong)).await,
+            Code::InvalidArgument,
+            "MALFORMED",
+        );
+    }
 }
 
 #[tokio::test]

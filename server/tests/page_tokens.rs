@@ -126,6 +126,7 @@ impl Site {
     }
 }
 
+#[expect(deprecated, reason = "it lasts as long as the server has a page")]
 async fn viewer_token(
     channel: Channel,
     authorization: Option<&str>,

@@ -108,7 +108,7 @@ async fn missing_and_invalid_fields_are_malformed() {
     }
     let both = WatchRequest { from_phase: 1, snapshot_first: true, ..watch(&id) };
     malformed(with_timeout(p1.instances.watch(both)).await.map(|it| it.map(drop)));
-    let page = ListRequest { page_size: 0, page_token: "nonsense".to_owned() };
+    let page = ListRequest { page_token: "nonsense".to_owned(), ..ListRequest::default() };
     malformed(with_timeout(p1.instances.list(page)).await.map(|it| it.map(drop)));
     let create = |change: fn(&mut CreateRequest)| {
         let mut request = create_request(parameters());

@@ -2,7 +2,7 @@
 //! path.
 
 use bytes::Bytes;
-use stickycas_proto::v1::{AppendRequest, DecideRequest};
+use stickycas_proto::v1::{AppendRequest, DecideRequest, Parameters, ReadRequest};
 use stickycas_server::{PRINCIPAL_KEY, Stopped};
 use tonic::Code;
 
@@ -138,4 +138,27 @@ async fn a_request_incomplete_when_draining_begins_is_refused() {
     assert_status(&reply(appended).await.status.unwrap(), Code::Unavailable, "DRAINING");
     drop(raw);
     assert_eq!(shutting_down.stopped().await, Stopped::Clean);
+}
+
+#[tokio::test]
+async fn a_read_that_could_be_too_long_for_a_unary_call_is_refused() {
+    let server = Server::with(|config| config.limits.read_bytes = 2 * 1024 * 1024).await;
+    let (mut p1, mut ids) = (server.client("p1").await, Vec::new());
+    // One MiB, and a value more.
+    for read_size in [16, 17] {
+        let parameters =
+            Parameters { processes: 17, read_size, max_value_bytes: 64 * 1024, ..fixtures::parameters() };
+        ids.push(fixtures::instance_with(&server, parameters).await);
+    }
+    let now = |id: &str| ReadRequest { no_wait: true, ..fixtures::read(id, 1) };
+    assert_refused(
+        with_timeout(p1.list.read(now(&ids[0]))).await,
+        Code::FailedPrecondition,
+        "NOT_YOUR_PHASE",
+    );
+    for request in [now(&ids[1]), fixtures::read(&ids[1], 1)] {
+        assert_refused(with_timeout(p1.list.read(request)).await, Code::FailedPrecondition, "READ_TOO_LARGE");
+    }
+    let own = p1.get(&ids[1]).await.unwrap().own.unwrap();
+    assert_eq!(own.next_access_number, 1, "it was no access");
 }

@@ -34,7 +34,9 @@ pub(super) fn summary(summary: &Summary) -> String {
     let created = summary
         .created
         .map_or_else(String::new, |time| format!("  {}", humantime::format_rfc3339_seconds(time)));
-    format!("{}  {state:<9}  n={:<5}  {name}  by {}{created}", summary.id, summary.processes, summary.creator)
+    let decided = format!("{}/{}", summary.decided, summary.processes);
+    let decision = summary.decision.as_ref().map_or_else(String::new, |value| format!("  decided {value}"));
+    format!("{}  {state:<9}  {decided:<7}  {name}  by {}{created}{decision}", summary.id, summary.creator)
 }
 
 fn parameters(params: &Params) -> String {

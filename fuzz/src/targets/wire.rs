@@ -188,7 +188,13 @@ pub(super) fn unary_request_seeds() -> Vec<Vec<u8>> {
         v1::ReadRequest { instance_id: id.clone(), access_number: 2, no_wait: true, ..Default::default() };
     let decide = v1::DecideRequest { instance_id: id.clone(), value };
     let watch = v1::WatchRequest { instance_id: id.clone(), from_phase: 9, ..Default::default() };
-    let list = v1::ListRequest { page_size: 3, page_token: "0a".repeat(44) };
+    let list = v1::ListRequest {
+        page_size: 3,
+        page_token: "0a".repeat(44),
+        order: v1::ListOrder::StateAndAge.into(),
+        states: vec![v1::State::Running.into()],
+        text: "demo".to_owned(),
+    };
     let requests = [
         (0, append.encode_to_vec()),
         (1, read.encode_to_vec()),

@@ -1,7 +1,9 @@
 //! An instance in few numbers, for who looks at many or at one with many processes.
 
+use crate::params::AppendWindow;
+use crate::process::mode;
 use crate::scheduler::PhaseOrder;
-use crate::types::{Phase, ProcessId};
+use crate::types::{Phase, ProcessId, Value};
 
 use super::member::Member;
 use super::state::{Machine, State};
@@ -75,6 +77,25 @@ impl<S: PhaseOrder> Machine<S> {
         few.find(|process| is_wanted(&self.members[process.index()]))
     }
 
+    /// How many processes have reported a decision.
+    #[must_use]
+    pub fn decided(&self) -> u32 {
+        u32::try_from(self.decisions.len()).unwrap_or(u32::MAX)
+    }
+
+    /// The decision that processes have reported, if it is the same one. Under `first_access` reports count that are the
+    /// mode of the sealed list (D3), or all while it is not sealed. Costs O(n).
+    #[must_use]
+    pub fn decision_in_common(&self) -> Option<&Value> {
+        let is_judged = self.sealed() && self.params.spec().append_window == AppendWindow::FirstAccess;
+        if is_judged {
+            let mode = mode(self.list.iter().map(|entry| &entry.value))?;
+            return self.decisions.contains(mode).then_some(mode);
+        }
+        let first = self.decisions.first()?;
+        self.decisions.iter().all(|decision| decision == first).then_some(first)
+    }
+
     /// Every process in short, in order. Costs O(n).
     pub fn members_in_brief(&self) -> impl Iterator<Item = MemberBrief> {
         self.members.iter().zip(&self.cold_members).map(|(member, cold)| MemberBrief {
@@ -137,5 +158,34 @@ mod tests {
         let members: Vec<_> = machine.members_in_brief().collect();
         assert!(members.iter().all(|member| member.joined && member.executed && member.appended.is_some()));
         assert!(!members.iter().any(|member| member.left || member.given_up));
+    }
+
+    #[test]
+    fn the_common_decision_is_that_of_all_reports_but_false_ones() {
+        for (append_window, after_both) in
+            [(AppendWindow::FirstAccess, Some("a")), (AppendWindow::Open, None)]
+        {
+            let spec = ParamsSpec { append_window, ..ParamsSpec::new(3, 1, 3) };
+            let mut machine = Machine::new(Arc::new(Params::try_new(spec).unwrap()));
+            let mut events = Vec::new();
+            let value = |text: &str| Value::new(text.as_bytes()).unwrap();
+            for (process, text) in ProcessId::all(3).zip(["a", "a", "b"]) {
+                let op = Op::Append(value(text));
+                let access =
+                    Access { process, session: None, number: AccessNumber::FIRST, op, no_wait: false };
+                machine.access(Time::ZERO, access, &mut events).unwrap();
+            }
+            let told = |machine: &Machine| (machine.decided(), machine.decision_in_common().cloned());
+            assert_eq!(told(&machine), (0, None));
+            let mut reports = ProcessId::all(3).zip(["a", "b"]);
+            let mut decide = |machine: &mut Machine| {
+                let (process, text) = reports.next().unwrap();
+                machine.decide(Time::ZERO, process, value(text), &mut events).unwrap();
+            };
+            decide(&mut machine);
+            assert_eq!(told(&machine), (1, Some(value("a"))));
+            decide(&mut machine);
+            assert_eq!(told(&machine), (2, after_both.map(value)), "{append_window:?}");
+        }
     }
 }

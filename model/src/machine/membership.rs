@@ -101,7 +101,7 @@ impl<S: PhaseOrder> Machine<S> {
         let awaited = self.members[process.index()].is_awaited();
         self.withdraw(process, events);
         self.members[process.index()].leave();
-        self.cold_members[process.index()].decision = self.left();
+        self.cold_members[process.index()].decision = self.decided();
         self.decisions.push(value);
         if awaited {
             self.await_no_more(process, missing);
@@ -111,17 +111,12 @@ impl<S: PhaseOrder> Machine<S> {
         } else if self.params.spec().append_window == AppendWindow::FirstAccess {
             self.early_reports.push(process);
         }
-        if self.left() == self.params.processes() {
+        if self.decided() == self.params.processes() {
             self.state = State::Finished;
             self.open_phase = None;
             events.push(Event::Finished);
         }
         Ok(())
-    }
-
-    /// How many processes have left.
-    fn left(&self) -> u32 {
-        u32::try_from(self.decisions.len()).unwrap_or(u32::MAX)
     }
 
     /// Withdraws the waiting accesses of a process that leaves, or of each process at the close (F10).

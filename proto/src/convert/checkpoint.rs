@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use stickycas_model::access::Op;
 use stickycas_model::machine::{
-    Checkpoint, Entry, KeptAnswer, MemberCheckpoint, OffenceCount, State, WaitingCheckpoint,
+    Checkpoint, Entry, KeptAnswer, MemberCheckpoint, OffenceCount, WaitingCheckpoint,
 };
 use stickycas_model::params::Patience;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
 
 use super::access::{WireOp, recorded_value};
+use super::state::{state_from_wire, state_to_wire};
 use super::{WireError, access_number, phase, process};
 use crate::log::v1 as wire;
 use crate::v1;
@@ -127,25 +128,6 @@ fn processes(field: &'static str, numbers: &[u32]) -> Result<Vec<ProcessId>, Wir
 fn same_length(field: &'static str, given: usize, expected: usize) -> Result<(), WireError> {
     let why = "is not as long as the column beside it";
     if given == expected { Ok(()) } else { Err(WireError::Contradiction { field, why }) }
-}
-
-fn state_to_wire(state: State) -> v1::State {
-    match state {
-        State::Gathering => v1::State::Gathering,
-        State::Running => v1::State::Running,
-        State::Finished => v1::State::Finished,
-        State::Closed => v1::State::Closed,
-    }
-}
-
-fn state_from_wire(value: i32) -> Result<State, WireError> {
-    match v1::State::try_from(value) {
-        Ok(v1::State::Gathering) => Ok(State::Gathering),
-        Ok(v1::State::Running) => Ok(State::Running),
-        Ok(v1::State::Finished) => Ok(State::Finished),
-        Ok(v1::State::Closed) => Ok(State::Closed),
-        Ok(v1::State::Unspecified) | Err(_) => Err(WireError::UnknownEnum { field: "state", value }),
-    }
 }
 
 fn entries_from_wire(machine: &wire::Machine, values: &[Value]) -> Result<Vec<Entry>, WireError> {

@@ -19,6 +19,7 @@ pub mod log;
 pub mod member_state;
 pub mod params;
 pub mod report;
+pub mod state;
 
 /// Why a message is refused. Fields have the names of the .proto files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -89,7 +89,8 @@ impl RefusalReason {
             | Self::ProcessLeft
             | Self::DecisionDiffers
             | Self::SessionReplaced
-            | Self::NoPage => did_not_happen(Code::FailedPrecondition, Retry::No),
+            | Self::NoPage
+            | Self::ReadTooLarge => did_not_happen(Code::FailedPrecondition, Retry::No),
             Self::PhaseNotKept => did_not_happen(Code::OutOfRange, Retry::No),
             Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow => {
                 did_not_happen(Code::ResourceExhausted, Retry::After(SOON))

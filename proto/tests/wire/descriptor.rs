@@ -12,12 +12,15 @@ fn embedded() -> FileDescriptorSet {
 #[test]
 fn the_descriptor_set_is_fresh() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let mut sources: Vec<_> = std::fs::read_dir(root.join("stickycas/v1"))
-        .unwrap()
-        .map(|entry| entry.unwrap().path())
-        .filter(|path| path.extension().is_some_and(|extension| extension == "proto"))
+    let sources: Vec<_> = ["stickycas/v1", "google/rpc"]
+        .iter()
+        .flat_map(|folder| {
+            let entries = std::fs::read_dir(root.join(folder)).unwrap();
+            let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+            files.sort();
+            files
+        })
         .collect();
-    sources.sort();
     assert_eq!(protox::compile(sources, [root]).unwrap(), embedded());
 }
 
@@ -48,7 +51,12 @@ fn the_descriptor_set_holds_the_services_and_their_calls() {
 #[test]
 fn the_descriptor_set_holds_the_imports_that_reflection_needs() {
     let files: Vec<String> = embedded().file.iter().map(|file| file.name().to_owned()).collect();
-    for import in ["google/protobuf/duration.proto", "google/protobuf/timestamp.proto"] {
+    for import in [
+        "google/protobuf/duration.proto",
+        "google/protobuf/timestamp.proto",
+        "google/rpc/error_details.proto",
+        "google/rpc/status.proto",
+    ] {
         assert!(files.iter().any(|file| file == import), "{import} is not in {files:?}");
     }
 }

@@ -59,6 +59,11 @@ enum Command {
     /// Check and show settings.
     #[command(subcommand, after_help = EXIT_CODES)]
     Config(ConfigCommand),
+    /// Write the compiled .proto files to standard output: a google.protobuf.FileDescriptorSet with all that it imports.
+    ///
+    /// For clients and tools that read messages without generated code, as reflection does from a server.
+    #[command(after_help = EXIT_CODES)]
+    Descriptor,
     /// Write completions for a shell to standard output.
     #[command(after_help = EXIT_CODES)]
     Completions(Completions),
@@ -123,6 +128,10 @@ impl Cli {
                 runtime(Some(1)).and_then(|runtime| runtime.block_on(credentials.run()))
             }
             Command::Config(command) => command.run(),
+            Command::Descriptor => {
+                io::stdout().write_all(stickycas_proto::FILE_DESCRIPTOR_SET).context("standard output")?;
+                Ok(ExitCode::SUCCESS)
+            }
             Command::Completions(completions) => {
                 let written = completions.write(Self::command(), &mut io::stdout());
                 written.map(|()| ExitCode::SUCCESS).map_err(Into::into)

@@ -188,6 +188,7 @@ pub(crate) fn depends_on_instances(reason: RefusalReason) -> bool {
         | RefusalReason::LogFailed
         | RefusalReason::NoPage
         | RefusalReason::NotOwner
-        | RefusalReason::OwnerLost => false,
+        | RefusalReason::OwnerLost
+        | RefusalReason::ReadTooLarge => false,
     }
 }

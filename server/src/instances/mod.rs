@@ -64,7 +64,7 @@ pub(crate) use sessions::SessionSink;
 #[cfg(feature = "cluster")]
 pub(crate) use shard::owner_lost;
 pub(crate) use shard::{Placement, ShardContext, ShardKey};
-pub(crate) use view::{Snapshot, WatchPoll};
+pub(crate) use view::{Snapshot, Summary, WatchPoll};
 pub(crate) use waiters::Waiter;
 
 use byte_share::InstanceShares;

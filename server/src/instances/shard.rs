@@ -349,6 +349,11 @@ impl Instances {
         (page, served.iter().map(|shard| shard.key.0).collect())
     }
 
+    /// The shards that are served.
+    pub(crate) fn served_shards(&self) -> Vec<u32> {
+        self.shards().values().filter(|shard| shard.is_served()).map(|shard| shard.key.0).collect()
+    }
+
     /// The refusal of a call for the instance with this id when it may be told, or why it may not.
     pub(crate) async fn confirmed_absent(&self, id: InstanceId) -> RpcRefusal {
         match self.absence(id) {

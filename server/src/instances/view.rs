@@ -8,7 +8,7 @@ use std::task::Waker;
 
 use stickycas_model::machine::{Brief, Entry, Machine, MemberStatus, State, Status};
 use stickycas_model::sticky_cas::StickyCas;
-use stickycas_model::types::{Phase, ProcessId, SessionId, Time};
+use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
 use stickycas_proto::convert::history::event_to_wire;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
@@ -28,6 +28,16 @@ pub(crate) struct Snapshot {
     /// The list, which may have grown since: `status` tells its length.
     pub(crate) list: Arc<StickyCas<Entry>>,
     pub(crate) next_index: u64,
+}
+
+/// An instance in a list.
+#[derive(Clone, Debug)]
+pub(crate) struct Summary {
+    pub(crate) state: State,
+    /// How many processes have reported a decision.
+    pub(crate) decided: u32,
+    /// The one that they have reported, false reports aside, if it is the same.
+    pub(crate) decision: Option<Value>,
 }
 
 /// What a view shows, when it is committed; or why the instance is gone.
@@ -131,6 +141,18 @@ impl Instance {
             (None, Lifecycle::Archived(archived)) => Ok(archived.state),
         };
         Uncommitted::new(state, inner.commit_receiver()).confirmed_by(&*self.shard.log)
+    }
+
+    /// What List tells. To be listed does not touch the instance (F10).
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn summary(&self) -> View<Summary> {
+        self.observe(|machine, _, _| Summary {
+            state: machine.state(),
+            decided: machine.decided(),
+            decision: machine.decision_in_common().cloned(),
+        })
     }
 
     /// Whether the client of this session, which receives on `sink`, is still to be told something that it waits for.

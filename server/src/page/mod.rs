@@ -16,7 +16,6 @@
 mod encoder;
 mod feed;
 mod feeds;
-mod heavy;
 mod listener;
 mod overview;
 mod permits;
@@ -34,17 +33,16 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::auth::CredentialStore;
+use crate::heavy::Heavy;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::quota::Principals;
-use crate::service::Service;
+use crate::service::{PageTokens, Service};
 
 pub(crate) use permits::{Bound, Permits};
 
 use feeds::Feeds;
-use heavy::Heavy;
 use overview::Overview;
-use table::Tables;
 
 /// What the page shows, and to how many.
 #[derive(Debug)]
@@ -54,10 +52,10 @@ pub(crate) struct Page {
     /// `None`: nobody proves anything, and everybody may look.
     credentials: Option<Arc<CredentialStore>>,
     service: Service,
+    page_tokens: PageTokens,
     /// Cancelled when the server stops.
     drain: CancellationToken,
     feeds: Arc<Feeds>,
-    tables: Arc<Tables>,
     overview: Arc<Overview>,
     /// Explanations take time and memory: few at a time.
     explains: Heavy,
@@ -136,12 +134,12 @@ impl Page {
         let permits = Arc::new(Permits::new(limits));
         Arc::new(Self {
             feeds: Feeds::new(limits, permits.clone()),
-            tables: Tables::new(instances.clone()),
             overview: Overview::new(instances.clone(), principals, permits.clone()),
             permits,
             instances: instances.clone(),
             credentials,
             service,
+            page_tokens: PageTokens::new(),
             drain,
             explains: Heavy::new(EXPLAINS),
         })
@@ -153,11 +151,7 @@ impl Page {
         let Ok(address) = listener.local_addr() else { return };
         let tls = if address.ip().is_loopback() { None } else { self.credentials.clone() };
         let router = stickycas_page::router(self.clone(), hosts(address, names));
-        tokio::join!(
-            listener::serve(listener, tls, router, &self.permits),
-            self.overview.run(),
-            self.tables.forget_unused(),
-        );
+        tokio::join!(listener::serve(listener, tls, router, &self.permits), self.overview.run(),);
     }
 
     /// What is in use.

@@ -76,7 +76,7 @@ impl Source for Page {
     }
 
     async fn instances(&self, viewer: &Viewer, query: &ListQuery) -> Result<Listed, Refused> {
-        self.tables.list(viewer, query).await
+        self.list(viewer, query).await
     }
 
     async fn open(&self, viewer: Viewer, id: &str, from: Option<u64>) -> Result<Opened, Refused> {

@@ -70,7 +70,7 @@ impl Counter {
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
 const COUNTERS: usize = Counter::ConnectionClosedEarly as usize + 1;
-const REASONS: usize = RefusalReason::OwnerLost as usize + 1;
+const REASONS: usize = RefusalReason::ReadTooLarge as usize + 1;
 
 /// See the module.
 #[derive(Debug)]

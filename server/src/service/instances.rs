@@ -1,31 +1,33 @@
 //! `InstanceService`: create, get, list, watch, close.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use prost_types::Timestamp;
 use stickycas_model::history::{Offence, OffenceKind};
-use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Phase;
 use stickycas_proto::NEXT_EVENT_KEY;
 use stickycas_proto::convert::params::spec_from_wire;
+use stickycas_proto::convert::state::{state_from_wire, state_to_wire};
 use stickycas_proto::convert::{WireError, duration_to_wire};
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use stickycas_proto::status::{RefusalDetails, RpcRefusal};
 use stickycas_proto::v1::instance_service_server::InstanceService;
 use stickycas_proto::v1::{
-    self, CloseRequest, CloseResponse, CreateRequest, CreateResponse, GetRequest, GetResponse, ListRequest,
-    ListResponse, RefusalReason, WatchRequest,
+    self, CloseRequest, CloseResponse, CreateRequest, CreateResponse, GetRequest, GetResponse, ListOrder,
+    ListRequest, ListResponse, RefusalReason, WatchRequest,
 };
 use tonic::{Request, Response, Status};
 
 use super::Service;
 use super::authorization::{ViewBasis, authorize_view};
-use super::status::{own_to_wire, state_to_wire, status_to_wire};
+use super::instance_table::{Filter, Order, Place, Query};
+use super::status::{own_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
-use crate::instances::{CreateSpec, Instance, draw_seed};
+use crate::instances::{CreateSpec, Instance, Summary, draw_seed};
 use crate::limits::Limits;
 use crate::quota::Quota;
 
@@ -39,6 +41,8 @@ const MEMBERS_PER_FRAME: usize = 16;
 const RESTORED_PER_FRAME: usize = 16 * 1024;
 /// Instances that are looked at for a page of List.
 const LISTED_PER_FRAME: usize = 4;
+/// Bytes of decisions behind which a page of List ends.
+const LIST_BYTES: usize = 1024 * 1024;
 
 #[tonic::async_trait]
 impl InstanceService for Service {
@@ -93,38 +97,53 @@ impl InstanceService for Service {
             0 => limit,
             size => size.min(limit),
         };
-        let after = match request.page_token.as_str() {
-            "" => None,
-            token => Some(self.0.page_tokens.open_id(token, &caller.principal)?),
-        };
+        let filter = filter_from_wire(&request)?;
         caller.account.charge_work(size / LISTED_PER_FRAME)?;
-        let (page, listed_shards) = self.0.instances.page_after(after, size);
-        let next_page_token = match page.last() {
-            Some(last) if page.len() == size => {
-                self.0.page_tokens.seal_id(last.config().id, &caller.principal)?
+        let page = match ListOrder::try_from(request.order) {
+            Ok(ListOrder::Unspecified | ListOrder::Id) => {
+                self.page_by_id(&caller, &request.page_token, size)?
             }
-            _ => String::new(),
+            Ok(ListOrder::StateAndAge) => {
+                self.page_of_table(&caller, &request.page_token, size, filter.clone()).await?
+            }
+            Err(_) => {
+                let error = WireError::UnknownEnum { field: "order", value: request.order };
+                return Err(RpcRefusal::from(&error).into());
+            }
         };
-        // All views are taken now, and shown when they are committed.
-        let seen = page.iter().filter(|instance| authorize_view(&caller, instance).is_ok());
-        let states: Vec<_> = seen.map(|instance| (instance, instance.state())).collect();
-        let mut instances = Vec::new();
-        for (instance, state) in states {
-            match state.committed_or(self.0.instances.logs().no_space()).await.flatten() {
-                Ok(state) => instances.push(summary(instance, state)),
-                // An instance that is gone by now is not listed.
-                Err(gone) if gone.reason == RefusalReason::InstanceUnknown => {}
-                Err(refused) => return Err(refused.into()),
+        let restored: usize = page.instances.iter().map(|(instance, _)| instance.restored_bytes()).sum();
+        caller.account.charge_work(restored / RESTORED_PER_FRAME)?;
+        let (mut instances, mut next, mut bytes) = (Vec::new(), page.next, 0);
+        for (instance, place) in page.instances {
+            let summary =
+                match instance.summary().committed_or(self.0.instances.logs().no_space()).await.flatten() {
+                    Ok(summary) => summary,
+                    // An instance that is gone by now is not listed.
+                    Err(gone) if gone.reason == RefusalReason::InstanceUnknown => continue,
+                    Err(refused) => return Err(refused.into()),
+                };
+            if !filter.takes(&instance, summary.state) {
+                continue;
+            }
+            bytes += summary.decision.as_ref().map_or(0, |decision| decision.as_bytes().len());
+            instances.push(summary_to_wire(&instance, summary));
+            if bytes > LIST_BYTES {
+                next = Some(place);
+                break;
             }
         }
         // That there are no others.
         self.0.instances.confirmed().await?;
-        let is_last = next_page_token.is_empty();
         let placement = self.0.instances.placement();
         let (shards, mut other_servers) = (placement.shard_count(), Vec::new());
-        if is_last {
+        if next.is_none() {
             other_servers = placement.other_servers();
         }
+        let next_page_token = match next {
+            Some(place) => self.0.page_tokens.seal(&place, caller.principal.as_str())?,
+            None => String::new(),
+        };
+        let listed_shards = page.shards;
         Ok(Response::new(ListResponse { instances, next_page_token, other_servers, listed_shards, shards }))
     }
 
@@ -193,6 +212,73 @@ impl InstanceService for Service {
     }
 }
 
+/// Instances that the caller may view, each with its place in the order.
+struct ListPage {
+    instances: Vec<(Arc<Instance>, Vec<u8>)>,
+    /// Behind this place there may be more.
+    next: Option<Vec<u8>>,
+    /// The shards that the page is of.
+    shards: Vec<u32>,
+}
+
+impl Service {
+    fn page_by_id(&self, caller: &Caller, token: &str, size: usize) -> Result<ListPage, RpcRefusal> {
+        let read = |bytes: &[u8]| bytes.try_into().ok().map(|id| InstanceId::new(u128::from_be_bytes(id)));
+        let after = self.open_page_token(caller, token, read)?;
+        let (page, shards) = self.0.instances.page_after(after, size);
+        let place = |instance: &Instance| instance.config().id.get().to_be_bytes().to_vec();
+        let next = page.last().filter(|_| page.len() == size).map(|last| place(last));
+        let seen = page.into_iter().filter(|instance| authorize_view(caller, instance).is_ok());
+        let instances = seen.map(|instance| (instance.clone(), place(&instance))).collect();
+        Ok(ListPage { instances, next, shards })
+    }
+
+    async fn page_of_table(
+        &self,
+        caller: &Caller,
+        token: &str,
+        size: usize,
+        filter: Filter,
+    ) -> Result<ListPage, RpcRefusal> {
+        let after = self.open_page_token(caller, token, Place::from_bytes)?;
+        let order = Order::StateAndAge;
+        let query = Query { filter, order, descending: false, after, limit: size };
+        let mut shards = self.0.instances.served_shards();
+        let viewer = caller.clone();
+        let may_see = move |instance: &Instance| authorize_view(&viewer, instance).is_ok();
+        let found = self.0.tables.find(query, may_see).await?;
+        let served = self.0.instances.served_shards();
+        shards.retain(|shard| served.contains(shard));
+        let instances = found.lines.into_iter().map(|line| {
+            let place = line.place(order).to_bytes().to_vec();
+            (line.instance, place)
+        });
+        Ok(ListPage {
+            instances: instances.collect(),
+            next: found.next.map(|place| place.to_bytes().to_vec()),
+            shards,
+        })
+    }
+
+    fn open_page_token<T>(
+        &self,
+        caller: &Caller,
+        token: &str,
+        read: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<Option<T>, RpcRefusal> {
+        if token.is_empty() {
+            return Ok(None);
+        }
+        self.0.page_tokens.open(token, caller.principal.as_str(), read).map(Some)
+    }
+}
+
+/// Which instances a List asks for.
+fn filter_from_wire(request: &ListRequest) -> Result<Filter, RpcRefusal> {
+    let states: Result<_, _> = request.states.iter().map(|state| state_from_wire(*state)).collect();
+    Filter::new(states.map_err(|error: WireError| RpcRefusal::from(&error))?, &request.text)
+}
+
 /// The cost of a view of an instance, in frames.
 fn view_cost(instance: &Instance) -> usize {
     instance.params().processes() as usize / MEMBERS_PER_FRAME
@@ -225,10 +311,9 @@ pub(super) fn create_spec(request: CreateRequest, limits: &Limits) -> Result<Cre
 
 /// An answer to a read must be short enough to be sent.
 fn check_reads(params: &Params, limit: usize) -> Result<(), RpcRefusal> {
-    let entries = params.list_limit();
-    let values = params.read_size().min(entries) as usize;
-    let longest = values.saturating_mul(params.spec().max_value_bytes as usize);
+    let longest = longest_read(params);
     if longest > limit {
+        let (values, entries) = (values_of_read(params), params.list_limit());
         let why = format!(
             "a read could return {longest} bytes: {values} values (read_size, or all {entries} that the list may hold) of \
              max_value_bytes; {limit} are the most (read_bytes): give less of either"
@@ -236,6 +321,15 @@ fn check_reads(params: &Params, limit: usize) -> Result<(), RpcRefusal> {
         return Err(RpcRefusal::new(RefusalReason::BadParameters, why));
     }
     Ok(())
+}
+
+/// The most bytes of values that a read of an instance returns.
+pub(super) fn longest_read(params: &Params) -> usize {
+    values_of_read(params).saturating_mul(params.spec().max_value_bytes as usize)
+}
+
+fn values_of_read(params: &Params) -> usize {
+    params.read_size().min(params.list_limit()) as usize
 }
 
 /// n different principals (P1).
@@ -280,14 +374,16 @@ fn instance_to_wire(instance: &Instance) -> v1::Instance {
     }
 }
 
-fn summary(instance: &Instance, state: State) -> v1::InstanceSummary {
+fn summary_to_wire(instance: &Instance, summary: Summary) -> v1::InstanceSummary {
     let config = instance.config();
     v1::InstanceSummary {
         instance_id: config.id.to_string(),
         name: config.name.as_ref().map_or(String::new(), ToString::to_string),
         creator: config.shared.creator.as_str().to_owned(),
         processes: config.shared.params.processes(),
-        state: state_to_wire(state).into(),
+        state: state_to_wire(summary.state).into(),
         create_time: Some(Timestamp::from(config.created())),
+        decided: summary.decided,
+        decision: summary.decision.map(|value| value.as_bytes().to_vec().into()),
     }
 }

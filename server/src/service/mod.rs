@@ -8,6 +8,7 @@ mod counts;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod grpc_framing;
+pub(crate) mod instance_table;
 mod instances;
 mod page_token;
 mod status;
@@ -40,6 +41,7 @@ pub(crate) use grpc_framing::UnaryEndpoint;
 pub(crate) use page_token::PageTokens;
 pub(crate) use unknown::UnknownService;
 
+use instance_table::Tables;
 use watchdog::Watchdog;
 
 /// The data that all services share.
@@ -57,6 +59,7 @@ struct Shared {
     /// `None`: nothing is proven here.
     credentials: Option<Arc<CredentialStore>>,
     page_tokens: PageTokens,
+    tables: Arc<Tables>,
     /// Whether the instances are recovered. Before, nobody knows which there are.
     recovered: AtomicBool,
     /// Where the live page is, if there is one.
@@ -72,7 +75,7 @@ impl Service {
         credentials: Option<Arc<CredentialStore>>,
     ) -> Self {
         let (watchdog, recovered) = (Watchdog::default(), AtomicBool::new(false));
-        let page_tokens = PageTokens::new();
+        let (page_tokens, tables) = (PageTokens::new(), Tables::new(instances.clone()));
         Self(Arc::new(Shared {
             instances,
             limits,
@@ -81,6 +84,7 @@ impl Service {
             watchdog,
             credentials,
             page_tokens,
+            tables,
             recovered,
             page: OnceLock::new(),
         }))
@@ -96,9 +100,14 @@ impl Service {
         let _ = self.0.page.set(page);
     }
 
-    /// Aborts the connections of clients that do not read, for ever.
-    pub(crate) async fn run_watchdog(&self) {
-        self.0.watchdog.run(self.0.limits.unread_for).await;
+    /// Aborts the connections of clients that do not read, and drops the table that nobody asks for, for ever.
+    pub(crate) async fn run_upkeep(&self) {
+        tokio::join!(self.0.watchdog.run(self.0.limits.unread_for), self.0.tables.forget_unused());
+    }
+
+    /// All instances as a table.
+    pub(crate) fn tables(&self) -> &Arc<Tables> {
+        &self.0.tables
     }
 
     /// Frames that wait on all Attach streams for their clients, and on the stream with the most.

@@ -1,6 +1,6 @@
 //! The page tokens of List, and of the table of the live page: where the next page begins, for the server alone to read.
 //!
-//! A page begins behind an instance that the caller may not know of. So a token is that id, encrypted for this caller
+//! A page begins behind an instance that the caller may not know of. So a token is the place of that one, encrypted for this caller
 //! (AES-128-GCM with a key that lives as long as the server, and a random nonce): it tells nothing, and another caller
 //! cannot use it. After a restart of the server a token is refused, and the caller begins again.
 
@@ -8,11 +8,8 @@ use std::fmt;
 use std::fmt::Write as _;
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, RandomizedNonceKey};
-use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
-
-use crate::auth::Principal;
 
 /// Seals and opens page tokens.
 pub(crate) struct PageTokens(RandomizedNonceKey);
@@ -36,24 +33,6 @@ impl PageTokens {
         Self(RandomizedNonceKey::new(&AES_128_GCM, &key).expect("16 bytes are a key of AES-128"))
     }
 
-    /// The token of the page behind this instance.
-    ///
-    /// # Errors
-    /// INTERNAL, if there are no random numbers.
-    pub(super) fn seal_id(&self, id: InstanceId, caller: &Principal) -> Result<String, RpcRefusal> {
-        self.seal(&id.get().to_be_bytes(), caller.as_str())
-    }
-
-    /// The instance behind which the page of this token begins.
-    ///
-    /// # Errors
-    /// MALFORMED, if this server has not given the token to this caller since its start.
-    pub(super) fn open_id(&self, token: &str, caller: &Principal) -> Result<InstanceId, RpcRefusal> {
-        let bytes = self.open(token, caller.as_str())?;
-        let id = bytes.try_into().map_err(|_| not_ours())?;
-        Ok(InstanceId::new(u128::from_be_bytes(id)))
-    }
-
     /// A token that stands for these bytes, for this caller.
     ///
     /// # Errors
@@ -70,16 +49,21 @@ impl PageTokens {
         Ok(token)
     }
 
-    /// The bytes for which this token stands.
+    /// What the bytes are, as `read` finds, for which this token stands.
     ///
     /// # Errors
-    /// MALFORMED, if this server has not given the token to this caller since its start.
-    pub(crate) fn open(&self, token: &str, caller: &str) -> Result<Vec<u8>, RpcRefusal> {
+    /// MALFORMED, if this server has not given the token to this caller since its start, or for something else.
+    pub(crate) fn open<T>(
+        &self,
+        token: &str,
+        caller: &str,
+        read: impl FnOnce(&[u8]) -> Option<T>,
+    ) -> Result<T, RpcRefusal> {
         let open = || {
             let mut bytes = from_hex(token)?;
             let mut sealed = bytes.split_off(NONCE);
             let nonce = aws_lc_rs::aead::Nonce::try_assume_unique_for_key(&bytes).ok()?;
-            self.0.open_in_place(nonce, Aad::from(caller), &mut sealed).ok().map(|opened| opened.to_vec())
+            read(self.0.open_in_place(nonce, Aad::from(caller), &mut sealed).ok()?)
         };
         open().ok_or_else(not_ours)
     }
@@ -109,21 +93,26 @@ mod tests {
 
     #[test]
     fn a_token_opens_for_its_caller_on_its_server_and_tells_nothing() {
-        let (tokens, caller) = (PageTokens::new(), Principal::new("p1"));
-        let id = InstanceId::new(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef);
-        let token = tokens.seal_id(id, &caller).unwrap();
-        assert_eq!(tokens.open_id(&token, &caller).unwrap(), id);
-        assert_ne!(tokens.seal_id(id, &caller).unwrap(), token, "not even that it is the same page");
+        let tokens = PageTokens::new();
+        let place = [7; 16];
+        let token = tokens.seal(&place, "p1").unwrap();
+        let open = |tokens: &PageTokens, token, caller| {
+            tokens.open(token, caller, |bytes| <[u8; 16]>::try_from(bytes).ok())
+        };
+        assert_eq!(open(&tokens, &token, "p1").unwrap(), place);
+        assert_ne!(tokens.seal(&place, "p1").unwrap(), token, "not even that it is the same page");
+        let longer = tokens.seal(&[7; 24], "p1").unwrap();
         let forged = format!("{}{}", &token[..token.len() - 1], if token.ends_with('0') { '1' } else { '0' });
         for (tokens, caller, token) in [
-            (&tokens, Principal::new("p2"), token.as_str()),
-            (&PageTokens::new(), caller.clone(), &token),
-            (&tokens, caller.clone(), &forged),
-            (&tokens, caller.clone(), &token[2..]),
-            (&tokens, caller.clone(), "01234567-89ab-cdef-0123-456789abcdef"),
-            (&tokens, caller.clone(), &"\u{e9}".repeat(44)),
+            (&tokens, "p2", token.as_str()),
+            (&PageTokens::new(), "p1", &token),
+            (&tokens, "p1", &forged),
+            (&tokens, "p1", &longer),
+            (&tokens, "p1", &token[2..]),
+            (&tokens, "p1", "01234567-89ab-cdef-0123-456789abcdef"),
+            (&tokens, "p1", &"\u{e9}".repeat(44)),
         ] {
-            assert_eq!(tokens.open_id(token, &caller).unwrap_err().reason, RefusalReason::Malformed);
+            assert_eq!(open(tokens, token, caller).unwrap_err().reason, RefusalReason::Malformed);
         }
     }
 }

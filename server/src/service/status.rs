@@ -3,21 +3,13 @@
 use std::time::Duration;
 
 use stickycas_model::access::Op;
-use stickycas_model::machine::{MemberStatus, State, Status, WaitingMember};
+use stickycas_model::machine::{MemberStatus, Status, WaitingMember};
 use stickycas_model::params::Patience;
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, WarpId};
 use stickycas_proto::convert::duration_to_wire;
 use stickycas_proto::convert::member_state::MemberState;
+use stickycas_proto::convert::state::state_to_wire;
 use stickycas_proto::v1;
-
-pub(super) fn state_to_wire(state: State) -> v1::State {
-    match state {
-        State::Gathering => v1::State::Gathering,
-        State::Running => v1::State::Running,
-        State::Finished => v1::State::Finished,
-        State::Closed => v1::State::Closed,
-    }
-}
 
 pub(super) fn status_to_wire(status: &Status) -> v1::Status {
     v1::Status {

@@ -3,7 +3,7 @@
 use std::future::ready;
 use std::pin::Pin;
 
-use stickycas_model::access::{Access, Answer};
+use stickycas_model::access::{Access, Answer, Op};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::attach::{self, StickyCasService};
@@ -11,13 +11,16 @@ use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
 use stickycas_proto::convert::answer::append_response;
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::{AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest};
+use stickycas_proto::v1::{
+    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
+};
 use tokio_util::either::Either;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::Service;
 use super::attach::{AttachStream, charge_round, logged_bytes};
 use super::authorization::refused_content;
+use super::instances::longest_read;
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
 use crate::quota::{Counter, Quota};
@@ -119,6 +122,9 @@ impl Service {
                 return Ok(UnaryAnswer::Known(instance.refuse_call(offence, refused)));
             }
         };
+        if matches!(access.op, Op::Read { .. }) {
+            check_unary_read(instance.params())?;
+        }
         let charge = instance.charge_log(&caller.account, logged_bytes(&access))?;
         let UnaryAccess { answer, repeated } = instance.call(access);
         if repeated {
@@ -142,6 +148,21 @@ impl Service {
         };
         Either::Left(known)
     }
+}
+
+/// The most bytes of values that an answer to a unary read may have.
+const UNARY_READ_BYTES: usize = 1024 * 1024;
+
+/// Refuses a unary read of an instance whose answers may be longer than unary calls have them.
+fn check_unary_read(params: &Params) -> Result<(), RpcRefusal> {
+    let longest = longest_read(params);
+    if longest <= UNARY_READ_BYTES {
+        return Ok(());
+    }
+    let why = format!(
+        "a read of this instance may have {longest} bytes, and the answer to a unary call {UNARY_READ_BYTES} at most: read on Attach"
+    );
+    Err(RpcRefusal::new(RefusalReason::ReadTooLarge, why))
 }
 
 /// Waits until the access is executed.

@@ -139,7 +139,7 @@ impl Known {
 async fn list(server: &Connection, known: &[Known]) -> Stale {
     let (mut stale, mut page_token) = (Stale { asked: 1, ..Stale::default() }, String::new());
     loop {
-        let request = v1::ListRequest { page_size: 0, page_token };
+        let request = v1::ListRequest { page_token, ..v1::ListRequest::default() };
         let page = match server.instances().list(request).await {
             Ok(page) => page.into_inner(),
             Err(_) => return stale,

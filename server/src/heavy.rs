@@ -6,17 +6,17 @@ use tokio::sync::Semaphore;
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Heavy(Arc<Semaphore>);
+pub(crate) struct Heavy(Arc<Semaphore>);
 
 impl Heavy {
     /// So much is done at a time.
-    pub(super) fn new(at_a_time: usize) -> Self {
+    pub(crate) fn new(at_a_time: usize) -> Self {
         Self(Arc::new(Semaphore::new(at_a_time)))
     }
 
     /// Does this when it is its turn; `None`: it panicked. What has begun keeps its turn to its end, even if nobody waits
     /// for it any more.
-    pub(super) async fn run<T: Send + 'static>(
+    pub(crate) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {

@@ -1,0 +1,463 @@
+//! All instances as a table, sorted and filtered, however many there are: for List and for the live page.
+//!
+//! The table is a copy: a line for each instance, sorted when somebody asks for an order. It is renewed in the background
+//! while somebody asks, piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it
+//! took to make, the longer it is used. Nobody is shown what is not committed.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+use arc_swap::ArcSwapOption;
+use stickycas_model::machine::{Brief, State};
+use stickycas_model::types::Phase;
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use crate::heavy::Heavy;
+use crate::instances::{Instance, Instances, SharedConfig};
+
+/// Instances that are looked at for a page; behind them the next one begins, however few there were.
+const LOOKED_AT: usize = 100_000;
+/// Instances that are copied in one piece.
+const PIECE: usize = 1_024;
+/// How long a table is used at least.
+const USED: Duration = Duration::from_secs(1);
+/// A table is used so many times as long as it took to make.
+const TIMES: u32 = 50;
+/// A table that is so many times older than it should be is not shown any more.
+const TOO_OLD: u32 = 4;
+/// After how long a table that nobody asks for is dropped.
+const UNUSED: Duration = Duration::from_secs(30);
+/// Searches that are made at a time.
+const SEARCHES: usize = 2;
+/// The most bytes of a text that is searched for.
+const TEXT: usize = 256;
+
+/// The tables, one after the other.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    instances: Arc<Instances>,
+    latest: ArcSwapOption<Table>,
+    /// Held by whoever makes one.
+    making: tokio::sync::Mutex<()>,
+    /// To sort a million lines, or to look through them, is no work for a thread that serves.
+    searches: Heavy,
+    began: Instant,
+    /// When somebody asked last, in milliseconds since `began`.
+    asked: AtomicU64,
+}
+
+/// See the module.
+#[derive(Debug)]
+struct Table {
+    /// In the order of ids.
+    lines: Vec<Line>,
+    made: Instant,
+    took: Duration,
+    /// The places of the lines in each order.
+    orders: [OnceLock<Vec<u32>>; Order::COUNT],
+    /// How many there are of each state.
+    states: [u64; STATES.len()],
+}
+
+/// An instance as the table has it.
+#[derive(Clone, Debug)]
+pub(crate) struct Line {
+    pub(crate) instance: Arc<Instance>,
+    /// In nanoseconds since 1970.
+    created: u64,
+    pub(crate) brief: Brief,
+}
+
+/// All states.
+pub(crate) const STATES: [State; 4] = [State::Gathering, State::Running, State::Finished, State::Closed];
+
+/// By what lines are sorted; then by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    Created,
+    Phase,
+    Length,
+    Awaited,
+    /// Those that run first, then those that gather, that are finished, and that are closed; of one state the newest first.
+    StateAndAge,
+}
+
+impl Order {
+    const COUNT: usize = Self::StateAndAge as usize + 1;
+
+    fn key(self, line: &Line) -> u64 {
+        match self {
+            Self::Created => line.created,
+            Self::Phase => line.brief.phase.map_or(0, Phase::get),
+            Self::Length => line.brief.length.into(),
+            Self::Awaited => line.brief.awaited.into(),
+            Self::StateAndAge => {
+                /// Nanoseconds since 1970 until the year 2116.
+                const AGE: u64 = u64::MAX >> 2;
+                let state = match line.brief.state {
+                    State::Running => 0,
+                    State::Gathering => 1,
+                    State::Finished => 2,
+                    State::Closed => 3,
+                };
+                state << 62 | AGE.saturating_sub(line.created)
+            }
+        }
+    }
+}
+
+/// A place in an order: behind it the next page begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Place {
+    key: u64,
+    id: u128,
+}
+
+impl Place {
+    /// As page tokens have it.
+    pub(crate) fn to_bytes(self) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.key.to_be_bytes());
+        bytes[8..].copy_from_slice(&self.id.to_be_bytes());
+        bytes
+    }
+
+    /// `None`: no place has these bytes.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let (key, id) = bytes.split_at_checked(8)?;
+        let (key, id) = (u64::from_be_bytes(key.try_into().ok()?), u128::from_be_bytes(id.try_into().ok()?));
+        Some(Self { key, id })
+    }
+}
+
+/// Which lines somebody asks for.
+#[derive(Clone, Debug)]
+pub(crate) struct Query {
+    pub(crate) filter: Filter,
+    pub(crate) order: Order,
+    pub(crate) descending: bool,
+    pub(crate) after: Option<Place>,
+    /// The most lines of a page.
+    pub(crate) limit: usize,
+}
+
+/// What a line must have.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Filter {
+    /// One of these states; empty: any.
+    states: Vec<State>,
+    /// In its name, in lower case, or at the beginning of its id.
+    text: String,
+}
+
+/// The lines of a page.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) lines: Vec<Line>,
+    /// Behind this place there may be more.
+    pub(crate) next: Option<Place>,
+    /// How many the filter takes of all lines, if they were counted.
+    pub(crate) total: Option<u64>,
+}
+
+impl Tables {
+    pub(super) fn new(instances: Arc<Instances>) -> Arc<Self> {
+        Arc::new(Self {
+            instances,
+            latest: ArcSwapOption::empty(),
+            making: tokio::sync::Mutex::default(),
+            searches: Heavy::new(SEARCHES),
+            began: Instant::now(),
+            asked: AtomicU64::new(0),
+        })
+    }
+
+    /// The lines that this query takes, of the instances that the caller may look at.
+    ///
+    /// # Errors
+    /// If nothing may be told, since the log has failed or other servers may own the instances.
+    pub(crate) async fn find(
+        self: &Arc<Self>,
+        query: Query,
+        may_see: impl Fn(&Instance) -> bool + Send + 'static,
+    ) -> Result<Found, RpcRefusal> {
+        let table = self.current().await?;
+        self.searches.run(move || table.find(&query, may_see)).await.ok_or_else(RpcRefusal::internal)
+    }
+
+    /// A table that is new enough. One that is a little older is renewed meanwhile.
+    async fn current(self: &Arc<Self>) -> Result<Arc<Table>, RpcRefusal> {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.asked.store(now, Ordering::Relaxed);
+        if let Some(table) = self.latest.load_full() {
+            let (age, used) = (table.made.elapsed(), table.used());
+            if age < used {
+                return Ok(table);
+            }
+            if age < used * TOO_OLD {
+                let tables = self.clone();
+                tokio::spawn(async move {
+                    if let Ok(_making) = tables.making.try_lock() {
+                        let _ = tables.make().await;
+                    }
+                });
+                return Ok(table);
+            }
+        }
+        let tables = self.clone();
+        // A task of its own: requests that are cancelled would otherwise have one made beside the other.
+        let made = tokio::spawn(async move {
+            let _making = tables.making.lock().await;
+            match tables.latest.load_full() {
+                // Somebody else has made one meanwhile.
+                Some(table) if table.made.elapsed() < table.used() => Ok(table),
+                _ => tables.make().await,
+            }
+        });
+        made.await.map_err(|_| RpcRefusal::internal())?
+    }
+
+    async fn make(self: &Arc<Self>) -> Result<Arc<Table>, RpcRefusal> {
+        let instances = self.instances.clone();
+        let made = tokio::task::spawn_blocking(move || Table::of(&instances)).await;
+        let table = Arc::new(made.map_err(|_| RpcRefusal::internal())?);
+        // Everything in it is committed when this is.
+        if let Some(committed) = self.instances.refusal_barrier() {
+            committed.await;
+        }
+        self.instances.confirmed().await?;
+        if let Some(failure) = self.instances.log_failure() {
+            return Err(failure);
+        }
+        self.latest.store(Some(table.clone()));
+        Ok(table)
+    }
+
+    /// Drops the table when nobody asks for it, for ever: it keeps what was removed.
+    pub(super) async fn forget_unused(&self) {
+        loop {
+            tokio::time::sleep(UNUSED / 3).await;
+            let asked = Duration::from_millis(self.asked.load(Ordering::Relaxed));
+            if self.began.elapsed().saturating_sub(asked) > UNUSED {
+                self.latest.store(None);
+            }
+        }
+    }
+}
+
+impl Table {
+    fn of(instances: &Instances) -> Self {
+        let began = Instant::now();
+        let mut lines = Vec::with_capacity(instances.held());
+        let mut after: Option<InstanceId> = None;
+        loop {
+            let piece = instances.after(after, PIECE);
+            let Some(last) = piece.last() else { break };
+            after = Some(last.config().id);
+            lines.extend(piece.into_iter().filter_map(Line::of));
+            std::thread::yield_now();
+        }
+        let states = STATES.map(|state| lines.iter().filter(|line| line.brief.state == state).count() as u64);
+        Self { lines, made: Instant::now(), took: began.elapsed(), orders: Default::default(), states }
+    }
+
+    /// How long it is used.
+    fn used(&self) -> Duration {
+        USED.max(self.took * TIMES)
+    }
+
+    fn in_order(&self, order: Order) -> &[u32] {
+        self.orders[order as usize].get_or_init(|| {
+            let mut places: Vec<u32> = (0..u32::try_from(self.lines.len()).unwrap_or(u32::MAX)).collect();
+            // Places are in the order of ids, which the sort keeps.
+            places.sort_by_cached_key(|place| order.key(&self.lines[*place as usize]));
+            places
+        })
+    }
+
+    fn place(&self, order: Order, at: u32) -> Place {
+        self.lines[at as usize].place(order)
+    }
+
+    fn find(&self, query: &Query, may_see: impl Fn(&Instance) -> bool) -> Found {
+        let order = self.in_order(query.order);
+        let place = |at: &u32| self.place(query.order, *at);
+        if query.descending {
+            let end = query.after.map_or(order.len(), |after| order.partition_point(|at| place(at) < after));
+            self.take(query, order[..end].iter().rev(), may_see)
+        } else {
+            let start = query.after.map_or(0, |after| order.partition_point(|at| place(at) <= after));
+            self.take(query, order[start..].iter(), may_see)
+        }
+    }
+
+    fn take<'a>(
+        &self,
+        query: &Query,
+        mut order: impl ExactSizeIterator<Item = &'a u32>,
+        may_see: impl Fn(&Instance) -> bool,
+    ) -> Found {
+        // It is found out once for all instances with the same configuration.
+        let mut seen: HashMap<*const SharedConfig, bool> = HashMap::new();
+        let mut found = Found { lines: Vec::new(), next: None, total: self.total(&query.filter) };
+        let mut looked_at = 0;
+        while let Some(at) = order.next() {
+            let line = &self.lines[*at as usize];
+            let Line { instance, brief, .. } = line;
+            looked_at += 1;
+            if query.filter.takes(instance, brief.state)
+                && *seen.entry(Arc::as_ptr(&instance.config().shared)).or_insert_with(|| may_see(instance))
+            {
+                found.lines.push(line.clone());
+            }
+            if found.lines.len() == query.limit || looked_at == LOOKED_AT {
+                found.next = (order.len() > 0).then(|| self.place(query.order, *at));
+                break;
+            }
+        }
+        found
+    }
+
+    /// How many lines there are in all, if they were counted.
+    fn total(&self, filter: &Filter) -> Option<u64> {
+        if !filter.text.is_empty() {
+            return None;
+        }
+        let counted = STATES.iter().zip(self.states).filter(|(state, _)| filter.takes_state(**state));
+        Some(counted.map(|(_, count)| count).sum())
+    }
+}
+
+impl Filter {
+    /// States: empty for any.
+    ///
+    /// # Errors
+    /// MALFORMED, if the text is too long.
+    pub(crate) fn new(states: Vec<State>, text: &str) -> Result<Self, RpcRefusal> {
+        if text.len() > TEXT {
+            let why = format!("the text has {} bytes: give at most {TEXT}", text.len());
+            return Err(RpcRefusal::new(RefusalReason::Malformed, why));
+        }
+        Ok(Self { states, text: text.to_lowercase() })
+    }
+
+    /// Whether it takes an instance that is in this state.
+    pub(crate) fn takes(&self, instance: &Instance, state: State) -> bool {
+        if !self.takes_state(state) {
+            return false;
+        }
+        if self.text.is_empty() {
+            return true;
+        }
+        let config = instance.config();
+        let named =
+            config.name.as_ref().is_some_and(|name| name.as_str().to_lowercase().contains(&self.text));
+        named || config.id.to_string().starts_with(&self.text)
+    }
+
+    fn takes_state(&self, state: State) -> bool {
+        self.states.is_empty() || self.states.contains(&state)
+    }
+}
+
+impl Line {
+    /// Its place in an order.
+    pub(crate) fn place(&self, order: Order) -> Place {
+        Place { key: order.key(self), id: self.instance.config().id.get() }
+    }
+
+    fn of(instance: Arc<Instance>) -> Option<Self> {
+        let brief = instance.brief()?;
+        let created = instance.config().created().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Some(Self { created: u64::try_from(created.as_nanos()).unwrap_or(u64::MAX), brief, instance })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use stickycas_model::params::{Params, ParamsSpec};
+
+    use super::*;
+    use crate::auth::Principal;
+    use crate::commit_log::{CommitLog, MemoryLog};
+    use crate::instances::CreateSpec;
+    use crate::limits::Limits;
+
+    /// So many instances of one process each, every tenth of which is named.
+    async fn instances(count: usize) -> Arc<Instances> {
+        let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
+        let limits = Limits {
+            live_instances: usize::MAX,
+            live_instances_per_creator: usize::MAX,
+            instances_when_busy: usize::MAX,
+            instance_bytes: usize::MAX,
+            ..Limits::default()
+        };
+        let instances = Instances::new(limits, &log);
+        let params = Params::try_new(ParamsSpec { max_value_bytes: 8, ..ParamsSpec::new(1, 1, 1) }).unwrap();
+        for number in 0..count {
+            let name = (number % 10 == 0).then(|| format!("n-{number}").parse().unwrap());
+            let roster = vec!["p1".to_owned()];
+            let spec = CreateSpec { name, params: params.clone(), seed_given: false, roster };
+            let created = instances.create(&Principal::new("creator"), spec).await;
+            created.committed().await.unwrap().unwrap();
+        }
+        instances
+    }
+
+    const LINES: usize = 100;
+
+    fn query(after: Option<Place>, text: &str) -> Query {
+        let filter = Filter::new(Vec::new(), text).unwrap();
+        Query { filter, order: Order::Length, descending: true, after, limit: LINES }
+    }
+
+    #[tokio::test]
+    async fn pages_follow_each_other_without_gap_or_repetition() {
+        let instances = instances(250).await;
+        let table = Table::of(&instances);
+        let mut seen = BTreeSet::new();
+        let mut after = None;
+        // All have the same length, so the id alone tells where a page ends.
+        for lines in [LINES, LINES, 50] {
+            let found = table.find(&query(after, ""), |_| true);
+            assert_eq!((found.lines.len(), found.total), (lines, Some(250)));
+            seen.extend(found.lines.iter().map(|line| line.instance.config().id));
+            after = found.next;
+        }
+        assert_eq!((seen.len(), after), (250, None));
+        assert_eq!(table.find(&query(None, "N-1"), |_| true).lines.len(), 11, "10, and 100 to 190");
+        assert_eq!(table.find(&query(None, ""), |_| false).lines.len(), 0);
+    }
+
+    #[tokio::test]
+    async fn those_that_run_come_first_and_of_one_state_the_newest() {
+        let instances = instances(4).await;
+        let mut table = Table::of(&instances);
+        let states = [State::Closed, State::Running, State::Gathering, State::Running];
+        for ((line, state), created) in table.lines.iter_mut().zip(states).zip(1..) {
+            (line.brief.state, line.created) = (state, created);
+        }
+        let states = vec![State::Running, State::Closed];
+        let filter = Filter::new(states, "").unwrap();
+        let query = Query { filter, order: Order::StateAndAge, descending: false, after: None, limit: LINES };
+        let created = |found: Found| found.lines.iter().map(|line| line.created).collect::<Vec<_>>();
+        assert_eq!(created(table.find(&query, |_| true)), [4, 2, 1]);
+        let all = Query { filter: Filter::default(), ..query };
+        assert_eq!(created(table.find(&all, |_| true)), [4, 2, 3, 1]);
+    }
+
+    #[test]
+    fn a_place_is_the_same_after_its_bytes() {
+        let place = Place { key: 7, id: u128::MAX - 1 };
+        assert_eq!(Place::from_bytes(&place.to_bytes()), Some(place));
+        assert_eq!(Place::from_bytes(&place.to_bytes()[1..]), None);
+        assert_eq!(Place::from_bytes(&[]), None);
+    }
+}
