@@ -97,7 +97,8 @@ void RunPropose(const Flags& flags) {
   }
   const auto accesses =
       flags.Has("--unary") ? ByUnaryCalls(servers, found) : OnAttach(servers, found.instance().instance_id());
-  std::cout << "decided " << Propose(*accesses, found.instance().parameters(), value) << std::endl;
+  const std::string decision = Propose(*accesses, found.instance().parameters(), value);
+  std::cout << "decided " << decision << std::endl;
 }
 
 void RunCreate(const Flags& flags) {

@@ -50,6 +50,12 @@ std::string ReadFile(const std::filesystem::path& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+std::string ReadPem(const std::filesystem::path& path) {
+  std::string text = ReadFile(path);
+  if (text.find("-----BEGIN ") == std::string::npos) throw Unusable(path.string() + " is no PEM");
+  return text;
+}
+
 std::string WithoutScheme(const std::string& address) {
   const auto end = address.find("://");
   std::string host_and_port = end == std::string::npos ? address : address.substr(end + 3);
@@ -108,13 +114,13 @@ Servers::Servers(const std::vector<std::string>& addresses, std::optional<std::f
     return;
   }
   grpc::SslCredentialsOptions options;
-  options.pem_root_certs = ReadFile(*credentials / "ca.crt");
+  options.pem_root_certs = ReadPem(*credentials / "ca.crt");
   if (std::filesystem::exists(*credentials / "token")) {
     token_file_ = *credentials / "token";
     ReadFile(*token_file_);
   } else {
-    options.pem_cert_chain = ReadFile(*credentials / "tls.crt");
-    options.pem_private_key = ReadFile(*credentials / "tls.key");
+    options.pem_cert_chain = ReadPem(*credentials / "tls.crt");
+    options.pem_private_key = ReadPem(*credentials / "tls.key");
   }
   channel_credentials_ = grpc::SslCredentials(options);
 }

@@ -111,6 +111,8 @@ class AttachStream
       sleep 0.1 until @call.status || ended?
       @requests.close
     end
+  rescue GRPC::BadStatus => e
+    raise Refused.from_status(e)
   end
 
   def ended?

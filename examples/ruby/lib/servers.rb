@@ -154,16 +154,24 @@ class Servers
   private
 
   def read_credentials(folder)
-    authorities = folder.join('ca.crt').read
+    authorities = read_pem(folder.join('ca.crt'))
     if folder.join('token').exist?
       @token_file = folder.join('token')
       @token_file.read
       GRPC::Core::ChannelCredentials.new(authorities)
     else
-      GRPC::Core::ChannelCredentials.new(authorities, folder.join('tls.key').read, folder.join('tls.crt').read)
+      key = read_pem(folder.join('tls.key'))
+      GRPC::Core::ChannelCredentials.new(authorities, key, read_pem(folder.join('tls.crt')))
     end
   rescue SystemCallError => e
     raise Unusable, e.message
+  end
+
+  def read_pem(path)
+    text = path.read
+    raise Unusable, "#{path} is no PEM" unless text.include?('-----BEGIN ')
+
+    text
   end
 
   # A server that recovers, or where the request waits for its phase, is there.
