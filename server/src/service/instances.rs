@@ -113,15 +113,20 @@ impl InstanceService for Service {
         };
         let restored: usize = page.instances.iter().map(|(instance, _)| instance.restored_bytes()).sum();
         caller.account.charge_work(restored / RESTORED_PER_FRAME)?;
+        // All views are taken now, and shown when they are committed.
+        let views = page.instances.into_iter().map(|(instance, place)| {
+            let summary = instance.summary();
+            (instance, place, summary)
+        });
+        let views: Vec<_> = views.collect();
         let (mut instances, mut next, mut bytes) = (Vec::new(), page.next, 0);
-        for (instance, place) in page.instances {
-            let summary =
-                match instance.summary().committed_or(self.0.instances.logs().no_space()).await.flatten() {
-                    Ok(summary) => summary,
-                    // An instance that is gone by now is not listed.
-                    Err(gone) if gone.reason == RefusalReason::InstanceUnknown => continue,
-                    Err(refused) => return Err(refused.into()),
-                };
+        for (instance, place, summary) in views {
+            let summary = match summary.committed_or(self.0.instances.logs().no_space()).await.flatten() {
+                Ok(summary) => summary,
+                // An instance that is gone by now is not listed.
+                Err(gone) if gone.reason == RefusalReason::InstanceUnknown => continue,
+                Err(refused) => return Err(refused.into()),
+            };
             if !filter.takes(&instance, summary.state) {
                 continue;
             }
