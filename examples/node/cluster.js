@@ -38,7 +38,11 @@ const CODES =
   );
 /** Of a unary call without a reason: no StickyCAS server answers so. */
 const NOT_STICKYCAS = ["UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"];
-const MAY_BE_REPEATED = ["UNAVAILABLE", "DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"];
+const MAY_BE_REPEATED = [
+  "UNAVAILABLE",
+  "DEADLINE_EXCEEDED",
+  "RESOURCE_EXHAUSTED",
+];
 
 /** Why a request was not answered. */
 export class Refusal extends Error {
@@ -59,7 +63,9 @@ export class Refusal extends Error {
     /** To ask again does not help. */
     this.isFinal =
       reason === "TOO_MANY_SESSIONS" ||
-      !(["", "INTERNAL"].includes(reason) || MAY_BE_REPEATED.includes(this.code));
+      !(
+        ["", "INTERNAL"].includes(reason) || MAY_BE_REPEATED.includes(this.code)
+      );
     /** The server is there, and the same request will be answered. */
     this.isAnswer = ["DEADLINE", "RECOVERING"].includes(reason);
   }
@@ -84,12 +90,13 @@ export class Cluster {
   }
 
   close() {
-    this.#transports.forEach((transport) => transport.close());
+    for (const transport of this.#transports.values()) transport.close();
   }
 
   get #transport() {
     const address = this.addresses[this.#asked];
-    if (!this.#transports.has(address)) this.#transports.set(address, this.connect(address));
+    if (!this.#transports.has(address))
+      this.#transports.set(address, this.connect(address));
     return this.#transports.get(address);
   }
 
@@ -102,11 +109,19 @@ export class Cluster {
       const transport = this.#transport;
       try {
         const name = `stickycas.v1.${service}`;
-        return await transport.unary(name, method, request, this.identify(), CALL_TIMEOUT);
+        return await transport.unary(
+          name,
+          method,
+          request,
+          this.identify(),
+          CALL_TIMEOUT,
+        );
       } catch (error) {
         const refusal = refusalOf(transport, error);
-        if (waits && refusal.code === "DEADLINE_EXCEEDED") refusal.isAnswer = true;
-        if (!refusal.reason && NOT_STICKYCAS.includes(refusal.code)) refusal.isFinal = true;
+        if (waits && refusal.code === "DEADLINE_EXCEEDED")
+          refusal.isAnswer = true;
+        if (!refusal.reason && NOT_STICKYCAS.includes(refusal.code))
+          refusal.isFinal = true;
         throw refusal;
       }
     });
@@ -118,7 +133,11 @@ export class Cluster {
    */
   open(service, method) {
     const transport = this.#transport;
-    const stream = transport.stream(`stickycas.v1.${service}`, method, this.identify());
+    const stream = transport.stream(
+      `stickycas.v1.${service}`,
+      method,
+      this.identify(),
+    );
     async function* messages() {
       try {
         yield* stream;
@@ -164,11 +183,17 @@ export class Cluster {
     } else {
       this.#silentSince ??= Date.now();
       if (Date.now() - this.#silentSince > this.giveUpAfter) {
-        throw new Error(`given up after ${this.giveUpAfter / 1000} s: ${error.message}`);
+        throw new Error(
+          `given up after ${this.giveUpAfter / 1000} s: ${error.message}`,
+        );
       }
     }
     const owner = this.addresses.indexOf(error.owner);
-    if (owner >= 0 && owner !== this.#asked && this.#redirects < MOST_REDIRECTS) {
+    if (
+      owner >= 0 &&
+      owner !== this.#asked &&
+      this.#redirects < MOST_REDIRECTS
+    ) {
       this.#asked = owner;
       this.#redirects++;
       return;
@@ -180,7 +205,9 @@ export class Cluster {
     // Not all clients at the same moment.
     const pause = this.#pause * (1 + Math.random() / 2);
     this.#pause = Math.min(2 * this.#pause, LONGEST_PAUSE);
-    await new Promise((resume) => setTimeout(resume, Math.max(pause, error.delay)));
+    await new Promise((resume) =>
+      setTimeout(resume, Math.max(pause, error.delay)),
+    );
   }
 
   /** Finds an instance by its name or id. Any server may be asked. */
@@ -198,15 +225,22 @@ export class Cluster {
 function refusalOf(transport, error) {
   if (!Number.isInteger(error.code)) return error; // no call has failed, but this program
   const [status] = error.metadata?.get("grpc-status-details-bin") ?? [];
-  const { details = [] } = status ? transport.decode("google.rpc.Status", status) : {};
+  const { details = [] } = status
+    ? transport.decode("google.rpc.Status", status)
+    : {};
   const detail = (type) => {
     const found = details.find(({ typeUrl }) => typeUrl.endsWith(`/${type}`));
     return found && transport.decode(type, found.value);
   };
   const info = detail("google.rpc.ErrorInfo");
   const isOurs = info?.domain === "stickycas.v1";
-  return new Refusal(error.code, isOurs ? info.reason : "", error.details ?? error.message, {
-    owner: isOurs ? info.metadata.owner : undefined,
-    delay: detail("google.rpc.RetryInfo")?.retryDelay,
-  });
+  return new Refusal(
+    error.code,
+    isOurs ? info.reason : "",
+    error.details ?? error.message,
+    {
+      owner: isOurs ? info.metadata.owner : undefined,
+      delay: detail("google.rpc.RetryInfo")?.retryDelay,
+    },
+  );
 }

@@ -9,7 +9,9 @@ import protobuf from "protobufjs";
 const includeDir = fileURLToPath(new URL("../../proto/", import.meta.url));
 const objects = { longs: String, enums: String, defaults: true };
 const services = protoLoader.loadSync(
-  ["sticky_cas_service", "instance_service"].map((name) => `stickycas/v1/${name}.proto`),
+  ["sticky_cas_service", "instance_service"].map(
+    (name) => `stickycas/v1/${name}.proto`,
+  ),
   { ...objects, includeDirs: [includeDir] },
 );
 const details = protobuf.loadSync([
@@ -37,19 +39,23 @@ export function connect(address, tls) {
 
   /** The arguments with which all calls of a method begin. */
   function begin(service, method) {
-    const { path, requestSerialize, responseDeserialize } = services[service][method];
+    const { path, requestSerialize, responseDeserialize } =
+      services[service][method];
     return [path, requestSerialize, responseDeserialize];
   }
   function metadataOf(entries) {
     const metadata = new grpc.Metadata();
-    Object.entries(entries).forEach(([key, value]) => metadata.set(key, value));
+    for (const [key, value] of Object.entries(entries)) {
+      metadata.set(key, value);
+    }
     return metadata;
   }
   return {
     unary: (service, method, request, metadata, timeout) =>
       new Promise((resolve, reject) => {
         const deadline = Date.now() + timeout;
-        const done = (error, response) => (error ? reject(error) : resolve(response));
+        const done = (error, response) =>
+          error ? reject(error) : resolve(response);
         client.makeUnaryRequest(
           ...begin(service, method),
           request,
@@ -59,7 +65,10 @@ export function connect(address, tls) {
         );
       }),
     stream(service, method, metadata) {
-      const stream = client.makeBidiStreamRequest(...begin(service, method), metadataOf(metadata));
+      const stream = client.makeBidiStreamRequest(
+        ...begin(service, method),
+        metadataOf(metadata),
+      );
       return stream.on("error", () => {}); // whoever reads from it is told
     },
     decode(type, bytes) {

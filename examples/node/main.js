@@ -18,7 +18,9 @@ const COMMANDS = {
     required: ["instance", "value"],
     optional: { unary: { type: "boolean" } },
     async run(cluster, { instance, value, unary = false }) {
-      console.log(`decided ${await propose(cluster, instance, Buffer.from(value), unary)}`);
+      console.log(
+        `decided ${await propose(cluster, instance, Buffer.from(value), unary)}`,
+      );
     },
   },
   create: {
@@ -48,19 +50,40 @@ const COMMANDS = {
     run: (cluster, { instance }) => watch(cluster, instance),
   },
 };
-const NUMBERS = ["processes", "warp-size", "read-size", "patience", "give-up-after"];
+const NUMBERS = [
+  "processes",
+  "warp-size",
+  "read-size",
+  "patience",
+  "give-up-after",
+];
 
 /** Reads the arguments; throws an error that says what is wrong. */
 function parse(args) {
   const command = COMMANDS[args[0]];
   if (!command) throw new Error(`no such command\n${USAGE}`);
-  const names = ["server", "credentials", "principal", "give-up-after", ...command.required];
-  const texts = Object.fromEntries(names.map((name) => [name, { type: "string" }]));
-  const { values } = parseArgs({ args: args.slice(1), options: { ...texts, ...command.optional } });
+  const names = [
+    "server",
+    "credentials",
+    "principal",
+    "give-up-after",
+    ...command.required,
+  ];
+  const texts = Object.fromEntries(
+    names.map((name) => [name, { type: "string" }]),
+  );
+  const { values } = parseArgs({
+    args: args.slice(1),
+    options: { ...texts, ...command.optional },
+  });
   const identity = values.credentials === undefined ? ["principal"] : [];
-  const missing = ["server", ...identity, ...command.required].find((name) => !values[name]);
+  const missing = ["server", ...identity, ...command.required].find(
+    (name) => !values[name],
+  );
   if (missing) throw new Error(`--${missing} is missing`);
-  const wrong = NUMBERS.find((name) => values[name] !== undefined && !(Number(values[name]) >= 0));
+  const wrong = NUMBERS.find(
+    (name) => values[name] !== undefined && !(Number(values[name]) >= 0),
+  );
   if (wrong) throw new Error(`--${wrong} is no number`);
   return { command, values };
 }
@@ -73,7 +96,13 @@ function readCredentials(folder) {
     readFileSync(file("token"));
     return { tls, token: file("token") };
   }
-  return { tls: { ...tls, cert: readFileSync(file("tls.crt")), key: readFileSync(file("tls.key")) } };
+  return {
+    tls: {
+      ...tls,
+      cert: readFileSync(file("tls.crt")),
+      key: readFileSync(file("tls.key")),
+    },
+  };
 }
 
 /**
@@ -86,20 +115,29 @@ export async function main(connect, args) {
   let credentials = {};
   try {
     parsed = parse(args);
-    if (parsed.values.credentials) credentials = readCredentials(parsed.values.credentials);
+    if (parsed.values.credentials)
+      credentials = readCredentials(parsed.values.credentials);
   } catch (error) {
     console.error(`error: ${error.message}`);
     return 2;
   }
   const { command, values } = parsed;
   const { tls, token } = credentials;
-  const addresses = values.server.split(",").map((server) => server.replace(/^https?:\/\//, ""));
+  const addresses = values.server
+    .split(",")
+    .map((server) => server.replace(/^https?:\/\//, ""));
   const identify = () => {
-    if (token) return { authorization: `Bearer ${readFileSync(token, "utf8").trim()}` };
+    if (token)
+      return { authorization: `Bearer ${readFileSync(token, "utf8").trim()}` };
     return tls ? {} : { "stickycas-principal": values.principal };
   };
   const giveUpAfter = Number(values["give-up-after"] ?? 30) * 1000;
-  const cluster = new Cluster(addresses, (address) => connect(address, tls), identify, giveUpAfter);
+  const cluster = new Cluster(
+    addresses,
+    (address) => connect(address, tls),
+    identify,
+    giveUpAfter,
+  );
   try {
     await command.run(cluster, values);
     return 0;

@@ -23,7 +23,9 @@ export async function propose(cluster, name, value, unary) {
   const { instance, own: found } = await cluster.get(name);
   const { instanceId, parameters } = instance;
   if (parameters.appendWindow !== "APPEND_WINDOW_FIRST_ACCESS") {
-    throw new Error("the instance has another append window than first_access, for which this algorithm is");
+    throw new Error(
+      "the instance has another append window than first_access, for which this algorithm is",
+    );
   }
   if (!found) throw new Error("the caller is no process of this instance");
   const attach = unary ? undefined : new Attach(cluster, instanceId);
@@ -69,12 +71,15 @@ async function readAll(accesses, number, warps) {
       read.start !== start ||
       start + read.values.length > read.length
     ) {
-      throw new Error("loss: the server tells less of the list, or something else, than it has told before");
+      throw new Error(
+        "loss: the server tells less of the list, or something else, than it has told before",
+      );
     }
     entries.push(...read.values);
     ({ length, sealed } = read);
   }
-  if (entries.length === 0) throw new Error("no decision: the list is sealed without any entry");
+  if (entries.length === 0)
+    throw new Error("no decision: the list is sealed without any entry");
   return entries;
 }
 
@@ -86,7 +91,11 @@ function mode(entries) {
   let best = { count: 0, value: Buffer.alloc(0) };
   for (const value of entries) {
     const count = entries.filter((entry) => entry.equals(value)).length;
-    if (count > best.count || (count === best.count && value.compare(best.value) < 0)) best = { count, value };
+    if (
+      count > best.count ||
+      (count === best.count && value.compare(best.value) < 0)
+    )
+      best = { count, value };
   }
   return best.value;
 }
@@ -100,7 +109,12 @@ function unaryCalls(cluster, instanceId) {
     async perform(accessNumber, { append, read }) {
       const method = append ? "Append" : "Read";
       const request = { instanceId, accessNumber, ...(append ?? read) };
-      const { result } = await cluster.call("StickyCasService", method, request, true);
+      const { result } = await cluster.call(
+        "StickyCasService",
+        method,
+        request,
+        true,
+      );
       return result;
     },
     async decide(value) {
@@ -154,12 +168,18 @@ class Attach {
 
   /** Opens a stream to the server that is asked, and the instance on it. */
   async #open() {
-    const { stream, messages } = this.cluster.open("StickyCasService", "Attach");
+    const { stream, messages } = this.cluster.open(
+      "StickyCasService",
+      "Attach",
+    );
     this.#stream = stream;
     this.#frames = (async function* () {
       for await (const { frames } of messages) yield* frames;
     })();
-    const hello = { instanceId: this.instanceId, incarnation: this.#incarnation };
+    const hello = {
+      instanceId: this.instanceId,
+      incarnation: this.#incarnation,
+    };
     const { welcome } = await this.#try({ hello });
     this.cluster.noteAnswer();
     return welcome.own;
@@ -169,7 +189,9 @@ class Attach {
   async #try(frame) {
     const stream = this.#stream;
     // Only an access waits for its phase.
-    const timer = frame.access ? undefined : setTimeout(() => stream.cancel(), CALL_TIMEOUT);
+    const timer = frame.access
+      ? undefined
+      : setTimeout(() => stream.cancel(), CALL_TIMEOUT);
     try {
       stream.write({ frames: [frame] });
       for (;;) {
@@ -188,13 +210,22 @@ class Attach {
   #answers({ welcome, decided, answer, refusal, replaced }, number) {
     if (refusal) {
       const reason = refusal.reason.replace("REFUSAL_REASON_", "");
-      const more = { owner: refusal.owner, delay: refusal.retryAfter, inBand: true };
+      const more = {
+        owner: refusal.owner,
+        delay: refusal.retryAfter,
+        inBand: true,
+      };
       throw new Refusal(refusal.code, reason, refusal.message, more);
     }
     if (replaced?.incarnation === this.#incarnation) {
       throw new Refusal(10, "", "an earlier hello of this client came late");
     }
-    if (replaced) throw new Error("REPLACED: another client plays this process");
-    return Boolean(welcome || decided || (answer && Number(answer.number) === Number(number)));
+    if (replaced)
+      throw new Error("REPLACED: another client plays this process");
+    return Boolean(
+      welcome ||
+        decided ||
+        (answer && Number(answer.number) === Number(number)),
+    );
   }
 }

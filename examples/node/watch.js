@@ -19,12 +19,17 @@ export async function watch(cluster, name) {
         for (const event of events?.events ?? []) {
           const index = Number(event.index);
           if (index < next) continue; // it came on an earlier stream
-          if (index > next) throw new Error(`gap: event ${index} came where ${next} was due`);
+          if (index > next)
+            throw new Error(`gap: event ${index} came where ${next} was due`);
           next++;
           const { stepped, added, decided } = event;
           if (stepped) fromPhase = stepped.phase;
-          if (added) console.log(`entry ${added.position} ${added.process} ${added.value}`);
-          if (decided) console.log(`decided ${decided.process} ${decided.value}`);
+          if (added)
+            console.log(
+              `entry ${added.position} ${added.process} ${added.value}`,
+            );
+          if (decided)
+            console.log(`decided ${decided.process} ${decided.value}`);
           const end = ["finished", "closed"].find((name) => event[name]);
           if (end) return console.log(end);
         }

@@ -1,10 +1,23 @@
 // Protocol buffers as plain objects, as ../../node/cluster.js wants them, driven by a descriptor set that protoc has written.
 
-const VARINTS = { 3: "int64", 4: "uint64", 5: "int32", 8: "bool", 13: "uint32", 14: "enum" };
+const VARINTS = {
+  3: "int64",
+  4: "uint64",
+  5: "int32",
+  8: "bool",
+  13: "uint32",
+  14: "enum",
+};
 const [STRING, MESSAGE, BYTES] = [9, 11, 12];
 
-const field = (name, number, type, more = {}) => ({ name, number, type, ...more });
-const many = (name, number, type, typeName) => field(name, number, type, { typeName, repeated: true });
+const field = (name, number, type, more = {}) => ({
+  name,
+  number,
+  type,
+  ...more,
+});
+const many = (name, number, type, typeName) =>
+  field(name, number, type, { typeName, repeated: true });
 const asMessage = (fields) => ({ fields });
 
 // What is needed of descriptor.proto in order to read the rest.
@@ -33,10 +46,20 @@ const DESCRIPTORS = new Map(
       field("oneofIndex", 9, 5, { optional: true }),
       field("jsonName", 10, STRING),
     ],
-    EnumDescriptorProto: [field("name", 1, STRING), many("value", 2, MESSAGE, "EnumValueDescriptorProto")],
+    EnumDescriptorProto: [
+      field("name", 1, STRING),
+      many("value", 2, MESSAGE, "EnumValueDescriptorProto"),
+    ],
     EnumValueDescriptorProto: [field("name", 1, STRING), field("number", 2, 5)],
-    ServiceDescriptorProto: [field("name", 1, STRING), many("method", 2, MESSAGE, "MethodDescriptorProto")],
-    MethodDescriptorProto: [field("name", 1, STRING), field("inputType", 2, STRING), field("outputType", 3, STRING)],
+    ServiceDescriptorProto: [
+      field("name", 1, STRING),
+      many("method", 2, MESSAGE, "MethodDescriptorProto"),
+    ],
+    MethodDescriptorProto: [
+      field("name", 1, STRING),
+      field("inputType", 2, STRING),
+      field("outputType", 3, STRING),
+    ],
   }).map(([name, fields]) => [name, asMessage(fields)]),
 );
 
@@ -46,23 +69,34 @@ export class Codec {
   constructor(descriptorSet) {
     this.types = new Map(DESCRIPTORS);
     this.methods = new Map();
-    if (descriptorSet) this.decode("FileDescriptorSet", descriptorSet).file.forEach((file) => this.#addFile(file));
+    if (!descriptorSet) return;
+    const { file } = this.decode("FileDescriptorSet", descriptorSet);
+    for (const each of file) this.#addFile(each);
   }
 
   #addFile(file) {
     this.#addTypes(`.${file.package}`, file.messageType, file.enumType);
     for (const service of file.service) {
       for (const { name, inputType, outputType } of service.method) {
-        this.methods.set(`/${file.package}.${service.name}/${name}`, { inputType, outputType });
+        this.methods.set(`/${file.package}.${service.name}/${name}`, {
+          inputType,
+          outputType,
+        });
       }
     }
   }
 
   #addTypes(scope, messages, enums) {
-    for (const { name, value } of enums) this.types.set(`${scope}.${name}`, { values: value });
+    for (const { name, value } of enums)
+      this.types.set(`${scope}.${name}`, { values: value });
     for (const message of messages) {
-      const fields = message.field.map(({ jsonName, number, type, typeName, label, oneofIndex }) =>
-        field(jsonName, number, type, { typeName, repeated: label === 3, optional: oneofIndex !== undefined }),
+      const fields = message.field.map(
+        ({ jsonName, number, type, typeName, label, oneofIndex }) =>
+          field(jsonName, number, type, {
+            typeName,
+            repeated: label === 3,
+            optional: oneofIndex !== undefined,
+          }),
       );
       const name = `${scope}.${message.name}`;
       this.types.set(name, { fields, isMapEntry: message.options?.mapEntry });
@@ -73,13 +107,20 @@ export class Codec {
   /** @returns {Buffer} */
   encode(typeName, object) {
     const parts = [];
-    for (const { name, number, type, typeName: inner, repeated } of this.types.get(typeName).fields) {
+    for (const {
+      name,
+      number,
+      type,
+      typeName: inner,
+      repeated,
+    } of this.types.get(typeName).fields) {
       if (object[name] === undefined || object[name] === null) continue;
       for (const value of repeated ? object[name] : [object[name]]) {
         if (type in VARINTS) {
           parts.push(varint(number * 8), varint(this.#toInteger(value, inner)));
         } else {
-          const bytes = type === MESSAGE ? this.encode(inner, value) : Buffer.from(value);
+          const bytes =
+            type === MESSAGE ? this.encode(inner, value) : Buffer.from(value);
           parts.push(varint(number * 8 + 2), varint(bytes.length), bytes);
         }
       }
@@ -89,14 +130,17 @@ export class Codec {
 
   #toInteger(value, enumName) {
     return enumName && typeof value === "string"
-      ? this.types.get(enumName).values.find(({ name }) => name === value).number
+      ? this.types.get(enumName).values.find(({ name }) => name === value)
+          .number
       : value;
   }
 
   decode(typeName, buffer) {
     const { fields } = this.types.get(typeName);
     const object = Object.fromEntries(
-      fields.filter(({ optional }) => !optional).map((field) => [field.name, this.#defaultOf(field)]),
+      fields
+        .filter(({ optional }) => !optional)
+        .map((field) => [field.name, this.#defaultOf(field)]),
     );
     const reader = new Reader(buffer);
     while (!reader.atEnd) {
@@ -108,7 +152,8 @@ export class Codec {
       if (!repeated) {
         object[name] = this.#toValue(field, value);
       } else if (type in VARINTS && Buffer.isBuffer(value)) {
-        for (const packed = new Reader(value); !packed.atEnd; ) object[name].push(this.#toValue(field, packed.varint()));
+        for (const packed = new Reader(value); !packed.atEnd; )
+          object[name].push(this.#toValue(field, packed.varint()));
       } else if (this.types.get(inner)?.isMapEntry) {
         const entry = this.#toValue(field, value);
         object[name][entry.key] = entry.value;
@@ -122,7 +167,10 @@ export class Codec {
   #defaultOf({ type, typeName, repeated }) {
     if (repeated) return this.types.get(typeName)?.isMapEntry ? {} : [];
     if (type === MESSAGE) return null;
-    return this.#toValue({ type, typeName }, type in VARINTS ? 0n : Buffer.alloc(0));
+    return this.#toValue(
+      { type, typeName },
+      type in VARINTS ? 0n : Buffer.alloc(0),
+    );
   }
 
   #toValue({ type, typeName }, value) {
@@ -139,7 +187,10 @@ export class Codec {
         return Number(value);
       case "enum": {
         const number = Number(BigInt.asIntN(32, value));
-        return this.types.get(typeName).values.find((it) => it.number === number)?.name ?? number;
+        return (
+          this.types.get(typeName).values.find((it) => it.number === number)
+            ?.name ?? number
+        );
       }
       case STRING:
         return value.toString();
@@ -181,8 +232,11 @@ class Reader {
   }
 
   bytes(length) {
-    if (this.#position + length > this.buffer.length) throw new RangeError("a message is cut");
-    return this.buffer.subarray(this.#position, (this.#position += length));
+    const start = this.#position;
+    this.#position += length;
+    if (this.#position > this.buffer.length)
+      throw new RangeError("a message is cut");
+    return this.buffer.subarray(start, this.#position);
   }
 
   /** A varint as a BigInt, anything else as bytes. */

@@ -34,7 +34,10 @@ class Http2Transport {
   }
 
   async unary(service, method, request, metadata, timeout) {
-    const call = this.#call(service, method, { ...metadata, "grpc-timeout": `${timeout}m` });
+    const call = this.#call(service, method, {
+      ...metadata,
+      "grpc-timeout": `${timeout}m`,
+    });
     let isLate = false;
     const timer = setTimeout(() => {
       isLate = true;
@@ -47,7 +50,9 @@ class Http2Transport {
       for await (const message of call) response = message;
       return response;
     } catch (error) {
-      throw isLate ? callError(DEADLINE_EXCEEDED, `no answer within ${timeout} ms`) : error;
+      throw isLate
+        ? callError(DEADLINE_EXCEEDED, `no answer within ${timeout} ms`)
+        : error;
     } finally {
       clearTimeout(timer);
     }
@@ -60,31 +65,44 @@ class Http2Transport {
   #call(service, method, metadata) {
     const path = `/${service}/${method}`;
     const { inputType, outputType } = this.codec.methods.get(path);
-    const headers = { ":method": "POST", ":path": path, "content-type": "application/grpc", te: "trailers", ...metadata };
+    const headers = {
+      ":method": "POST",
+      ":path": path,
+      "content-type": "application/grpc",
+      te: "trailers",
+      ...metadata,
+    };
     const stream = this.#connect().request(headers);
     this.#openCalls++;
     stream.on("close", () => this.#openCalls--);
     stream.on("error", () => {}); // whoever reads from it is told
     return {
-      write: (message) => stream.write(frame(this.codec.encode(inputType, message))),
+      write: (message) =>
+        stream.write(frame(this.codec.encode(inputType, message))),
       end: () => stream.end(),
       cancel: () => stream.close(http2.constants.NGHTTP2_CANCEL),
-      [Symbol.asyncIterator]: () => messages(stream, (bytes) => this.codec.decode(outputType, bytes)),
+      [Symbol.asyncIterator]: () =>
+        messages(stream, (bytes) => this.codec.decode(outputType, bytes)),
     };
   }
 
   #connect() {
-    if (this.#session && !this.#session.closed && !this.#session.destroyed) return this.#session;
-    const session = http2.connect(`${this.tls ? "https" : "http"}://${this.address}`, {
-      ...this.tls,
-      minVersion: "TLSv1.3",
-    });
+    if (this.#session && !this.#session.closed && !this.#session.destroyed)
+      return this.#session;
+    const session = http2.connect(
+      `${this.tls ? "https" : "http"}://${this.address}`,
+      {
+        ...this.tls,
+        minVersion: "TLSv1.3",
+      },
+    );
     session.on("error", () => {}); // its calls are told
     const connecting = setTimeout(() => session.destroy(), CONNECT_TIMEOUT);
     session.on("connect", () => clearTimeout(connecting));
     // A server that is paused or cut off closes nothing: only a ping without an answer tells.
     const pings = setInterval(() => {
-      if (this.#openCalls === 0 || session.connecting || session.destroyed) return;
+      if (this.#openCalls === 0 || session.connecting || session.destroyed)
+        return;
       const unanswered = setTimeout(() => session.destroy(), PING);
       session.ping(() => clearTimeout(unanswered));
     }, PING);
@@ -102,11 +120,13 @@ function frame(bytes) {
 
 /** The messages of a call; throws the error with which it has ended. */
 async function* messages(stream, decode) {
-  let headers = {};
+  const headers = {};
   let failure;
-  const add = (more) => (headers = { ...headers, ...more });
+  const add = (more) => Object.assign(headers, more);
   stream.on("response", add).on("trailers", add);
-  const closed = stream.closed ? undefined : once(stream, "close").catch(() => {});
+  const closed = stream.closed
+    ? undefined
+    : once(stream, "close").catch(() => {});
   try {
     let rest = Buffer.alloc(0);
     for await (const chunk of stream) {
@@ -123,14 +143,23 @@ async function* messages(stream, decode) {
   await closed;
   const status = headers["grpc-status"];
   if (status === undefined) {
-    if (failure) throw callError(UNAVAILABLE, failure.cause?.message ?? failure.message);
+    if (failure)
+      throw callError(UNAVAILABLE, failure.cause?.message ?? failure.message);
     const http = headers[":status"] ?? 200;
-    throw http === 200 ? callError(INTERNAL, "the stream has ended without a status") : callError(UNAVAILABLE, `HTTP ${http}`);
+    throw http === 200
+      ? callError(INTERNAL, "the stream has ended without a status")
+      : callError(UNAVAILABLE, `HTTP ${http}`);
   }
-  if (status !== "0") throw callError(Number(status), decodeURIComponent(headers["grpc-message"] ?? ""), headers);
+  if (status !== "0")
+    throw callError(
+      Number(status),
+      decodeURIComponent(headers["grpc-message"] ?? ""),
+      headers,
+    );
 }
 
 function callError(code, message, headers = {}) {
-  const get = (key) => (headers[key] ? [Buffer.from(headers[key], "base64")] : []);
+  const get = (key) =>
+    headers[key] ? [Buffer.from(headers[key], "base64")] : [];
   return Object.assign(new Error(message), { code, metadata: { get } });
 }
