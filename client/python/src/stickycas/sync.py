@@ -1,0 +1,89 @@
+"""The same client for programs without asyncio: each method waits for its result.
+
+    from stickycas.sync import Client
+    with Client("https://localhost:7420", credentials="DIR") as client:
+        print(client.propose("demo", b"tea"))
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from types import TracebackType
+from typing import Any, TypeVar
+
+import stickycas.client
+from stickycas.process import Strategy
+from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
+
+Result = TypeVar("Result")
+
+
+class Client:
+    """See `stickycas.Client`, whose methods these are. Its work is done by an event loop in a thread of its own."""
+
+    def __init__(self, server: str | list[str], **options: Any) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="stickycas", daemon=True)
+        self._thread.start()
+
+        async def connect() -> stickycas.client.Client:
+            return stickycas.client.Client(server, **options)
+
+        self._client = self._wait(connect())
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the connections."""
+        self._wait(self._client.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def create(self, name: str = "", **options: Any) -> instance_pb2.Instance:
+        """See `stickycas.Client.create`."""
+        return self._wait(self._client.create(name, **options))
+
+    def get(self, instance: str) -> instance_service_pb2.GetResponse:
+        """See `stickycas.Client.get`."""
+        return self._wait(self._client.get(instance))
+
+    def list(self, *, states: Iterable[int] = (), text: str = "") -> Iterator[instance_pb2.InstanceSummary]:
+        """See `stickycas.Client.list`."""
+        return self._iterate(self._client.list(states=states, text=text))
+
+    def close_instance(self, instance_id: str) -> None:
+        """See `stickycas.Client.close_instance`."""
+        self._wait(self._client.close_instance(instance_id))
+
+    def propose(self, instance: str, value: bytes, *, unary: bool = False) -> bytes:
+        """See `stickycas.Client.propose`."""
+        return self._wait(self._client.propose(instance, value, unary=unary))
+
+    def play(self, instance: str, strategy: Strategy, *, unary: bool = False) -> bytes:
+        """See `stickycas.Client.play`; the strategy is an async function here, too."""
+        return self._wait(self._client.play(instance, strategy, unary=unary))
+
+    def watch(self, instance: str) -> Iterator[history_pb2.Event]:
+        """See `stickycas.Client.watch`."""
+        return self._iterate(self._client.watch(instance))
+
+    def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    def _iterate(self, source: AsyncIterator[Result]) -> Iterator[Result]:
+        async def following() -> Result:
+            return await anext(source)
+
+        while True:
+            try:
+                yield self._wait(following())
+            except StopAsyncIteration:
+                return
