@@ -129,7 +129,9 @@ class Servers:
             raise from_rpc_error(error) from None
         return answer
 
-    async def call(self, method: str, request: Any, response: type[Response], instance_id: str = "") -> Response:
+    async def call(
+        self, method: str, request: Any, response: type[Response], instance_id: str = ""
+    ) -> Response:
         """The answer to a call; the very same call is made until it is answered or refused for good."""
         route = Route(self, instance_id)
         while True:
@@ -148,7 +150,9 @@ class Servers:
             request = server_service_pb2.GetClusterRequest()
             response = server_service_pb2.GetClusterResponse
             try:
-                told = await self.call_at(server, "ServerService/GetCluster", request, response, ANSWER_TIMEOUT)
+                told = await self.call_at(
+                    server, "ServerService/GetCluster", request, response, ANSWER_TIMEOUT
+                )
             except StickyCasError:
                 continue
             new = {it.address for it in told.servers if it.address} - set(self.addresses)
@@ -206,19 +210,18 @@ class Route:
             raise error
         log.warning("asks again: %s", error)
         refused = error if isinstance(error, Refused) else None
-        if refused is None:
-            # A call that waits for its phase ends with its deadline, too: pings tell whether the server is there.
-            if not str(error).startswith("DEADLINE_EXCEEDED"):
-                self.servers.down.add(self.server)
+        # A call that waits for its phase ends with its deadline, too: pings tell whether the server is there.
+        if refused is None and not str(error).startswith("DEADLINE_EXCEEDED"):
+            self.servers.down.add(self.server)
         if refused is None or refused.code == grpc.StatusCode.UNAVAILABLE:
             self.tried.add(self.server)
             self.servers.turn += 1
         owner = refused.owner if refused else None
-        if owner and owner[0] != self.server and self.redirects < MAX_REDIRECTS:
-            if await self.servers.learn(self.instance_id, *owner):
-                self.redirects += 1
-                self.server = owner[0]
-                return
+        follows = owner is not None and owner[0] != self.server and self.redirects < MAX_REDIRECTS
+        if owner and follows and await self.servers.learn(self.instance_id, *owner):
+            self.redirects += 1
+            self.server = owner[0]
+            return
         waits = refused is None and self.server not in self.servers.down
         if waits or (refused and refused.reason in WILL_SERVE):
             self.failing_since = None

@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
-from stickycas._servers import Route, Servers
+from stickycas._servers import Response, Route, Servers
 from stickycas.errors import Lost, Refused, StickyCasError, Unreachable, from_rpc_error
 from stickycas.process import AttachedProcess, Process, Strategy, UnaryProcess, correct, entered
 from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
@@ -72,29 +72,28 @@ class Client:
         `parameters`: further ones of `Parameters` in instance.proto.
         """
         times = {"patience": patience, "join_timeout": join_timeout, "pace": pace}
-        request = instance_service_pb2.CreateRequest(
-            name=name,
-            roster=roster,
-            parameters=instance_pb2.Parameters(
-                processes=len(roster),
-                warp_size=warp_size,
-                read_size=read_size or len(roster),
-                **{key: _duration(time) for key, time in times.items() if time is not None},
-                **parameters,
-            ),
+        given: dict[str, Any] = {key: _duration(time) for key, time in times.items() if time is not None}
+        wanted = instance_pb2.Parameters(
+            processes=len(roster),
+            warp_size=warp_size,
+            read_size=read_size or len(roster),
+            **given,
+            **parameters,
         )
+        request = instance_service_pb2.CreateRequest(name=name, roster=roster, parameters=wanted)
         created = await self._call("Create", request, instance_service_pb2.CreateResponse)
         return created.instance
 
     async def get(self, instance: str) -> instance_service_pb2.GetResponse:
         """An instance by id or name: what was fixed when it was created, its status, and the state of the caller's process."""
         is_id = _ID.fullmatch(instance) is not None
-        request = instance_service_pb2.GetRequest(**{"instance_id" if is_id else "name": instance})
+        named: dict[str, Any] = {"instance_id" if is_id else "name": instance}
+        request = instance_service_pb2.GetRequest(**named)
         response = instance_service_pb2.GetResponse
         return await self._call("Get", request, response, instance if is_id else "")
 
     async def list(
-        self, *, states: Iterable[int] = (), text: str = ""
+        self, *, states: Iterable[instance_pb2.State] = (), text: str = ""
     ) -> AsyncIterator[instance_pb2.InstanceSummary]:
         """The instances that the caller may see, of all servers, each server's by id: in these states, with this in their name."""
         left, asked = [Route(self._servers).server], set[str]()
@@ -177,7 +176,9 @@ class Client:
                 error = from_rpc_error(ended)
             await route.next_try(error)
 
-    async def _call(self, method: str, request: Any, response: Any, instance_id: str = "") -> Any:
+    async def _call(
+        self, method: str, request: Any, response: type[Response], instance_id: str = ""
+    ) -> Response:
         return await self._servers.call(f"InstanceService/{method}", request, response, instance_id)
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import grpc
+from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
 DOMAIN = "stickycas.v1"
@@ -113,8 +115,9 @@ def from_rpc_error(error: grpc.RpcError) -> StickyCasError:
     return Unreachable(f"{code.name}: {message}")
 
 
-def _details(error: grpc.RpcError) -> list[status_pb2.Status]:
-    for key, value in error.trailing_metadata() or ():
+def _details(error: grpc.RpcError) -> list[any_pb2.Any]:
+    trailers: Any = error.trailing_metadata() or ()
+    for key, value in trailers:
         if key == "grpc-status-details-bin":
             return list(status_pb2.Status.FromString(value).details)
     return []
@@ -123,4 +126,4 @@ def _details(error: grpc.RpcError) -> list[status_pb2.Status]:
 def _known_reasons() -> set[str]:
     from stickycas.v1 import errors_pb2
 
-    return {name.removeprefix("REFUSAL_REASON_") for name in errors_pb2.RefusalReason.keys()}
+    return {name.removeprefix("REFUSAL_REASON_") for name in errors_pb2.RefusalReason.keys()}  # noqa: SIM118

@@ -117,14 +117,16 @@ class UnaryProcess(Process):
     """By unary calls, one for each access."""
 
     async def _answer(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
-        messages, named = sticky_cas_service_pb2, {"instance_id": self.instance_id, "access_number": access.number}
+        messages, instance, number = sticky_cas_service_pb2, self.instance_id, access.number
         if access.HasField("append"):
-            append = messages.AppendRequest(**named, value=access.append.value)
+            append = messages.AppendRequest(
+                instance_id=instance, access_number=number, value=access.append.value
+            )
             appended = await self._call("Append", append, messages.AppendResponse)
-            return messages.Answer(number=access.number, phase=appended.phase, append=appended.result)
-        read = messages.ReadRequest(**named, start=access.read.start)
+            return messages.Answer(number=number, phase=appended.phase, append=appended.result)
+        read = messages.ReadRequest(instance_id=instance, access_number=number, start=access.read.start)
         done = await self._call("Read", read, messages.ReadResponse)
-        return messages.Answer(number=access.number, phase=done.phase, read=done.result)
+        return messages.Answer(number=number, phase=done.phase, read=done.result)
 
     async def _call(self, method: str, request: Any, response: Any) -> Any:
         return await self.servers.call(f"StickyCasService/{method}", request, response, self.instance_id)

@@ -1,8 +1,8 @@
 """The same client for programs without asyncio: each method waits for its result.
 
-    from stickycas.sync import Client
-    with Client("https://localhost:7420", credentials="DIR") as client:
-        print(client.propose("demo", b"tea"))
+from stickycas.sync import Client
+with Client("https://localhost:7420", credentials="DIR") as client:
+    print(client.propose("demo", b"tea"))
 """
 
 from __future__ import annotations
@@ -55,7 +55,9 @@ class Client:
         """See `stickycas.Client.get`."""
         return self._wait(self._client.get(instance))
 
-    def list(self, *, states: Iterable[int] = (), text: str = "") -> Iterator[instance_pb2.InstanceSummary]:
+    def list(
+        self, *, states: Iterable[instance_pb2.State] = (), text: str = ""
+    ) -> Iterator[instance_pb2.InstanceSummary]:
         """See `stickycas.Client.list`."""
         return self._iterate(self._client.list(states=states, text=text))
 

@@ -150,7 +150,7 @@ final class Servers implements AutoCloseable {
 
   private static boolean isNoStickyCas(Code code) {
     return switch (code) {
-      case UNIMPLEMENTED, UNAUTHENTICATED, PERMISSION_DENIED -> true;
+      case UNIMPLEMENTED, UNAUTHENTICATED, PERMISSION_DENIED, NOT_FOUND -> true;
       default -> false;
     };
   }
