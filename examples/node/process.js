@@ -209,7 +209,8 @@ class Attach {
   /** Whether a frame of the server answers what was sent: an access of this number, or else a Hello or a Decision. */
   #answers({ welcome, decided, answer, refusal, replaced }, number) {
     if (refusal) {
-      const reason = refusal.reason.replace("REFUSAL_REASON_", "");
+      // A reason that this client does not know is a number.
+      const reason = String(refusal.reason).replace("REFUSAL_REASON_", "");
       const more = {
         owner: refusal.owner,
         delay: refusal.retryAfter,
