@@ -50,8 +50,8 @@ final class Servers implements AutoCloseable {
     identity.metadata(); // Fails here if it cannot be read.
     try {
       channels = addresses.stream().map(address -> open(address, credentials)).toList();
-    } catch (ProviderNotFoundException unusable) {
-      throw new IOException(unusable.getMessage());
+    } catch (ProviderNotFoundException | IllegalArgumentException unusable) {
+      throw new IOException(unusable.getMessage(), unusable);
     }
   }
 
