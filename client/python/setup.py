@@ -3,6 +3,7 @@
 The .proto files are those of the repository, or the copy that a source distribution carries.
 """
 
+from importlib.metadata import version
 from pathlib import Path
 
 from setuptools import setup
@@ -42,4 +43,11 @@ class WithProto(sdist):
             copy.write_bytes(source.read_bytes())
 
 
-setup(cmdclass={"build_py": Generate, "sdist": WithProto})
+setup(
+    cmdclass={"build_py": Generate, "sdist": WithProto},
+    install_requires=[
+        f"grpcio>={version('grpcio-tools')}",
+        f"protobuf>={version('protobuf')}",
+        "googleapis-common-protos>=1.60",
+    ],
+)

@@ -168,6 +168,14 @@ class Servers:
         in_order = self.addresses[turn:] + self.addresses[:turn]
         return next((address for address in in_order if address not in tried), in_order[0])
 
+    def avoid(self, instance_id: str, address: str) -> None:
+        """A server is not the owner, or does not answer: the next one is asked. The epoch stays known."""
+        epoch, owner = self.owners.get(instance_id, (0, ""))
+        if owner == address:
+            self.owners[instance_id] = (epoch, "")
+        if self.addresses[self.turn % len(self.addresses)] == address:
+            self.turn += 1
+
     async def learn(self, instance_id: str, owner: str, epoch: int) -> bool:
         """A server has named an owner: whether to ask that one at once.
 
@@ -213,9 +221,10 @@ class Route:
         # A call that waits for its phase ends with its deadline, too: pings tell whether the server is there.
         if refused is None and not str(error).startswith("DEADLINE_EXCEEDED"):
             self.servers.down.add(self.server)
-        if refused is None or refused.code == grpc.StatusCode.UNAVAILABLE:
+        leaves = refused is None or refused.code == grpc.StatusCode.UNAVAILABLE
+        if leaves:
             self.tried.add(self.server)
-            self.servers.turn += 1
+            self.servers.avoid(self.instance_id, self.server)
         owner = refused.owner if refused else None
         follows = owner is not None and owner[0] != self.server and self.redirects < MAX_REDIRECTS
         if owner and follows and await self.servers.learn(self.instance_id, *owner):
@@ -236,7 +245,8 @@ class Route:
         if self.tried.issuperset(self.servers.addresses):
             self.tried.clear()
             self.servers.down.clear()
-        self.server = self.servers.next_server(self.instance_id, self.tried)
+        if leaves:
+            self.server = self.servers.next_server(self.instance_id, self.tried)
 
 
 def _is_this_machine(address: str) -> bool:

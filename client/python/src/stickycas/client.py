@@ -14,7 +14,7 @@ import grpc
 import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
-from stickycas._servers import Response, Route, Servers
+from stickycas._servers import CALL_TIMEOUT, Response, Route, Servers
 from stickycas.errors import Lost, Refused, StickyCasError, Unreachable, from_rpc_error
 from stickycas.process import AttachedProcess, Process, Strategy, UnaryProcess, correct, entered
 from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
@@ -94,26 +94,46 @@ class Client:
 
     async def list(
         self, *, states: Iterable[instance_pb2.State] = (), text: str = ""
-    ) -> AsyncIterator[instance_pb2.InstanceSummary]:
-        """The instances that the caller may see, of all servers, each server's by id: in these states, with this in their name."""
-        left, asked = [Route(self._servers).server], set[str]()
-        while left:
-            server = left.pop()
-            asked.add(server)
-            token = ""
-            while True:
-                request = instance_service_pb2.ListRequest(states=list(states), text=text, page_token=token)
-                page = await self._servers.call_at(
-                    server, "InstanceService/List", request, instance_service_pb2.ListResponse, 10.0
-                )
-                for summary in page.instances:
-                    yield summary
-                for other in page.other_servers:
-                    if other not in asked and other not in left and await self._servers.may_ask(other):
-                        left.append(other)
-                token = page.next_page_token
-                if not token:
-                    break
+    ) -> Sequence[instance_pb2.InstanceSummary]:
+        """The instances that the caller may see, of all servers, by id: in these states, with this text in their name."""
+        request = instance_service_pb2.ListRequest(states=list(states), text=text)
+        route = Route(self._servers)
+        while True:
+            try:
+                found: dict[str, instance_pb2.InstanceSummary] = {}
+                left, asked = [route.server], set[str]()
+                while left:
+                    asked.add(server := left.pop())
+                    summaries, others = await self._list_of(server, request)
+                    for summary in summaries:
+                        # An instance that moves meanwhile may come twice: no state comes again, so the later counts.
+                        known = found.get(summary.instance_id)
+                        if known is None or known.state < summary.state:
+                            found[summary.instance_id] = summary
+                    left += [it for it in others if it not in asked and it not in left]
+                return [found[instance_id] for instance_id in sorted(found)]
+            except StickyCasError as error:
+                # By the next time others may own the instances of a server that does not answer.
+                await route.next_try(error)
+
+    async def _list_of(
+        self, server: str, request: instance_service_pb2.ListRequest
+    ) -> tuple[Sequence[instance_pb2.InstanceSummary], Sequence[str]]:
+        """The instances of one server, and the other servers that may be asked."""
+        summaries: list[instance_pb2.InstanceSummary] = []
+        response = instance_service_pb2.ListResponse
+        while True:
+            page = await self._servers.call_at(
+                server, "InstanceService/List", request, response, CALL_TIMEOUT
+            )
+            summaries += page.instances
+            if not page.next_page_token:
+                others = [it for it in page.other_servers if await self._servers.may_ask(it)]
+                return summaries, others
+            following = instance_service_pb2.ListRequest()
+            following.CopyFrom(request)
+            following.page_token = page.next_page_token
+            request = following
 
     async def close_instance(self, instance_id: str) -> None:
         """Closes an instance that the caller has created: no process acts there any more."""
@@ -149,8 +169,9 @@ class Client:
         """
         found = (await self.get(instance)).instance.instance_id
         route = Route(self._servers, found)
-        next_index: int | None = None
-        phase = 0
+        # The events of the latest phase, which come again on the next stream, and the index behind them.
+        latest: dict[int, history_pb2.Event] = {}
+        behind, phase, ended = 0, 0, False
         while True:
             connect: Any = self._servers.channel(route.server).unary_stream(
                 "/stickycas.v1.InstanceService/Watch",
@@ -158,22 +179,33 @@ class Client:
                 response_deserializer=instance_service_pb2.WatchResponse.FromString,
             )
             request = instance_service_pb2.WatchRequest(instance_id=found, from_phase=phase)
+            seen = 0
             try:
                 async for message in connect(request, metadata=self._servers.metadata()):
                     route.note_answer()
                     for event in message.events.events:
-                        if next_index is not None and event.index > next_index:
-                            raise Lost(f"events {next_index} to {event.index - 1} are missing")
-                        if next_index is not None and event.index < next_index:
+                        seen = event.index + 1
+                        if latest and event.index > behind:
+                            raise Lost(f"events {behind} to {event.index - 1} are missing")
+                        if latest.get(event.index, event) != event:
+                            raise Lost(f"event {event.index} is not what it was")
+                        if latest and event.index < behind:
                             continue
-                        next_index = event.index + 1
-                        phase = event.stepped.phase if event.HasField("stepped") else phase
+                        if event.HasField("stepped"):
+                            phase, latest = event.stepped.phase, {}
+                        latest[event.index], behind, ended = event, event.index + 1, False
                         yield event
                         if event.HasField("finished") or event.HasField("closed"):
                             return
+                if seen < behind:
+                    raise Lost(f"there were {behind} events, and now there are {seen}")
+                # The end of the history, as of one that has expired; or of a stream that somebody has cut: once more.
+                if ended:
+                    return
+                ended = True
                 error: StickyCasError = Unreachable("the stream has ended")
-            except grpc.RpcError as ended:
-                error = from_rpc_error(ended)
+            except grpc.RpcError as broken:
+                error = from_rpc_error(broken, of_stream=True)
             await route.next_try(error)
 
     async def _call(

@@ -95,10 +95,10 @@ class NoDecision(StickyCasError):
     """A correct process cannot decide: the list is sealed without any entry, or the instance is none that it can play."""
 
 
-def from_rpc_error(error: grpc.RpcError) -> StickyCasError:
+def from_rpc_error(error: grpc.RpcError, *, of_stream: bool = False) -> StickyCasError:
     """The error of a call or stream that ended with a status.
 
-    Without a reason of StickyCAS it is a broken connection, whatever its code: so end streams that a proxy cuts.
+    A stream that ends without a reason of StickyCAS is a broken connection, whatever its code: proxies make such ends.
     """
     code, message, details = error.code(), error.details() or "", _details(error)
     info, delay = None, 0.0
@@ -110,7 +110,7 @@ def from_rpc_error(error: grpc.RpcError) -> StickyCasError:
             delay = retry.retry_delay.ToTimedelta().total_seconds()
     if info is not None:
         return Refused(info.reason, code, message, info.metadata, delay)
-    if code in _NO_STICKYCAS:
+    if code in _NO_STICKYCAS and not of_stream:
         return NotStickyCas(f"{code.name}: {message}")
     return Unreachable(f"{code.name}: {message}")
 

@@ -71,6 +71,7 @@ class Process(ABC):
         self.number = found.own.process
         """The number of the process, from 1."""
         self._next = found.own.next_access_number
+        self._unanswered: sticky_cas_service_pb2.Access | None = None
 
     async def append(self, value: bytes) -> Appended:
         """Appends a value in the next phase of this process."""
@@ -97,9 +98,15 @@ class Process(ABC):
             await self._answer(_access(waiting.number, waiting))
 
     async def _access(self, **op: Any) -> sticky_cas_service_pb2.Answer:
-        access = sticky_cas_service_pb2.Access(number=self._next, **op)
+        if self._unanswered is not None:
+            # Whoever waited for it was cancelled; the access was not, and its number is taken.
+            await self._finish(self._unanswered)
+        self._unanswered = sticky_cas_service_pb2.Access(number=self._next, **op)
+        return await self._finish(self._unanswered)
+
+    async def _finish(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
         answer = await self._answer(access)
-        self._next += 1
+        self._unanswered, self._next = None, access.number + 1
         return answer
 
     @abstractmethod
@@ -144,6 +151,7 @@ class AttachedProcess(Process):
 
     async def _answer(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
         while True:
+            server = self.route.server
             try:
                 if self.stream is None:
                     await self._open()
@@ -152,10 +160,20 @@ class AttachedProcess(Process):
                     frame = await self._receive()
                     if frame.HasField("answer") and frame.answer.number == access.number:
                         return frame.answer
+            except _FrameRefused as refused:
+                # The stream goes on, unless it is the session that has ended.
+                if refused.number != access.number or refused.reason in _END_SESSIONS:
+                    self.leave()
+                await self.route.next_try(refused)
             except StickyCasError as error:
-                # A refused access leaves the stream as it is; whatever else has happened, a new one goes on.
                 self.leave()
                 await self.route.next_try(error)
+            except BaseException:
+                # What comes later on this stream nobody would expect.
+                self.leave()
+                raise
+            if self.route.server != server:
+                self.leave()
 
     async def _open(self) -> None:
         connect: Any = self.servers.channel(self.route.server).stream_stream(
@@ -187,7 +205,7 @@ class AttachedProcess(Process):
                 for frame in message.frames:
                     yield frame
         except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
+            raise from_rpc_error(error, of_stream=True) from None
         # Whatever code it has: nothing of ours ends a stream in this way.
         raise Unreachable("the stream has ended")
 
@@ -195,7 +213,7 @@ class AttachedProcess(Process):
         assert self.frames is not None
         frame = await anext(self.frames)
         if frame.HasField("refusal"):
-            raise _refused(frame.refusal)
+            raise _FrameRefused(frame.refusal)
         if frame.HasField("replaced"):
             if frame.replaced.incarnation != self.incarnation:
                 raise Replaced("another client plays this process")
@@ -209,12 +227,21 @@ class AttachedProcess(Process):
         self.stream = self.frames = None
 
 
-def _refused(refusal: sticky_cas_service_pb2.Refusal) -> Refused:
-    reason = errors_pb2.RefusalReason.Name(refusal.reason).removeprefix("REFUSAL_REASON_")
-    metadata = {"owner": refusal.owner, "epoch": str(refusal.epoch)} if refusal.owner else {}
-    delay = refusal.retry_after.ToTimedelta().total_seconds()
-    code = _CODES.get(refusal.code, grpc.StatusCode.UNKNOWN)
-    return Refused(reason, code, refusal.message, metadata, delay)
+class _FrameRefused(Refused):
+    """The refusal of one frame; the stream goes on."""
+
+    def __init__(self, refusal: sticky_cas_service_pb2.Refusal) -> None:
+        known = refusal.reason in errors_pb2.RefusalReason.values()
+        name = errors_pb2.RefusalReason.Name(refusal.reason) if known else f"reason {refusal.reason}"
+        metadata = {"owner": refusal.owner, "epoch": str(refusal.epoch)} if refusal.owner else {}
+        delay = refusal.retry_after.ToTimedelta().total_seconds()
+        code = _CODES.get(refusal.code, grpc.StatusCode.UNKNOWN)
+        super().__init__(name.removeprefix("REFUSAL_REASON_"), code, refusal.message, metadata, delay)
+        self.number = refusal.access_number
+
+
+# The session is over, and with it the channel.
+_END_SESSIONS = {"NOT_OWNER", "OWNER_LOST", "SESSION_REPLACED"}
 
 
 Strategy = Callable[[Process], Awaitable[bytes]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 class Client:
     """See `stickycas.Client`, whose methods these are. Its work is done by an event loop in a thread of its own."""
 
-    def __init__(self, server: str | list[str], **options: Any) -> None:
+    def __init__(self, server: str | Sequence[str], **options: Any) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stickycas", daemon=True)
         self._thread.start()
@@ -57,9 +57,9 @@ class Client:
 
     def list(
         self, *, states: Iterable[instance_pb2.State] = (), text: str = ""
-    ) -> Iterator[instance_pb2.InstanceSummary]:
+    ) -> Sequence[instance_pb2.InstanceSummary]:
         """See `stickycas.Client.list`."""
-        return self._iterate(self._client.list(states=states, text=text))
+        return self._wait(self._client.list(states=states, text=text))
 
     def close_instance(self, instance_id: str) -> None:
         """See `stickycas.Client.close_instance`."""
