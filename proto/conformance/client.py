@@ -28,6 +28,18 @@ OPTIONS = [
     ("grpc.http2.min_ping_interval_without_data_ms", 1000),
     ("grpc.so_reuseport", 0),
 ]
+# What a server fills in (P4).
+DEFAULTS = {
+    "order": "ORDER_ASCENDING",
+    "seed": 0,
+    "arbiter": "ARBITER_FIRST_COME",
+    "append_window": "APPEND_WINDOW_FIRST_ACCESS",
+    "patience": "1s",
+    "join_timeout": "30s",
+    "pace": "0s",
+    "pipeline": 16,
+    "max_value_bytes": 1024,
+}
 # Plays one process as it is told, and tells how that ended.
 Client = Callable[[dict[str, str]], Awaitable[dict[str, Any]]]
 
@@ -55,7 +67,7 @@ class ScriptedServer:
         self.step = 0
         self.wrong: str | None = None
         parameters = {name: value for name, value in self.script["instance"].items() if name != "roster"}
-        self.parameters = fill(instance_pb2.Parameters(), {"append_window": "APPEND_WINDOW_FIRST_ACCESS", **parameters})
+        self.parameters = fill(instance_pb2.Parameters(), DEFAULTS | parameters)
         self.own = fill(access_pb2.Own(process=1, next_access_number=1), self.script.get("own", {}))
         self.answers: dict[bytes, Any] = {}
         self.sessions = 0
@@ -136,10 +148,9 @@ class ScriptedServer:
 
     def instance(self) -> Any:
         """The instance as Get shows it."""
-        roster = self.script["instance"]["roster"]
-        return instance_pb2.Instance(
-            instance_id=ID, name=NAME, creator="coordinator", parameters=self.parameters, roster=roster
-        )
+        fixed = {"instance_id": ID, "name": NAME, "creator": "coordinator", "roster": self.script["instance"]["roster"]}
+        times = {"retention": "600s", "idle_lifetime": "3600s", "rejoin": "5s", "create_time": "2026-01-01T00:00:00Z"}
+        return fill(instance_pb2.Instance(parameters=self.parameters), fixed | times)
 
     # Unary calls.
 

@@ -198,6 +198,8 @@ class Play:
         if "answer" in step:
             if call.answer is None:
                 raise Mismatch(f"expected {shown(wanted)}, got {call.outcome()}")
+            if step.get("call") == "List":
+                await self.further_pages(call.answer, step)
             if found := difference(call.answer, wanted):
                 raise Mismatch(found)
             if saved := step.get("save"):
@@ -212,6 +214,13 @@ class Play:
         for key, value in wanted.get("metadata", {}).items():
             if metadata.get(key) != value:
                 raise Mismatch(f"metadata {key}: expected {value}, got {metadata.get(key)}")
+
+    async def further_pages(self, first: Any, step: dict[str, Any]) -> None:
+        """A page of List may be empty although more follow: they are put together."""
+        while token := first.next_page_token:
+            page: Any = await self.ask("List", step["as"], {**step["with"], "page_token": token})
+            first.instances.extend(page.instances)
+            first.next_page_token = page.next_page_token
 
     async def watch(self, call: Call, step: dict[str, Any]) -> None:
         """The next events of some kinds; `ends`: then the stream ends without an error."""
