@@ -1,4 +1,4 @@
-"""Judges a client: plays the server's side of the scripts of `client/`, which say what a correct process sends."""
+"""Judges a client: plays the server's side of the scripts of `client/`."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def number_of(code: str) -> int:
 
 
 class Broken(Exception):
-    """The script breaks the call or the stream. A code and trailing metadata; code OK: the stream just ends."""
+    """The script breaks the call or stream: by a code and trailing metadata. OK: a stream just ends."""
 
     def __init__(self, code: str, text: str = "", trailers: Any = ()) -> None:
         super().__init__(text)
@@ -76,7 +76,9 @@ class ScriptedServer:
     def fail(self, why: str) -> Broken:
         """What the client did is not what the script says; it is told so by a refusal that is final."""
         self.wrong = self.wrong or f"step {self.step + 1}: {why}"
-        return Broken("INVALID_ARGUMENT", why, refusal_trailers(3, "MALFORMED", f"the script is left: {why}", {}, ""))
+        return Broken(
+            "INVALID_ARGUMENT", why, refusal_trailers(3, "MALFORMED", f"the script is left: {why}", {}, "")
+        )
 
     def take(self, kind: str, message: Any, place: int) -> dict[str, Any] | None:
         """Goes on by a step with what has come. None: no step says what to do with it, and it is in order."""
@@ -91,7 +93,9 @@ class ScriptedServer:
                 expected = message
             if message == expected:
                 if place != step.get("at", 1):
-                    raise self.fail(f"expected {kind} at server {step.get('at', 1)}, got it at server {place}")
+                    raise self.fail(
+                        f"expected {kind} at server {step.get('at', 1)}, got it at server {place}"
+                    )
                 self.step += 1
                 return step
         if kind in ("get", "hello"):
@@ -144,12 +148,22 @@ class ScriptedServer:
 
     def principal(self) -> str:
         """The principal of the client: process 1 unless the script's own state says otherwise."""
-        return self.script["instance"]["roster"][self.own.process - 1]
+        return str(self.script["instance"]["roster"][self.own.process - 1])
 
     def instance(self) -> Any:
         """The instance as Get shows it."""
-        fixed = {"instance_id": ID, "name": NAME, "creator": "coordinator", "roster": self.script["instance"]["roster"]}
-        times = {"retention": "600s", "idle_lifetime": "3600s", "rejoin": "5s", "create_time": "2026-01-01T00:00:00Z"}
+        fixed = {
+            "instance_id": ID,
+            "name": NAME,
+            "creator": "coordinator",
+            "roster": self.script["instance"]["roster"],
+        }
+        times = {
+            "retention": "600s",
+            "idle_lifetime": "3600s",
+            "rejoin": "5s",
+            "create_time": "2026-01-01T00:00:00Z",
+        }
         return fill(instance_pb2.Instance(parameters=self.parameters), fixed | times)
 
     # Unary calls.
@@ -160,7 +174,9 @@ class ScriptedServer:
         async def method(request: Any, context: Any) -> Any:
             try:
                 self.check_caller(context)
-                if getattr(request, "instance_id", ID) not in ("", ID) or getattr(request, "name", "") not in ("", NAME):
+                if getattr(request, "instance_id", ID) not in ("", ID) or getattr(
+                    request, "name", ""
+                ) not in ("", NAME):
                     raise self.fail(f"another instance is asked for: {brief(request)}")
                 return handler(request, place)
             except Broken as broken:
@@ -208,7 +224,9 @@ class ScriptedServer:
 
     def get_cluster(self, request: Any, place: int) -> Any:
         """GetCluster: clients that know more than one server may ask."""
-        servers = [server_service_pb2.ClusterServer(name=address, address=address) for address in self.addresses]
+        servers = [
+            server_service_pb2.ClusterServer(name=address, address=address) for address in self.addresses
+        ]
         servers[-1].shards.add(epoch=2)
         answered_by = self.addresses[place - 1]
         return server_service_pb2.GetClusterResponse(shards=1, servers=servers, answered_by=answered_by)
@@ -288,7 +306,9 @@ class ScriptedServer:
         if channel in channels:
             raise self.fail(f"a second Hello on channel {channel}")
         if self.incarnation not in (None, hello.incarnation):
-            raise self.fail(f"another incarnation, {hello.incarnation}, in the same life: {self.incarnation} before")
+            raise self.fail(
+                f"another incarnation, {hello.incarnation}, in the same life: {self.incarnation} before"
+            )
         self.incarnation = hello.incarnation
         if step := self.take("hello", hello, place):
             self.react(step)
@@ -303,11 +323,17 @@ class ScriptedServer:
         """The methods at one of the addresses."""
         unary = {"Get": self.get, "Append": self.access, "Read": self.access, "Decide": self.decide}
         unary["GetCluster"] = self.get_cluster
-        handlers = {name: self.unary(handler, place) for name, handler in unary.items()} | {"Attach": self.attach(place)}
+        handlers = {name: self.unary(handler, place) for name, handler in unary.items()} | {
+            "Attach": self.attach(place)
+        }
         services: dict[str, Any] = {}
         for name, handler in handlers.items():
             method = METHODS[name]
-            make = grpc.stream_stream_rpc_method_handler if name == "Attach" else grpc.unary_unary_rpc_method_handler
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if name == "Attach"
+                else grpc.unary_unary_rpc_method_handler
+            )
             services.setdefault(method.path.split("/")[1], {})[name] = make(
                 handler,
                 request_deserializer=method.request.FromString,
@@ -317,7 +343,7 @@ class ScriptedServer:
 
 
 def program(command: list[str], timeout: float) -> Client:
-    """A client that is a program: it reads its task from standard input, and writes its result to standard output."""
+    """A client that is a program: it reads its task from standard input and prints its result."""
 
     async def play(task: dict[str, str]) -> dict[str, Any]:
         pipe = asyncio.subprocess.PIPE
@@ -364,9 +390,14 @@ def compare(scripted: ScriptedServer, result: dict[str, Any]) -> str | None:
     """Whether the client has told what it should, after it has done all that it should."""
     ends = scripted.script["ends"]
     if scripted.step < len(scripted.steps):
-        return f"expected {shown(scripted.steps[scripted.step]['takes'])}, but the client has ended with {shown(result)}"
+        wanted = scripted.steps[scripted.step]["takes"]
+        return f"expected {shown(wanted)}, but the client has ended with {shown(result)}"
     if "decided" in ends:
-        return None if result.get("decided") == ends["decided"] else f"expected {shown(ends)}, got {shown(result)}"
+        return (
+            None
+            if result.get("decided") == ends["decided"]
+            else f"expected {shown(ends)}, got {shown(result)}"
+        )
     if "error" not in result or ends["error"] not in str(result["error"]):
         return f"expected {shown(ends)}, got {shown(result)}"
     return None
@@ -378,7 +409,9 @@ async def judge(
     """Plays every script by each transport, several at a time: name, script and what was wrong."""
     turn = asyncio.Semaphore(jobs)
 
-    async def one(name: str, script: dict[str, Any], transport: str) -> tuple[str, dict[str, Any], str | None]:
+    async def one(
+        name: str, script: dict[str, Any], transport: str
+    ) -> tuple[str, dict[str, Any], str | None]:
         async with turn:
             return f"{name} ({transport})", script, await play_one(client, script, transport)
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lets `conformance.py client` judge a program with the command line of the examples: COMMAND propose --server ..."""
+"""Lets `conformance.py client` judge a program that has the command line of the examples."""
 
 import json
 import subprocess
@@ -13,7 +13,7 @@ def main() -> None:
     command += ["--instance", task["instance"], "--value", task["value"]]
     if task["transport"] == "unary":
         command.append("--unary")
-    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    done = subprocess.run(command, capture_output=True)
     sys.stderr.buffer.write(done.stderr)
     lines = done.stdout.decode().splitlines()
     if done.returncode == 0 and len(lines) == 1 and lines[0].startswith("decided "):

@@ -32,7 +32,9 @@ async def report(results: AsyncIterator[tuple[str, dict[str, Any], str | None]])
 def main() -> int:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", action="append", default=[], metavar="PREFIX", help="scripts with such names alone")
+    parser.add_argument(
+        "--only", action="append", default=[], metavar="PREFIX", help="scripts with such names alone"
+    )
     parser.add_argument("--timeout", type=float, default=10, metavar="SECONDS", help="for each step (10)")
     parser.add_argument("--jobs", type=int, metavar="N", help="scripts at a time (a server 32, a client 4)")
     what = parser.add_subparsers(dest="what", required=True)

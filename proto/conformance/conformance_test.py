@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Judges our server, a right client, and the wrong ones of `wrong/`: each of those fails just the scripts that
-`wrong/noticed.json` names. STICKYCAS_PROGRAMS is the folder of stickycas-server."""
+"""Judges our server, a right client and the wrong ones of `wrong/`: each of those fails just the scripts
+that `wrong/noticed.json` names. STICKYCAS_PROGRAMS is the folder of stickycas-server."""
 
 from __future__ import annotations
 
@@ -84,7 +84,15 @@ class Servers(unittest.TestCase):
 
     def setUp(self) -> None:
         program = Path(os.environ["STICKYCAS_PROGRAMS"]) / "stickycas-server"
-        command = [str(program), "serve", "--in-memory", "--insecure-principals", "--no-http", "--log", "error"]
+        command = [
+            str(program),
+            "serve",
+            "--in-memory",
+            "--insecure-principals",
+            "--no-http",
+            "--log",
+            "error",
+        ]
         command += ["--listen", "127.0.0.1:0", "--coordinator", "coordinator", "--observer", "observer"]
         self.server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.addCleanup(self.stop)
@@ -100,7 +108,7 @@ class Servers(unittest.TestCase):
     async def failures(self, way: str) -> list[str]:
         proxy, port = await wrong_server.start(self.address, way)
         found = await failures(server.judge(Server(f"127.0.0.1:{port}", None), [], TIMEOUT, 32))
-        await proxy.stop(None)
+        await proxy.stop(1)
         return sorted(found)
 
     def test_our_server(self) -> None:
@@ -115,7 +123,7 @@ class Servers(unittest.TestCase):
             with self.subTest(way):
                 found = asyncio.run(self.failures(way))
                 if way == "answers-early":
-                    # Where nothing shows that an access must wait, it depends on the moment what is spoiled.
+                    # Named are the scripts that show an access to wait; others fail or not, as it happens.
                     found = [name for name in found if name in NOTICED["servers"][way]]
                 self.assertEqual(found, NOTICED["servers"][way])
 

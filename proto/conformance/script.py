@@ -36,10 +36,19 @@ def check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) 
     """Checks a value against a JSON schema, as far as the schemas of this folder use that language."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
-    kinds = {"object": dict, "array": list, "string": str, "integer": int, "number": (int, float), "boolean": bool}
+    kinds = {
+        "object": dict,
+        "array": list,
+        "string": str,
+        "integer": int,
+        "number": (int, float),
+        "boolean": bool,
+    }
     names = schema.get("type", [])
     allowed = [names] if isinstance(names, str) else names
-    if allowed and not any(value is None if name == "null" else isinstance(value, kinds[name]) for name in allowed):
+    if allowed and not any(
+        value is None if name == "null" else isinstance(value, kinds[name]) for name in allowed
+    ):
         raise ValueError(f"{where}: not of type {' or '.join(allowed)}: {value!r}")
     if "enum" in schema and value not in schema["enum"]:
         raise ValueError(f"{where}: {value!r} is none of {schema['enum']}")
@@ -55,7 +64,9 @@ def check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) 
                 raise ValueError(f"{where}: {name} is unknown")
             check(item, known.get(name, {}), root, f"{where}.{name}")
         if "oneOf" in schema and sum(value.keys() >= set(one["required"]) for one in schema["oneOf"]) != 1:
-            raise ValueError(f"{where}: exactly one of {[one['required'] for one in schema['oneOf']]} is needed")
+            raise ValueError(
+                f"{where}: exactly one of {[one['required'] for one in schema['oneOf']]} is needed"
+            )
 
 
 def substitute(value: Any, texts: dict[str, str]) -> Any:
@@ -90,7 +101,7 @@ def fill(message: Message, data: dict[str, Any]) -> Any:
 
 
 def difference(message: Message, expected: dict[str, Any], where: str = "") -> str | None:
-    """Says where a message is not what a script expects. Fields that the script does not name may be anything."""
+    """Says where a message is not what a script expects. Fields that it does not name may be anything."""
     for name, value in expected.items():
         field, here, path = field_of(message, name), getattr(message, name), f"{where}.{name}".lstrip(".")
         if value is None or (field.message_type is not None and not hasattr(here, "extend")):
@@ -125,7 +136,7 @@ def field_of(message: Message, name: str) -> FieldDescriptor:
 
 
 def scalar(field: FieldDescriptor, value: Any) -> Any:
-    """A value as Python has it: of an enum the name stands in the script; bytes stand as text, or as hex digits."""
+    """A value as Python has it: in scripts enums are names, and bytes are text or hex digits."""
     if field.type == FieldDescriptor.TYPE_BYTES:
         return bytes.fromhex(value["hex"]) if isinstance(value, dict) else value.encode()
     if field.enum_type is not None and isinstance(value, str):
@@ -136,7 +147,7 @@ def scalar(field: FieldDescriptor, value: Any) -> Any:
 def name_of(field: FieldDescriptor, value: Any) -> str:
     """A value as a report shows it."""
     if field.enum_type is not None and value in field.enum_type.values_by_number:
-        return field.enum_type.values_by_number[value].name
+        return str(field.enum_type.values_by_number[value].name)
     return shown(value.decode(errors="backslashreplace")) if isinstance(value, bytes) else shown(value)
 
 
@@ -152,8 +163,7 @@ def brief(message: Message) -> str:
 
 
 def refusal_details(trailers: Any) -> tuple[str, dict[str, str], bool]:
-    """Reason and metadata of the ErrorInfo of StickyCAS in the trailing metadata, if there is one, and if there is a
-    RetryInfo."""
+    """Reason and metadata of the ErrorInfo of StickyCAS, if there is one, and whether there is a RetryInfo."""
     reason, metadata, retry = "", {}, False
     for key, value in trailers or ():
         if key == DETAILS:

@@ -22,7 +22,7 @@ class Call:
         self.principal = principal
         # The process and its access number, if the call is a unary access.
         self.process, self.number = process, number
-        self.answer: Message | None = None
+        self.answer: Any = None
         self.refusal: tuple[str, str, dict[str, str], bool, str] | None = None
         # Of a stream: frames of Attach, or events of Watch and snapshots; `seen` of the items were looked at.
         self.items: list[Any] = []
@@ -36,7 +36,9 @@ class Call:
         """Whether the call is over."""
         return self.answer is not None or self.refusal is not None
 
-    async def run(self, method: Method, multi: Callable[..., Any], request: Message, keywords: dict[str, Any]) -> None:
+    async def run(
+        self, method: Method, multi: Callable[..., Any], request: Message, keywords: dict[str, Any]
+    ) -> None:
         """Makes the call, and takes what comes until it is over."""
         try:
             if method.server_streams:
@@ -124,11 +126,15 @@ class Play:
             await self.expect(self.calls[step["await"]], step)
         elif "send" in step:
             stream, request = self.calls[step["send"]], METHODS["Attach"].request()
-            await stream.rpc.write(fill(request, {"frames": [self.with_id(frame) for frame in step["frames"]]}))
+            await stream.rpc.write(
+                fill(request, {"frames": [self.with_id(frame) for frame in step["frames"]]})
+            )
         elif "receive" in step:
             stream = self.calls[step["receive"]]
             for frame in step["frames"]:
-                await stream.until(lambda: len(stream.items) > stream.seen or stream.ended(), shown(frame), timeout)
+                await stream.until(
+                    lambda: len(stream.items) > stream.seen or stream.ended(), shown(frame), timeout
+                )
                 if len(stream.items) == stream.seen:
                     raise Mismatch(f"expected {shown(frame)}, but the stream has ended: {stream.outcome()}")
                 stream.seen += 1
@@ -151,22 +157,30 @@ class Play:
         elif "status" in step:
             await self.status(lambda got: difference(got, step["status"]))
 
-    def start(self, name: str, principal: str | None, data: dict[str, Any], number: int, deadline: float) -> Call:
+    def start(
+        self, name: str, principal: str | None, data: dict[str, Any], number: int, deadline: float
+    ) -> Call:
         """Begins a call. The instance of the script is meant where the request names none."""
         method, request = METHODS[name], METHODS[name].request()
         if not method.client_streams:
             fill(request, data)
             oneof = request.DESCRIPTOR.oneofs_by_name.get("instance")
-            if "instance_id" in request.DESCRIPTOR.fields_by_name and not (oneof and request.WhichOneof("instance")):
+            if "instance_id" in request.DESCRIPTOR.fields_by_name and not (
+                oneof and request.WhichOneof("instance")
+            ):
                 request.instance_id = request.instance_id or self.texts["$ID"]
         process = self.roster.index(principal) + 1 if principal in self.roster else 0
         call = Call(principal, process, data.get("access_number", number))
         if principal not in self.channels:
             self.channels[principal] = self.server.channel(principal)
         kind = ["unary", "stream"]
-        make = getattr(self.channels[principal], f"{kind[method.client_streams]}_{kind[method.server_streams]}")
+        make = getattr(
+            self.channels[principal], f"{kind[method.client_streams]}_{kind[method.server_streams]}"
+        )
         multi = make(
-            method.path, request_serializer=method.request.SerializeToString, response_deserializer=method.response.FromString
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
         )
         keywords: dict[str, Any] = {"metadata": self.server.metadata(principal), "wait_for_ready": True}
         if not method.server_streams:
@@ -203,14 +217,16 @@ class Play:
             if found := difference(call.answer, wanted):
                 raise Mismatch(found)
             if saved := step.get("save"):
-                self.texts[saved] = getattr(call.answer, "instance").instance_id
+                self.texts[saved] = call.answer.instance.instance_id
             return
         if call.refusal is None:
             raise Mismatch(f"expected {shown(wanted)}, got {call.outcome()}")
         code, reason, metadata, retry, _ = call.refusal
         wrong_reason = "reason" in wanted and wanted["reason"] != reason
         if code != wanted["code"] or wrong_reason or wanted.get("retry_info", retry) != retry:
-            raise Mismatch(f"expected {shown(wanted)}, got {call.outcome()}, {'with' if retry else 'no'} RetryInfo")
+            raise Mismatch(
+                f"expected {shown(wanted)}, got {call.outcome()}, {'with' if retry else 'no'} RetryInfo"
+            )
         for key, value in wanted.get("metadata", {}).items():
             if metadata.get(key) != value:
                 raise Mismatch(f"metadata {key}: expected {value}, got {metadata.get(key)}")
@@ -227,12 +243,16 @@ class Play:
         kinds = step.get("of", [])
         for event in step.get("events", []):
             while True:
-                await call.until(lambda: len(call.items) > call.seen or call.ended(), shown(event), self.timeout)
+                await call.until(
+                    lambda: len(call.items) > call.seen or call.ended(), shown(event), self.timeout
+                )
                 if len(call.items) == call.seen:
                     raise Mismatch(f"expected {shown(event)}, but the stream has ended: {call.outcome()}")
                 got = call.items[call.seen]
                 if call.seen and got.index != call.items[call.seen - 1].index + 1:
-                    raise Mismatch(f"expected the index {call.items[call.seen - 1].index + 1}, got {got.index}")
+                    raise Mismatch(
+                        f"expected the index {call.items[call.seen - 1].index + 1}, got {got.index}"
+                    )
                 call.seen += 1
                 if not kinds or got.WhichOneof("what") in kinds:
                     break
@@ -253,7 +273,9 @@ class Play:
         def found(got: Any) -> str | None:
             rows = {row.process: [*row.append_numbers, *row.read_numbers] for row in got.status.waiting}
             missing = [call for call in calls if call.number not in rows.get(call.process, [])]
-            return f"expected access {missing[0].number} of {missing[0].principal} to wait" if missing else None
+            return (
+                f"expected access {missing[0].number} of {missing[0].principal} to wait" if missing else None
+            )
 
         def answered() -> Call | None:
             return next((call for call in calls if call.ended()), None)
@@ -285,7 +307,11 @@ async def judge(
             return name, script, await Play(server, channels, timeout).run(script)
 
     nobody = server.can_be_nobody()
-    scripts = [(name, script) for name, script in load("server", only) if nobody or not script.get("without_identity")]
+    scripts = [
+        (name, script)
+        for name, script in load("server", only)
+        if nobody or not script.get("without_identity")
+    ]
     try:
         for done in asyncio.as_completed([one(name, script) for name, script in scripts]):
             yield await done

@@ -72,11 +72,11 @@ class Server:
         return [("authorization", "Bearer " + token.read_text().strip())] if token.exists() else []
 
     def folder(self, principal: str) -> Path:
-        """The credentials of a principal: in DIR itself, or in the folder that `stickycas-server credentials` makes."""
+        """The credentials of a principal: DIR/NAME, or DIR/clients/NAME as `credentials` makes it."""
         assert self.credentials is not None
         folder = self.credentials / principal
         return folder if folder.exists() else self.credentials / "clients" / principal
 
     def can_be_nobody(self) -> bool:
-        """Whether a call without identity reaches the server: with certificates the connection already fails."""
+        """Whether a call without identity reaches the server: with certificates none does."""
         return self.credentials is None or not (self.folder("coordinator") / "tls.key").exists()

@@ -21,7 +21,14 @@ from script import refusal_details  # noqa: E402
 from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2  # noqa: E402
 from wire import METHODS  # noqa: E402
 
-WAYS = ["another-value", "decides-early", "largest-of-a-tie", "wrong-start", "another-number", "ignores-the-seal"]
+WAYS = [
+    "another-value",
+    "decides-early",
+    "largest-of-a-tie",
+    "wrong-start",
+    "another-number",
+    "ignores-the-seal",
+]
 GIVE_UP_AFTER = 30
 # Codes of refusals after which the same request helps.
 AGAIN = [
@@ -52,7 +59,11 @@ def judge_error(error: Any, stream: bool) -> Exception:
     code = error.code()
     if reason:
         return judge_refusal(code.value[0], reason, metadata.get("owner", ""), 0)
-    refused = [grpc.StatusCode.UNIMPLEMENTED, grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED]
+    refused = [
+        grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.UNAUTHENTICATED,
+        grpc.StatusCode.PERMISSION_DENIED,
+    ]
     return Again() if stream or code not in refused else Final(f"{code.name}: {error.details()}")
 
 
@@ -143,7 +154,9 @@ class Connection:
         if self.requests is None:
             method, channel = METHODS["Attach"], self.channels[self.servers[self.at]]
             self.requests = queue.SimpleQueue()
-            multi = channel.stream_stream(method.path, method.request.SerializeToString, method.response.FromString)
+            multi = channel.stream_stream(
+                method.path, method.request.SerializeToString, method.response.FromString
+            )
             self.responses = multi(iter(self.requests.get, None), metadata=self.metadata)
             hello = sticky_cas_service_pb2.Hello(instance_id=self.id, incarnation=self.incarnation)
             self.exchange(sticky_cas_service_pb2.ClientFrame(hello=hello))
@@ -165,7 +178,9 @@ class Connection:
             reason = "a reason that is not known"
             if refusal.reason in errors_pb2.RefusalReason.values():
                 reason = errors_pb2.RefusalReason.Name(refusal.reason).removeprefix("REFUSAL_REASON_")
-            raise judge_refusal(refusal.code, reason, refusal.owner, refusal.retry_after.ToMilliseconds() / 1000)
+            raise judge_refusal(
+                refusal.code, reason, refusal.owner, refusal.retry_after.ToMilliseconds() / 1000
+            )
         return answer
 
     def leave_stream(self) -> None:
@@ -216,7 +231,7 @@ def process(connection: Connection, task: dict[str, str], wrong: str) -> bytes:
         number += 1
     for waiting in own.waiting:
         old = waiting.number
-        connection.access(lambda: old, getattr(waiting, waiting.WhichOneof("op")))
+        connection.access(lambda old=old: old, getattr(waiting, waiting.WhichOneof("op")))
     held: list[bytes] = []
     reads = known = 0
     while True:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A proxy before a right server that spoils what passes in one way, so that the scripts can be seen to notice."""
+"""A proxy before a right server that spoils what passes in one way, so that the scripts notice it."""
 
 from __future__ import annotations
 
@@ -74,18 +74,26 @@ class Proxy:
         kinds = ["unary", "stream"]
         name = f"{kinds[method.client_streams]}_{kinds[method.server_streams]}"
         multi = getattr(self.channels[principal], name)(
-            method.path, request_serializer=method.request.SerializeToString, response_deserializer=method.response.FromString
+            method.path,
+            request_serializer=method.request.SerializeToString,
+            response_deserializer=method.response.FromString,
         )
         metadata = [("stickycas-principal", principal)] if principal else []
-        return lambda *request: multi(*request, metadata=metadata, timeout=context.time_remaining()), principal
+        return lambda *request: multi(
+            *request, metadata=metadata, timeout=context.time_remaining()
+        ), principal
 
     async def refuse(self, context: Any, error: grpc.aio.AioRpcError) -> None:
         """Ends the call as the right server has ended it."""
-        trailers = [(key, value) for key, value in error.trailing_metadata() if key.startswith("grpc-status-details")]
+        trailers = [
+            (key, value) for key, value in error.trailing_metadata() if key.startswith("grpc-status-details")
+        ]
         reason, metadata, retry = refusal_details(trailers)
         if reason and self.spoiler.reason(reason) != reason:
             code = error.code().value[0]
-            changed = refusal_trailers(code, self.spoiler.reason(reason), "", metadata, "0.1s" if retry else "")
+            changed = refusal_trailers(
+                code, self.spoiler.reason(reason), "", metadata, "0.1s" if retry else ""
+            )
             trailers = list(changed)
         context.set_trailing_metadata(trailers)
         await context.abort(error.code(), error.details() or "")
@@ -106,6 +114,7 @@ class Proxy:
             if self.spoiler.way == "answers-early" and method.name == "Append":
                 task = asyncio.ensure_future(call(request))
                 self.background.add(task)
+                task.add_done_callback(lambda done: done.cancelled() or done.exception())
                 if await self.waits(task, request, context):
                     result = access_pb2.AppendResult(outcome=access_pb2.APPEND_OUTCOME_SUCCESS, position=0)
                     return sticky_cas_service_pb2.AppendResponse(phase=1, result=result)
@@ -200,7 +209,9 @@ class Proxy:
                 request_deserializer=method.request.FromString,
                 response_serializer=method.response.SerializeToString,
             )
-        return [grpc.method_handlers_generic_handler(service, methods) for service, methods in services.items()]
+        return [
+            grpc.method_handlers_generic_handler(service, methods) for service, methods in services.items()
+        ]
 
 
 async def start(to: str, way: str, address: str = "127.0.0.1:0") -> tuple[grpc.aio.Server, int]:
@@ -222,7 +233,9 @@ async def serve(args: argparse.Namespace) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--to", required=True, metavar="HOST:PORT", help="the right server, which believes names")
+    parser.add_argument(
+        "--to", required=True, metavar="HOST:PORT", help="the right server, which believes names"
+    )
     parser.add_argument("--listen", default="127.0.0.1:0", metavar="HOST:PORT")
     parser.add_argument("--wrong", choices=WAYS, default="", help="without it nothing is spoiled")
     asyncio.run(serve(parser.parse_args()))
