@@ -36,7 +36,7 @@ def check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) 
     """Checks a value against a JSON schema, as far as the schemas of this folder use that language."""
     if "$ref" in schema:
         schema = root["$defs"][schema["$ref"].rpartition("/")[2]]
-    kinds = {
+    kinds: dict[str, Any] = {
         "object": dict,
         "array": list,
         "string": str,
@@ -104,9 +104,9 @@ def difference(message: Message, expected: dict[str, Any], where: str = "") -> s
     """Says where a message is not what a script expects. Fields that it does not name may be anything."""
     for name, value in expected.items():
         field, here, path = field_of(message, name), getattr(message, name), f"{where}.{name}".lstrip(".")
-        if value is None or (field.message_type is not None and not hasattr(here, "extend")):
-            if message.HasField(name) == (value is None):
-                return f"{path}: expected {'none' if value is None else shown(value)}, got {brief(message)}"
+        has_presence = value is None or (field.message_type is not None and not hasattr(here, "extend"))
+        if has_presence and message.HasField(name) == (value is None):
+            return f"{path}: expected {'none' if value is None else shown(value)}, got {brief(message)}"
         if value is None:
             continue
         if not isinstance(value, list):
@@ -163,7 +163,7 @@ def brief(message: Message) -> str:
 
 
 def refusal_details(trailers: Any) -> tuple[str, dict[str, str], bool]:
-    """Reason and metadata of the ErrorInfo of StickyCAS, if there is one, and whether there is a RetryInfo."""
+    """Reason and metadata of the ErrorInfo of StickyCAS, if there is one, and if there is a RetryInfo."""
     reason, metadata, retry = "", {}, False
     for key, value in trailers or ():
         if key == DETAILS:

@@ -16,10 +16,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import grpc  # noqa: E402
-from script import refusal_details  # noqa: E402
-from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2  # noqa: E402
-from wire import METHODS  # noqa: E402
+import grpc
+from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2
+
+from script import refusal_details
+from wire import METHODS
 
 WAYS = [
     "another-value",

@@ -12,10 +12,11 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import grpc  # noqa: E402
-from script import refusal_details, refusal_trailers  # noqa: E402
-from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2  # noqa: E402
-from wire import METHODS, Method  # noqa: E402
+import grpc
+from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2
+
+from script import refusal_details, refusal_trailers
+from wire import METHODS, Method
 
 WAYS = ["overwrites", "two-winners", "other-order", "forgets-answers", "answers-early", "wrong-reason"]
 
@@ -63,7 +64,9 @@ class Proxy:
     def __init__(self, to: str, way: str) -> None:
         self.to, self.spoiler = to, Spoiler(way)
         self.channels: dict[str, grpc.aio.Channel] = {}
+        # Of `answers-early`: calls that go on at the right server, and questions whether one of them waits.
         self.background: set[asyncio.Task[Any]] = set()
+        self.questions: set[asyncio.Task[bool]] = set()
 
     def open(self, method: Method, context: Any) -> tuple[Callable[..., Any], str]:
         """The same call at the right server, and who makes it."""
@@ -115,10 +118,15 @@ class Proxy:
                 task = asyncio.ensure_future(call(request))
                 self.background.add(task)
                 task.add_done_callback(lambda done: done.cancelled() or done.exception())
-                if await self.waits(task, request, context):
+                question = asyncio.ensure_future(self.waits(task, request, context))
+                self.questions.add(question)
+                question.add_done_callback(self.questions.discard)
+                if await question:
                     result = access_pb2.AppendResult(outcome=access_pb2.APPEND_OUTCOME_SUCCESS, position=0)
                     return sticky_cas_service_pb2.AppendResponse(phase=1, result=result)
-                call = lambda _: task  # noqa: E731
+                call = lambda _: task
+            if method.name == "Get" and self.questions:
+                await asyncio.wait(self.questions)
             try:
                 answer = await call(request)
             except grpc.aio.AioRpcError as error:
