@@ -186,6 +186,7 @@ mod tests {
                 RefusalReason::DecisionDiffers,
                 RefusalReason::SessionReplaced,
                 RefusalReason::NoPage,
+                RefusalReason::ReadTooLarge,
             ],
         ),
         (Code::OutOfRange, false, &[RefusalReason::PhaseNotKept]),
