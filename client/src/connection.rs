@@ -363,12 +363,14 @@ impl Connection {
         Error::from_status(&self.config.server, status)
     }
 
-    /// What the status means with which an open stream has ended. The token that it was opened with may have expired, and
-    /// another be in the file by now: opening the stream again shows it.
+    /// What the status means with which an open stream has ended. Without a reason of ours the connection broke, whatever the
+    /// code: proxies make such ends. The token that it was opened with may have expired, and another be in the file by now:
+    /// opening the stream again shows it.
     pub(crate) fn stream_error(&self, status: &Status) -> Error {
         let error = self.error(status);
-        match &self.config.token {
-            Some(token) if error.reason() == Some(RefusalReason::NoIdentity) => {
+        match (&error, &self.config.token) {
+            (Error::UnexpectedPeer { .. }, _) => self.no_answer(&error.to_string()),
+            (Error::Refused(refused), Some(token)) if refused.reason == RefusalReason::NoIdentity => {
                 token.read_again();
                 self.no_answer(&error.to_string())
             }

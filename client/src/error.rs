@@ -16,8 +16,10 @@ use tonic::{Code, ConnectError, Status};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refusal {
-    /// The reason. It answers [`Error::may_retry`] and [`Error::may_have_happened`].
+    /// The reason. It answers [`Error::may_have_happened`].
     pub reason: RefusalReason,
+    /// Whether the same request again is safe and may succeed; of a reason that is not known here, by its gRPC code.
+    pub may_retry: bool,
     /// The reason in words, for people.
     pub message: String,
     /// Numbers that help the caller to go on.
@@ -97,7 +99,7 @@ impl Error {
     #[must_use]
     pub fn may_retry(&self) -> bool {
         match self {
-            Self::Refused(refused) => refused.reason.may_retry(),
+            Self::Refused(refused) => refused.may_retry,
             Self::Unreachable { .. } => true,
             Self::GaveUp { .. }
             | Self::UnexpectedPeer { .. }
@@ -204,8 +206,8 @@ impl Error {
 #[doc(hidden)]
 impl From<RpcRefusal> for Error {
     fn from(refused: RpcRefusal) -> Self {
-        let RpcRefusal { reason, message, details, retry_after, owner } = refused;
-        Self::Refused(Refusal { reason, message, details, retry_after, owner })
+        let RpcRefusal { reason, may_retry, message, details, retry_after, owner } = refused;
+        Self::Refused(Refusal { reason, may_retry, message, details, retry_after, owner })
     }
 }
 

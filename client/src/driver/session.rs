@@ -280,7 +280,7 @@ impl Drive {
             (Some(_), RefusalReason::AccessNumberOutOfOrder) if session.resend.is_some() => Ok(()),
             // The next session is at the owner.
             (_, RefusalReason::NotOwner | RefusalReason::OwnerLost) => Err(refused.into()),
-            (_, reason) if reason.may_retry() => {
+            _ if refused.may_retry => {
                 let delay = self.backoff.failed(refused.into())?;
                 session.resend = Some(Instant::now() + delay);
                 Ok(())

@@ -70,6 +70,7 @@ impl RefusalReason {
     /// The row of this reason in the table of SPEC section 11.
     const fn traits(self) -> Traits {
         match self {
+            // What is not known here: whether a retry helps, `RpcRefusal` knows by the code.
             Self::Unspecified => unknown(Code::Unknown, Retry::No),
             Self::ValueEmpty
             | Self::ValueTooLarge

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use stickycas_model::types::{AccessNumber, Phase};
-use tonic::Status;
+use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
 use crate::convert::{duration_from_wire, duration_to_wire};
@@ -20,6 +20,8 @@ pub const ERROR_DOMAIN: &str = "stickycas.v1";
 pub struct RpcRefusal {
     /// The reason. UNSPECIFIED: a newer server gave one that is not known here.
     pub reason: RefusalReason,
+    /// Whether the same request again is safe and may succeed. Of a reason that is not known here the gRPC code tells.
+    pub may_retry: bool,
     /// The reason in words, for people.
     pub message: String,
     /// Numbers that help the caller to go on.
@@ -109,8 +111,14 @@ impl RpcRefusal {
     /// A refusal without details and with the usual retry delay of its reason.
     #[must_use]
     pub fn new(reason: RefusalReason, message: impl Into<String>) -> Self {
-        let retry_after = reason.retry_after();
-        Self { reason, message: message.into(), details: RefusalDetails::default(), retry_after, owner: None }
+        Self {
+            reason,
+            may_retry: reason.may_retry(),
+            message: message.into(),
+            details: RefusalDetails::default(),
+            retry_after: reason.retry_after(),
+            owner: None,
+        }
     }
 
     /// A bug of the server. The cause belongs in the log of the server, not in the answer.
@@ -155,8 +163,10 @@ impl RpcRefusal {
     #[must_use]
     pub fn from_status(status: &Status) -> Option<Self> {
         let info = status.get_details_error_info().filter(|info| info.domain == ERROR_DOMAIN)?;
+        let reason = RefusalReason::from_name(&info.reason).unwrap_or(RefusalReason::Unspecified);
         Some(Self {
-            reason: RefusalReason::from_name(&info.reason).unwrap_or(RefusalReason::Unspecified),
+            reason,
+            may_retry: may_retry(reason, status.code()),
             message: status.message().to_owned(),
             details: RefusalDetails::from_metadata(&info.metadata),
             retry_after: status.get_details_retry_info().and_then(|retry| retry.retry_delay),
@@ -188,11 +198,23 @@ impl RpcRefusal {
         let retry_after = frame.retry_after.as_ref();
         Self {
             reason: frame.reason(),
+            may_retry: may_retry(frame.reason(), Code::from_i32(frame.code)),
             message: frame.message.clone(),
             details: RefusalDetails { expected_access_number, ..RefusalDetails::default() },
             retry_after: retry_after.and_then(|delay| duration_from_wire("retry_after", delay).ok()),
             owner: Owner::known(&frame.owner, frame.epoch),
         }
+    }
+}
+
+/// Whether a retry may help, by the reason; and if that is not known here, by the code.
+fn may_retry(reason: RefusalReason, code: Code) -> bool {
+    match reason {
+        RefusalReason::Unspecified => {
+            use Code::{DeadlineExceeded, Internal, ResourceExhausted, Unavailable};
+            matches!(code, Unavailable | DeadlineExceeded | ResourceExhausted | Internal)
+        }
+        known => known.may_retry(),
     }
 }
 
@@ -206,7 +228,6 @@ impl From<RpcRefusal> for Status {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use tonic::Code;
 
     fn details() -> RefusalDetails {
         RefusalDetails {
@@ -273,14 +294,16 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_reason_may_have_happened_and_is_not_retried() {
-        let details = ErrorDetails::with_error_info("FROM_THE_FUTURE", ERROR_DOMAIN, HashMap::new());
-        let status = Status::with_error_details(Code::Aborted, "new", details);
-        let refusal = RpcRefusal::from_status(&status).unwrap();
-        assert_eq!(refusal.reason, RefusalReason::Unspecified);
-        assert!(refusal.reason.may_have_happened() && !refusal.reason.may_retry());
-        let frame = v1::Refusal { reason: 1_000, ..Default::default() };
-        assert_eq!(RpcRefusal::from_frame(&frame).reason, RefusalReason::Unspecified);
+    fn an_unknown_reason_may_have_happened_and_is_retried_as_its_code_says() {
+        for (code, again) in [(Code::Aborted, false), (Code::Unavailable, true), (Code::Internal, true)] {
+            let details = ErrorDetails::with_error_info("FROM_THE_FUTURE", ERROR_DOMAIN, HashMap::new());
+            let status = Status::with_error_details(code, "new", details);
+            let frame = v1::Refusal { reason: 1_000, code: code.into(), ..Default::default() };
+            for refusal in [RpcRefusal::from_status(&status).unwrap(), RpcRefusal::from_frame(&frame)] {
+                assert_eq!((refusal.reason, refusal.may_retry), (RefusalReason::Unspecified, again));
+                assert!(refusal.reason.may_have_happened());
+            }
+        }
     }
 
     #[test]

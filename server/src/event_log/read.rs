@@ -55,7 +55,7 @@ pub(crate) trait ReadEvents {
         self.share(index, limit).map(|shared| shared.read().collect())
     }
 
-    /// The index at which a reader begins that wants every event from `phase` on: behind the step of the last phase
+    /// The index at which a reader begins that wants every event from `phase` on: that of the step of the last phase
     /// before it. `None` for every event that is kept.
     fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
         let Some(phase) = phase else { return Ok(self.first()) };
