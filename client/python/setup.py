@@ -27,7 +27,7 @@ class Generate(build_py):
         from grpc_tools import protoc
 
         includes = [f"-I{PROTO}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
-        generated = [f"--{kind}_out={out}" for kind in ("python", "pyi", "grpc_python")]
+        generated = [f"--{kind}_out={out}" for kind in ("python", "pyi")]
         if protoc.main(["protoc", *includes, *generated, *map(str, SOURCES)]):
             raise SystemExit("the .proto files do not compile")
 
@@ -46,7 +46,7 @@ class WithProto(sdist):
 setup(
     cmdclass={"build_py": Generate, "sdist": WithProto},
     install_requires=[
-        f"grpcio>={version('grpcio-tools')}",
+        "grpcio>=1.51",
         f"protobuf>={version('protobuf')}",
         "googleapis-common-protos>=1.60",
     ],

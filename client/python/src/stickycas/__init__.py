@@ -7,6 +7,7 @@
 `stickycas.sync.Client` is the same without asyncio; `stickycas.v1` has the messages of the wire.
 """
 
+from stickycas._list import Listed
 from stickycas.client import Client
 from stickycas.errors import (
     Lost,
@@ -22,6 +23,7 @@ from stickycas.process import Appended, Process, ReadEntries, Strategy, correct,
 __all__ = [
     "Appended",
     "Client",
+    "Listed",
     "Lost",
     "NoDecision",
     "NotStickyCas",

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import re
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import grpc
-import grpc.aio
 from google.protobuf.duration_pb2 import Duration
 
-from stickycas._servers import CALL_TIMEOUT, Response, Route, Servers
-from stickycas.errors import Lost, Refused, StickyCasError, Unreachable, from_rpc_error
-from stickycas.process import AttachedProcess, Process, Strategy, UnaryProcess, correct, entered
+from stickycas import _watch
+from stickycas._accesses import AttachedProcess, UnaryProcess
+from stickycas._list import Listed, list_all
+from stickycas._servers import Servers
+from stickycas.errors import Refused
+from stickycas.process import Process, Strategy, correct
 from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -26,8 +30,9 @@ class Client:
     """One principal at a server, or at several servers of a cluster.
 
     `http://` is for servers that believe the name of a `principal` (for development); `https://` goes with `credentials`,
-    the folder with `ca.crt` and either `tls.crt` and `tls.key` or `token`. Nobody answers for `give_up_after` seconds: then a
-    call raises `Unreachable`. Waiting for a phase has no limit. Use it as `async with Client(...) as client`.
+    the folder with `ca.crt` and either `tls.crt` and `tls.key` or `token`. They name the principal: another name beside
+    them is refused. Nobody answers for `give_up_after` seconds: then a call raises `Unreachable`. Waiting for a phase has
+    no limit. Use it as `async with Client(...) as client`.
     """
 
     def __init__(
@@ -68,20 +73,30 @@ class Client:
     ) -> instance_pb2.Instance:
         """Creates an instance; with a name it may be repeated, and finds the one that is there.
 
-        `roster`: the principals of processes 1, 2, ...; `read_size`: by default one for each process; times are in seconds.
-        `parameters`: further ones of `Parameters` in instance.proto.
+        `roster`: the principals of processes 1, 2, ...; `read_size`: by default one for each process. Times are in seconds;
+        a patience of `math.inf` has no end. `parameters`: further ones of `Parameters` in instance.proto.
         """
+        if isinstance(roster, str) or not roster:
+            raise ValueError("roster: give a list with the principal of each process, as in ['ann', 'bob']")
+        read_size = len(roster) if read_size is None else read_size
+        for key, size in {"warp_size": warp_size, "read_size": read_size}.items():
+            if not 1 <= size <= len(roster):
+                raise ValueError(f"{key} is {size}: give 1 to {len(roster)}, the number of processes")
+        if patience == math.inf:
+            parameters["endless_patience"], patience = instance_pb2.EndlessPatience(), None
         times = {"patience": patience, "join_timeout": join_timeout, "pace": pace}
-        given: dict[str, Any] = {key: _duration(time) for key, time in times.items() if time is not None}
+        given: dict[str, Any] = {key: _duration(key, time) for key, time in times.items() if time is not None}
         wanted = instance_pb2.Parameters(
-            processes=len(roster),
-            warp_size=warp_size,
-            read_size=read_size or len(roster),
-            **given,
-            **parameters,
+            processes=len(roster), warp_size=warp_size, read_size=read_size, **given, **parameters
         )
         request = instance_service_pb2.CreateRequest(name=name, roster=roster, parameters=wanted)
-        created = await self._call("Create", request, instance_service_pb2.CreateResponse)
+        created = await self._servers.call(
+            "InstanceService/Create",
+            request,
+            instance_service_pb2.CreateResponse,
+            # Without a name another call makes another instance.
+            may_repeat=name != "",
+        )
         return created.instance
 
     async def get(self, instance: str) -> instance_service_pb2.GetResponse:
@@ -90,55 +105,18 @@ class Client:
         named: dict[str, Any] = {"instance_id" if is_id else "name": instance}
         request = instance_service_pb2.GetRequest(**named)
         response = instance_service_pb2.GetResponse
-        return await self._call("Get", request, response, instance if is_id else "")
+        return await self._servers.call("InstanceService/Get", request, response, instance if is_id else "")
 
-    async def list(
-        self, *, states: Iterable[instance_pb2.State] = (), text: str = ""
-    ) -> Sequence[instance_pb2.InstanceSummary]:
-        """The instances that the caller may see, of all servers, by id: in these states, with this text in their name."""
+    async def list(self, *, states: Iterable[instance_pb2.State] = (), text: str = "") -> Listed:
+        """The instances that the caller may see, of all servers: in these states, with this text in their name."""
         request = instance_service_pb2.ListRequest(states=list(states), text=text)
-        route = Route(self._servers)
-        while True:
-            try:
-                found: dict[str, instance_pb2.InstanceSummary] = {}
-                left, asked = [route.server], set[str]()
-                while left:
-                    asked.add(server := left.pop())
-                    summaries, others = await self._list_of(server, request)
-                    for summary in summaries:
-                        # An instance that moves meanwhile may come twice: no state comes again, so the later counts.
-                        known = found.get(summary.instance_id)
-                        if known is None or known.state < summary.state:
-                            found[summary.instance_id] = summary
-                    left += [it for it in others if it not in asked and it not in left]
-                return [found[instance_id] for instance_id in sorted(found)]
-            except StickyCasError as error:
-                # By the next time others may own the instances of a server that does not answer.
-                await route.next_try(error)
-
-    async def _list_of(
-        self, server: str, request: instance_service_pb2.ListRequest
-    ) -> tuple[Sequence[instance_pb2.InstanceSummary], Sequence[str]]:
-        """The instances of one server, and the other servers that may be asked."""
-        summaries: list[instance_pb2.InstanceSummary] = []
-        response = instance_service_pb2.ListResponse
-        while True:
-            page = await self._servers.call_at(
-                server, "InstanceService/List", request, response, CALL_TIMEOUT
-            )
-            summaries += page.instances
-            if not page.next_page_token:
-                others = [it for it in page.other_servers if await self._servers.may_ask(it)]
-                return summaries, others
-            following = instance_service_pb2.ListRequest()
-            following.CopyFrom(request)
-            following.page_token = page.next_page_token
-            request = following
+        return await list_all(self._servers, request)
 
     async def close_instance(self, instance_id: str) -> None:
         """Closes an instance that the caller has created: no process acts there any more."""
         request = instance_service_pb2.CloseRequest(instance_id=instance_id)
-        await self._call("Close", request, instance_service_pb2.CloseResponse, instance_id)
+        response = instance_service_pb2.CloseResponse
+        await self._servers.call("InstanceService/Close", request, response, instance_id)
 
     async def propose(self, instance: str, value: bytes, *, unary: bool = False) -> bytes:
         """Plays the caller's process at an instance, as a correct one that proposes this value; returns its decision.
@@ -150,71 +128,38 @@ class Client:
     async def play(self, instance: str, strategy: Strategy, *, unary: bool = False) -> bytes:
         """Plays the caller's process by a strategy of one's own; returns what that returns.
 
-        Over the stream Attach, or with `unary` by a call for each access.
+        Over the stream Attach, or with `unary` by a call for each access. If an earlier life of the process has decided, it
+        returns that; if it has left accesses without an answer, they are finished before the strategy begins.
         """
         found = await self.get(instance)
         if not found.HasField("own"):
             raise Refused(
                 "NOT_A_MEMBER", grpc.StatusCode.PERMISSION_DENIED, f"the caller is no process of {instance}"
             )
-        kind = UnaryProcess if unary else AttachedProcess
-        process: Process
-        with entered(kind(self._servers, found)) as process:
+        if found.own.HasField("decided"):
+            return found.own.decided
+        process: Process = (UnaryProcess if unary else AttachedProcess)(self._servers, found)
+        try:
+            await process.finish_earlier_accesses()
             return await strategy(process)
+        finally:
+            process.leave()
 
-    async def watch(self, instance: str) -> AsyncIterator[history_pb2.Event]:
+    async def watch(self, instance: str) -> AsyncGenerator[history_pb2.Event, None]:
         """The events of an instance from the first that is kept to its end, each once, over broken streams.
 
         Raises `Lost` when events are missing. A process never decides by this (SPEC F13).
         """
-        found = (await self.get(instance)).instance.instance_id
-        route = Route(self._servers, found)
-        # The events of the latest phase, which come again on the next stream, and the index behind them.
-        latest: dict[int, history_pb2.Event] = {}
-        behind, phase, ended = 0, 0, False
-        while True:
-            connect: Any = self._servers.channel(route.server).unary_stream(
-                "/stickycas.v1.InstanceService/Watch",
-                request_serializer=instance_service_pb2.WatchRequest.SerializeToString,
-                response_deserializer=instance_service_pb2.WatchResponse.FromString,
-            )
-            request = instance_service_pb2.WatchRequest(instance_id=found, from_phase=phase)
-            seen = 0
-            try:
-                async for message in connect(request, metadata=self._servers.metadata()):
-                    route.note_answer()
-                    for event in message.events.events:
-                        seen = event.index + 1
-                        if latest and event.index > behind:
-                            raise Lost(f"events {behind} to {event.index - 1} are missing")
-                        if latest.get(event.index, event) != event:
-                            raise Lost(f"event {event.index} is not what it was")
-                        if latest and event.index < behind:
-                            continue
-                        if event.HasField("stepped"):
-                            phase, latest = event.stepped.phase, {}
-                        latest[event.index], behind, ended = event, event.index + 1, False
-                        yield event
-                        if event.HasField("finished") or event.HasField("closed"):
-                            return
-                if seen < behind:
-                    raise Lost(f"there were {behind} events, and now there are {seen}")
-                # The end of the history, as of one that has expired; or of a stream that somebody has cut: once more.
-                if ended:
-                    return
-                ended = True
-                error: StickyCasError = Unreachable("the stream has ended")
-            except grpc.RpcError as broken:
-                error = from_rpc_error(broken, of_stream=True)
-            await route.next_try(error)
-
-    async def _call(
-        self, method: str, request: Any, response: type[Response], instance_id: str = ""
-    ) -> Response:
-        return await self._servers.call(f"InstanceService/{method}", request, response, instance_id)
+        found = await self.get(instance)
+        async with contextlib.aclosing(_watch.events(self._servers, found.instance.instance_id)) as events:
+            async for event in events:
+                yield event
 
 
-def _duration(time: float | timedelta) -> Duration:
+def _duration(name: str, time: float | timedelta) -> Duration:
+    seconds = time.total_seconds() if isinstance(time, timedelta) else time
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{name} is {seconds}: give seconds, 0 or more")
     duration = Duration()
-    duration.FromTimedelta(time if isinstance(time, timedelta) else timedelta(seconds=time))
+    duration.FromTimedelta(timedelta(seconds=seconds))
     return duration

@@ -78,6 +78,11 @@ class Unreachable(StickyCasError):
     may_retry = True
     may_have_happened = True
 
+    def __init__(self, message: str = "", *, timed_out: bool = False) -> None:
+        super().__init__(message)
+        self.timed_out = timed_out
+        """Whether a call was given up after its time, and nothing else is known."""
+
 
 class NotStickyCas(StickyCasError):
     """What answers at this address is no StickyCAS server, or something before it refuses the call."""
@@ -112,7 +117,8 @@ def from_rpc_error(error: grpc.RpcError, *, of_stream: bool = False) -> StickyCa
         return Refused(info.reason, code, message, info.metadata, delay)
     if code in _NO_STICKYCAS and not of_stream:
         return NotStickyCas(f"{code.name}: {message}")
-    return Unreachable(f"{code.name}: {message}")
+    timed_out = code == grpc.StatusCode.DEADLINE_EXCEEDED and not of_stream
+    return Unreachable(f"{code.name}: {message}", timed_out=timed_out)
 
 
 def _details(error: grpc.RpcError) -> list[any_pb2.Any]:

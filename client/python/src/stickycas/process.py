@@ -3,30 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import secrets
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
-import grpc
-import grpc.aio
-
-from stickycas._servers import Route, Servers
-from stickycas.errors import (
-    Lost,
-    NoDecision,
-    Refused,
-    Replaced,
-    StickyCasError,
-    Unreachable,
-    from_rpc_error,
-)
-from stickycas.v1 import access_pb2, errors_pb2, instance_pb2, instance_service_pb2, sticky_cas_service_pb2
-
-_CODES = {code.value[0]: code for code in grpc.StatusCode}
+from stickycas._known import Known
+from stickycas._servers import Servers
+from stickycas.errors import NoDecision
+from stickycas.v1 import access_pb2, instance_pb2, instance_service_pb2, sticky_cas_service_pb2
 
 
 @dataclass(frozen=True)
@@ -71,6 +57,9 @@ class Process(ABC):
         self.number = found.own.process
         """The number of the process, from 1."""
         self._next = found.own.next_access_number
+        self._known = Known()
+        self._known.told(found.own)
+        self._one_at_a_time = asyncio.Lock()
         self._unanswered: sticky_cas_service_pb2.Access | None = None
 
     async def append(self, value: bytes) -> Appended:
@@ -86,6 +75,16 @@ class Process(ABC):
         read = answer.read
         return ReadEntries(answer.phase, read.start, list(read.values), read.length, read.sealed)
 
+    async def read_all(self) -> list[bytes]:
+        """Reads until no entry can be missing any more: a correct process decides from these."""
+        warps = -(-self.parameters.processes // self.parameters.warp_size)
+        held: list[bytes] = []
+        while True:
+            read = await self.read(len(held))
+            held += read.values
+            if len(held) >= warps or (read.sealed and len(held) == read.length):
+                return held
+
     async def decide(self, value: bytes) -> None:
         """Reports a decision. The process thereby leaves: nobody waits for it any more."""
         request = sticky_cas_service_pb2.DecideRequest(instance_id=self.instance_id, value=value)
@@ -93,155 +92,33 @@ class Process(ABC):
         await self.servers.call("StickyCasService/Decide", request, response, self.instance_id)
 
     async def finish_earlier_accesses(self) -> None:
-        """Waits for what an earlier life of this process has sent and nobody has told it the answer of."""
+        """Waits for what an earlier life of this process has sent, and whose answer nobody has taken."""
         for waiting in self.own.waiting:
-            await self._answer(_access(waiting.number, waiting))
+            kind = str(waiting.WhichOneof("op"))
+            op: dict[str, Any] = {kind: getattr(waiting, kind)}
+            access = sticky_cas_service_pb2.Access(number=waiting.number, **op)
+            self._known.answered(access, await self._answer(access))
 
     async def _access(self, **op: Any) -> sticky_cas_service_pb2.Answer:
-        if self._unanswered is not None:
-            # Whoever waited for it was cancelled; the access was not, and its number is taken.
-            await self._finish(self._unanswered)
-        self._unanswered = sticky_cas_service_pb2.Access(number=self._next, **op)
-        return await self._finish(self._unanswered)
+        async with self._one_at_a_time:
+            if self._unanswered is not None:
+                # Whoever waited for it was cancelled; the access was not, and its number is taken.
+                await self._finish(self._unanswered)
+            self._unanswered = sticky_cas_service_pb2.Access(number=self._next, **op)
+            return await self._finish(self._unanswered)
 
     async def _finish(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
         answer = await self._answer(access)
         self._unanswered, self._next = None, access.number + 1
+        self._known.answered(access, answer)
         return answer
+
+    def leave(self) -> None:
+        """Ends what is open to the server."""
 
     @abstractmethod
     async def _answer(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
         """The answer to an access, which is sent as often as need be."""
-
-
-def _access(number: int, op: access_pb2.WaitingAccess) -> sticky_cas_service_pb2.Access:
-    if op.HasField("append"):
-        return sticky_cas_service_pb2.Access(number=number, append=op.append)
-    return sticky_cas_service_pb2.Access(number=number, read=op.read)
-
-
-class UnaryProcess(Process):
-    """By unary calls, one for each access."""
-
-    async def _answer(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
-        messages, instance, number = sticky_cas_service_pb2, self.instance_id, access.number
-        if access.HasField("append"):
-            append = messages.AppendRequest(
-                instance_id=instance, access_number=number, value=access.append.value
-            )
-            appended = await self._call("Append", append, messages.AppendResponse)
-            return messages.Answer(number=number, phase=appended.phase, append=appended.result)
-        read = messages.ReadRequest(instance_id=instance, access_number=number, start=access.read.start)
-        done = await self._call("Read", read, messages.ReadResponse)
-        return messages.Answer(number=number, phase=done.phase, read=done.result)
-
-    async def _call(self, method: str, request: Any, response: Any) -> Any:
-        return await self.servers.call(f"StickyCasService/{method}", request, response, self.instance_id)
-
-
-class AttachedProcess(Process):
-    """On a stream, which is opened again whenever it has ended."""
-
-    def __init__(self, servers: Servers, found: instance_service_pb2.GetResponse) -> None:
-        super().__init__(servers, found)
-        self.incarnation = secrets.randbits(64)
-        self.route = Route(servers, self.instance_id)
-        self.stream: grpc.aio.StreamStreamCall[Any, Any] | None = None
-        self.frames: AsyncIterator[sticky_cas_service_pb2.ServerFrame] | None = None
-
-    async def _answer(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
-        while True:
-            server = self.route.server
-            try:
-                if self.stream is None:
-                    await self._open()
-                await self._send(access=access)
-                while True:
-                    frame = await self._receive()
-                    if frame.HasField("answer") and frame.answer.number == access.number:
-                        return frame.answer
-            except _FrameRefused as refused:
-                # The stream goes on, unless it is the session that has ended.
-                if refused.number != access.number or refused.reason in _END_SESSIONS:
-                    self.leave()
-                await self.route.next_try(refused)
-            except StickyCasError as error:
-                self.leave()
-                await self.route.next_try(error)
-            except BaseException:
-                # What comes later on this stream nobody would expect.
-                self.leave()
-                raise
-            if self.route.server != server:
-                self.leave()
-
-    async def _open(self) -> None:
-        connect: Any = self.servers.channel(self.route.server).stream_stream(
-            "/stickycas.v1.StickyCasService/Attach",
-            request_serializer=sticky_cas_service_pb2.AttachRequest.SerializeToString,
-            response_deserializer=sticky_cas_service_pb2.AttachResponse.FromString,
-        )
-        self.stream = connect(metadata=self.servers.metadata())
-        self.frames = self._received()
-        hello = sticky_cas_service_pb2.Hello(instance_id=self.instance_id, incarnation=self.incarnation)
-        await self._send(hello=hello)
-        while not (await self._receive()).HasField("welcome"):
-            pass
-        self.route.note_answer()
-
-    async def _send(self, **frame: Any) -> None:
-        assert self.stream is not None
-        request = sticky_cas_service_pb2.AttachRequest(frames=[sticky_cas_service_pb2.ClientFrame(**frame)])
-        try:
-            await self.stream.write(request)
-        except (grpc.RpcError, asyncio.InvalidStateError):
-            # Why, the end of the stream tells.
-            pass
-
-    async def _received(self) -> AsyncIterator[sticky_cas_service_pb2.ServerFrame]:
-        assert self.stream is not None
-        try:
-            async for message in self.stream:
-                for frame in message.frames:
-                    yield frame
-        except grpc.RpcError as error:
-            raise from_rpc_error(error, of_stream=True) from None
-        # Whatever code it has: nothing of ours ends a stream in this way.
-        raise Unreachable("the stream has ended")
-
-    async def _receive(self) -> sticky_cas_service_pb2.ServerFrame:
-        assert self.frames is not None
-        frame = await anext(self.frames)
-        if frame.HasField("refusal"):
-            raise _FrameRefused(frame.refusal)
-        if frame.HasField("replaced"):
-            if frame.replaced.incarnation != self.incarnation:
-                raise Replaced("another client plays this process")
-            raise Unreachable("an earlier hello of this client came late")
-        return frame
-
-    def leave(self) -> None:
-        """Ends the stream."""
-        if self.stream is not None:
-            self.stream.cancel()
-        self.stream = self.frames = None
-
-
-class _FrameRefused(Refused):
-    """The refusal of one frame; the stream goes on."""
-
-    def __init__(self, refusal: sticky_cas_service_pb2.Refusal) -> None:
-        known = refusal.reason in errors_pb2.RefusalReason.values()
-        name = errors_pb2.RefusalReason.Name(refusal.reason) if known else f"reason {refusal.reason}"
-        metadata = {"owner": refusal.owner, "epoch": str(refusal.epoch)} if refusal.owner else {}
-        delay = refusal.retry_after.ToTimedelta().total_seconds()
-        code = _CODES.get(refusal.code, grpc.StatusCode.UNKNOWN)
-        super().__init__(name.removeprefix("REFUSAL_REASON_"), code, refusal.message, metadata, delay)
-        self.number = refusal.access_number
-
-
-# The session is over, and with it the channel.
-_END_SESSIONS = {"NOT_OWNER", "OWNER_LOST", "SESSION_REPLACED"}
 
 
 Strategy = Callable[[Process], Awaitable[bytes]]
@@ -254,23 +131,10 @@ def correct(proposal: bytes) -> Strategy:
     async def play(process: Process) -> bytes:
         if process.parameters.append_window == instance_pb2.APPEND_WINDOW_OPEN:
             raise NoDecision("the append window of this instance is open: this strategy is for first_access")
-        if process.own.HasField("decided"):
-            return process.own.decided
-        if process.own.next_access_number > 1:
-            await process.finish_earlier_accesses()
-        else:
+        if process.own.next_access_number == 1:
             # Whatever the answer.
             await process.append(proposal)
-        warps = -(-process.parameters.processes // process.parameters.warp_size)
-        held: list[bytes] = []
-        while True:
-            read = await process.read(len(held))
-            held += read.values
-            if read.length < len(held):
-                raise Lost(f"{len(held)} entries were read, and now the list has {read.length}")
-            if len(held) >= warps or (read.sealed and len(held) == read.length):
-                break
-        decision = mode(held)
+        decision = mode(await process.read_all())
         if decision is None:
             raise NoDecision("the list is sealed without any entry")
         await process.decide(decision)
@@ -283,13 +147,3 @@ def mode(values: list[bytes]) -> bytes | None:
     """The most frequent value; of several such, the smallest by unsigned bytes. `None` of none."""
     counts = Counter(values)
     return min(counts, key=lambda value: (-counts[value], value), default=None)
-
-
-@contextlib.contextmanager
-def entered(process: Process) -> Any:
-    """Ends the stream of the process at the end."""
-    try:
-        yield process
-    finally:
-        if isinstance(process, AttachedProcess):
-            process.leave()

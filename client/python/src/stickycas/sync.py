@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Coroutine, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 import stickycas.client
+from stickycas._list import Listed
 from stickycas.process import Strategy
 from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
 
@@ -31,7 +32,11 @@ class Client:
         async def connect() -> stickycas.client.Client:
             return stickycas.client.Client(server, **options)
 
-        self._client = self._wait(connect())
+        try:
+            self._client = self._wait(connect())
+        except BaseException:
+            self._end()
+            raise
 
     def __enter__(self) -> Client:
         return self
@@ -42,10 +47,11 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections."""
-        self._wait(self._client.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        """Closes the connections, and ends what is still watched."""
+        if not self._loop.is_closed():
+            self._wait(self._loop.shutdown_asyncgens())
+            self._wait(self._client.close())
+            self._end()
 
     def create(self, name: str = "", **options: Any) -> instance_pb2.Instance:
         """See `stickycas.Client.create`."""
@@ -55,9 +61,7 @@ class Client:
         """See `stickycas.Client.get`."""
         return self._wait(self._client.get(instance))
 
-    def list(
-        self, *, states: Iterable[instance_pb2.State] = (), text: str = ""
-    ) -> Sequence[instance_pb2.InstanceSummary]:
+    def list(self, *, states: Iterable[instance_pb2.State] = (), text: str = "") -> Listed:
         """See `stickycas.Client.list`."""
         return self._wait(self._client.list(states=states, text=text))
 
@@ -74,18 +78,36 @@ class Client:
         return self._wait(self._client.play(instance, strategy, unary=unary))
 
     def watch(self, instance: str) -> Iterator[history_pb2.Event]:
-        """See `stickycas.Client.watch`."""
+        """See `stickycas.Client.watch`. The watch ends when the iterator is closed, or the client."""
         return self._iterate(self._client.watch(instance))
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        if self._loop.is_closed():
+            work.close()
+            raise RuntimeError("the client is closed")
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return future.result()
+        finally:
+            # Whoever waits was interrupted, as by Ctrl-C.
+            future.cancel()
 
-    def _iterate(self, source: AsyncIterator[Result]) -> Iterator[Result]:
+    def _iterate(self, source: AsyncGenerator[Result, None]) -> Iterator[Result]:
         async def following() -> Result:
             return await anext(source)
 
-        while True:
-            try:
-                yield self._wait(following())
-            except StopAsyncIteration:
-                return
+        try:
+            while True:
+                try:
+                    result = self._wait(following())
+                except StopAsyncIteration:
+                    return
+                yield result
+        finally:
+            if not self._loop.is_closed():
+                self._wait(source.aclose())
+
+    def _end(self) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
