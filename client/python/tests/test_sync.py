@@ -1,0 +1,71 @@
+"""The client without asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import unittest
+from collections.abc import Callable
+
+from scripted import INSTANCE, Hang, WithServers
+from stickycas.sync import Client
+from test_watch import joined
+
+
+class WithoutAsyncio(WithServers):
+    """The client runs in another thread than the server that it calls."""
+
+    async def run_sync(self, program: Callable[[Client], None]) -> None:
+        """Runs a program that has a client of the first server."""
+
+        def whole() -> None:
+            with Client(f"http://{self.servers[0].address}", principal="ann") as client:
+                program(client)
+
+        await asyncio.to_thread(whole)
+
+    async def test_it_creates_finds_and_decides(self) -> None:
+        def program(client: Client) -> None:
+            self.assertEqual(client.create("name", roster=["ann"]).instance_id, INSTANCE)
+            self.assertEqual(client.get("name").instance.instance_id, INSTANCE)
+            self.assertEqual(client.propose("name", b"x"), b"x")
+
+        await self.run_sync(program)
+        self.assertIn("decide x", self.servers[0].asked)
+
+    async def test_whoever_stops_watching_ends_the_stream(self) -> None:
+        one, *_ = self.servers
+
+        def program(client: Client) -> None:
+            for event in client.watch(INSTANCE):
+                self.assertEqual(event.index, 0)
+                break
+            asyncio.run_coroutine_threadsafe(one.left.wait(), loop).result()
+
+        loop = asyncio.get_running_loop()
+        one.histories, one.actions = [[joined(0), joined(1)]], [None, Hang()]
+        await self.run_sync(program)
+
+    async def test_the_client_may_be_closed_before_the_watch(self) -> None:
+        one, *_ = self.servers
+        kept = []
+
+        def program(client: Client) -> None:
+            kept.append(client.watch(INSTANCE))
+            self.assertEqual(next(kept[0]).index, 0)
+
+        one.histories, one.actions = [[joined(0)]], [None, Hang()]
+        await self.run_sync(program)
+        await one.left.wait()
+        with self.assertRaisesRegex(RuntimeError, "the client is closed"):
+            next(kept[0])
+
+    def test_a_client_that_cannot_be_made_leaves_no_thread(self) -> None:
+        before = threading.active_count()
+        with self.assertRaises(ValueError):
+            Client([], principal="ann")
+        self.assertEqual(threading.active_count(), before)
+
+
+if __name__ == "__main__":
+    unittest.main()

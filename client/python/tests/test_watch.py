@@ -1,0 +1,96 @@
+"""The events of an instance: each once, over broken streams, and of the same history."""
+
+from __future__ import annotations
+
+import unittest
+
+import grpc
+
+import stickycas
+from scripted import INSTANCE, Break, Hang, Refusal, WithServers, not_owner
+from stickycas.v1 import history_pb2
+
+
+def joined(index: int, process: int = 1) -> history_pb2.Event:
+    """An event."""
+    return history_pb2.Event(index=index, joined=history_pb2.Event.Joined(process=process))
+
+
+def stepped(index: int, phase: int) -> history_pb2.Event:
+    """A phase."""
+    return history_pb2.Event(index=index, stepped=history_pb2.Event.Stepped(phase=phase))
+
+
+def finished(index: int) -> history_pb2.Event:
+    """The end."""
+    return history_pb2.Event(index=index, finished=history_pb2.Event.Finished())
+
+
+class Watches(WithServers):
+    async def watched(self) -> list[int]:
+        """The indices of the events of the instance, which has two servers."""
+        one, two, _ = self.servers
+        async with self.client(one.address, two.address) as client:
+            return [event.index async for event in client.watch(INSTANCE)]
+
+    async def test_it_goes_on_at_the_new_owner_from_the_phase_that_it_knows(self) -> None:
+        one, two, _ = self.servers
+        one.histories = [[joined(0), stepped(1, 4), joined(2)]]
+        one.actions = [None, Refusal("OWNER_LOST", owner=two.address, epoch=6)]
+        two.histories = [[stepped(1, 4), joined(2), joined(3), finished(4)]]
+        self.assertEqual(await self.watched(), [0, 1, 2, 3, 4])
+        self.assertEqual([one.asked, two.asked], [["get it", "watch 0"], ["watch 4"]])
+
+    async def test_a_stream_that_breaks_is_opened_again_whatever_its_code(self) -> None:
+        one, two, _ = self.servers
+        for code in [grpc.StatusCode.OK, grpc.StatusCode.UNKNOWN, grpc.StatusCode.UNIMPLEMENTED]:
+            one.histories = [[joined(0)], [joined(0), finished(1)]]
+            one.actions, two.always = [None, Break(code)], not_owner(one, 5)
+            self.assertEqual(await self.watched(), [0, 1], code)
+
+    async def test_a_history_may_end_without_its_last_event(self) -> None:
+        one, two, _ = self.servers
+        one.histories, two.histories = [[joined(0)]], [[joined(0)], [joined(0)]]
+        self.assertEqual(await self.watched(), [0])
+
+    async def test_a_final_refusal_is_raised(self) -> None:
+        one, *_ = self.servers
+        one.actions = [None, Refusal("NOT_A_MEMBER", grpc.StatusCode.PERMISSION_DENIED)]
+        with self.assertRaisesRegex(stickycas.Refused, "NOT_A_MEMBER"):
+            await self.watched()
+
+    async def test_another_history_is_a_loss(self) -> None:
+        one, two, _ = self.servers
+        for then in [[joined(0), joined(1, process=2)], [joined(2)], []]:
+            one.histories, two.histories = [[joined(0), joined(1)]], [then, then]
+            one.actions = [None, Refusal("OWNER_LOST", owner=two.address, epoch=6)]
+            with self.assertRaises(stickycas.Lost):
+                await self.watched()
+            two.always = None
+
+    async def test_a_gap_is_a_loss(self) -> None:
+        one, *_ = self.servers
+        one.histories = [[joined(0), joined(2), finished(3)]]
+        with self.assertRaisesRegex(stickycas.Lost, "1 to 1 are missing"):
+            await self.watched()
+
+    async def test_a_server_with_fewer_events_is_noticed_before_it_shows_any(self) -> None:
+        one, two, _ = self.servers
+        one.histories = [[joined(0), joined(1)]]
+        one.actions = [None, Refusal("OWNER_LOST", owner=two.address, epoch=6)]
+        two.next_event, two.always = 1, Hang()
+        with self.assertRaisesRegex(stickycas.Lost, "there were 2 events, and now there are 1"):
+            await self.watched()
+
+    async def test_whoever_stops_watching_ends_the_stream(self) -> None:
+        one, *_ = self.servers
+        one.histories, one.actions = [[joined(0), joined(1)]], [None, Hang()]
+        async with self.client(one.address) as client:
+            events = client.watch(INSTANCE)
+            self.assertEqual((await anext(events)).index, 0)
+            await events.aclose()
+            await one.left.wait()
+
+
+if __name__ == "__main__":
+    unittest.main()
