@@ -7,14 +7,18 @@ Exit code: 0 done, 1 refused or no decision, 2 wrong usage or credentials that c
 import argparse
 import asyncio
 import logging
+import signal
 import sys
 
 import stickycas
 from stickycas.v1 import history_pb2
 
+# Between two looks for an instance that is not there yet, in seconds.
+LOOK_AGAIN = 0.1
+
 
 def arguments() -> argparse.Namespace:
-    """The command line, the same as that of the examples in other languages."""
+    """The command line, the same as that of the examples in other languages, and --wait and --again."""
     parser = argparse.ArgumentParser(prog="stickycas-python")
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ["propose", "create", "watch"]:
@@ -36,10 +40,15 @@ def arguments() -> argparse.Namespace:
             command.add_argument("--patience", type=float, metavar="SECONDS")
         else:
             command.add_argument("--instance", required=True, metavar="NAME_OR_ID")
+        if name == "watch":
+            command.add_argument("--wait", action="store_true", help="until there is such an instance")
         if name == "propose":
             command.add_argument("--value", required=True, metavar="TEXT")
             command.add_argument(
                 "--unary", action="store_true", help="a call for each access, in place of a stream"
+            )
+            command.add_argument(
+                "--again", action="store_true", help="wait for each next instance of this name, without end"
             )
     given = parser.parse_args()
     if given.command == "create" and given.processes != len(given.roster.split(",")):
@@ -48,9 +57,36 @@ def arguments() -> argparse.Namespace:
 
 
 async def propose(client: stickycas.Client, given: argparse.Namespace) -> None:
-    """Plays one correct process, and prints what it decides."""
-    decision = await client.propose(given.instance, given.value.encode(), unary=given.unary)
-    print("decided", text(decision))
+    """Plays one correct process, or that of one instance of the name after the other."""
+    if not given.again:
+        await play(client, given.instance, given)
+    last = ""
+    while given.again:
+        last = await find(client, given.instance, last)
+        try:
+            await play(client, last, given)
+        except stickycas.StickyCasError as error:
+            # Final for this instance, and for no other.
+            print(f"error: {error}", file=sys.stderr, flush=True)
+
+
+async def play(client: stickycas.Client, instance: str, given: argparse.Namespace) -> None:
+    """Prints what the process decides."""
+    decision = await client.propose(instance, given.value.encode(), unary=given.unary)
+    print("decided", text(decision), flush=True)
+
+
+async def find(client: stickycas.Client, name: str, last: str = "") -> str:
+    """The id of the instance of this name, as soon as there is one and it is not the last one."""
+    while True:
+        try:
+            instance_id = (await client.get(name)).instance.instance_id
+            if instance_id != last:
+                return instance_id
+        except stickycas.Refused as refused:
+            if refused.reason != "INSTANCE_UNKNOWN":
+                raise
+        await asyncio.sleep(LOOK_AGAIN)
 
 
 async def create(client: stickycas.Client, given: argparse.Namespace) -> None:
@@ -67,7 +103,8 @@ async def create(client: stickycas.Client, given: argparse.Namespace) -> None:
 
 async def watch(client: stickycas.Client, given: argparse.Namespace) -> None:
     """Prints entries and decisions until the instance ends."""
-    async for event in client.watch(given.instance):
+    instance = await find(client, given.instance) if given.wait else given.instance
+    async for event in client.watch(instance):
         for line in lines(event):
             print(line, flush=True)
 
@@ -93,6 +130,8 @@ async def main() -> int:
     scheme = "https" if given.credentials else "http"
     servers = [f"{scheme}://{server.rpartition('://')[2]}" for server in given.server.split(",")]
     logging.basicConfig(format="%(message)s")
+    # The first process of a container has no default for it.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         client = stickycas.Client(
             servers,
