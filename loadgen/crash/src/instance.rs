@@ -22,11 +22,12 @@ use crate::observer::{follow, take};
 use crate::plan::{InstancePlan, RoundPlan};
 use crate::unary::{UnaryProcess, no_report};
 
-/// How clients try again: as they do by default, but more often, since a round is short.
+/// How clients try again: as they do by default, but more often, since a round is short, and for longer, since on a busy machine a
+/// server that was killed may be back only after a while.
 pub const RETRIES: RetryPolicy = RetryPolicy {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(500),
-    give_up_after: Duration::from_secs(30),
+    give_up_after: Duration::from_secs(120),
 };
 /// Connections of a round, at the least. Each carries the processes of many instances, up to as many as here, since a
 /// connection bounds its streams.

@@ -26,6 +26,7 @@ use tokio::time::{Instant, sleep, timeout};
 use self::faults::Ask;
 pub(crate) use self::processes::{check_network, find_etcd, play};
 use crate::fault::{ClusterSize, Fault, Hit};
+use crate::instance::RETRIES;
 use crate::server::{CREATOR, Server};
 
 /// The longest time until all shards are served. A server keeps shards for 16 leases that it took in the place of another,
@@ -36,9 +37,6 @@ const LONGEST_VIEW: Duration = Duration::from_secs(2);
 const PROBE_EVERY: Duration = Duration::from_millis(20);
 /// How often a server is asked whether all take part. That takes many leases.
 const ASK_WHETHER_JOINED_EVERY: Duration = Duration::from_millis(200);
-/// Faults follow each other, so clients try for longer than those of one server.
-const RETRIES: RetryPolicy =
-    RetryPolicy { give_up_after: Duration::from_secs(120), ..crate::instance::RETRIES };
 /// How soon clients ask whether a silent server lives. With the default of 20 s a server that is paused would mostly
 /// wake before they leave it.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
