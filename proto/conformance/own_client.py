@@ -14,7 +14,11 @@ def main() -> None:
     command = [str(Path(os.environ["STICKYCAS_PROGRAMS"]) / "stickycas-client"), "propose", "--json"]
     command += [f"--server=http://{server}" for server in task["server"].split(",")]
     command += [f"--principal={task['principal']}", f"--instance={task['instance']}", f"--value={task['value']}"]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if not done.stdout:
+        # It has not come to play.
+        print(json.dumps({"error": done.stderr.strip()}))
+        return
     record = json.loads(done.stdout)
     if "decision" in record:
         print(json.dumps({"decided": record["decision"]}))
