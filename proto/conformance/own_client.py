@@ -13,7 +13,11 @@ def main() -> None:
     task = json.loads(sys.stdin.readline())
     command = [str(Path(os.environ["STICKYCAS_PROGRAMS"]) / "stickycas-client"), "propose", "--json"]
     command += [f"--server=http://{server}" for server in task["server"].split(",")]
-    command += [f"--principal={task['principal']}", f"--instance={task['instance']}", f"--value={task['value']}"]
+    command += [
+        f"--principal={task['principal']}",
+        f"--instance={task['instance']}",
+        f"--value={task['value']}",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if not done.stdout:
         # It has not come to play.
