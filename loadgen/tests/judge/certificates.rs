@@ -34,7 +34,9 @@ impl Site {
     /// With certificates for the processes, the judge and its listener.
     fn new() -> Self {
         let site = Self { folder: tempfile::tempdir().unwrap(), left: Vec::new() };
-        let scenario = SCENARIO.replace("strategy = \"silent\"", "attack = \"impersonate\"");
+        // A handshake of each correct process takes its time on a busy machine.
+        let scenario = SCENARIO.replace("100ms", "3s");
+        let scenario = scenario.replace("strategy = \"silent\"", "attack = \"impersonate\"");
         std::fs::write(site.path("external.toml"), scenario).unwrap();
         let mut credentials = program(&["server", "credentials", "--out", &site.path("credentials")]);
         credentials.args(["--principals", "6", "--principal", "judge", "--host", "127.0.0.1"]);
