@@ -124,7 +124,7 @@ class Scripted:
         self.created: list[instance_service_pb2.CreateRequest] = []
         self.listed: list[instance_service_pb2.ListRequest] = []
         self.left = asyncio.Event()
-        """Set when a client has left a Watch."""
+        """Set when a client has left a call that hangs."""
         options = [
             ("grpc.http2.min_ping_interval_without_data_ms", 10),
             ("grpc.http2.max_ping_strikes", 0),
@@ -174,7 +174,10 @@ class Scripted:
         if isinstance(action, Break) and action.code != grpc.StatusCode.OK:
             await context.abort(action.code, "broken")
         if isinstance(action, Hang):
-            await asyncio.Event().wait()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self.left.set()
 
     def _unary(self, answer: Callable[[Any], Any]) -> Callable[[Any, Any], Awaitable[Any]]:
         async def method(request: Any, context: Any) -> Any:
@@ -240,15 +243,11 @@ class Scripted:
         self.asked.append(f"watch {request.from_phase}")
         if self.next_event is not None:
             await context.send_initial_metadata((("stickycas-next-event", str(self.next_event)),))
-        try:
-            if events := self.histories.pop(0) if self.histories else []:
-                batch = instance_service_pb2.EventBatch(events=events)
-                yield instance_service_pb2.WatchResponse(events=batch)
-            if action := self.next_action():
-                await self.end(action, context)
-        except asyncio.CancelledError:
-            self.left.set()
-            raise
+        if events := self.histories.pop(0) if self.histories else []:
+            batch = instance_service_pb2.EventBatch(events=events)
+            yield instance_service_pb2.WatchResponse(events=batch)
+        if action := self.next_action():
+            await self.end(action, context)
 
     async def attach(self, requests: Any, context: Any) -> AsyncIterator[Any]:
         async for request in requests:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import unittest
+from unittest import mock
 
 import grpc
 
+import stickycas
 from scripted import INSTANCE, Break, WithServers
+from stickycas import _servers
 from stickycas.v1 import instance_pb2
 from stickycas.v1.instance_service_pb2 import ListResponse
 
@@ -69,6 +72,17 @@ class Lists(WithServers):
         one.pages = [ListResponse(other_servers=[two.address], listed_shards=[0], shards=2)]
         async with self.client(one.address) as client:
             self.assertEqual((await client.list()).shards_left_out, 1)
+        self.assertEqual(two.asked, [])
+
+    async def test_a_server_that_was_silent_is_probed_first(self) -> None:
+        one, two, _ = self.servers
+        one.pages = [ListResponse(other_servers=[two.address], listed_shards=[0], shards=2)]
+        two.answers_probes = False
+        self.enterContext_(mock.patch.object(_servers, "PROBE_TIMEOUT", 0.05))
+        async with self.client(one.address, two.address, give_up_after=0) as client:
+            client._servers.down.add(two.address)
+            with self.assertRaisesRegex(stickycas.Unreachable, "does not answer"):
+                await client.list()
         self.assertEqual(two.asked, [])
 
     async def test_what_is_wanted_goes_along(self) -> None:

@@ -38,11 +38,12 @@ class Owners(WithServers):
         self.assertEqual([two.asked, three.asked], [["get it", "append 1 x"], PLAYED])
 
     async def test_so_it_is_on_a_stream(self) -> None:
-        one, two, _ = self.servers
-        one.actions = [None, None, Refusal("OWNER_LOST", owner=two.address, epoch=6)]
+        one, two, three = self.servers
+        one.actions = [None, None, Refusal("OWNER_LOST", owner=three.address, epoch=6)]
         async with self.client() as client:
             await self.play(client, unary=False)
-        self.assertEqual([one.asked, two.asked], [["get it", "hello", "append 1 x"], ["hello", *PLAYED]])
+        self.assertEqual([one.asked, two.asked], [["get it", "hello", "append 1 x"], []])
+        self.assertEqual(three.asked, ["hello", *PLAYED])
 
     async def test_without_an_owner_the_next_server_is_asked_after_a_pause(self) -> None:
         one, two, _ = self.servers
@@ -82,6 +83,23 @@ class Owners(WithServers):
         async with self.client() as client:
             await self.play(client)
         self.assertEqual(two.asked, ["get it", *PLAYED])
+
+    async def test_a_server_that_drains_is_left_with_its_stream(self) -> None:
+        one, two, _ = self.servers
+        one.actions = [None, None, Refusal("DRAINING")]
+        async with self.client() as client:
+            await self.play(client, unary=False)
+        self.assertEqual([one.asked, two.asked], [["get it", "hello", "append 1 x"], ["hello", *PLAYED]])
+
+    async def test_a_dead_server_that_others_still_name_is_not_followed(self) -> None:
+        one, two, three = self.servers
+        await one.server.stop(None)
+        two.actions = [not_owner(one, 5)]
+        async with self.client() as client:
+            with self.assertLogs("stickycas") as logged:
+                await client.get(INSTANCE)
+        self.assertEqual([two.asked, three.asked], [["get it"]] * 2)
+        self.assertEqual(sum("UNAVAILABLE" in line for line in logged.output), 1)
 
     async def test_redirects_are_bounded(self) -> None:
         one, two, _ = self.servers

@@ -75,6 +75,10 @@ class Processes(WithServers):
         self.assertEqual(asked, ["hello", *["append 1 x"] * 3, "read 2 0", "decide x"])
         self.assertEqual(self.pauses, [0.7] * 2)
 
+    async def test_a_session_that_is_over_is_opened_again(self) -> None:
+        asked = await self.played(None, Refusal("OWNER_LOST"))
+        self.assertEqual(asked, ["hello", "append 1 x"] * 2 + ["read 2 0", "decide x"])
+
     async def test_an_answer_ends_the_time_in_which_nobody_answers(self) -> None:
         busy = Refusal("TOO_MANY_WAITING", Code.RESOURCE_EXHAUSTED)
         # Each look at it is 20 s later.
@@ -254,6 +258,20 @@ class Losses(WithServers):
         async with self.client(one.address) as client:
             with self.assertRaisesRegex(stickycas.Lost, "had 2 entries"):
                 await client.play(INSTANCE, append_and_read_twice)
+
+    async def test_what_an_earlier_life_is_told_counts(self) -> None:
+        one, *_ = self.servers
+        one.values = [b"x", b"y"]
+        one.own = access_pb2.Own(process=1, next_access_number=2)
+        one.own.waiting.add(number=1, read=access_pb2.Read(start=0))
+
+        async def strategy(process: Process) -> bytes:
+            one.values = [b"x"]
+            return (await process.read()).values[0]
+
+        async with self.client(one.address) as client:
+            with self.assertRaisesRegex(stickycas.Lost, "had 2 entries"):
+                await client.play(INSTANCE, strategy)
 
     async def test_an_access_that_was_never_made(self) -> None:
         await self.lose(

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
+import time
 import unittest
 from collections.abc import Callable
+from unittest import mock
 
 from scripted import INSTANCE, Hang, WithServers
 from stickycas.sync import Client
@@ -59,6 +62,24 @@ class WithoutAsyncio(WithServers):
         await one.left.wait()
         with self.assertRaisesRegex(RuntimeError, "the client is closed"):
             next(kept[0])
+
+    async def test_whoever_is_interrupted_ends_the_call(self) -> None:
+        one, *_ = self.servers
+
+        def interrupted(_: object) -> None:
+            while not one.asked:
+                time.sleep(0.001)
+            raise KeyboardInterrupt
+
+        def program(client: Client) -> None:
+            replaced = mock.patch.object(concurrent.futures.Future, "result", interrupted)
+            with replaced, self.assertRaises(KeyboardInterrupt):
+                client.get("name")
+            asyncio.run_coroutine_threadsafe(one.left.wait(), loop).result()
+
+        loop = asyncio.get_running_loop()
+        one.actions = [Hang()]
+        await self.run_sync(program)
 
     def test_a_client_that_cannot_be_made_leaves_no_thread(self) -> None:
         before = threading.active_count()

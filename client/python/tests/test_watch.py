@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import unittest
+from unittest import mock
 
 import grpc
 
 import stickycas
 from scripted import INSTANCE, Break, Hang, Refusal, WithServers, not_owner
+from stickycas import _servers, _watch
 from stickycas.v1 import history_pb2
 
 
@@ -59,14 +61,34 @@ class Watches(WithServers):
         with self.assertRaisesRegex(stickycas.Refused, "NOT_A_MEMBER"):
             await self.watched()
 
+    async def test_streams_may_end_as_often_as_there_is_something_new(self) -> None:
+        one, two, _ = self.servers
+        two.always = not_owner(one, 5)
+        one.histories = [[joined(0)], [joined(0), joined(1)], [joined(0), joined(1), finished(2)]]
+        self.assertEqual(await self.watched(), [0, 1, 2])
+
     async def test_another_history_is_a_loss(self) -> None:
         one, two, _ = self.servers
-        for then in [[joined(0), joined(1, process=2)], [joined(2)], []]:
+        for then, what in [
+            ([joined(0), joined(1, process=2)], "event 1 is not what it was"),
+            ([joined(2)], "events 1 to 1 are missing"),
+            ([joined(0), joined(2)], "events 1 to 1 are missing"),
+            ([], "there were 2 events, and now there are 0"),
+        ]:
             one.histories, two.histories = [[joined(0), joined(1)]], [then, then]
             one.actions = [None, Refusal("OWNER_LOST", owner=two.address, epoch=6)]
-            with self.assertRaises(stickycas.Lost):
+            with self.assertRaisesRegex(stickycas.Lost, what):
                 await self.watched()
-            two.always = None
+
+    async def test_a_server_that_was_silent_is_probed_first(self) -> None:
+        one, *_ = self.servers
+        one.answers_probes = False
+        self.enterContext_(mock.patch.object(_servers, "PROBE_TIMEOUT", 0.05))
+        async with self.client(one.address, "127.0.0.1:1", give_up_after=0) as client:
+            client._servers.down.update(client._servers.given)
+            with self.assertRaisesRegex(stickycas.Unreachable, "does not answer"):
+                await anext(_watch.events(client._servers, INSTANCE))
+        self.assertEqual(one.asked, [])
 
     async def test_a_gap_is_a_loss(self) -> None:
         one, *_ = self.servers

@@ -210,12 +210,13 @@ class Route:
         if isinstance(error, Unreachable) and error.timed_out:
             # So does a call end that waits for its phase.
             is_down = not await self.servers.answers(self.server)
+        serves_not = refused is not None and refused.code == grpc.StatusCode.UNAVAILABLE
         if is_down:
             self.servers.down.add(self.server)
             self.tried.clear()
-        elif refused and refused.code == grpc.StatusCode.UNAVAILABLE:
+        elif serves_not:
             self.tried.add(self.server)
-        leaves = is_down or self.server in self.tried
+        leaves = is_down or serves_not
         if leaves:
             self.servers.avoid(self.instance_id, self.server)
         if await self._follow_owner(refused):
@@ -232,8 +233,6 @@ class Route:
         self.redirects = 0
         if leaves:
             self.server = self.servers.next_server(self.instance_id, self.tried)
-            if self.server in self.tried:
-                self.tried.clear()
 
     async def _follow_owner(self, refused: Refused | None) -> bool:
         """Whether the refusal has named an owner that is asked at once."""

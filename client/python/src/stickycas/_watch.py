@@ -24,14 +24,18 @@ class _Seen:
         # The events of that phase, which come again on the next stream, and the index behind them.
         self.latest: dict[int, history_pb2.Event] = {}
         self.behind = 0
+        # Whether the last event is still to come again.
+        self.resumed = False
 
     def take(self, event: history_pb2.Event) -> bool:
         """Whether the event is new. Raises `Lost` if it shows another history."""
-        if self.latest and event.index > self.behind:
-            raise Lost(f"events {self.behind} to {event.index - 1} are missing")
+        first = self.behind - 1 if self.resumed else self.behind
+        if self.latest and event.index > first:
+            raise Lost(f"events {first} to {event.index - 1} are missing")
         if self.latest.get(event.index, event) != event:
             raise Lost(f"event {event.index} is not what it was")
         if self.latest and event.index < self.behind:
+            self.resumed = self.resumed and event.index < first
             return False
         if event.HasField("stepped"):
             self.phase, self.latest = event.stepped.phase, {}
@@ -56,7 +60,7 @@ async def events(servers: Servers, instance_id: str) -> AsyncGenerator[history_p
             for key, value in await stream.initial_metadata():
                 if key == NEXT_EVENT and value.isdecimal():
                     seen.compare(int(value))
-            behind = 0
+            behind, seen.resumed = 0, seen.behind > 0
             async for message in stream:
                 route.note_answer()
                 for event in message.events.events:
