@@ -14,6 +14,9 @@ from scripted import INSTANCE, Hang, WithServers
 from stickycas.sync import Client
 from test_watch import joined
 
+# Shorter than a call without an answer takes by itself, in seconds.
+LIMIT = 5.0
+
 
 class WithoutAsyncio(WithServers):
     """The client runs in another thread than the server that it calls."""
@@ -75,7 +78,7 @@ class WithoutAsyncio(WithServers):
             replaced = mock.patch.object(concurrent.futures.Future, "result", interrupted)
             with replaced, self.assertRaises(KeyboardInterrupt):
                 client.get("name")
-            asyncio.run_coroutine_threadsafe(one.left.wait(), loop).result()
+            asyncio.run_coroutine_threadsafe(one.left.wait(), loop).result(LIMIT)
 
         loop = asyncio.get_running_loop()
         one.actions = [Hang()]
