@@ -19,7 +19,7 @@ use crate::round::SeedResult;
 use crate::test::Test;
 
 /// How long a seed may take in real time: far longer than it does.
-const LONGEST_SEED: Duration = Duration::from_secs(60);
+const LONGEST_SEED: Duration = Duration::from_secs(600);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// After so many failed seeds no further ones begin: they would say the same.
 const MOST_FAILED: usize = 10;
