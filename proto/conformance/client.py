@@ -8,6 +8,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
+from script import Mismatch, brief, fill, load, refusal_trailers, shown, substitute
+from wire import METHODS
+
 from stickycas.v1 import (
     access_pb2,
     errors_pb2,
@@ -16,9 +19,6 @@ from stickycas.v1 import (
     server_service_pb2,
     sticky_cas_service_pb2,
 )
-
-from script import Mismatch, brief, fill, load, refusal_trailers, shown, substitute
-from wire import METHODS
 
 ID = "00112233445566778899aabbccddeeff"
 NAME = "conformance"

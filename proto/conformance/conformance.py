@@ -10,9 +10,10 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+from wire import Server
+
 import client
 import server
-from wire import Server
 
 
 async def report(results: AsyncIterator[tuple[str, dict[str, Any], str | None]]) -> int:

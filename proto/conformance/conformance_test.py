@@ -17,10 +17,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import client
-import server
 from script import HERE, load
 from wire import Server
+
+import client
+import server
 
 NOTICED = json.loads((HERE / "wrong" / "noticed.json").read_text())
 TIMEOUT = 10.0

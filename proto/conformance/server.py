@@ -9,7 +9,6 @@ from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-
 from script import Mismatch, brief, difference, fill, load, refusal_details, shown, substitute
 from wire import METHODS, Method, Server
 

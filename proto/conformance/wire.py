@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
+
 from stickycas.v1 import instance_service_pb2, server_service_pb2, sticky_cas_service_pb2
 
 

@@ -17,10 +17,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import grpc
-from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2
-
 from script import refusal_details
 from wire import METHODS
+
+from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2
 
 WAYS = [
     "another-value",

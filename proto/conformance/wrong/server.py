@@ -13,10 +13,10 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import grpc
-from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2
-
 from script import refusal_details, refusal_trailers
 from wire import METHODS, Method
+
+from stickycas.v1 import access_pb2, errors_pb2, instance_service_pb2, sticky_cas_service_pb2
 
 WAYS = ["overwrites", "two-winners", "other-order", "forgets-answers", "answers-early", "wrong-reason"]
 
