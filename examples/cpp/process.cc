@@ -181,7 +181,7 @@ class AttachAccesses final : public Accesses {
   void Open() {
     auto stream = std::make_unique<Stream>(servers_, hello_.hello().incarnation());
     own_ = stream->Ask(hello_).welcome().own();
-    servers_.NoteAnswer();
+    servers_.NoteWelcome();
     stream_ = std::move(stream);
   }
 

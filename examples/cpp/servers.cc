@@ -95,11 +95,11 @@ bool Refused::IsFinal(bool is_stream) const {
   if (reason.empty()) {
     // Proxies end streams with any code. A unary call with one of these has reached something else.
     return !is_stream && (code == StatusCode::UNIMPLEMENTED || code == StatusCode::UNAUTHENTICATED ||
-                          code == StatusCode::PERMISSION_DENIED);
+                          code == StatusCode::PERMISSION_DENIED || code == StatusCode::NOT_FOUND);
   }
   if (reason == "TOO_MANY_SESSIONS") return true;
   return code != StatusCode::UNAVAILABLE && code != StatusCode::DEADLINE_EXCEEDED &&
-         code != StatusCode::RESOURCE_EXHAUSTED && reason != "INTERNAL";
+         code != StatusCode::RESOURCE_EXHAUSTED && code != StatusCode::INTERNAL;
 }
 
 std::string Refused::Words() const { return reason.empty() ? CodeName(code) : CodeName(code) + " " + reason; }
@@ -139,6 +139,8 @@ std::shared_ptr<grpc::Channel> Servers::Connect() {
     arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2000);
     arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 200);
     arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+    // An answer on Attach may have more than the 4 MiB that gRPC takes.
+    arguments.SetMaxReceiveMessageSize(-1);
     channel = grpc::CreateCustomChannel(server_, channel_credentials_, arguments);
   }
   channel->WaitForConnected(std::chrono::system_clock::now() + kConnectTimeout);
@@ -156,10 +158,14 @@ void Servers::Identify(grpc::ClientContext& context) const {
   }
 }
 
-void Servers::NoteAnswer() {
+void Servers::NoteWelcome() {
   failing_since_.reset();
-  pause_ = kFirstPause;
   redirects_ = 0;
+}
+
+void Servers::NoteAnswer() {
+  NoteWelcome();
+  pause_ = kFirstPause;
 }
 
 void Servers::PrepareNextTry(const Refused& refused, bool is_stream) {

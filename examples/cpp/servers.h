@@ -80,7 +80,11 @@ class Servers {
   // Adds to a call who makes it, unless a certificate tells.
   void Identify(grpc::ClientContext& context) const;
 
-  // A server has answered: the time after which this client gives up begins anew.
+  // A server is there: the time after which this client gives up begins anew. The pause stays, or streams that break
+  // behind each Welcome would follow each other at once.
+  void NoteWelcome();
+
+  // A server has answered.
   void NoteAnswer();
 
   // Chooses the server to ask next, after a pause if that is due. Throws Failure if nothing is to be asked

@@ -87,7 +87,7 @@ func (t *attach) open(ctx context.Context) (*pb.Own, error) {
 		t.close()
 		return nil, err
 	}
-	t.cluster.noteAnswer()
+	t.cluster.noteWelcome()
 	return answer.GetWelcome().GetOwn(), nil
 }
 

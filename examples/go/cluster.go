@@ -45,8 +45,8 @@ func (r *refusal) Error() string {
 func newRefusal(c codes.Code, reason, message string) *refusal {
 	r := &refusal{code: c, reason: reason, message: message}
 	switch {
-	case reason == "" || reason == "INTERNAL":
-	case c == codes.Unavailable, c == codes.DeadlineExceeded, c == codes.ResourceExhausted:
+	case reason == "":
+	case c == codes.Unavailable, c == codes.DeadlineExceeded, c == codes.ResourceExhausted, c == codes.Internal:
 		r.final = reason == "TOO_MANY_SESSIONS"
 	default:
 		r.final = true
@@ -142,7 +142,8 @@ func (c *cluster) call(ctx context.Context, call func(context.Context, *grpc.Cli
 		r := refusalOf(err)
 		if r.reason == "" {
 			// No StickyCAS server answers so.
-			r.final = r.code == codes.Unimplemented || r.code == codes.Unauthenticated || r.code == codes.PermissionDenied
+			r.final = r.code == codes.Unimplemented || r.code == codes.Unauthenticated || r.code == codes.PermissionDenied ||
+				r.code == codes.NotFound
 		}
 		return r
 	}
@@ -164,8 +165,16 @@ func (c *cluster) repeat(ctx context.Context, request func() error) error {
 	}
 }
 
+// noteAnswer begins anew: the next pause is a short one.
 func (c *cluster) noteAnswer() {
-	c.redirects, c.pause, c.silentSince = 0, firstPause, time.Time{}
+	c.noteWelcome()
+	c.pause = firstPause
+}
+
+// noteWelcome notes that the server is there. The pause stays, or streams that break behind each Welcome would follow each other
+// at once.
+func (c *cluster) noteWelcome() {
+	c.redirects, c.silentSince = 0, time.Time{}
 }
 
 // prepareAgain chooses the server to ask next, and waits if that is due. It returns an error if nothing is to be asked again.

@@ -37,11 +37,17 @@ const CODES =
     " ",
   );
 /** Of a unary call without a reason: no StickyCAS server answers so. */
-const NOT_STICKYCAS = ["UNIMPLEMENTED", "UNAUTHENTICATED", "PERMISSION_DENIED"];
+const NOT_STICKYCAS = [
+  "UNIMPLEMENTED",
+  "UNAUTHENTICATED",
+  "PERMISSION_DENIED",
+  "NOT_FOUND",
+];
 const MAY_BE_REPEATED = [
   "UNAVAILABLE",
   "DEADLINE_EXCEEDED",
   "RESOURCE_EXHAUSTED",
+  "INTERNAL",
 ];
 
 /** Why a request was not answered. */
@@ -63,9 +69,7 @@ export class Refusal extends Error {
     /** To ask again does not help. */
     this.isFinal =
       reason === "TOO_MANY_SESSIONS" ||
-      !(
-        ["", "INTERNAL"].includes(reason) || MAY_BE_REPEATED.includes(this.code)
-      );
+      !(reason === "" || MAY_BE_REPEATED.includes(this.code));
     /** The server is there, and the same request will be answered. */
     this.isAnswer = ["DEADLINE", "RECOVERING"].includes(reason);
   }
@@ -168,9 +172,15 @@ export class Cluster {
     }
   }
 
+  /** A server has answered. */
   noteAnswer() {
-    this.#redirects = 0;
+    this.noteWelcome();
     this.#pause = FIRST_PAUSE;
+  }
+
+  /** A server is there. The pause stays, or streams that break behind each Welcome would follow each other at once. */
+  noteWelcome() {
+    this.#redirects = 0;
     this.#silentSince = undefined;
   }
 

@@ -181,7 +181,7 @@ class Attach {
       incarnation: this.#incarnation,
     };
     const { welcome } = await this.#try({ hello });
-    this.cluster.noteAnswer();
+    this.cluster.noteWelcome();
     return welcome.own;
   }
 

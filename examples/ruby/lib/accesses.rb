@@ -85,7 +85,7 @@ class AttachAccesses
   def open
     stream = AttachStream.new(@servers, @incarnation)
     @own = stream.ask(**@hello).welcome.own
-    @servers.note_answer
+    @servers.note_welcome
     @stream = stream
   ensure
     stream&.close unless @stream

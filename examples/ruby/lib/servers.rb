@@ -50,11 +50,11 @@ class Refused < StandardError
   def final?(stream:)
     if reason.nil?
       # Proxies end streams with any code. A unary call with one of these has reached something else.
-      return !stream && %i[UNIMPLEMENTED UNAUTHENTICATED PERMISSION_DENIED].include?(code_name)
+      return !stream && %i[UNIMPLEMENTED UNAUTHENTICATED PERMISSION_DENIED NOT_FOUND].include?(code_name)
     end
     return true if reason == 'TOO_MANY_SESSIONS'
 
-    !%i[UNAVAILABLE DEADLINE_EXCEEDED RESOURCE_EXHAUSTED].include?(code_name) && reason != 'INTERNAL'
+    !%i[UNAVAILABLE DEADLINE_EXCEEDED RESOURCE_EXHAUSTED INTERNAL].include?(code_name)
   end
 
   def code_name
@@ -87,7 +87,9 @@ class Servers
     # The time for one connection, and the pauses between two. gRPC would wait for up to two minutes.
     'grpc.min_reconnect_backoff_ms' => 2000,
     'grpc.initial_reconnect_backoff_ms' => 200,
-    'grpc.max_reconnect_backoff_ms' => 1000
+    'grpc.max_reconnect_backoff_ms' => 1000,
+    # An answer on Attach may have more than the 4 MiB that gRPC takes.
+    'grpc.max_receive_message_length' => -1
   }.freeze
 
   # The addresses are HOST:PORT, also as URLs. With a folder of credentials TLS is used, else the principal is only
@@ -127,11 +129,17 @@ class Servers
     { 'stickycas-principal' => @principal }.compact
   end
 
-  # A server has answered: the time after which this client gives up begins anew.
-  def note_answer
+  # A server is there: the time after which this client gives up begins anew. The pause stays, or streams that break behind
+  # each Welcome would follow each other at once.
+  def note_welcome
     @failing_since = nil
-    @pause = FIRST_PAUSE
     @redirects = 0
+  end
+
+  # A server has answered.
+  def note_answer
+    note_welcome
+    @pause = FIRST_PAUSE
   end
 
   # Chooses the server to ask next, after a pause if that is due. Raises Failure if nothing is to be asked again.

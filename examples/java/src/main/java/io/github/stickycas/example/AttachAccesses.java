@@ -137,7 +137,11 @@ final class AttachAccesses implements Accesses {
           throw end.failure();
         }
         ServerFrame frame = ((Incoming.Frame) next).frame();
-        servers.answered();
+        if (frame.hasAnswer() || frame.hasDecided()) {
+          servers.answered();
+        } else {
+          servers.welcomed();
+        }
         if (frame.hasReplaced()) {
           if (frame.getReplaced().getIncarnation() != hello.getIncarnation()) {
             throw new NoDecision("SESSION_REPLACED: another client plays this process");

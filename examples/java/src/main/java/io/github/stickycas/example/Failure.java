@@ -79,11 +79,11 @@ final class Failure extends Exception {
   /** Whether the very same request may be made again. */
   boolean mayBeRepeated() {
     return switch (reason) {
-      case "", "INTERNAL" -> true;
+      case "" -> true;
       case "TOO_MANY_SESSIONS" -> false;
       default ->
           switch (code) {
-            case UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED -> true;
+            case UNAVAILABLE, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL -> true;
             default -> false;
           };
     };

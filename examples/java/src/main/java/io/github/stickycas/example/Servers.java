@@ -114,8 +114,16 @@ final class Servers implements AutoCloseable {
 
   /** A server has answered. */
   void answered() {
-    redirects = 0;
+    welcomed();
     pause = FIRST_PAUSE;
+  }
+
+  /**
+   * A server is there. The pause stays, or streams that break behind each Welcome would follow each
+   * other at once.
+   */
+  void welcomed() {
+    redirects = 0;
     failingSince = null;
   }
 
