@@ -109,6 +109,8 @@ class Scripted:
         self.values = [b"x"]
         """The list."""
         self.sealed = False
+        self.read_phase = 2
+        """In which it executes reads."""
         self.position: int | None = 0
         """Where it tells that an append stands."""
         self.parameters = instance_pb2.Parameters(processes=1, warp_size=1, read_size=1)
@@ -202,7 +204,7 @@ class Scripted:
     def read(self, request: Any) -> Any:
         self.asked.append(f"read {request.access_number} {request.start}")
         result = self.read_result(request.start)
-        return sticky_cas_service_pb2.ReadResponse(phase=2, result=result)
+        return sticky_cas_service_pb2.ReadResponse(phase=self.read_phase, result=result)
 
     def read_result(self, start: int) -> access_pb2.ReadResult:
         """A piece of the list."""
@@ -272,7 +274,8 @@ class Scripted:
             answer = messages.ServerFrame(answer=appended)
         else:
             self.asked.append(f"read {access.number} {access.read.start}")
-            read = messages.Answer(number=access.number, phase=2, read=self.read_result(access.read.start))
+            result = self.read_result(access.read.start)
+            read = messages.Answer(number=access.number, phase=self.read_phase, read=result)
             answer = messages.ServerFrame(answer=read)
         action = self.next_action()
         if isinstance(action, Refusal):

@@ -173,6 +173,39 @@ class Processes(WithServers):
             accesses = [it for it in self.server.asked if it.startswith(("append", "read"))]
             self.assertEqual(accesses, ["append 1 x", "append 1 x", "read 2 0"])
 
+    async def test_after_a_final_refusal_another_access_has_the_same_number(self) -> None:
+        async def persistent(process: Process) -> bytes:
+            with self.assertRaisesRegex(stickycas.Refused, "VALUE_TOO_LARGE"):
+                await process.append(b"xx")
+            await process.append(b"x")
+            await process.read()
+            return b"x"
+
+        for unary in BOTH:
+            self.server.asked.clear()
+            refusal = Refusal("VALUE_TOO_LARGE", Code.INVALID_ARGUMENT)
+            self.server.actions = [None, refusal] if unary else [None, None, refusal]
+            async with self.client(self.server.address) as client:
+                await client.play(INSTANCE, persistent, unary=unary)
+            accesses = [it for it in self.server.asked if it.startswith(("append", "read"))]
+            self.assertEqual(accesses, ["append 1 xx", "append 1 x", "read 2 0"])
+
+    async def test_an_access_that_may_have_happened_is_finished_before_another_one(self) -> None:
+        async def persistent(process: Process) -> bytes:
+            with self.assertRaisesRegex(stickycas.Refused, "LOG_FAILED"):
+                await process.append(b"x")
+            await process.read()
+            return b"x"
+
+        for unary in BOTH:
+            self.server.asked.clear()
+            refusal = Refusal("LOG_FAILED")
+            self.server.actions = [None, refusal] if unary else [None, None, refusal]
+            async with self.client(self.server.address, give_up_after=0) as client:
+                await client.play(INSTANCE, persistent, unary=unary)
+            accesses = [it for it in self.server.asked if it.startswith(("append", "read"))]
+            self.assertEqual(accesses, ["append 1 x", "append 1 x", "read 2 0"])
+
     async def test_accesses_at_the_same_time_have_numbers_of_their_own(self) -> None:
         async def hasty(process: Process) -> bytes:
             await asyncio.gather(process.append(b"x"), process.read())
@@ -277,6 +310,19 @@ class Losses(WithServers):
         await self.lose(
             lambda two: setattr(two.own, "next_access_number", 2), "access 2 was taken", unary=False
         )
+
+    async def test_a_read_outside_phases_takes_no_number(self) -> None:
+        one, *_ = self.servers
+        one.read_phase = 0
+
+        async def strategy(process: Process) -> bytes:
+            await process.read()
+            return (await process.read()).values[0]
+
+        one.actions = [None, None, None, Break(Code.UNKNOWN)]
+        async with self.client(one.address) as client:
+            self.assertEqual(await client.play(INSTANCE, strategy), b"x")
+        self.assertEqual(one.asked[1:], ["hello", "read 1 0", "read 2 0", "hello", "read 2 0"])
 
     async def test_an_append_that_is_not_known(self) -> None:
         await self.lose(lambda two: two.own.ClearField("append"), "is not known", unary=False)

@@ -35,7 +35,9 @@ class Known:
 
     def answered(self, access: sticky_cas_service_pb2.Access, answer: sticky_cas_service_pb2.Answer) -> None:
         """An access was answered for the first time. Raises `Lost` if that contradicts what was told before."""
-        self.next_number = max(self.next_number, access.number + 1)
+        if answer.phase:
+            # Outside phases no number is taken.
+            self.next_number = max(self.next_number, access.number + 1)
         if answer.HasField("append"):
             result = answer.append
             self.append = self.append or access_pb2.FirstAppend(phase=answer.phase, result=result)

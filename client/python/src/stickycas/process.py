@@ -11,7 +11,7 @@ from typing import Any
 
 from stickycas._known import Known
 from stickycas._servers import Servers
-from stickycas.errors import NoDecision
+from stickycas.errors import NoDecision, Refused
 from stickycas.v1 import access_pb2, instance_pb2, instance_service_pb2, sticky_cas_service_pb2
 
 
@@ -108,7 +108,13 @@ class Process(ABC):
             return await self._finish(self._unanswered)
 
     async def _finish(self, access: sticky_cas_service_pb2.Access) -> sticky_cas_service_pb2.Answer:
-        answer = await self._answer(access)
+        try:
+            answer = await self._answer(access)
+        except Refused as refused:
+            if not refused.may_retry and not refused.may_have_happened:
+                # The server has not taken the number: the next access has it.
+                self._unanswered = None
+            raise
         self._unanswered, self._next = None, access.number + 1
         self._known.answered(access, answer)
         return answer
