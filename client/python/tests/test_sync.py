@@ -11,6 +11,7 @@ from collections.abc import Callable
 from unittest import mock
 
 from scripted import INSTANCE, Hang, WithServers
+from stickycas import Process
 from stickycas.sync import Client
 from test_watch import joined
 
@@ -65,6 +66,37 @@ class WithoutAsyncio(WithServers):
         await one.left.wait()
         with self.assertRaisesRegex(RuntimeError, "the client is closed"):
             next(kept[0])
+
+    async def test_calls_that_wait_in_other_threads_end_when_the_client_is_closed(self) -> None:
+        playing, errors = threading.Event(), []
+
+        async def endless(process: Process) -> bytes:
+            playing.set()
+            return await asyncio.get_running_loop().create_future()
+
+        def end(call: Callable[[], object]) -> None:
+            with self.assertRaises(RuntimeError) as raised:
+                call()
+            errors.append(str(raised.exception))
+
+        def program(client: Client) -> None:
+            watch = client.watch(INSTANCE)
+            self.assertEqual(next(watch).index, 0)
+            calls = [lambda: next(watch), lambda: client.play(INSTANCE, endless)]
+            threads = [threading.Thread(target=end, args=[call], daemon=True) for call in calls]
+            for thread in threads:
+                thread.start()
+            self.assertTrue(playing.wait(LIMIT))
+            client.close()
+            for thread in threads:
+                thread.join(LIMIT)
+
+        one, *_ = self.servers
+        one.histories, one.actions = [[joined(0)]], [None, Hang()]
+        await self.run_sync(program)
+        self.assertEqual(len(errors), 2)
+        # The watch may have come to its call only then.
+        self.assertIn("the client was closed during the call", errors)
 
     async def test_whoever_is_interrupted_ends_the_call(self) -> None:
         one, *_ = self.servers

@@ -8,6 +8,7 @@ with Client("https://localhost:7420", credentials="DIR") as client:
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import threading
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
 from types import TracebackType
@@ -28,6 +29,8 @@ class Client:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="stickycas", daemon=True)
         self._thread.start()
+        # So that no call begins behind the last one, that of `close`.
+        self._lock, self._closed = threading.Lock(), False
 
         async def connect() -> stickycas.client.Client:
             return stickycas.client.Client(server, **options)
@@ -47,11 +50,14 @@ class Client:
         self.close()
 
     def close(self) -> None:
-        """Closes the connections, and ends what is still watched."""
-        if not self._loop.is_closed():
-            self._wait(self._loop.shutdown_asyncgens())
-            self._wait(self._client.close())
-            self._end()
+        """Closes the connections, and ends what is still watched; calls that wait in other threads raise `RuntimeError`."""
+        with self._lock:
+            was_closed, self._closed = self._closed, True
+        if not was_closed:
+            try:
+                asyncio.run_coroutine_threadsafe(self._finish(), self._loop).result()
+            finally:
+                self._end()
 
     def create(self, name: str = "", **options: Any) -> instance_pb2.Instance:
         """See `stickycas.Client.create`."""
@@ -82,12 +88,17 @@ class Client:
         return self._iterate(self._client.watch(instance))
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
-        if self._loop.is_closed():
-            work.close()
-            raise RuntimeError("the client is closed")
-        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._lock:
+            if self._closed:
+                work.close()
+                raise RuntimeError("the client is closed")
+            future = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            if not self._closed:
+                raise
+            raise RuntimeError("the client was closed during the call") from None
         finally:
             # Whoever waits was interrupted, as by Ctrl-C.
             future.cancel()
@@ -104,8 +115,16 @@ class Client:
                     return
                 yield result
         finally:
-            if not self._loop.is_closed():
+            if not self._closed:
                 self._wait(source.aclose())
+
+    async def _finish(self) -> None:
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._loop.shutdown_asyncgens()
+        await self._client.close()
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
