@@ -104,7 +104,9 @@ def difference(message: Message, expected: dict[str, Any], where: str = "") -> s
     """Says where a message is not what a script expects. Fields that it does not name may be anything."""
     for name, value in expected.items():
         field, here, path = field_of(message, name), getattr(message, name), f"{where}.{name}".lstrip(".")
-        has_presence = value is None or (field.message_type is not None and not hasattr(here, "extend"))
+        is_part = field.message_type is not None and not hasattr(here, "extend")
+        # Also an `optional` scalar is in a oneof, of its own.
+        has_presence = value is None or is_part or field.containing_oneof is not None
         if has_presence and message.HasField(name) == (value is None):
             return f"{path}: expected {'none' if value is None else shown(value)}, got {brief(message)}"
         if value is None:

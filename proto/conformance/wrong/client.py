@@ -62,6 +62,7 @@ def judge_error(error: Any, stream: bool) -> Exception:
         return judge_refusal(code.value[0], reason, metadata.get("owner", ""), 0)
     refused = [
         grpc.StatusCode.UNIMPLEMENTED,
+        grpc.StatusCode.NOT_FOUND,
         grpc.StatusCode.UNAUTHENTICATED,
         grpc.StatusCode.PERMISSION_DENIED,
     ]
