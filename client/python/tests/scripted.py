@@ -114,6 +114,8 @@ class Scripted:
         self.position: int | None = 0
         """Where it tells that an append stands."""
         self.parameters = instance_pb2.Parameters(processes=1, warp_size=1, read_size=1)
+        self.state = instance_pb2.STATE_FINISHED
+        """Of the instance."""
         self.own = access_pb2.Own(process=1, next_access_number=1)
         self.is_member = True
         self.named: list[str] = []
@@ -223,7 +225,8 @@ class Scripted:
     def get(self, request: Any) -> Any:
         self.asked.append(f"get {request.name or 'it'}")
         own = self.own if self.is_member else None
-        return instance_service_pb2.GetResponse(instance=self.instance(), own=own)
+        status = instance_pb2.Status(state=self.state)
+        return instance_service_pb2.GetResponse(instance=self.instance(), status=status, own=own)
 
     def instance(self) -> instance_pb2.Instance:
         """The instance."""

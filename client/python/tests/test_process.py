@@ -86,6 +86,25 @@ class Processes(WithServers):
         with mock.patch.object(_servers, "time", clock):
             await self.played(None, busy, None, busy, give_up_after=30)
 
+    async def test_a_stream_that_breaks_behind_each_welcome_is_opened_more_and_more_slowly(self) -> None:
+        self.enterContext_(mock.patch.object(_servers, "time", SimpleNamespace(monotonic=lambda: 1.0)))
+        await self.played(*[None, Break(Code.UNKNOWN)] * 6)
+        self.assertGreater(self.pauses[5], 2 * _servers.FIRST_PAUSE)
+
+    async def test_a_stream_that_breaks_behind_each_welcome_is_given_up(self) -> None:
+        # Each look at it is 0.2 s later.
+        clock = SimpleNamespace(monotonic=(tick / 5 for tick in range(5, 1000)).__next__)
+        self.enterContext_(mock.patch.object(_servers, "time", clock))
+        with self.assertRaisesRegex(stickycas.Unreachable, "gave up"):
+            await self.played(*[None, Break(Code.UNKNOWN)] * 20, give_up_after=1)
+
+    async def test_a_session_that_has_lasted_is_progress(self) -> None:
+        # Each look at it is 1 s later.
+        clock = SimpleNamespace(monotonic=iter(range(1, 1000)).__next__)
+        self.enterContext_(mock.patch.object(_servers, "time", clock))
+        await self.played(*[None, Break(Code.UNKNOWN)] * 6, give_up_after=2)
+        self.assertLessEqual(max(self.pauses), _servers.FIRST_PAUSE)
+
     async def test_a_final_refusal_is_raised(self) -> None:
         for unary in BOTH:
             with self.assertRaises(stickycas.Refused) as raised:

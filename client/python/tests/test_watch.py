@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unittest
+from types import SimpleNamespace
 from unittest import mock
 
 import grpc
@@ -10,7 +11,7 @@ import grpc
 import stickycas
 from scripted import INSTANCE, Break, Hang, Refusal, WithServers, not_owner
 from stickycas import _servers, _watch
-from stickycas.v1 import history_pb2
+from stickycas.v1 import history_pb2, instance_pb2
 
 
 def joined(index: int, process: int = 1) -> history_pb2.Event:
@@ -54,6 +55,39 @@ class Watches(WithServers):
         one, two, _ = self.servers
         one.histories, two.histories = [[joined(0)]], [[joined(0)], [joined(0)]]
         self.assertEqual(await self.watched(), [0])
+
+    async def test_streams_that_end_do_not_end_the_watch_of_an_instance_that_runs(self) -> None:
+        one, *_ = self.servers
+        one.state = instance_pb2.STATE_RUNNING
+        one.histories = [[joined(0)], [joined(0)], [joined(0)], [], [joined(0), finished(1)]]
+        async with self.client(one.address) as client:
+            self.assertEqual([event.index async for event in client.watch(INSTANCE)], [0, 1])
+        self.assertEqual(one.asked, ["get it", *["watch 0", "get it"] * 4, "watch 0"])
+
+    async def test_an_instance_that_is_not_known_any_more_has_ended(self) -> None:
+        one, *_ = self.servers
+        one.histories = [[joined(0)]]
+        one.actions = [None, None, Refusal("INSTANCE_UNKNOWN", grpc.StatusCode.NOT_FOUND)]
+        async with self.client(one.address) as client:
+            self.assertEqual([event.index async for event in client.watch(INSTANCE)], [0])
+        self.assertEqual(one.asked, ["get it", "watch 0", "get it"])
+
+    async def test_a_refusal_of_the_look_at_the_instance_is_raised(self) -> None:
+        one, *_ = self.servers
+        one.histories = [[joined(0)]]
+        one.actions = [None, None, Refusal("NOT_OBSERVER", grpc.StatusCode.PERMISSION_DENIED)]
+        async with self.client(one.address) as client:
+            with self.assertRaisesRegex(stickycas.Refused, "NOT_OBSERVER"):
+                _ = [event async for event in client.watch(INSTANCE)]
+
+    async def test_streams_that_end_without_anything_new_are_opened_more_and_more_slowly(self) -> None:
+        one, *_ = self.servers
+        one.state = instance_pb2.STATE_RUNNING
+        one.histories = [*[[joined(0)]] * 6, [joined(0), finished(1)]]
+        self.enterContext_(mock.patch.object(_servers, "time", SimpleNamespace(monotonic=lambda: 1.0)))
+        async with self.client(one.address) as client:
+            self.assertEqual([event.index async for event in client.watch(INSTANCE)], [0, 1])
+        self.assertGreater(self.pauses[5], 2 * _servers.FIRST_PAUSE)
 
     async def test_a_final_refusal_is_raised(self) -> None:
         one, *_ = self.servers

@@ -64,10 +64,10 @@ class AttachedProcess(Process):
             except _FrameRefused as refused:
                 # The stream goes on, unless it is the session that has ended.
                 if refused.number != access.number or refused.reason in _END_SESSIONS:
-                    self.leave()
+                    self._end()
                 await self.route.next_try(refused)
             except StickyCasError as error:
-                self.leave()
+                self._end()
                 await self.route.next_try(error)
             except BaseException:
                 # What comes later on this stream nobody would expect.
@@ -89,7 +89,7 @@ class AttachedProcess(Process):
         await self._send(hello=hello)
         while not (frame := await self._receive()).HasField("welcome"):
             pass
-        self.route.note_answer()
+        self.route.note_open()
         self._known.told(frame.welcome.own)
 
     async def _send(self, **frame: Any) -> None:
@@ -122,6 +122,10 @@ class AttachedProcess(Process):
                 raise Replaced("another client plays this process")
             raise Unreachable("an earlier hello of this client came late")
         return frame
+
+    def _end(self) -> None:
+        self.route.note_end()
+        self.leave()
 
     def leave(self) -> None:
         if self.stream is not None:

@@ -192,6 +192,18 @@ class Route:
         self.server = servers.next_server(instance_id, self.tried)
         self.failing_since: float | None = None
         self.redirects, self.pause = 0, FIRST_PAUSE
+        # Of the stream that goes this way, if there is one.
+        self.open_since: float | None = None
+
+    def note_open(self) -> None:
+        """A stream is open. By itself that is no progress: it may break again at once, each time."""
+        self.open_since = time.monotonic()
+
+    def note_end(self) -> None:
+        """The stream has ended. If it has lasted, the server was there."""
+        if self.open_since is not None and time.monotonic() - self.open_since > LONGEST_PAUSE:
+            self.note_answer()
+        self.open_since = None
 
     def note_answer(self) -> None:
         """The server has answered."""

@@ -9,11 +9,12 @@ import grpc
 import grpc.aio
 
 from stickycas._servers import Route, Servers
-from stickycas.errors import Lost, StickyCasError, Unreachable, from_rpc_error
-from stickycas.v1 import history_pb2, instance_service_pb2
+from stickycas.errors import Lost, Refused, StickyCasError, Unreachable, from_rpc_error
+from stickycas.v1 import history_pb2, instance_pb2, instance_service_pb2
 
 # A server that is alone tells in the initial metadata the index of the event that comes next.
 NEXT_EVENT = "stickycas-next-event"
+_OVER = {instance_pb2.STATE_FINISHED, instance_pb2.STATE_CLOSED}
 
 
 class _Seen:
@@ -51,40 +52,61 @@ class _Seen:
 async def events(servers: Servers, instance_id: str) -> AsyncGenerator[history_pb2.Event, None]:
     """See `Client.watch`."""
     route, seen = Route(servers, instance_id), _Seen()
-    ended = False
+    over = False
     while True:
-        stream = None
+        stream, broke = None, True
         try:
             await servers.probe(route.server)
             stream = _open(servers, route.server, instance_id, seen.phase)
             for key, value in await stream.initial_metadata():
                 if key == NEXT_EVENT and value.isdecimal():
                     seen.compare(int(value))
+            route.note_open()
             behind, seen.resumed = 0, seen.behind > 0
             async for message in stream:
-                route.note_answer()
                 for event in message.events.events:
                     behind = event.index + 1
                     if not seen.take(event):
                         continue
-                    ended = False
+                    route.note_answer()
+                    over = False
                     yield event
                     if event.HasField("finished") or event.HasField("closed"):
                         return
-            # The end of the history, as of one that has expired; or of a stream that somebody has cut: once more.
-            if ended:
-                seen.compare(behind)
-                return
-            ended = True
             error: StickyCasError = Unreachable("the stream has ended")
+            broke = False
         except grpc.RpcError as broken:
             error = from_rpc_error(broken, of_stream=True)
         except Unreachable as silent:
             error = silent
         finally:
+            route.note_end()
             if stream is not None:
                 stream.cancel()
+        if not broke:
+            # The end of the history, or of a stream that somebody has cut. It is the former if nothing more comes once the
+            # instance itself has ended, or is not known any more.
+            if over:
+                seen.compare(behind)
+                return
+            state = await _state(servers, instance_id)
+            if state is None:
+                return
+            over = state in _OVER
         await route.next_try(error)
+
+
+async def _state(servers: Servers, instance_id: str) -> int | None:
+    """The state of an instance; `None`: it has expired."""
+    request = instance_service_pb2.GetRequest(instance_id=instance_id)
+    response = instance_service_pb2.GetResponse
+    try:
+        found = await servers.call("InstanceService/Get", request, response, instance_id)
+    except Refused as refused:
+        if refused.reason == "INSTANCE_UNKNOWN":
+            return None
+        raise
+    return found.status.state
 
 
 def _open(servers: Servers, server: str, instance_id: str, phase: int) -> Any:
