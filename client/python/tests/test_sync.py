@@ -72,7 +72,8 @@ class WithoutAsyncio(WithServers):
 
         async def endless(process: Process) -> bytes:
             playing.set()
-            return await asyncio.get_running_loop().create_future()
+            await asyncio.Event().wait()
+            return b"x"
 
         def end(call: Callable[[], object]) -> None:
             with self.assertRaises(RuntimeError) as raised:
@@ -82,7 +83,7 @@ class WithoutAsyncio(WithServers):
         def program(client: Client) -> None:
             watch = client.watch(INSTANCE)
             self.assertEqual(next(watch).index, 0)
-            calls = [lambda: next(watch), lambda: client.play(INSTANCE, endless)]
+            calls: list[Callable[[], object]] = [lambda: next(watch), lambda: client.play(INSTANCE, endless)]
             threads = [threading.Thread(target=end, args=[call], daemon=True) for call in calls]
             for thread in threads:
                 thread.start()
