@@ -94,6 +94,8 @@ impl Stalls {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
     use super::*;
 
     #[test]
@@ -113,13 +115,17 @@ mod tests {
     #[test]
     fn threads_that_have_no_processor_are_seen() {
         let processors = thread::available_parallelism().unwrap().get();
-        let stop = std::sync::atomic::AtomicBool::new(false);
+        let stop = AtomicBool::new(false);
         let is_stalled = thread::scope(|scope| {
             for _ in 0..4 * processors {
-                scope.spawn(|| while !stop.load(std::sync::atomic::Ordering::Relaxed) {});
+                scope.spawn(|| {
+                    while !stop.load(Relaxed) {
+                        std::hint::spin_loop();
+                    }
+                });
             }
             let is_stalled = (0..1_000).any(|_| !stalled().is_zero());
-            stop.store(true, std::sync::atomic::Ordering::Relaxed);
+            stop.store(true, Relaxed);
             is_stalled
         });
         assert!(is_stalled || waited().is_empty());
