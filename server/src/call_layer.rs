@@ -148,8 +148,8 @@ impl CallPolicy {
         };
         let identity = self
             .authenticator
-            .identify(request, charge)
-            .map_err(|refused| self.unidentified(request, connection, verified.get().is_some(), refused))?;
+            .identify(&request.headers, connection.map(Connection::peer), charge)
+            .map_err(|refused| self.unidentified(connection, verified.get().is_some(), refused))?;
         let account = match connection.and_then(Connection::account) {
             Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
             _ => self.principals.account(&identity.principal).map_err(|refused| {
@@ -177,7 +177,8 @@ impl CallPolicy {
             verified.set(Some(charged.charge_verification()?));
             Ok(())
         };
-        let identity = self.authenticator.identify(request, charge).ok();
+        let identity =
+            self.authenticator.identify(&request.headers, connection.map(Connection::peer), charge).ok();
         let account = identity.and_then(|identity| self.principals.account(&identity.principal).ok());
         let passed = match verified.get() {
             None => account,
@@ -198,20 +199,19 @@ impl CallPolicy {
     /// what it is told.
     fn unidentified(
         &self,
-        request: &Parts,
         connection: Option<&Connection>,
         is_charged: bool,
         refused: RpcRefusal,
     ) -> RpcRefusal {
-        let anonymous = self.principals.anonymous();
-        let takes_token = self.authenticator.takes_token(request);
+        let (anonymous, peer) = (self.principals.anonymous(), connection.map(Connection::peer));
+        let takes_token = self.authenticator.takes_token(peer);
         let charged = if is_charged { Ok(()) } else { self.charged(connection).charge_call() };
         let refused = charged.err().unwrap_or(refused);
         anonymous.count_refusal(refused.reason);
         if takes_token && refused.reason == RefusalReason::NoIdentity {
             anonymous.count(Counter::TokenRefused);
         }
-        if let Some(address) = self.authenticator.audited(request) {
+        if let Some(address) = self.authenticator.audited(peer) {
             audit::call_refused(&refused.message, address);
         }
         refused
@@ -351,7 +351,7 @@ where
                 let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
                 let connection = parts.extensions.get::<Connection>();
-                let unread = connection.map(|connection| policy.unread.of(connection));
+                let unread = connection.map(|connection| connection.unread(&policy.unread));
                 let call = Some(Call {
                     ending,
                     request,

@@ -4,9 +4,52 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use crate::auth::CredentialFolder;
 use crate::limits::Limits;
-pub use crate::quota::Admission;
+
+/// Where the credentials of a server with TLS are, and whom they concern.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CredentialFolder {
+    /// The folder.
+    pub path: PathBuf,
+    /// The trust domain to which the CAs in it are bound.
+    pub trust_domain: String,
+    /// Whether a CA without a revocation list is trusted.
+    pub allow_missing_revocation_list: bool,
+}
+
+/// What becomes of a request above a rate or a share of its principal. Bounds of the whole server hold in every mode:
+/// its memory and its file descriptors depend on them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Admission {
+    /// It is served.
+    Off,
+    /// It is served, counted and logged.
+    Observe,
+    /// It is refused.
+    #[default]
+    Enforce,
+}
+
+impl Admission {
+    /// Every mode.
+    pub const ALL: [Self; 3] = [Self::Off, Self::Observe, Self::Enforce];
+
+    /// The name, as in settings.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Observe => "observe",
+            Self::Enforce => "enforce",
+        }
+    }
+
+    /// The mode of this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|mode| mode.name() == name)
+    }
+}
 
 /// How the server identifies callers.
 #[derive(Clone, Debug, PartialEq, Eq)]

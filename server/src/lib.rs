@@ -72,9 +72,9 @@ use call_layer::CallLayer;
 #[cfg(feature = "cluster")]
 pub use cluster::ClusterError;
 pub use commit_log::{DataDirError, EngineError};
+use http::Sources;
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
-use metrics::Sources;
 use page::{Page, PageAddress};
 use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};

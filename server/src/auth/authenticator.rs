@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use http::request::Parts;
 use stickycas_proto::principal::{PRINCIPAL_KEY, principal_from_metadata};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -20,8 +19,7 @@ use super::credentials::Credentials;
 use super::principal::Principal;
 use super::roles::{Rights, Roles};
 use super::store::{CredentialStore, seconds_since_1970};
-use super::tokens::VerifiedToken;
-use crate::transport::Connection;
+use super::verified_token::VerifiedToken;
 
 /// Identifies the principals of requests.
 #[derive(Debug)]
@@ -30,6 +28,16 @@ pub(crate) enum Authenticator {
     Proven(Arc<CredentialStore>),
     /// By what clients say of themselves.
     Insecure(Roles),
+}
+
+/// What is known of a caller by its connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer<'a> {
+    /// What the handshake has proven.
+    pub(crate) identity: Option<&'a ClientIdentity>,
+    pub(crate) address: SocketAddr,
+    /// Whether the connection belongs to a principal.
+    pub(crate) is_claimed: bool,
 }
 
 /// Who makes a call.
@@ -42,38 +50,35 @@ pub(crate) struct Identity {
 }
 
 impl Authenticator {
-    /// Who makes the request with these parts: all that a mode may need is among them. Tokens are headers; what the
-    /// handshake of a connection has proved is in the extensions, with its `Connection`. `charge` is called before a token
-    /// is verified.
+    /// The principal of a request with these headers from this peer; `None`: its connection is not known, in tests. `charge`
+    /// is called before a token is verified.
     ///
     /// # Errors
     /// If the request has no valid identity, or `charge` fails.
     pub(crate) fn identify(
         &self,
-        parts: &Parts,
+        headers: &HeaderMap,
+        peer: Option<Peer<'_>>,
         charge: impl FnOnce() -> Result<(), RpcRefusal>,
     ) -> Result<Identity, RpcRefusal> {
-        let (credentials, headers) = match self {
-            Self::Insecure(roles) => return from_metadata(&parts.headers, roles),
-            Self::Proven(store) => (store.now(), &parts.headers),
+        let credentials = match self {
+            Self::Insecure(roles) => return from_metadata(headers, roles),
+            Self::Proven(store) => store.now(),
         };
-        let connection = parts.extensions.get::<Connection>();
-        match connection.and_then(Connection::identity) {
+        match peer.and_then(|peer| peer.identity) {
             Some(proven) => from_certificate(headers, proven, &credentials),
-            None => from_token(headers, connection, &credentials, charge),
+            None => from_token(headers, peer, &credentials, charge),
         }
     }
 
-    /// Whether a request with these parts has to be identified by a token.
-    pub(crate) fn takes_token(&self, parts: &Parts) -> bool {
-        let proven = parts.extensions.get::<Connection>().and_then(Connection::identity);
-        matches!(self, Self::Proven(_)) && proven.is_none()
+    /// Whether a request from this peer has to be identified by a token.
+    pub(crate) fn takes_token(&self, peer: Option<Peer<'_>>) -> bool {
+        matches!(self, Self::Proven(_)) && peer.is_none_or(|peer| peer.identity.is_none())
     }
 
-    /// Where a request with these parts comes from, for the audit log. `None`: nobody proves anything here.
-    pub(crate) fn audited(&self, parts: &Parts) -> Option<SocketAddr> {
-        let connection = parts.extensions.get::<Connection>();
-        connection.filter(|_| matches!(self, Self::Proven(_))).map(Connection::address)
+    /// The address of this peer for the audit log. `None`: nobody proves anything here.
+    pub(crate) fn audited(&self, peer: Option<Peer<'_>>) -> Option<SocketAddr> {
+        peer.filter(|_| matches!(self, Self::Proven(_))).map(|peer| peer.address)
     }
 }
 
@@ -101,7 +106,7 @@ fn from_certificate(
 
 fn from_token(
     headers: &HeaderMap,
-    connection: Option<&Connection>,
+    peer: Option<Peer<'_>>,
     credentials: &Credentials,
     charge: impl FnOnce() -> Result<(), RpcRefusal>,
 ) -> Result<Identity, RpcRefusal> {
@@ -110,7 +115,7 @@ fn from_token(
     let given = bearer(headers)?;
     let now = seconds_since_1970();
     let known = tokens.known(given, now);
-    let is_new = known.is_none() || connection.is_some_and(|connection| connection.account().is_none());
+    let is_new = known.is_none() || peer.is_some_and(|peer| !peer.is_claimed);
     let token = match known {
         Some(token) => token,
         None => {
@@ -122,8 +127,8 @@ fn from_token(
     if names_another(headers, name) {
         return Err(refuse(format!("{PRINCIPAL_KEY} names another than the token, which names {name}")));
     }
-    if is_new && let Some(address) = connection.map(Connection::address) {
-        audit::token_admitted(&token, address);
+    if is_new && let Some(peer) = peer {
+        audit::token_admitted(&token, peer.address);
     }
     let rights = credentials.roles.rights(&token.principal).and(token.scope);
     Ok(Identity { principal: token.principal.clone(), rights, token: Some(token) })

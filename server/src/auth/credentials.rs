@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, UnixTime};
 use rustls::server::NoServerSessionStorage;
 use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
@@ -15,10 +15,11 @@ use rustls::{ConfigBuilder, ServerConfig, WantsVerifier};
 use stickycas_certificates::{Certificate, private_key, seconds_since_1970};
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 
+use super::certificate::ClientIdentity;
 use super::client_cas::ClientCas;
 use super::folder::{
-    CERTIFICATE, CLIENT_CAS, CredentialFolder, CredentialsError, DENIED, FileReader, Files, KEY,
-    REVOCATION_LISTS, ROLES, TOKEN_KEYS,
+    CERTIFICATE, CLIENT_CAS, CredentialsError, DENIED, FileReader, Files, KEY, REVOCATION_LISTS, ROLES,
+    TOKEN_KEYS,
 };
 use super::principal::Principal;
 use super::revocation_lists;
@@ -27,7 +28,7 @@ use super::token_keys::TokenKeys;
 use super::tokens::Tokens;
 use super::verifier::{ClientVerifier, Trust, TrustError};
 use super::viewer_tokens::ViewerTokens;
-use crate::config::TokenConfig;
+use crate::config::{CredentialFolder, TokenConfig};
 
 /// What credentials are made of.
 #[derive(Debug)]
@@ -77,6 +78,21 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
+    /// The client with these certificates at this moment, its own first.
+    ///
+    /// # Errors
+    /// If the credentials do not allow it.
+    pub(crate) fn identify(
+        &self,
+        certificates: &[CertificateDer<'_>],
+        now: UnixTime,
+    ) -> Result<ClientIdentity, rustls::Error> {
+        let Some((own, intermediates)) = certificates.split_first() else {
+            return Err(rustls::Error::NoCertificatesPresented);
+        };
+        self.verifier.identify(own, intermediates, now)
+    }
+
     /// What is wrong with them at this moment, in seconds since 1970, though they are used.
     pub(crate) fn warnings(&self, now: u64) -> Vec<String> {
         let late =

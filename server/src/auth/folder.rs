@@ -38,17 +38,6 @@ pub(crate) const TOKEN_KEYS: &str = "token-keys.json";
 
 pub(super) const ALL: [&str; 7] = [CERTIFICATE, KEY, CLIENT_CAS, REVOCATION_LISTS, DENIED, ROLES, TOKEN_KEYS];
 
-/// Where the credentials of a server with TLS are, and whom they concern.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CredentialFolder {
-    /// The folder.
-    pub path: PathBuf,
-    /// The trust domain to which the CAs in it are bound.
-    pub trust_domain: String,
-    /// Whether a CA without a revocation list is trusted.
-    pub allow_missing_revocation_list: bool,
-}
-
 /// Why credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {

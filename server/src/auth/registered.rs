@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::credentials::Credentials;
 use super::principal::Principal;
-use super::store::identify;
-use super::tokens::{TokenError, VerifiedToken};
+use super::tokens::TokenError;
+use super::verified_token::VerifiedToken;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl Proof {
         match self {
             Self::Connection { certificates, .. } => {
                 let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-                identify(credentials, certificates, now).map(drop).map_err(Ended::Certificate)
+                credentials.identify(certificates, now).map(drop).map_err(Ended::Certificate)
             }
             Self::Stream(_) => Ok(()),
         }

@@ -16,7 +16,6 @@ use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
 use super::audit;
-use super::certificate::ClientIdentity;
 use super::credentials::{CredentialSource, Credentials};
 use super::folder::{CredentialsError, FileReader};
 use super::principal::Principal;
@@ -151,7 +150,7 @@ impl CredentialStore {
         // A change that came before the registration has not seen it.
         let current = self.current();
         if !Arc::ptr_eq(&current, let_in_with) {
-            identify(&current, certificates, UnixTime::now())?;
+            current.identify(certificates, UnixTime::now())?;
         }
         Ok(registration)
     }
@@ -337,21 +336,6 @@ impl CredentialStore {
     }
 }
 
-/// The client with these certificates at this moment, its own first.
-///
-/// # Errors
-/// If these credentials do not allow it.
-pub(crate) fn identify(
-    credentials: &Credentials,
-    certificates: &[CertificateDer<'_>],
-    now: UnixTime,
-) -> Result<ClientIdentity, rustls::Error> {
-    let Some((own, intermediates)) = certificates.split_first() else {
-        return Err(rustls::Error::NoCertificatesPresented);
-    };
-    credentials.verifier.identify(own, intermediates, now)
-}
-
 impl Registration {
     /// Completes when what is registered is not allowed any more.
     pub(crate) async fn ended(&self) {
@@ -381,8 +365,8 @@ mod tests {
     use time::OffsetDateTime;
 
     use super::super::development::{ChangedCredentials as _, DevelopmentCas};
-    use super::super::folder::CredentialFolder;
     use super::*;
+    use crate::config::CredentialFolder;
 
     /// A store of the credentials of these CAs, and their folder.
     fn store() -> (Arc<CredentialStore>, DevelopmentCas, TempDir) {
@@ -409,7 +393,7 @@ mod tests {
     async fn a_list_that_another_key_has_signed_is_not_taken() {
         let (store, mut cas, folder) = store();
         let ann = shown(&mut cas, "ann");
-        identify(&store.current(), &ann, UnixTime::now()).unwrap();
+        store.current().identify(&ann, UnixTime::now()).unwrap();
         cas.namesakes().unwrap().write_revocation_list(folder.path()).unwrap();
         let why = store.reload().unwrap_err().to_string();
         assert!(why.contains("client-ca.crl: the revocation list of CA CN=StickyCAS"), "{why}");
@@ -417,13 +401,13 @@ mod tests {
         store.clone().reload_and_tell(true).await;
         let state = store.state();
         assert_eq!((state.generation, state.failed_reloads, state.is_failing), (1, 1, true));
-        identify(&store.current(), &ann, UnixTime::now()).expect("the old list stays in force");
+        store.current().identify(&ann, UnixTime::now()).expect("the old list stays in force");
         // The right one again.
         cas.write_revocation_list(folder.path()).unwrap();
         store.clone().reload_and_tell(true).await;
         let state = store.state();
         assert_eq!((state.generation, state.is_failing), (2, false));
-        identify(&store.current(), &ann, UnixTime::now()).unwrap();
+        store.current().identify(&ann, UnixTime::now()).unwrap();
     }
 
     #[tokio::test]
@@ -553,9 +537,9 @@ mod tests {
         assert!(store.reload().unwrap(), "it comes into force");
         let state = store.state();
         assert!(state.revocation_list_expired && !state.is_failing);
-        identify(&store.current(), &bob, UnixTime::now()).unwrap();
+        store.current().identify(&bob, UnixTime::now()).unwrap();
         let ann = CertificateDer::from_pem_slice(ann.certificate.as_bytes()).unwrap();
-        let refused = identify(&store.current(), &[ann], UnixTime::now()).unwrap_err().to_string();
+        let refused = store.current().identify(&[ann], UnixTime::now()).unwrap_err().to_string();
         assert!(refused.contains("Revoked"), "{refused}");
         cas.write_revocation_list(folder.path()).unwrap();
         assert!(store.reload().unwrap());

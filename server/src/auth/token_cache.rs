@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::tokens::VerifiedToken;
+use super::verified_token::VerifiedToken;
 
 /// SHA-256 of a token.
 pub(super) type TokenHash = [u8; 32];

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use super::folder::{CredentialFolder, CredentialsError, Files, TOKEN_KEYS};
+use super::folder::{CredentialsError, Files, TOKEN_KEYS};
 use super::store::seconds_since_1970;
 use super::token_keys::TokenKeys;
 use super::tokens::{TokenError, Tokens};
-use crate::config::TokenConfig;
+use crate::config::{CredentialFolder, TokenConfig};
 
 /// See the module.
 pub(crate) struct TokenVerifier(Tokens);

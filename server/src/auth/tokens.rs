@@ -15,6 +15,7 @@ use super::principal::Principal;
 use super::roles::Rights;
 use super::token_cache::{TokenCache, TokenHash};
 use super::token_keys::TokenKeys;
+use super::verified_token::VerifiedToken;
 
 /// The longest token.
 const MAX_TOKEN_BYTES: usize = 4 * 1024;
@@ -29,20 +30,6 @@ pub(crate) struct Tokens {
     verified: TokenCache,
     /// Whether they are those of viewers of the page.
     for_viewers: bool,
-}
-
-/// What a token proves.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct VerifiedToken {
-    pub(crate) principal: Principal,
-    /// To these the rights of the principal are narrowed.
-    pub(crate) scope: Rights,
-    /// From this moment on it proves nothing any more; in seconds since 1970.
-    pub(crate) expires: u64,
-    /// Whether it is one of a viewer, which counts on the page alone.
-    pub(crate) for_viewer: bool,
-    pub(crate) key_id: String,
-    key_fingerprint: [u8; 32],
 }
 
 /// Why a token proves nothing.
@@ -199,20 +186,6 @@ fn of_library(error: &ErrorKind) -> TokenError {
 
 fn hash(token: &[u8]) -> TokenHash {
     digest::digest(&SHA256, token).as_ref().try_into().expect("SHA-256 has 32 bytes")
-}
-
-#[cfg(test)]
-impl VerifiedToken {
-    pub(super) fn of_test(principal: &str) -> Self {
-        Self {
-            principal: Principal::new(principal),
-            scope: Rights::ALL,
-            expires: u64::MAX,
-            for_viewer: false,
-            key_id: String::new(),
-            key_fingerprint: [0; 32],
-        }
-    }
 }
 
 #[cfg(test)]

@@ -14,7 +14,8 @@ use super::roles::Rights;
 use super::store::seconds_since_1970;
 use super::token_issuer::TokenIssuer;
 use super::token_keys::TokenKeys;
-use super::tokens::{Tokens, VerifiedToken};
+use super::tokens::Tokens;
+use super::verified_token::VerifiedToken;
 use crate::config::TokenConfig;
 
 /// How long a token is valid at most, in seconds.

@@ -15,7 +15,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::ClientAcceptor;
-use crate::auth::CredentialFolder;
+use crate::config::CredentialFolder;
 
 /// Reads the folder of a server: it allows the certificate of every one of these principals, whose folders are in `clients`,
 /// and is reached under these names and addresses.

@@ -12,7 +12,8 @@ use super::credential_folders::check_server;
 use super::exit::UsageError;
 use super::signals::Signals;
 use super::token_folders::{TokenFolders, TokenForm};
-use crate::auth::{CredentialFolder, DevelopmentCas, is_trust_domain};
+use crate::auth::{DevelopmentCas, is_trust_domain};
+use crate::config::CredentialFolder;
 use crate::config::TokenConfig;
 
 #[derive(Debug, Args)]

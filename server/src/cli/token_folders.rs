@@ -11,9 +11,9 @@ use anyhow::{Context as _, ensure};
 use clap::ValueEnum;
 
 use crate::auth::{
-    CredentialFolder, DevelopmentCas, DevelopmentError, TokenIssuer, TokenVerifier, write_token_file,
-    write_token_list,
+    DevelopmentCas, DevelopmentError, TokenIssuer, TokenVerifier, write_token_file, write_token_list,
 };
+use crate::config::CredentialFolder;
 use crate::config::TokenConfig;
 use crate::private_files::create_private_folder;
 

@@ -7,6 +7,7 @@
 //! reads no answers takes liveness from nobody. It is served until the server has ended, so that probes see it drain.
 
 mod pages;
+mod sources;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +18,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-use crate::metrics::Sources;
+pub(crate) use self::sources::Sources;
 use crate::transport::{Pool, PoolLimits, Source, accept_in_turns};
 
 /// Connections at a time, and how many of them one address may have. Probes and scrapers are few.

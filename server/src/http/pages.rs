@@ -15,7 +15,8 @@ use stickycas_page::Hosts;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
-use crate::metrics::{self, Sources};
+use super::Sources;
+use crate::metrics;
 use crate::readiness;
 
 /// What the pages are made from.

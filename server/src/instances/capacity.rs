@@ -8,21 +8,10 @@ use std::time::Duration;
 
 use super::config::SharedConfig;
 use super::load_monitor::LoadMonitor;
-use super::registry::{CreatorUsage, Registry};
+use super::registry::{Capacity, CreatorUsage, Registry};
 use crate::auth::Principal;
 use crate::limits::Limits;
 use crate::quota::may_take;
-
-/// What decides whether there is capacity, beside the registry itself.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Capacity<'a> {
-    pub(super) limits: &'a Limits,
-    pub(super) load: &'a LoadMonitor,
-    /// Whether there is a log on disk.
-    pub(super) has_log: bool,
-    /// How many principals may create instances.
-    pub(super) coordinators: usize,
-}
 
 /// Why there is no capacity.
 #[derive(Debug)]
@@ -75,7 +64,7 @@ pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) 
             limits.instance_bytes
         ));
     }
-    let (bytes, most) = (log_case(config, limits), limits.log_bytes.min(limits.log_bytes_per_creator));
+    let (bytes, most) = (config.log_case(limits), limits.log_bytes.min(limits.log_bytes_per_creator));
     (has_log && bytes > most).then(|| {
         format!(
             "such an instance may come to take {bytes} bytes of the log, and a creator has {most} (log_bytes, \
@@ -120,7 +109,7 @@ impl Registry {
     fn share_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         let Capacity { limits, has_log, coordinators, .. } = capacity;
         let memory = limits.worst_case(&config.params);
-        let log = if has_log { log_case(config, limits) } else { 0 };
+        let log = if has_log { config.log_case(limits) } else { 0 };
         let processes = config.params.processes() as usize;
         type Used = fn(&CreatorUsage) -> usize;
         // What others let go of makes room as well.
@@ -161,7 +150,7 @@ impl Registry {
         if !has_log {
             return None;
         }
-        let needed = log_case(config, limits);
+        let needed = config.log_case(limits);
         let (all, limit) = (self.log_bytes(), limits.log_bytes);
         let own = self.creator(&config.creator).map_or(0, |created| created.log.bytes());
         let own_limit = limits.log_bytes_per_creator;
@@ -264,9 +253,4 @@ impl Registry {
         };
         Some(until.because(why))
     }
-}
-
-/// Bytes of the log that an instance with this configuration may come to take.
-pub(super) fn log_case(config: &SharedConfig, limits: &Limits) -> usize {
-    limits.log_case(&config.params, config.roster.bytes())
 }

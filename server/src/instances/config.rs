@@ -162,6 +162,11 @@ impl Drop for SharedConfig {
 }
 
 impl SharedConfig {
+    /// Bytes of the log that an instance with this configuration may come to take.
+    pub(super) fn log_case(&self, limits: &Limits) -> usize {
+        limits.log_case(&self.params, self.roster.bytes())
+    }
+
     /// The processes are known principals as long as an instance has this configuration.
     pub(super) fn make_known(&self, known: &KnownPrincipals) {
         if self.known.0.set(known.clone()).is_ok() {

@@ -15,6 +15,7 @@ mod load_monitor;
 mod names;
 mod operations;
 mod outbox;
+mod placement;
 mod recent_offences;
 mod recovery;
 mod registry;
@@ -23,6 +24,7 @@ mod roster;
 mod sessions;
 mod settle;
 mod shard;
+mod shards;
 mod timers;
 mod trace;
 mod view;
@@ -57,23 +59,24 @@ pub(crate) use names::Claimed;
 pub(crate) use names::NameClaims;
 pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
 pub(crate) use outbox::{Outbox, Polled, Receiver};
+#[cfg(feature = "cluster")]
+pub(crate) use placement::owner_lost;
+pub(crate) use placement::{Placement, ShardKey};
 pub(crate) use recent_offences::RecentOffences;
 pub use recovery::RecoveryError;
 pub(crate) use recovery::{Part, Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
-#[cfg(feature = "cluster")]
-pub(crate) use shard::owner_lost;
-pub(crate) use shard::{Placement, ShardContext, ShardKey};
+pub(crate) use shard::ShardContext;
 pub(crate) use view::{Snapshot, Summary, WatchPoll};
 pub(crate) use waiters::Waiter;
 
 use byte_share::InstanceShares;
-use capacity::{Capacity, Shortage, UNTIL_AN_END, never_fits};
+use capacity::{Shortage, UNTIL_AN_END, never_fits};
 use config::{InstanceConfig, Lifetimes};
 use context::Context;
 use load_monitor::LiveGuard;
-use registry::Registry;
-use shard::OneShard;
+use placement::OneShard;
+use registry::{Capacity, Registry};
 
 /// What a Create asks for; the parameters are checked, the roster fits them.
 #[derive(Debug)]

@@ -12,12 +12,23 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::byte_share::{ByteReserve, ByteShare, InstanceShares};
-use super::capacity::{Capacity, log_case};
 use super::config::{Interner, SharedConfig};
 use super::instance::Instance;
-use super::load_monitor::LiveGuard;
+use super::load_monitor::{LiveGuard, LoadMonitor};
 use super::releases::Releases;
 use crate::auth::Principal;
+use crate::limits::Limits;
+
+/// What decides whether there is capacity, beside the registry itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Capacity<'a> {
+    pub(super) limits: &'a Limits,
+    pub(super) load: &'a LoadMonitor,
+    /// Whether there is a log on disk.
+    pub(super) has_log: bool,
+    /// How many principals may create instances.
+    pub(super) coordinators: usize,
+}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -146,7 +157,7 @@ impl Registry {
         let guard = capacity.load.track(&created.live);
         let processes = shared.params.processes() as usize;
         created.processes += processes;
-        let log = capacity.has_log.then(|| log_case(shared, capacity.limits));
+        let log = capacity.has_log.then(|| shared.log_case(capacity.limits));
         let shares = InstanceShares {
             memory: ByteShare::new(
                 [&self.memory, &created.memory],

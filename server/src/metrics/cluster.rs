@@ -89,7 +89,7 @@ pub(crate) struct ClusterSample {
     pub(crate) is_full: bool,
 }
 
-pub(super) fn encode(out: &mut Exposition<'_>, moves: &ShardMoves, sample: &ClusterSample) -> fmt::Result {
+pub(crate) fn encode(out: &mut Exposition<'_>, moves: &ShardMoves, sample: &ClusterSample) -> fmt::Result {
     shards(out, moves, sample)?;
     lease(out, sample)?;
     transactions(out, &sample.transactions)?;

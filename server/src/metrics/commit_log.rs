@@ -91,7 +91,7 @@ impl CommitLogMetrics {
 }
 
 impl CommitLogMetrics {
-    pub(super) fn encode(&self, out: &mut Exposition<'_>) -> fmt::Result {
+    pub(crate) fn encode(&self, out: &mut Exposition<'_>) -> fmt::Result {
         if !self.enabled.load(Ordering::Relaxed) {
             return Ok(());
         }

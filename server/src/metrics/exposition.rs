@@ -11,31 +11,31 @@ use super::histogram::Histogram;
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// One value of a label, and the number that it has.
-pub(super) type Row<V> = (&'static str, V);
+pub(crate) type Row<V> = (&'static str, V);
 
 /// Takes metrics, one after the other. A counter's name ends in the text with `_total`, which is not part of the name
 /// here.
-pub(super) struct Exposition<'a>(pub(super) DescriptorEncoder<'a>);
+pub(crate) struct Exposition<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Exposition<'_> {
-    pub(super) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    pub(super) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+    pub(crate) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    pub(super) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
         self.describe(name, help, MetricType::Gauge)?.encode_gauge(&to_gauge(value))
     }
 
-    pub(super) fn float_gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+    pub(crate) fn float_gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
     }
 
     /// A counter for each value of a label.
-    pub(super) fn counters(
+    pub(crate) fn counters(
         &mut self,
         name: &str,
         help: &str,
@@ -50,7 +50,7 @@ impl Exposition<'_> {
     }
 
     /// A counter for each pair of values of two labels.
-    pub(super) fn counters_of_two(
+    pub(crate) fn counters_of_two(
         &mut self,
         name: &str,
         help: &str,
@@ -66,7 +66,7 @@ impl Exposition<'_> {
     }
 
     /// A gauge for each value of a label.
-    pub(super) fn gauges(
+    pub(crate) fn gauges(
         &mut self,
         name: &str,
         help: &str,
@@ -81,7 +81,7 @@ impl Exposition<'_> {
     }
 
     /// A gauge that is 1, with labels that say what is there.
-    pub(super) fn info(
+    pub(crate) fn info(
         &mut self,
         name: &str,
         help: &str,
@@ -90,12 +90,12 @@ impl Exposition<'_> {
         self.describe(name, help, MetricType::Gauge)?.encode_family(&labels)?.encode_gauge(&1_i64)
     }
 
-    pub(super) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+    pub(crate) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
         encode_histogram(self.describe(name, help, MetricType::Histogram)?, histogram)
     }
 
     /// A histogram for each value of a label.
-    pub(super) fn histograms<'h>(
+    pub(crate) fn histograms<'h>(
         &mut self,
         name: &str,
         help: &str,

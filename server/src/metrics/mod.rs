@@ -9,19 +9,17 @@
 //! of series is fixed when the program is compiled.
 
 #[cfg(feature = "cluster")]
-mod cluster;
+pub(crate) mod cluster;
 mod commit_log;
 mod exposition;
 mod histogram;
-mod process;
-mod sources;
+pub(crate) mod process;
 mod steps;
 
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterSample, ShardMove, ShardMoves};
 pub(crate) use commit_log::CommitLogMetrics;
-pub(crate) use exposition::CONTENT_TYPE;
+pub(crate) use exposition::{CONTENT_TYPE, Exposition};
 pub(crate) use histogram::Histogram;
 pub(crate) use process::resident_bytes;
-pub(crate) use sources::Sources;
-pub(crate) use steps::StepCounters;
+pub(crate) use steps::{StepCounter, StepCounters};

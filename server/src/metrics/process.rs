@@ -6,7 +6,7 @@ use std::fs;
 use super::exposition::Exposition;
 
 /// Memory, files, threads and processor time.
-pub(super) fn encode(out: &mut Exposition<'_>) -> fmt::Result {
+pub(crate) fn encode(out: &mut Exposition<'_>) -> fmt::Result {
     if let Some(bytes) = resident_bytes() {
         out.gauge("process_resident_memory_bytes", "Resident memory of the process", bytes)?;
     }

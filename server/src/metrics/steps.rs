@@ -120,12 +120,12 @@ impl StepCounters {
         self.uncounted_waiting.fetch_sub(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    pub(super) fn get(&self, counter: StepCounter) -> u64 {
+    pub(crate) fn get(&self, counter: StepCounter) -> u64 {
         self.sum(counter as usize)
     }
 
     /// Offences by kind.
-    pub(super) fn offences(&self) -> impl Iterator<Item = (&'static str, u64)> {
+    pub(crate) fn offences(&self) -> impl Iterator<Item = (&'static str, u64)> {
         OffenceKind::ALL.into_iter().map(|kind| (kind.name(), self.sum(OFFENCES + kind as usize)))
     }
 

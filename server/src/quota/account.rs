@@ -11,18 +11,19 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 
-use super::admission::{Admission, Bound};
-use super::buffers::{BUFFERS, Buffer};
-use super::context::{AccountContext, Allowance};
+use super::admission::Bound;
+use super::allowance::Allowance;
+use super::context::AccountContext;
 use super::counts::{Counter, Counts};
 use super::frames::{ConnectionFrames, FrameBuckets, FramesRead, Overdrawn};
-use super::limited::{QUOTAS, Quota};
 use super::offences::{OffenceSink, RecentInstances};
 use super::processor::{ProcessorTime, Rounds};
 use super::rate::{Bucket, CALL_COST, VERIFICATION_COST};
+use super::resources::{BUFFERS, Buffer, QUOTAS, Quota};
 use super::share::{Share, Taken, Taker, Threshold};
 use super::standing::Standing;
 use crate::auth::Principal;
+use crate::config::Admission;
 
 /// The shortest wait that RetryInfo advises after a rate was exceeded.
 const MIN_RETRY_AFTER: Duration = Duration::from_millis(1);

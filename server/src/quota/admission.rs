@@ -2,39 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// What becomes of a request above a rate or a share of its principal. Bounds of the whole server hold in every mode:
-/// its memory and its file descriptors depend on them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Admission {
-    /// It is served.
-    Off,
-    /// It is served, counted and logged.
-    Observe,
-    /// It is refused.
-    #[default]
-    Enforce,
-}
-
-impl Admission {
-    /// Every mode.
-    pub const ALL: [Self; 3] = [Self::Off, Self::Observe, Self::Enforce];
-
-    /// The name, as in settings.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Observe => "observe",
-            Self::Enforce => "enforce",
-        }
-    }
-
-    /// The mode of this name.
-    #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|mode| mode.name() == name)
-    }
-}
+use crate::config::Admission;
 
 /// What may be exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,42 +4,8 @@
 use std::sync::Arc;
 
 use super::account::Account;
-use super::admission::Bound;
+use super::resources::Buffer;
 use super::share::Taken;
-use crate::limits::Limits;
-
-/// What the bytes are of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Buffer {
-    /// Messages of which not all has come.
-    Requests,
-    /// Long chunks of responses that have not left the server, and what is kept to make the next ones of.
-    Answers,
-    /// Windows of connections, above the smallest.
-    Windows,
-}
-
-impl Buffer {
-    pub(crate) const ALL: [Self; BUFFERS] = [Self::Requests, Self::Answers, Self::Windows];
-
-    pub(super) fn total(self, limits: &Limits) -> usize {
-        match self {
-            Self::Requests => limits.incomplete_request_bytes,
-            Self::Answers => limits.unread_answer_bytes,
-            Self::Windows => limits.window_bytes,
-        }
-    }
-
-    pub(super) const fn bound(self) -> Bound {
-        match self {
-            Self::Requests => Bound::IncompleteRequestBytes,
-            Self::Answers => Bound::UnreadAnswerBytes,
-            Self::Windows => Bound::WindowBytes,
-        }
-    }
-}
-
-pub(super) const BUFFERS: usize = Buffer::Windows as usize + 1;
 
 /// Bytes that are held for one client; given back when dropped.
 #[derive(Debug)]

@@ -1,19 +1,20 @@
 //! The data that all accounts share.
 
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::time::{Instant, SystemTime};
 
-use super::admission::{Admission, AdmissionCounts};
-use super::buffers::{BUFFERS, Buffer};
+use super::admission::AdmissionCounts;
+use super::allowance::Allowance;
 use super::counts::Counts;
 use super::ended_calls::EndedCalls;
 use super::frames::FRAME_TYPES;
 use super::known::KnownPrincipals;
-use super::limited::{QUOTAS, Quota};
-use super::log_bytes::LogUsage;
 use super::method::Method;
 use super::rate::Rate;
+use super::resources::{BUFFERS, Buffer, QUOTAS, Quota};
 use super::share::{Share, Threshold};
+use crate::config::Admission;
 use crate::limits::Limits;
 
 /// See the module.
@@ -61,47 +62,25 @@ pub(crate) struct Usage {
     pub(crate) ended_calls: EndedCalls,
 }
 
-/// What one account may use.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Allowance {
-    pub(super) requests_per_second: u32,
-    pub(super) request_rate: Rate,
-    /// Of frames of HTTP/2 that carry no request.
-    pub(super) control_frame_rate: Rate,
-    /// Of resets among them.
-    pub(super) reset_rate: Rate,
-    /// Of frames that open a request.
-    pub(super) header_rate: Rate,
-    /// By quota.
-    pub(super) permits: [u32; QUOTAS],
+/// What all principals have waiting, and what they have sent.
+#[derive(Debug, Default)]
+pub(super) struct LogUsage {
+    pub(super) waiting: AtomicUsize,
+    /// Bytes that were admitted, by the kind of principal.
+    pub(super) sent: [AtomicU64; KINDS.len()],
 }
 
-impl Allowance {
-    fn of_principal(limits: &Limits) -> Self {
-        Self {
-            requests_per_second: limits.requests_per_second,
-            request_rate: Rate::per_second(limits.requests_per_second),
-            control_frame_rate: Rate::per_second(limits.control_frames_per_second),
-            reset_rate: Rate::per_second(limits.resets_per_second),
-            header_rate: Rate::per_second(limits.headers_per_second),
-            permits: Quota::ALL.map(|quota| quota.limit(limits)),
-        }
+/// The kinds of principals, as metrics have them.
+const KINDS: [&str; 3] = ["role", "process", "unknown"];
+
+impl LogUsage {
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting.load(Relaxed)
     }
 
-    fn of_anonymous(limits: &Limits) -> Self {
-        let permits = Quota::ALL.map(|quota| match quota {
-            Quota::Calls => limits.anonymous_calls,
-            // They are bounded before they belong to an account, and streams of ours need an identity.
-            Quota::Connections | Quota::AttachStreams | Quota::WatchStreams => 0,
-        });
-        Self {
-            requests_per_second: limits.anonymous_requests_per_second,
-            request_rate: Rate::per_second(limits.anonymous_requests_per_second),
-            control_frame_rate: Rate::per_second(limits.anonymous_control_frames_per_second),
-            reset_rate: Rate::per_second(limits.resets_per_second),
-            header_rate: Rate::per_second(limits.anonymous_headers_per_second),
-            permits,
-        }
+    /// Bytes that were admitted, by the kind of principal.
+    pub(super) fn sent(&self) -> [(&'static str, u64); KINDS.len()] {
+        std::array::from_fn(|kind| (KINDS[kind], self.sent[kind].load(Relaxed)))
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::context::Allowance;
+use super::allowance::Allowance;
 use super::rate::{Bucket, Rate};
 
 /// The type of a frame.

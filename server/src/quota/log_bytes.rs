@@ -6,7 +6,7 @@
 //! it is accepted. There is no fixed rate: how much a disk takes in a second nobody knows.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use stickycas_proto::status::RpcRefusal;
@@ -27,27 +27,6 @@ pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(10);
 pub(crate) struct LogBytes {
     account: Arc<Account>,
     bytes: usize,
-}
-
-/// What all principals have waiting, and what they have sent.
-#[derive(Debug, Default)]
-pub(super) struct LogUsage {
-    waiting: AtomicUsize,
-    sent: [AtomicU64; KINDS.len()],
-}
-
-/// The kinds of principals, as metrics have them.
-const KINDS: [&str; 3] = ["role", "process", "unknown"];
-
-impl LogUsage {
-    pub(super) fn waiting(&self) -> usize {
-        self.waiting.load(Relaxed)
-    }
-
-    /// Bytes that were admitted, by the kind of principal.
-    pub(super) fn sent(&self) -> [(&'static str, u64); KINDS.len()] {
-        std::array::from_fn(|kind| (KINDS[kind], self.sent[kind].load(Relaxed)))
-    }
 }
 
 impl Account {
@@ -91,8 +70,9 @@ impl Drop for LogBytes {
 mod tests {
     use super::*;
     use crate::auth::Principal;
+    use crate::config::Admission;
     use crate::limits::Limits;
-    use crate::quota::{Admission, KnownPrincipals, Principals};
+    use crate::quota::{KnownPrincipals, Principals};
 
     const SHARE: usize = 4 << 20;
     const VALUE: usize = 65_000;

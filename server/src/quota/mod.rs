@@ -5,33 +5,33 @@
 
 mod account;
 mod admission;
+mod allowance;
 mod buffers;
 mod context;
 mod counts;
 mod ended_calls;
 mod frames;
 mod known;
-mod limited;
 mod log_bytes;
 mod method;
 mod offences;
 mod principals;
 mod processor;
 mod rate;
+mod resources;
 mod share;
 mod standing;
 
 pub(crate) use account::{Account, NoPermit, Permit};
-pub use admission::Admission;
 pub(crate) use admission::Bound;
-pub(crate) use buffers::{Buffer, BufferedBytes};
+pub(crate) use buffers::BufferedBytes;
 pub(crate) use counts::Counter;
 pub(crate) use frames::{ConnectionFrames, FRAME_TYPES, FrameType, FramesRead};
 pub(crate) use known::KnownPrincipals;
-pub(crate) use limited::Quota;
 pub(crate) use log_bytes::{LogBytes, RETRY_AFTER};
 pub(crate) use method::Method;
 pub(crate) use offences::OffenceSink;
 pub(crate) use principals::Principals;
 pub(crate) use processor::Rounds;
+pub(crate) use resources::{Buffer, Quota};
 pub(crate) use share::may_take;

@@ -8,13 +8,13 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
 use super::account::Account;
-use super::admission::{Admission, AdmissionCounts, Bound};
-use super::buffers::Buffer;
+use super::admission::{AdmissionCounts, Bound};
 use super::context::{AccountContext, Usage};
 use super::counts::Counts;
 use super::known::KnownPrincipals;
-use super::limited::Quota;
+use super::resources::{Buffer, Quota};
 use crate::auth::Principal;
+use crate::config::Admission;
 use crate::limits::Limits;
 
 /// How long after a search for idle accounts that did not make room the next one may begin.

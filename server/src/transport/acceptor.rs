@@ -12,9 +12,9 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{Connection, UnclaimedConnections};
 use super::handshake::{Admission, Secured, secure};
-use super::serve::Security;
-use crate::auth::{CredentialFolder, CredentialStore, CredentialsError, audit, identify};
-use crate::config::{AuthMode, Config};
+use super::listener::Security;
+use crate::auth::{CredentialStore, CredentialsError, audit};
+use crate::config::{AuthMode, Config, CredentialFolder};
 use crate::limits::Limits;
 use crate::quota::{KnownPrincipals, Principals};
 
@@ -89,7 +89,7 @@ impl ClientAcceptor {
     /// # Errors
     /// If it is not allowed.
     pub(crate) fn allows(&self, certificates: &[CertificateDer<'_>]) -> Result<String, rustls::Error> {
-        let identity = identify(&self.credentials.current(), certificates, UnixTime::now())?;
+        let identity = self.credentials.current().identify(certificates, UnixTime::now())?;
         Ok(identity.principal.as_str().to_owned())
     }
 

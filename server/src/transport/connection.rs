@@ -12,8 +12,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::task::AbortHandle;
 
 use super::unclaimed::{Pool, PoolLimits, Source};
-use super::unread::Unread;
-use crate::auth::ClientIdentity;
+use super::unread::{Unread, UnreadAnswers, Unreading};
+use crate::auth::{ClientIdentity, Peer};
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, FRAME_TYPES, NoPermit, Permit, Principals, Quota, Rounds};
 
@@ -58,16 +58,6 @@ pub(super) struct OpenCall(Connection);
 impl Drop for OpenCall {
     fn drop(&mut self) {
         self.0.0.calls.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-/// A connection, unless it has ended.
-#[derive(Debug)]
-pub(super) struct WeakConnection(Weak<ConnectionState>);
-
-impl WeakConnection {
-    pub(super) fn upgrade(&self) -> Option<Connection> {
-        self.0.upgrade().map(Connection)
     }
 }
 
@@ -176,6 +166,11 @@ impl Connection {
         self.0.identity.get()
     }
 
+    /// What is known by it of a caller.
+    pub(crate) fn peer(&self) -> Peer<'_> {
+        Peer { identity: self.identity(), address: self.address(), is_claimed: self.account().is_some() }
+    }
+
     /// Makes the connection that of this principal, unless it belongs to one already.
     ///
     /// # Errors
@@ -218,7 +213,7 @@ impl Connection {
 
     /// The account of the principal that the connection belongs to. `None`: it is unclaimed.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
-        self.0.claim.get().map(|claim| &claim.account)
+        self.0.account()
     }
 
     /// The rounds in which its tasks have their turns while the account is greedy to which they are charged: those of its
@@ -252,36 +247,67 @@ impl Connection {
         self.0.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// Its answers that have not left, made by `new` for the first one.
-    pub(super) fn unread(&self, new: impl FnOnce(WeakConnection) -> Arc<Unread>) -> Arc<Unread> {
-        self.0.unread.get_or_init(|| new(WeakConnection(Arc::downgrade(&self.0)))).clone()
+    /// Its answers that have not left, among those of all connections.
+    pub(crate) fn unread(&self, answers: &UnreadAnswers) -> Arc<Unread> {
+        let new = || {
+            let connection: Weak<ConnectionState> = Arc::downgrade(&self.0);
+            answers.of(connection)
+        };
+        self.0.unread.get_or_init(new).clone()
     }
 
     /// Closes the connection at once, because its client leaves answers unread. False: it was closed for that before.
     pub(crate) fn give_up(&self) -> bool {
-        let is_first = !self.0.given_up.swap(true, Ordering::Relaxed);
-        self.abort();
-        is_first
+        self.0.close_as_unread()
     }
 
     /// Closes the connection at once.
     pub(crate) fn abort(&self) {
-        self.0.aborted.store(true, Ordering::SeqCst);
-        if let Some(task) = self.0.task.get() {
-            task.abort();
-        }
+        self.0.abort();
     }
 
     /// Counts what happened on the connection for its principal, if it has one.
     pub(crate) fn count(&self, counter: Counter) {
-        match self.account() {
-            Some(account) => account.count(counter),
-            None => self.0.unclaimed.count(counter),
+        self.0.count(counter);
+    }
+}
+
+impl Unreading for ConnectionState {
+    fn give_up(&self) {
+        if self.close_as_unread() {
+            let account = self.account();
+            let principal = account.map(|account| account.name().to_owned());
+            tracing::warn!(?principal, "connection aborted: its client does not read an answer");
+            self.count(Counter::ConnectionUnread);
         }
     }
 }
 
 impl ConnectionState {
+    fn account(&self) -> Option<&Arc<Account>> {
+        self.claim.get().map(|claim| &claim.account)
+    }
+
+    fn close_as_unread(&self) -> bool {
+        let is_first = !self.given_up.swap(true, Ordering::Relaxed);
+        self.abort();
+        is_first
+    }
+
+    fn abort(&self) {
+        self.aborted.store(true, Ordering::SeqCst);
+        if let Some(task) = self.task.get() {
+            task.abort();
+        }
+    }
+
+    fn count(&self, counter: Counter) {
+        match self.account() {
+            Some(account) => account.count(counter),
+            None => self.unclaimed.count(counter),
+        }
+    }
+
     /// It belongs to a principal from now on.
     fn claimed(&self) {
         let mut pool = self.unclaimed.pool();

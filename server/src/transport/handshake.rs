@@ -13,7 +13,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::connection::Connection;
-use super::serve::Security;
+use super::listener::Security;
 use crate::auth::{CredentialStore, Credentials, Registration, audit};
 use crate::quota::Counter;
 

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
+
+use crate::auth::CredentialStore;
 
 /// Connections that the kernel has accepted and the server has not yet. tokio asks for 128: of clients that connect at the
 /// same moment, those above it wait a second before they try again. The kernel has a bound of its own
@@ -75,4 +78,14 @@ pub(crate) async fn accept_in_turns<L: Listener>(listener: &L, accepted: &mut us
     let connection = accept(listener).await;
     *accepted += 1;
     connection
+}
+/// How the connections of a listener are secured.
+#[derive(Clone, Debug)]
+pub(crate) enum Security {
+    /// Not at all.
+    Plain,
+    /// By TLS; a connection is the principal whose certificate its client has shown.
+    ClientCertificates(Arc<CredentialStore>),
+    /// By TLS; clients show no certificate, and each call has a token.
+    Tokens(Arc<CredentialStore>),
 }

@@ -22,8 +22,7 @@ use tower::Service;
 use super::connection::{Connection, UnclaimedConnections};
 use super::handshake::{Secured, secure};
 use super::http2::HttpServer;
-use super::listener::{IN_A_TURN, Listener, accept};
-use crate::auth::CredentialStore;
+use super::listener::{IN_A_TURN, Listener, Security, accept};
 use crate::limits::Limits;
 use crate::quota::{Counter, Principals};
 
@@ -32,17 +31,6 @@ use crate::quota::{Counter, Principals};
 pub(crate) struct GrpcListener<L> {
     pub(crate) listener: L,
     pub(crate) security: Security,
-}
-
-/// How the connections of a listener are secured.
-#[derive(Clone, Debug)]
-pub(crate) enum Security {
-    /// Not at all.
-    Plain,
-    /// By TLS; a connection is the principal whose certificate its client has shown.
-    ClientCertificates(Arc<CredentialStore>),
-    /// By TLS; clients show no certificate, and each call has a token.
-    Tokens(Arc<CredentialStore>),
 }
 
 /// Serves `service` on the connections of all these listeners until `drain` is cancelled. Then the listeners are closed, so

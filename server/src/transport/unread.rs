@@ -6,14 +6,12 @@
 //! in the allowed time a new period begins, and what is left of an old one was not read. No clock is read for an
 //! answer, and no lock taken.
 
+use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use slab::Slab;
-
-use super::connection::{Connection, WeakConnection};
-use crate::quota::Counter;
 
 /// Periods in the time that answers may lie unread. What was handed over in one is checked when this many whole ones
 /// have passed since.
@@ -31,12 +29,18 @@ struct Inner {
     connections: Mutex<Slab<Weak<Unread>>>,
 }
 
+/// Whose client leaves answers unread: a connection.
+pub(super) trait Unreading: fmt::Debug + Send + Sync {
+    /// The client has left an answer unread for too long.
+    fn give_up(&self);
+}
+
 /// Those of one connection.
 #[derive(Debug)]
 pub(crate) struct Unread {
     answers: UnreadAnswers,
     key: OnceLock<usize>,
-    connection: WeakConnection,
+    connection: Weak<dyn Unreading>,
     /// By period, modulo their number: pieces that have not left.
     pieces: [AtomicUsize; SLOTS],
 }
@@ -50,17 +54,11 @@ pub(crate) struct UnreadPiece {
 
 impl UnreadAnswers {
     /// Those of a new connection.
-    pub(crate) fn of(&self, connection: &Connection) -> Arc<Unread> {
-        connection.unread(|connection| {
-            let unread = Arc::new(Unread {
-                answers: self.clone(),
-                key: OnceLock::new(),
-                connection,
-                pieces: Default::default(),
-            });
-            let _ = unread.key.set(self.connections().insert(Arc::downgrade(&unread)));
-            unread
-        })
+    pub(super) fn of(&self, connection: Weak<dyn Unreading>) -> Arc<Unread> {
+        let (answers, key, pieces) = (self.clone(), OnceLock::new(), Default::default());
+        let unread = Arc::new(Unread { answers, key, connection, pieces });
+        let _ = unread.key.set(self.connections().insert(Arc::downgrade(&unread)));
+        unread
     }
 
     /// Closes, for ever, connections whose clients leave an answer unread for this long or a little longer.
@@ -82,11 +80,8 @@ impl UnreadAnswers {
         for unread in connections {
             if unread.pieces[slot].load(Relaxed) > 0
                 && let Some(connection) = unread.connection.upgrade()
-                && connection.give_up()
             {
-                let principal = connection.account().map(|account| account.name().to_owned());
-                tracing::warn!(?principal, "connection aborted: its client does not read an answer");
-                connection.count(Counter::ConnectionUnread);
+                connection.give_up();
             }
         }
     }

@@ -12,12 +12,12 @@ use super::certificates::{DOMAIN, GOOD, SETUP, key, now};
 use super::tokens::{KEY_SET, config};
 use crate::auth::credentials::{CredentialSource, Credentials};
 use crate::auth::folder::{
-    ALL, CERTIFICATE, CLIENT_CAS, CredentialFolder, DENIED, FileReader, Files, KEY, REVOCATION_LISTS, ROLES,
-    TOKEN_KEYS,
+    ALL, CERTIFICATE, CLIENT_CAS, DENIED, FileReader, Files, KEY, REVOCATION_LISTS, ROLES, TOKEN_KEYS,
 };
 use crate::auth::principal::Principal;
 use crate::auth::roles::Roles;
 use crate::auth::viewer_tokens::ViewerTokens;
+use crate::config::CredentialFolder;
 
 static GOOD_FILES: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
     let key = key(4);

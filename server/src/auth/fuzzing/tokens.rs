@@ -13,7 +13,8 @@ use super::changed;
 use crate::auth::principal::Principal;
 use crate::auth::roles::Rights;
 use crate::auth::token_keys::TokenKeys;
-use crate::auth::tokens::{MAX_LIFETIME, Tokens, VerifiedToken};
+use crate::auth::tokens::{MAX_LIFETIME, Tokens};
+use crate::auth::verified_token::VerifiedToken;
 use crate::config::TokenConfig;
 
 /// The moment at which tokens are verified.

@@ -8,8 +8,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::calls::{create, spec};
 use super::world::World;
+use crate::config::Admission;
 use crate::page::Page;
-use crate::quota::{Admission, KnownPrincipals, Principals};
+use crate::quota::{KnownPrincipals, Principals};
 use crate::service::Service;
 
 #[test]

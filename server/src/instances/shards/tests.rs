@@ -1,9 +1,10 @@
 //! Several shards in one server: lost, taken again, and confirmed.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::pin::pin;
-use std::sync::Mutex;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, OnceLock};
 use std::task::{Context as TaskContext, Poll, Waker};
 
 use prost::Message as _;
@@ -12,10 +13,12 @@ use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{AccessNumber, Position, ProcessId, SessionId, Value};
 use stickycas_proto::attach::EncodedResponse;
 use stickycas_proto::names::{InstanceName, InstanceRef};
+use stickycas_proto::status::Owner;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, AttachResponse};
 
 use super::super::operations::{UnaryAccess, UnaryAnswer};
+use super::super::placement::{Placement, owner_lost};
 use super::super::{
     CompletedAccess, CreateSpec, NameClaims, Outbox, Polled, Receiver, Recovery, SessionSink, WatchPoll,
 };

@@ -12,16 +12,13 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::registry::Registry;
 use stickycas_proto::v1::RefusalReason;
 
-use super::commit_log::CommitLogMetrics;
-use super::exposition::Exposition;
-use super::process;
-use super::steps::{StepCounter, StepCounters};
 use crate::auth::CredentialStore;
 #[cfg(feature = "cluster")]
 use crate::cluster::Cluster;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
+use crate::metrics::{CommitLogMetrics, Exposition, StepCounter, StepCounters, process};
 use crate::page::{Bound as PageBound, Page};
 use crate::quota::{Bound, Buffer, Counter, FrameType, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
@@ -434,7 +431,7 @@ impl Collector for Sources {
         self.commit_log.encode(out)?;
         #[cfg(feature = "cluster")]
         if let Some(cluster) = &self.cluster {
-            super::cluster::encode(out, cluster.moves(), &cluster.sample())?;
+            crate::metrics::cluster::encode(out, cluster.moves(), &cluster.sample())?;
         }
         process::encode(out)
     }

@@ -1,4 +1,4 @@
-//! What each principal may have a limited number of at once.
+//! What clients share, and each principal has so much of at once: permits ([`Quota`]) and bytes ([`Buffer`]).
 
 use stickycas_proto::v1::RefusalReason;
 
@@ -68,3 +68,36 @@ impl Quota {
         }
     }
 }
+
+/// The bytes that are held for clients, by what they are of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Buffer {
+    /// Messages of which not all has come.
+    Requests,
+    /// Long chunks of responses that have not left the server, and what is kept to make the next ones of.
+    Answers,
+    /// Windows of connections, above the smallest.
+    Windows,
+}
+
+impl Buffer {
+    pub(crate) const ALL: [Self; BUFFERS] = [Self::Requests, Self::Answers, Self::Windows];
+
+    pub(super) fn total(self, limits: &Limits) -> usize {
+        match self {
+            Self::Requests => limits.incomplete_request_bytes,
+            Self::Answers => limits.unread_answer_bytes,
+            Self::Windows => limits.window_bytes,
+        }
+    }
+
+    pub(super) const fn bound(self) -> Bound {
+        match self {
+            Self::Requests => Bound::IncompleteRequestBytes,
+            Self::Answers => Bound::UnreadAnswerBytes,
+            Self::Windows => Bound::WindowBytes,
+        }
+    }
+}
+
+pub(super) const BUFFERS: usize = Buffer::Windows as usize + 1;

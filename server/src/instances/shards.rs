@@ -1,0 +1,219 @@
+//! The shards of a server, which come and go, and which instances are where.
+//!
+//! A server that is no part of a cluster has one shard for ever. In a cluster it takes shards and loses them while it
+//! serves others: [`Instances::add_shard`], [`Recovery`](super::Recovery), [`Instances::serve_shard`], and at the end
+//! [`Instances::drop_shard`].
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use super::Instances;
+use super::instance::Instance;
+use super::placement::ShardKey;
+use super::recovery::Recovered;
+use super::shard::ShardContext;
+use crate::commit_log::{CommitLog, Confirmation, DurableLog, Settled};
+
+/// A shard that cannot be added.
+#[derive(Debug, thiserror::Error)]
+#[error("the server has shard {} already, or has not dropped it wholly yet", .0.0)]
+pub(crate) struct ShardHeld(pub(crate) ShardKey);
+
+/// Shards that come and go. All of it may be done while other shards are served.
+impl Instances {
+    /// The only shard of a server that is no part of a cluster.
+    pub(crate) fn only_shard(&self) -> Arc<ShardContext> {
+        let shards = self.shards();
+        shards.get(&ShardKey::default()).cloned().expect("it is there from the beginning")
+    }
+
+    /// The server owns this shard from now on, and commits its steps to `log`. Its instances are found once it is
+    /// [served](Self::serve_shard); what its engine has kept is recovered before. If that fails, the shard is to be
+    /// [dropped](Self::drop_shard).
+    ///
+    /// # Errors
+    /// If the server has the shard.
+    pub(crate) fn add_shard(
+        self: &Arc<Self>,
+        key: ShardKey,
+        log: &Arc<dyn CommitLog>,
+    ) -> Result<Arc<ShardContext>, ShardHeld> {
+        let shard = Arc::new(ShardContext::new(self.context.clone(), key, log.clone()));
+        {
+            let mut shards = self.shards_mut();
+            if shards.contains_key(&key) {
+                return Err(ShardHeld(key));
+            }
+            shards.insert(key, shard.clone());
+        }
+        self.logs.add(log.clone());
+        let (instances, settled) = (Arc::downgrade(self), Arc::downgrade(&shard));
+        log.on_settled(Box::new(move |id, outcome| {
+            if let (Some(instances), Some(shard)) = (instances.upgrade(), settled.upgrade()) {
+                instances.settle(&shard, id, outcome);
+            }
+        }));
+        Ok(shard)
+    }
+
+    /// Goes on behind what was recovered of the shard, and has it served. What had been served before this server is an input
+    /// of its own of every instance for which it counts, before the restart: so each replay comes to the same (F3).
+    pub(crate) async fn go_on(&self, shard: &Arc<ShardContext>, log: &DurableLog, recovered: Recovered) {
+        let Recovered { last, served, dirty, .. } = recovered;
+        log.begin(last, served, dirty);
+        self.each_of(shard, |instance| instance.catch_up(served)).await;
+        log.restart().await;
+        self.serve_shard(shard, served).await;
+    }
+
+    /// The shard has been recovered, and is served from now on: the restart, whose record is committed, is an input of
+    /// each of its instances, and their time goes on (F3). `served`: how long they had been served. Other tasks run between
+    /// pages: those that tell that the server is not ready yet.
+    pub(crate) async fn serve_shard(&self, shard: &Arc<ShardContext>, served: Duration) {
+        self.each_of(shard, |instance| instance.go_on(served, Instant::now())).await;
+        shard.set_served();
+    }
+
+    /// The server owns this shard no more, for the reason `why`: nothing of it is written or told from now on. All its
+    /// instances go; who waits for one of them, or has a session or a Watch there, is told why. A recovery that is under way ends
+    /// first. When the first call returns, nothing is left of the shard, and it may be added again.
+    pub(crate) async fn drop_shard(&self, shard: &Arc<ShardContext>, why: RpcRefusal) {
+        if shard.lost.set(why.clone()).is_err() {
+            return;
+        }
+        tracing::info!(shard = shard.key.0, "the shard is not served here any more");
+        // First of all: checkpoints that are being written must not take instances that go for expired ones.
+        shard.log.depose(&why);
+        let _recovered = shard.recovery.lock().await;
+        self.each_of(shard, |instance| {
+            instance.lose(&why);
+            self.remove(instance);
+        })
+        .await;
+        self.logs.remove(&shard.log);
+        self.shards_mut().remove(&shard.key);
+    }
+
+    /// Does this with all instances of the shard.
+    async fn each_of(&self, shard: &Arc<ShardContext>, mut act: impl FnMut(&Arc<Instance>)) {
+        const PAGE: usize = 256;
+        let mut after: Option<InstanceId> = None;
+        loop {
+            let page = self.registry().after(after, PAGE);
+            let Some(last) = page.last() else { return };
+            after = Some(last.config().id);
+            page.iter().filter(|instance| Arc::ptr_eq(&instance.shard, shard)).for_each(&mut act);
+            drop(page);
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// The log of the shard settles steps of an instance.
+    pub(super) fn settle(self: &Arc<Self>, shard: &Arc<ShardContext>, id: InstanceId, settled: Settled) {
+        if let Settled::Refused(why) = &settled
+            && why.reason == RefusalReason::OwnerLost
+            && shard.lost.get().is_none()
+        {
+            // What concerns one instance is the end of all.
+            let (instances, shard, why) = (self.clone(), shard.clone(), (**why).clone());
+            tokio::spawn(async move { instances.drop_shard(&shard, why).await });
+        }
+        // It may be one of a shard of the same key that was taken again.
+        let found = self.registry().get(id).filter(|it| Arc::ptr_eq(&it.shard, shard)).cloned();
+        if let Some(instance) = found {
+            self.settle_instance(&instance, settled);
+        }
+    }
+}
+
+/// Which instances are where.
+impl Instances {
+    /// The instance with this id, which was not found at first: its shard may be served since.
+    pub(super) fn get_again(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
+        self.look_again(id).map_err(|(refused, _)| refused)
+    }
+
+    /// The refusal of a call for the instance with this id, which is not found here, and what is to be confirmed before it is told:
+    /// that this server still owns the shard of the instance.
+    pub(crate) fn absence(&self, id: InstanceId) -> (RpcRefusal, Option<Confirmation>) {
+        match self.look_again(id) {
+            // It is found when it is asked for again.
+            Ok(_) => (self.not_owner(self.placement.shard_of(id)), None),
+            Err((refused, shard)) => (refused, shard.and_then(|shard| shard.confirm())),
+        }
+    }
+
+    /// The instance with this id; or why it is not here, and the shard of which this says that there is none. There is none if the
+    /// shard was served before it was looked for, and still is: a shard that is served only since, or again, has brought its
+    /// instances with it.
+    fn look_again(&self, id: InstanceId) -> Result<Arc<Instance>, (RpcRefusal, Option<Arc<ShardContext>>)> {
+        if let Some(failure) = self.log_failure() {
+            return Err((failure, None));
+        }
+        let key = self.placement.shard_of(id);
+        let served = self.shards().get(&key).filter(|shard| shard.is_served()).cloned();
+        let found = self.registry().get(id).cloned();
+        match (found, served) {
+            (Some(found), _) if found.shard.is_served() => Ok(found),
+            // A shard that is dropped is lost before its instances are gone.
+            (None, Some(shard)) if shard.is_served() => Err((super::unknown(&id.to_string()), Some(shard))),
+            _ => Err((self.not_owner(key), None)),
+        }
+    }
+
+    /// A page of [`Self::after`], and the shards that it is of: of others instances may be left out.
+    pub(crate) fn page_after(&self, id: Option<InstanceId>, limit: usize) -> (Vec<Arc<Instance>>, Vec<u32>) {
+        let mut served: Vec<_> = self.shards().values().filter(|shard| shard.is_served()).cloned().collect();
+        let page = self.after(id, limit);
+        served.retain(|shard| shard.is_served());
+        (page, served.iter().map(|shard| shard.key.0).collect())
+    }
+
+    /// The shards that are served.
+    pub(crate) fn served_shards(&self) -> Vec<u32> {
+        self.shards().values().filter(|shard| shard.is_served()).map(|shard| shard.key.0).collect()
+    }
+
+    /// The refusal of a call for the instance with this id when it may be told, or why it may not.
+    pub(crate) async fn confirmed_absent(&self, id: InstanceId) -> RpcRefusal {
+        match self.absence(id) {
+            (refused, Some(confirmation)) => confirmation.await.err().unwrap_or(refused),
+            (refused, None) => refused,
+        }
+    }
+
+    /// The refusal of a call for an instance of a shard that is not served here.
+    pub(super) fn not_owner(&self, key: ShardKey) -> RpcRefusal {
+        let is_going = self.shards().get(&key).is_some_and(|shard| shard.is_going());
+        let refused = self.placement.not_owner(key, is_going);
+        if refused.owner.is_some() { refused } else { refused.with_retry_after(self.limits().retry_after) }
+    }
+
+    /// The refusal of what concerns an instance that was dropped with its shard, which another server owns by now.
+    pub(crate) fn owner_lost(&self, shard: &ShardContext) -> Option<RpcRefusal> {
+        let why = shard.lost.get()?;
+        Some(match self.placement.owner_of(shard.key) {
+            Some(owner) => why.clone().with_owner(owner),
+            None => why.clone(),
+        })
+    }
+
+    /// A shard for a new instance, and an id within it: all that are served take turns. `None`: none is.
+    pub(super) fn draw_id(&self) -> Option<(InstanceId, Arc<ShardContext>)> {
+        let shard = {
+            let shards = self.shards();
+            let served: Vec<_> = shards.values().filter(|shard| shard.is_served()).collect();
+            let turn = self.placement.turn(self.created.fetch_add(1, Ordering::Relaxed));
+            (*served.get(turn.checked_rem(served.len())?)?).clone()
+        };
+        Some((self.placement.id_in(shard.key, rand::random()), shard))
+    }
+}
+
+#[cfg(test)]
+mod tests;
