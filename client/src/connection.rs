@@ -24,7 +24,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Request, Status};
 use tower::service_fn;
 
-use crate::cluster::Address;
+use crate::address::Address;
 use crate::credentials::{Credentials, Token};
 use crate::error::Error;
 

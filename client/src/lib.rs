@@ -57,9 +57,11 @@
 //! without progress ([`RetryPolicy`]), and end at once where they cannot help: an instance that the server has
 //! lost stays lost (F11).
 
+mod address;
 mod builder;
 mod client;
 mod cluster;
+mod cluster_info;
 mod connection;
 mod convert;
 pub mod counts;
@@ -96,7 +98,8 @@ pub use stickycas_proto::v1::RefusalReason;
 
 pub use self::builder::ClientBuilder;
 pub use self::client::{Client, Decision};
-pub use self::cluster::{ClusterInfo, ClusterServer, MAX_REDIRECTS, OwnedShard};
+pub use self::cluster::MAX_REDIRECTS;
+pub use self::cluster_info::{ClusterInfo, ClusterServer, OwnedShard};
 pub use self::connection::{DEFAULT_KEEP_ALIVE, KEEP_ALIVE_OF_CLUSTER};
 pub use self::convert::{IntoInstance, IntoValue};
 pub use self::create::{CreateInstance, Created};

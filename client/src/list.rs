@@ -15,8 +15,9 @@ use stickycas_model::machine::State;
 use stickycas_proto::v1;
 use tokio::time::{Instant, timeout_at};
 
+use crate::address::Address;
 use crate::client::{Client, Idempotency};
-use crate::cluster::{Address, Route};
+use crate::cluster::Route;
 use crate::connection::Connection;
 use crate::counts::ServerCounts;
 use crate::error::Error;

@@ -19,6 +19,7 @@ pub mod names;
 pub mod principal;
 pub mod read_encoder;
 pub mod status;
+mod wire_error;
 pub mod wire_format;
 
 /// The generated messages, clients and servers of the protobuf package `stickycas.v1`. Their documentation is that of

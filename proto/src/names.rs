@@ -5,8 +5,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::convert::WireError;
 use crate::v1;
+use crate::wire_error::WireError;
 
 /// Digits of an instance id.
 const ID_DIGITS: usize = 32;

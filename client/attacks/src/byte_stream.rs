@@ -18,8 +18,6 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 
-use super::raw::{broken, unreachable};
-
 /// A connection on which nothing of HTTP/2 was said yet.
 pub(super) type ByteStream = Either<TcpStream, TlsStream<TcpStream>>;
 
@@ -124,4 +122,12 @@ fn read(folder: &Path, name: &str) -> Result<Vec<u8>, Error> {
 
 fn wrong(folder: &Path, name: &str, error: impl Display) -> Error {
     Error::InvalidArgument(format!("{}: {error}", folder.join(name).display()))
+}
+
+pub(super) fn broken(config: &ClientConfig, error: impl std::error::Error) -> Error {
+    unreachable(config, error, true)
+}
+
+pub(super) fn unreachable(config: &ClientConfig, error: impl std::error::Error, sent: bool) -> Error {
+    Error::Unreachable { server: config.server().to_owned(), cause: error.to_string(), sent }
 }

@@ -5,8 +5,9 @@ use stickycas_proto::principal::PRINCIPAL_KEY;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, ReadHalf, WriteHalf};
 
 use super::attack_context::AttackContext;
+use super::byte_stream::broken;
 use super::byte_stream::{ByteStream, connect, scheme};
-use super::raw::{PREFACE, broken, prefixed};
+use super::raw::{PREFACE, prefixed};
 
 /// Kinds and flags of HTTP/2 frames, and an error code.
 pub(super) const DATA: u8 = 0;

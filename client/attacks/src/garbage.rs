@@ -5,8 +5,9 @@ use stickycas_model::random::SplitMix64;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
 use super::attack_context::AttackContext;
+use super::byte_stream::broken;
 use super::byte_stream::{connect, is_ended_by_peer, tcp};
-use super::raw::{PREFACE, Raw, broken, prefixed};
+use super::raw::{PREFACE, Raw, prefixed};
 use super::stream::Stream;
 use stickycas_client::Error;
 

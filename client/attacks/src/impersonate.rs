@@ -21,8 +21,9 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tonic::Code;
 
 use super::attack_context::AttackContext;
+use super::byte_stream::broken;
 use super::byte_stream::{Shown, is_ended_by_peer, tls};
-use super::raw::{PREFACE, Raw, broken, framed};
+use super::raw::{PREFACE, Raw, framed};
 use super::stream::{CHANNEL, Stream, append};
 
 pub(super) async fn attack(context: &AttackContext) -> Result<(), Error> {

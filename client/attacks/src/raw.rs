@@ -14,7 +14,7 @@ use tonic::Status;
 use stickycas_client::Error;
 use stickycas_client::raw::ClientConfig;
 
-use super::byte_stream::{connect, scheme};
+use super::byte_stream::{broken, connect, scheme};
 
 /// What every client says first (RFC 9113, section 3.4), with an empty SETTINGS frame.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -136,14 +136,6 @@ async fn trailers(mut body: RecvStream) -> Result<Option<HeaderMap>, h2::Error> 
         body.flow_control().release_capacity(length)?;
     }
     body.trailers().await
-}
-
-pub(super) fn broken(config: &ClientConfig, error: impl std::error::Error) -> Error {
-    unreachable(config, error, true)
-}
-
-pub(super) fn unreachable(config: &ClientConfig, error: impl std::error::Error, sent: bool) -> Error {
-    Error::Unreachable { server: config.server().to_owned(), cause: error.to_string(), sent }
 }
 
 /// A message with its prefix.

@@ -9,7 +9,8 @@ use h2::{RecvStream, SendStream};
 use stickycas_proto::v1;
 
 use super::attack_context::AttackContext;
-use super::raw::{Raw, broken, framed};
+use super::byte_stream::broken;
+use super::raw::{Raw, framed};
 use super::stream::{CHANNEL, append};
 use stickycas_client::Error;
 

@@ -7,8 +7,6 @@
 //! Only servers whose addresses the user has given are dialled, and those that such a server names in GetCluster, unless
 //! the user allows others: a server that is wrong cannot send a client, and its token, anywhere.
 
-mod address;
-mod info;
 mod owners;
 mod route;
 
@@ -21,11 +19,10 @@ use stickycas_proto::v1;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
-pub(crate) use self::address::Address;
-pub use self::info::{ClusterInfo, ClusterServer, OwnedShard};
 use self::owners::Owners;
 pub use self::route::MAX_REDIRECTS;
 pub(crate) use self::route::{NextTry, Route};
+use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::Error;
 

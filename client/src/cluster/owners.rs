@@ -12,7 +12,7 @@ use std::num::NonZeroU32;
 
 use stickycas_proto::names::InstanceId;
 
-use super::address::Address;
+use crate::address::Address;
 
 /// For how many instances or shards owners are remembered. Whose owner is forgotten costs one more redirect.
 const MOST: usize = 65_536;

@@ -13,8 +13,8 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::time::Instant;
 
 use super::Cluster;
-use super::address::Address;
 use super::owners::{Hint, Known};
+use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::{Error, Refusal};
 

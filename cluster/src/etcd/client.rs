@@ -6,21 +6,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout, timeout_at};
-use tokio_stream::StreamExt as _;
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
 use tonic::{Request, Status};
 
 use super::auth::{Auth, Token};
 use super::config::{Config, ConfigError};
-use super::convert::{self, Malformed};
+use super::convert::Malformed;
 use super::endpoints::{Chosen, Endpoints};
 use super::failure::{self, Kind, Meaning};
-use super::watch::EtcdWatch;
-use super::wire;
 use super::wire::kv_client::KvClient;
-use super::wire::lease_client::LeaseClient;
-use crate::store::{KeyRange, LeaseId, Op, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer};
+use crate::store::StoreError;
 
 /// Bytes of an answer: etcd's own client takes as many.
 const LARGEST_ANSWER: usize = i32::MAX as usize;
@@ -28,14 +24,14 @@ const LARGEST_ANSWER: usize = i32::MAX as usize;
 /// A client of etcd. Clones share connections and the token.
 #[derive(Clone)]
 pub struct Client {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
 }
 
-struct Shared {
+pub(super) struct Shared {
     endpoints: Endpoints,
     auth: Auth,
     /// See [`Store::newest`].
-    newest: AtomicU64,
+    pub(super) newest: AtomicU64,
     request_limit: Duration,
     watch_idle: Duration,
     defragment_limit: Duration,
@@ -184,101 +180,6 @@ pub(super) fn malformed(kind: Kind) -> impl Fn(Malformed) -> StoreError {
 
 pub(super) fn kv(channel: Channel) -> KvClient<Channel> {
     KvClient::new(channel).max_decoding_message_size(LARGEST_ANSWER)
-}
-
-impl Store for Client {
-    type Watch = EtcdWatch;
-
-    async fn txn(&self, txn: Txn) -> Result<TxnAnswer, StoreError> {
-        let reads = txn.then.iter().chain(&txn.otherwise).all(|op| matches!(op, Op::Get(_)));
-        let kind = if reads { Kind::Read } else { Kind::Write };
-        let request = convert::txn_request(txn)?;
-        let answer = self
-            .call(kind, request, |channel, request| async move {
-                kv(channel).txn(request).await.map(tonic::Response::into_inner)
-            })
-            .await?;
-        let answer = convert::txn_answer(answer).map_err(malformed(kind))?;
-        self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
-        Ok(answer)
-    }
-
-    async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
-        let request = convert::range_request(range, limit)?;
-        let answer = self
-            .call(Kind::Read, request, |channel, request| async move {
-                kv(channel).range(request).await.map(tonic::Response::into_inner)
-            })
-            .await?;
-        let answer = convert::range_answer(answer).map_err(malformed(Kind::Read))?;
-        self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
-        Ok(answer)
-    }
-
-    async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
-        let request = wire::LeaseGrantRequest { ttl: convert::seconds(time_to_live), id: 0 };
-        let answer = self
-            .call(Kind::Write, request, |channel, request| async move {
-                LeaseClient::new(channel).lease_grant(request).await.map(tonic::Response::into_inner)
-            })
-            .await?;
-        if answer.id == 0 {
-            return Err(StoreError::Unknown(format!("etcd has given no lease: {}", answer.error)));
-        }
-        Ok(LeaseId(answer.id))
-    }
-
-    async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
-        let request = wire::LeaseKeepAliveRequest { id: lease.0 };
-        // A stream of its own: a stream for several would answer in order, so that one that waits holds up the others. It stays
-        // open until the answer has come: a proxy of etcd (`etcd grpc-proxy`) answers nothing on one that was closed.
-        let answer = self
-            .call(Kind::KeepAlive, request, |channel, request| async move {
-                let request =
-                    request.map(|request| tokio_stream::once(request).chain(tokio_stream::pending()));
-                let mut answers = LeaseClient::new(channel).lease_keep_alive(request).await?.into_inner();
-                answers.message().await?.ok_or_else(|| Status::unknown("the stream has ended"))
-            })
-            .await?;
-        match u64::try_from(answer.ttl) {
-            Ok(seconds @ 1..) => Ok(Duration::from_secs(seconds)),
-            _ => Err(StoreError::NoLease),
-        }
-    }
-
-    async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
-        let request = wire::LeaseRevokeRequest { id: lease.0 };
-        self.call(Kind::Write, request, |channel, request| async move {
-            LeaseClient::new(channel).lease_revoke(request).await.map(drop)
-        })
-        .await
-    }
-
-    async fn watch(&self, range: KeyRange, from: Revision) -> Result<EtcdWatch, StoreError> {
-        EtcdWatch::open(self, range, from).await
-    }
-
-    fn newest(&self) -> Revision {
-        Revision(self.shared.newest.load(Ordering::Relaxed))
-    }
-
-    fn forget_newest(&self) {
-        self.shared.newest.store(0, Ordering::Relaxed);
-    }
-
-    async fn compact(&self, revision: Revision) -> Result<(), StoreError> {
-        let number = convert::signed(revision)?;
-        let request = wire::CompactionRequest { revision: number, physical: false };
-        let answer = self
-            .call(Kind::Write, request, |channel, request| async move {
-                kv(channel).compact(request).await.map(drop)
-            })
-            .await;
-        answer.map_err(|error| match error {
-            StoreError::Compacted(_) => StoreError::Compacted(revision),
-            other => other,
-        })
-    }
 }
 
 impl fmt::Debug for Client {

@@ -21,6 +21,7 @@ mod convert;
 mod endpoints;
 mod failure;
 mod maintenance;
+mod requests;
 mod watch;
 
 pub use client::Client;

@@ -11,7 +11,7 @@ use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, 
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, millis};
 
 /// How much there is to do in a round.
 #[derive(Clone, Copy, Debug)]
@@ -254,10 +254,6 @@ fn value(text: &str) -> Value {
 
 fn below(random: &mut SplitMix64, bound: u32) -> u32 {
     u32::try_from(random.below(u64::from(bound))).expect("it is below a u32")
-}
-
-pub(crate) fn millis(random: &mut SplitMix64, least: u64, most: u64) -> Duration {
-    Duration::from_micros(1_000 * least + random.below(1_000 * most.saturating_sub(least).max(1)))
 }
 
 #[cfg(test)]

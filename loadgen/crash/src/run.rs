@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -14,10 +13,11 @@ use crate::clocks::ClockOffset;
 use crate::cluster;
 use crate::fault::{ClusterSize, Fault, FaultKind};
 use crate::instance::{RETRIES, Site};
-use crate::plan::{Load, RoundPlan};
+use crate::options::CrashOptions;
+use crate::plan::RoundPlan;
 use crate::result::{CrashResult, RoundCounts, RoundResult};
 use crate::round::play_round;
-use crate::server::{CREATOR, ServerProcess, ServerProgram};
+use crate::server::{CREATOR, ServerProcess};
 
 /// The clocks of a program are found to be ahead to the minute.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
@@ -25,32 +25,6 @@ const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
 /// Whether rounds of a cluster were compiled in: the feature `cluster`.
 pub const HAS_CLUSTER: bool = cfg!(feature = "cluster");
 const NO_CLUSTER: &str = "rounds of a cluster are not compiled in: they need the feature `cluster`";
-
-/// What is run.
-#[derive(Clone, Debug)]
-pub struct CrashOptions {
-    /// How many rounds.
-    pub rounds: u64,
-    /// The seed of the first; each other one has the next.
-    pub seed: u64,
-    /// What there is to do in each.
-    pub load: Load,
-    /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
-    /// ahead.
-    pub outage: Option<Duration>,
-    /// Servers of a cluster over etcd, and its faults, in place of one server.
-    pub cluster: Option<ClusterSize>,
-    /// Whether partitions among these faults are left out where there can be none; else it is an error.
-    pub partitions_may_lack: bool,
-    /// How many at a time, each with a server of its own.
-    pub jobs: usize,
-    /// The rejoin time of the servers.
-    pub rejoin: Duration,
-    /// The server.
-    pub program: ServerProgram,
-    /// The folder in which each round has a folder of its own as long as it runs; that of a failed round stays.
-    pub out: PathBuf,
-}
 
 /// After so many failed rounds no further ones begin: they would say the same.
 const MOST_FAILED: usize = 10;

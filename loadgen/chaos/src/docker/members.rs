@@ -5,17 +5,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep};
 
 use super::{ContainerId, DockerError, Project};
-use crate::plan::{Action, Service};
+use crate::plan::Service;
 
 /// How long a member that was just started may take until another one reaches it: seconds, but on a busy machine.
 const LONGEST_START: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
-
-/// Whether a member of etcd that this is done to is out of reach until it comes back.
-pub(super) const fn takes_away(action: Action, service: Service) -> bool {
-    matches!(service, Service::Etcd(_))
-        && matches!(action, Action::Kill | Action::Stop | Action::Pause | Action::Disconnect)
-}
 
 impl Project {
     /// Waits until another member reaches this one. Without that it would show nothing if none does later.

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use tokio::process::Command;
 
-use super::members::takes_away;
 use super::{ContainerId, Docker, DockerError, Standing, named};
 use crate::plan::{Action, Service};
 
@@ -347,4 +346,10 @@ pub fn project_name(given: Option<&str>, folder: &Path) -> String {
         |char: &char| char.is_ascii_lowercase() || char.is_ascii_digit() || matches!(char, '-' | '_');
     let name: String = name.to_lowercase().chars().filter(allowed).collect();
     name.trim_start_matches(['-', '_']).to_owned()
+}
+
+/// Whether a member of etcd that this is done to is out of reach until it comes back.
+const fn takes_away(action: Action, service: Service) -> bool {
+    matches!(service, Service::Etcd(_))
+        && matches!(action, Action::Kill | Action::Stop | Action::Pause | Action::Disconnect)
 }

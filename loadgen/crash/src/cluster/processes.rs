@@ -22,10 +22,10 @@ use super::{ClusterServers, Machines, client_of_all, server_name};
 use crate::fault::{ClusterSize, Fault, FaultKind};
 use crate::instance::Site;
 use crate::lateness::Lateness;
+use crate::options::CrashOptions;
 use crate::plan::RoundPlan;
 use crate::result::RoundResult;
 use crate::round::play_round;
-use crate::run::CrashOptions;
 use crate::server::{CREATOR, ServerProgram, end_of_log, free_port};
 
 /// The name of the cluster, and the ports in a network of its own.

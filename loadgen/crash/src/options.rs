@@ -1,0 +1,34 @@
+//! What is run.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::fault::ClusterSize;
+use crate::plan::Load;
+use crate::server::ServerProgram;
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct CrashOptions {
+    /// How many rounds.
+    pub rounds: u64,
+    /// The seed of the first; each other one has the next.
+    pub seed: u64,
+    /// What there is to do in each.
+    pub load: Load,
+    /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
+    /// ahead.
+    pub outage: Option<Duration>,
+    /// Servers of a cluster over etcd, and its faults, in place of one server.
+    pub cluster: Option<ClusterSize>,
+    /// Whether partitions among these faults are left out where there can be none; else it is an error.
+    pub partitions_may_lack: bool,
+    /// How many at a time, each with a server of its own.
+    pub jobs: usize,
+    /// The rejoin time of the servers.
+    pub rejoin: Duration,
+    /// The server.
+    pub program: ServerProgram,
+    /// The folder in which each round has a folder of its own as long as it runs; that of a failed round stays.
+    pub out: PathBuf,
+}
