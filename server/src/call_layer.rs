@@ -29,7 +29,7 @@ use tower::{Layer, Service};
 
 use self::call::{Call, CallFuture, Ending, Refusal};
 use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
-use crate::commit_log::{Logs, Removals};
+use crate::gate::Gates;
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
@@ -70,7 +70,7 @@ struct CallPolicy {
     authenticator: Authenticator,
     principals: Principals,
     limits: Limits,
-    logs: Arc<Logs>,
+    gates: Gates,
     unread: UnreadAnswers,
 }
 
@@ -88,10 +88,10 @@ impl CallLayer {
         authenticator: Authenticator,
         limits: &Limits,
         principals: Principals,
-        logs: Arc<Logs>,
+        gates: Gates,
     ) -> Self {
         let (limits, unread) = (limits.clone(), UnreadAnswers::default());
-        let policy = Arc::new(CallPolicy { authenticator, principals, limits, logs, unread });
+        let policy = Arc::new(CallPolicy { authenticator, principals, limits, gates, unread });
         Self { policy, open_to_all: None }
     }
 
@@ -312,11 +312,9 @@ pub(crate) struct CallService<S> {
 }
 
 impl<S> CallService<S> {
-    /// The logs, for which what is told of instances must wait, and how many were removed. Services that are open to all tell
-    /// nothing of them.
-    fn logs(&self) -> (Option<Arc<Logs>>, Removals) {
-        let logs = &self.policy.logs;
-        (self.open_to_all.is_none().then(|| logs.clone()), logs.removals())
+    /// The gates of what a call that comes now is told. Services that are open to all tell nothing of instances.
+    fn gates(&self) -> Gates {
+        if self.open_to_all.is_some() { Gates::NONE } else { self.policy.gates.now() }
     }
 }
 
@@ -346,8 +344,8 @@ where
         match policy.admit(&parts, self.open_to_all.is_some()) {
             Ok(Admitted { account, permit, request, caller }) => {
                 let limits = policy.request_limits(method, caller.as_ref());
-                let (logs, removals) = self.logs();
-                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), logs.clone());
+                let gates = self.gates();
+                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), gates.clone());
                 let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
                 let connection = parts.extensions.get::<Connection>();
@@ -356,8 +354,7 @@ where
                     ending,
                     request,
                     hold: ResponseHold { account, permit: Some(permit), unread },
-                    logs,
-                    removals,
+                    gates,
                 });
                 if let Some(caller) = caller {
                     parts.extensions.insert(caller);
@@ -369,7 +366,7 @@ where
                 let ending = Ending { method, principals: self.policy.principals.clone(), begun: None };
                 CallFuture::Refused(Refusal::new(
                     ending,
-                    self.logs(),
+                    &self.gates(),
                     Some(refused.reason),
                     (refused.reason.code(), refused.to_status().into_http()),
                     None,

@@ -145,14 +145,14 @@ impl Server {
             Authenticator::Insecure(roles),
             &limits,
             principals.clone(),
-            instances.logs().clone(),
+            instances.gates().clone(),
         );
         let mut routes = Routes::builder();
         routes
             .add_service(layer.layer(UnaryEndpoint::new(service.clone(), &limits)))
             .add_service(layer.layer(service.instances()))
             .add_service(layer.layer(service.server()));
-        let calls = GrpcTimeoutLayer::new(instances.logs().clone()).layer(routes.routes().prepare());
+        let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.routes().prepare());
         storage.recover(&instances).await.unwrap();
         service.set_recovered();
         let readiness = Readiness::new(State::Serving);

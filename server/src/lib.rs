@@ -29,6 +29,7 @@ mod data;
 mod event_log;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
+mod gate;
 mod heavy;
 mod http;
 mod instances;
@@ -229,7 +230,7 @@ async fn serve_in<L: Listener>(
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
     let authenticator =
         credentials.clone().map_or_else(|| Authenticator::Insecure(roles), Authenticator::Proven);
-    let call_layer = CallLayer::new(authenticator, limits, principals.clone(), instances.logs().clone());
+    let call_layer = CallLayer::new(authenticator, limits, principals.clone(), instances.gates().clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
     let report = readiness.clone();
     let reporter = health.clone();
@@ -273,7 +274,7 @@ async fn serve_in<L: Listener>(
     *router = std::mem::take(router)
         .fallback_service(call_layer.open_to_all(Method::Unknown).layer(UnknownService));
     let _unread = AbortOnDropHandle::new(tokio::spawn(call_layer.clone().run_unread()));
-    let calls = GrpcTimeoutLayer::new(instances.logs().clone()).layer(routes.prepare());
+    let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.prepare());
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
 

@@ -213,8 +213,8 @@ async fn refusals_are_bounded(refused: ClientFrame) {
     const FRAMES: usize = 50;
     const LIMIT: usize = 256 * 1024;
     // What one DATA frame of HTTP/2 brings is handled to its end.
-    const BEYOND: usize = 16 * 1024 / 8 * commit_log::REFUSAL_BYTES * 2;
-    const { assert!(LIMIT + BEYOND < MESSAGES * FRAMES * commit_log::REFUSAL_BYTES) };
+    const BEYOND: usize = 16 * 1024 / 8 * gate::REFUSAL_BYTES * 2;
+    const { assert!(LIMIT + BEYOND < MESSAGES * FRAMES * gate::REFUSAL_BYTES) };
     let limits = Limits { uncommitted_bytes: LIMIT, unread_frames_to_pause: usize::MAX, ..Limits::default() };
     let it = fixture(limits).await;
     let mut stream = it.attach().await;

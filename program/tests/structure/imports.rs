@@ -64,11 +64,6 @@ impl Modules {
         module.paths.insert(path.split("::").map(str::to_owned).collect());
     }
 
-    /// Every file that was read.
-    pub(crate) fn files(&self) -> BTreeSet<&Path> {
-        self.all.iter().map(|module| module.file.as_path()).collect()
-    }
-
     /// Who uses what of whom.
     pub(crate) fn imports(&self) -> Imports {
         let mut imports = Imports::new();

@@ -106,6 +106,88 @@ fn circles_of_folders(imports: &Imports) -> Vec<String> {
     by_folder.values().flat_map(circles).collect()
 }
 
+/// The crate of a file; in the server also the part of it, which is a folder or a file beside `lib.rs`.
+fn rooms(file: &Path, crates: &[(PathBuf, String)]) -> (String, Option<String>) {
+    let folder =
+        crates.iter().map(|(folder, _)| folder).filter(|folder| file.starts_with(folder.join("src")));
+    let folder = folder.max_by_key(|folder| folder.components().count()).expect("a crate");
+    let inside = file.strip_prefix(folder.join("src")).expect("it is in the folder").components().next();
+    let part = inside.map(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned());
+    let is_part = part.as_deref().is_some_and(|part| part != "lib" && part != "main");
+    let in_server = folder == Path::new("server") && is_part;
+    (folder.display().to_string(), part.filter(|_| in_server).map(|part| format!("server/{part}")))
+}
+
+/// Which rooms use which, with an example each.
+fn uses(imports: &Imports) -> BTreeMap<(String, String), String> {
+    let crates = crates();
+    let mut uses = BTreeMap::new();
+    for ((from, to), names) in imports {
+        let example = format!("{}: {}", from.display(), names.first().expect("what is used has a name"));
+        let (from, to) = (rooms(from, &crates), rooms(to, &crates));
+        if from.0 != to.0 {
+            uses.insert((from.0, to.0), example);
+        } else if let (Some(from), Some(to)) = (from.1, to.1)
+            && from != to
+        {
+            uses.insert((from, to), example);
+        }
+    }
+    uses
+}
+
+/// What the table of ARCHITECTURE.md allows: the rows whose first and last cell name rooms.
+fn allowed() -> BTreeSet<(String, String)> {
+    let text = fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the table of rooms");
+    let mut allowed = BTreeSet::new();
+    let names = |cell: &str| cell.split('`').skip(1).step_by(2).map(str::to_owned).collect::<Vec<_>>();
+    let mut in_table = false;
+    for line in text.lines() {
+        in_table = line.starts_with("| room |") || (in_table && line.starts_with('|'));
+        let cells: Vec<_> = line.trim_matches('|').split('|').collect();
+        if let (true, [room, .., uses]) = (in_table, &cells[..]) {
+            for room in names(room) {
+                allowed.extend(names(uses).into_iter().map(|used| (room.clone(), used)));
+            }
+        }
+    }
+    allowed
+}
+
+/// The uses that the table does not allow.
+fn forbidden(imports: &Imports) -> Vec<String> {
+    let allowed = allowed();
+    let forbidden = uses(imports).into_iter().filter(|(edge, _)| !allowed.contains(edge));
+    forbidden.map(|((from, to), example)| format!("{from} -> {to} ({example})")).collect()
+}
+
+#[test]
+fn rooms_use_only_what_the_table_allows() {
+    let imports = imports(&modules());
+    let found = forbidden(&imports);
+    assert!(found.is_empty(), "not in the table of ARCHITECTURE.md:\n{}", found.join("\n"));
+    let uses = uses(&imports);
+    let unused: Vec<_> = allowed().into_iter().filter(|edge| !uses.contains_key(edge)).collect();
+    assert!(unused.is_empty(), "in the table of ARCHITECTURE.md, and nobody uses it: {unused:?}");
+}
+
+/// Each check finds what is planted.
+#[test]
+fn a_planted_use_is_found() {
+    let planted = |file: &str, path: &str| {
+        let mut modules = modules();
+        modules.plant(file, path);
+        imports(&modules)
+    };
+    let upwards = planted("server/src/transport/serve.rs", "crate::instances::Instances");
+    assert_eq!(forbidden(&upwards).len(), 1, "{:?}", forbidden(&upwards));
+    assert!(!circles_of_folders(&upwards).is_empty());
+    let back = planted("model/src/sticky_cas.rs", "crate::machine::Machine");
+    assert!(!circles_of_files(&back).is_empty());
+    let other_crate = planted("client/src/retry.rs", "stickycas_server::Config");
+    assert_eq!(forbidden(&other_crate).len(), 1, "{:?}", forbidden(&other_crate));
+}
+
 #[test]
 fn no_file_uses_another_one_that_uses_it() {
     let found = circles_of_files(&imports(&modules()));

@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::is_stream;
-use crate::commit_log::{Barrier, Confirmations, Logs, NoSpace, REFUSAL_BYTES, Removals};
+use crate::gate::{Gate, Gates};
 use crate::quota::{Counter, Method, Permit, Principals};
 use crate::transport::{BodyState, DecodeFailure, ResponseHold, held_body};
 
@@ -32,10 +32,8 @@ pub(crate) struct Call {
     pub(super) ending: Ending,
     pub(super) request: Arc<BodyState>,
     pub(super) hold: ResponseHold,
-    /// `None`: what it is told does not depend on the log.
-    pub(super) logs: Option<Arc<Logs>>,
-    /// The logs that had been removed when it came.
-    pub(super) removals: Removals,
+    /// Of what it is told.
+    pub(super) gates: Gates,
 }
 
 /// Counts a call when it ends.
@@ -56,15 +54,10 @@ impl Ending {
     }
 }
 
-/// The refusal of a call, until everything is committed that was logged before it.
+/// The refusal of a call, until it may be told.
 pub(crate) struct Refusal {
     ending: Ending,
-    logs: Option<Arc<Logs>>,
-    committed: Option<Barrier>,
-    /// While nothing can be committed for want of space, it is told without that.
-    no_space: Option<NoSpace>,
-    /// Of a refusal that says something of an instance.
-    confirmed: Option<Confirmations>,
+    gate: Gate,
     /// With its code; `None` once it was told.
     response: Option<(Code, Response<Body>)>,
     _permit: Option<Permit>,
@@ -98,24 +91,19 @@ where
 impl Refusal {
     pub(super) fn new(
         ending: Ending,
-        (logs, removals): (Option<Arc<Logs>>, Removals),
+        gates: &Gates,
         reason: Option<RefusalReason>,
         response: (Code, Response<Body>),
         permit: Option<Permit>,
     ) -> Box<Self> {
-        let committed = logs.as_ref().and_then(|logs| logs.barrier(REFUSAL_BYTES));
-        let may_be_told = committed.is_some() && may_be_told(ending.method, reason);
-        let no_space = logs.as_ref().filter(|_| may_be_told).and_then(|logs| logs.no_space());
-        let confirmed =
-            logs.as_ref().zip(reason).and_then(|(logs, reason)| logs.confirm_refusal(reason, removals));
-        let response = Some(response);
-        Box::new(Self { ending, logs, committed, no_space, confirmed, response, _permit: permit })
+        let gate = gates.refusal(reason, is_told_without_space(ending.method, reason));
+        Box::new(Self { ending, gate, response: Some(response), _permit: permit })
     }
 }
 
 /// Whether a refusal for this reason says nothing that may not be committed: that there is no space for an instance, or none of
 /// this name. An instance that is gone is found until that is committed.
-fn may_be_told(method: Method, reason: Option<RefusalReason>) -> bool {
+fn is_told_without_space(method: Method, reason: Option<RefusalReason>) -> bool {
     matches!(
         (method, reason),
         (Method::Create, Some(RefusalReason::TooManyInstances))
@@ -127,23 +115,9 @@ impl Future for Refusal {
     type Output = Response<Body>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
-        if let Some(committed) = &mut self.committed
-            && Pin::new(committed).poll(cx).is_pending()
-        {
-            match &mut self.no_space {
-                Some(no_space) => ready!(no_space.as_mut().poll(cx)),
-                None => return Poll::Pending,
-            }
-        }
-        (self.committed, self.no_space) = (None, None);
-        let unconfirmed = match &mut self.confirmed {
-            Some(confirmed) => ready!(Pin::new(confirmed).poll(cx)).err(),
-            None => None,
-        };
+        let opened = ready!(Pin::new(&mut self.gate).poll(cx));
         let response = self.response.take().expect("a future is not polled after its end");
-        // After a failure nothing else is told.
-        let failure = self.logs.as_ref().and_then(|logs| logs.failure()).or(unconfirmed.as_ref());
-        let failed = failure.map(|failure| (failure.reason.code(), failure.to_status().into_http()));
+        let failed = opened.err().map(|why| (why.reason.code(), why.to_status().into_http()));
         let (code, response) = failed.unwrap_or(response);
         self.ending.count(code);
         Poll::Ready(response)
@@ -222,6 +196,6 @@ impl Call {
                 (reason, (status.code(), response))
             }
         };
-        Err(Refusal::new(self.ending, (self.logs, self.removals), reason, refused, self.hold.permit))
+        Err(Refusal::new(self.ending, &self.gates, reason, refused, self.hold.permit))
     }
 }

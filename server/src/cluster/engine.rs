@@ -20,7 +20,8 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 
 use crate::commit_log::engine::{self, AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
-use crate::commit_log::{DurableLog, Lost, Ownership, expired};
+use crate::commit_log::{DurableLog, expired};
+use crate::gate::{Lost, Ownership};
 use crate::instances::{Instances, ShardKey, owner_lost};
 
 /// Batches of a shard that are under way at once. A second one would depend on the first, and a member of etcd does not execute

@@ -26,10 +26,8 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{Engine, EngineError, Outcome, Usage};
-use super::{
-    Append, BatchLimits, CommitLog, Confirmation, HeldPhases, LogState, Ownership, Place, Settle, Settled,
-    Step,
-};
+use super::{Append, BatchLimits, CommitLog, HeldPhases, LogState, Place, Settle, Settled, Step};
+use crate::gate::{Confirmation, Ownership};
 use crate::metrics::CommitLogMetrics;
 use crate::quota::LogBytes;
 

@@ -16,7 +16,6 @@
 //! What is logged are inputs and not events: a machine is deterministic, so [recovery](crate::instances) replays them.
 
 mod access;
-mod confirmation;
 mod data_dir;
 mod durable;
 pub(crate) mod engine;
@@ -36,9 +35,9 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::oneshot;
 
+use crate::gate::Confirmation;
 use crate::quota::LogBytes;
 
-pub(crate) use confirmation::{Confirmation, Ownership};
 pub use data_dir::DataDirError;
 pub(crate) use data_dir::{DataDir, LOG};
 pub(crate) use durable::{Dirty, DurableLog};
@@ -46,10 +45,10 @@ pub(crate) use durable::{Dirty, DurableLog};
 pub(crate) use durable::{LogFailure, expired};
 pub use engine::EngineError;
 pub(crate) use held_phases::{HeldPhase, HeldPhases};
-pub(crate) use logs::{Barrier, Confirmations, Logs, Removals, depends_on_instances};
+pub(crate) use logs::Logs;
 pub(crate) use memory::MemoryLog;
 pub(crate) use served_clock::ServedClock;
-pub(crate) use state::{LogState, NoSpace};
+pub(crate) use state::LogState;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;
@@ -121,9 +120,6 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     }
 }
 
-/// Is told why a log is lost.
-pub(crate) type Lost = Box<dyn FnOnce(&RpcRefusal) + Send>;
-
 /// How much one batch may have; a larger one is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLimits {
@@ -183,9 +179,6 @@ impl fmt::Display for Place {
         self.0.fmt(f)
     }
 }
-
-/// About how much memory a refusal takes that waits for a commit: its text, and who waits for it.
-pub(crate) const REFUSAL_BYTES: usize = 512;
 
 /// What a log answers to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 //! shard: while too much waits nothing more is read from it, for whichever shard. So the time of every instance stands still
 //! then, not only of those whose log is slow (SPEC F3).
 
-use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
@@ -15,6 +14,7 @@ use tokio::sync::futures::OwnedNotified;
 use tokio::sync::{Notify, watch};
 
 use super::ServedClock;
+use crate::gate::NoSpace;
 
 /// See the module.
 #[derive(Debug)]
@@ -44,9 +44,6 @@ struct StandsStill {
     /// What servers share has no space.
     store_full: bool,
 }
-
-/// Completes when nothing can be committed for want of space.
-pub(crate) type NoSpace = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl Default for LogState {
     fn default() -> Self {

@@ -5,12 +5,13 @@ use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::{RefusalReason, ServerFrame};
+use stickycas_proto::v1::ServerFrame;
 use tokio::sync::oneshot;
 
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::{CommitLog, Confirmation, NoSpace, Place};
+use crate::commit_log::Place;
+use crate::gate::{CommitReceiver, Gate};
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
 /// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
@@ -36,8 +37,8 @@ pub(super) struct Effects {
     pub(super) opening: Option<Box<OpeningSession>>,
     /// The frame with which the request is answered on its session.
     pub(super) reply: Option<(SessionSink, Outgoing)>,
-    /// Resolves when the reply may be told, if that is a refusal without an input to be logged.
-    pub(super) confirmation: Option<Confirmation>,
+    /// Opens when the reply may be told, if that is a refusal without an input to be logged.
+    pub(super) gate: Gate,
     /// Unary calls that tell something that follows from the steps up to this one.
     pub(super) commit_waiters: Vec<oneshot::Sender<Result<(), Box<RpcRefusal>>>>,
 }
@@ -53,9 +54,6 @@ pub(super) struct OpeningSession {
     pub(super) stream_ended: bool,
 }
 
-/// Resolves when a step is committed, or refused by the log.
-pub(super) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
-
 impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
     pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
@@ -70,7 +68,7 @@ impl Effects {
             opened_phases: 0,
             opening: None,
             reply: None,
-            confirmation: None,
+            gate: Gate::OPEN,
             commit_waiters: Vec::new(),
         }
     }
@@ -109,7 +107,7 @@ impl Effects {
             if let Outgoing::Decided(channel) = &reply {
                 sink.outbox.release_channel(*channel);
             }
-            sink.push_confirmed(reply, self.confirmation.take());
+            sink.push_gated(reply, std::mem::take(&mut self.gate));
         }
         for waiter in self.commit_waiters.drain(..) {
             let _ = waiter.send(Ok(()));
@@ -173,84 +171,5 @@ impl Effects {
     /// Answers the request.
     pub(super) fn reply_outgoing(&mut self, to: &SessionSink, frame: Outgoing) {
         self.reply = Some((to.clone(), frame));
-    }
-}
-
-/// A value that follows from a step and may leave the server only when the step is committed.
-#[derive(Debug)]
-#[must_use = "the value is reached through `committed`"]
-pub(crate) struct Uncommitted<T> {
-    value: T,
-    /// `None`: the step is committed already.
-    commit: Option<CommitReceiver>,
-    /// `None`: nothing is to be confirmed, or nobody else can know it better.
-    confirmation: Option<Confirmation>,
-}
-
-impl<T> Uncommitted<T> {
-    /// A value, and what tells that its step is committed.
-    pub(super) fn new(value: T, commit: Option<CommitReceiver>) -> Self {
-        Self { value, commit, confirmation: None }
-    }
-
-    /// The same, told when this log has confirmed that the server still owns the shard.
-    pub(super) fn confirmed_by(self, log: &dyn CommitLog) -> Self {
-        Self { confirmation: log.confirm(), ..self }
-    }
-
-    /// The value before its step is committed, for what is not told as a fact of the instance, such as counters.
-    pub(crate) fn peek(&self) -> &T {
-        &self.value
-    }
-
-    #[cfg(test)]
-    pub(super) fn into_inner(self) -> T {
-        self.value
-    }
-
-    /// Another value that follows from this one.
-    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Uncommitted<U> {
-        Uncommitted { value: map(self.value), commit: self.commit, confirmation: self.confirmation }
-    }
-
-    /// Waits for the commit and returns the value.
-    ///
-    /// # Errors
-    /// The reason that the log gives if it refuses the step: nobody knows whether the step took place.
-    pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
-        self.committed_or(None).await
-    }
-
-    /// The same of a value that is only shown: nothing is waited for while there is no space for what is to be committed.
-    ///
-    /// # Errors
-    /// See [`Self::committed`]; or that there is no space.
-    pub(crate) async fn committed_or(self, no_space: Option<NoSpace>) -> Result<T, RpcRefusal> {
-        if let Some(commit) = self.commit {
-            let no_space = async {
-                match no_space {
-                    Some(no_space) => no_space.await,
-                    None => std::future::pending().await,
-                }
-            };
-            let commit = tokio::select! {
-                biased;
-                commit = commit => commit,
-                () = no_space => {
-                    let why = "etcd has no space left: nothing is committed, and what waits for that is not shown; ask again when there \
-                               is space";
-                    return Err(RpcRefusal::new(RefusalReason::Recovering, why));
-                }
-            };
-            match commit {
-                Ok(Ok(())) => {}
-                Ok(Err(refused)) => return Err(*refused),
-                Err(_) => return Err(RpcRefusal::internal()),
-            }
-        }
-        if let Some(confirmation) = self.confirmation {
-            confirmation.await?;
-        }
-        Ok(self.value)
     }
 }

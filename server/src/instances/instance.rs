@@ -23,7 +23,7 @@ use stickycas_proto::v1::RefusalReason;
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
 use super::context::Context;
-use super::effects::{Effects, OpeningSession, Uncommitted};
+use super::effects::{Effects, OpeningSession};
 use super::lifecycle::Inner;
 #[cfg(test)]
 use super::lifecycle::Lifecycle;
@@ -34,6 +34,7 @@ use super::shard::ShardContext;
 use super::trace::trace_event;
 use crate::auth::Principal;
 use crate::commit_log::{Append, Place, Step};
+use crate::gate::Uncommitted;
 use crate::quota::{Account, LogBytes};
 
 /// One instance. See the module.
@@ -272,7 +273,7 @@ impl Instance {
             let Some(input) = input.filter(|input| live.has_changed(input) || effects.always_logged) else {
                 if effects.refuses() {
                     // The transaction of a step before this one may have been begun before the request came.
-                    effects.confirmation = self.shard.log.confirm();
+                    effects.gate = self.shard.ownership();
                 }
                 let Some(last) = live.uncommitted.back() else { return Append::Committed };
                 self.shard.log.hold(last.place, effects.bytes());

@@ -9,13 +9,14 @@ use stickycas_proto::v1::ServerFrame;
 use super::archive::{Archived, restored_for};
 use super::byte_share::InstanceShares;
 use super::config::{InstanceConfig, Lifetimes};
-use super::effects::{CommitReceiver, Effects, Uncommitted};
+use super::effects::Effects;
 use super::live::Live;
 use super::load_monitor::LiveGuard;
 use super::outbox::Outgoing;
 use super::sessions::SessionSink;
 use super::shard::ShardContext;
 use super::timers::TimerHandle;
+use crate::gate::{CommitReceiver, Gate, Uncommitted};
 
 /// What the lock of an instance guards.
 #[derive(Debug)]
@@ -111,7 +112,7 @@ impl Inner {
         outcome: Result<Result<T, RpcRefusal>, Box<RpcRefusal>>,
     ) -> Uncommitted<Result<T, RpcRefusal>> {
         let outcome = outcome.unwrap_or_else(|gone| Err(*gone));
-        Uncommitted::new(outcome, self.commit_receiver())
+        Uncommitted::new(outcome, self.commit_gate())
     }
 
     /// Counts the instance as live until it has ended.
@@ -201,7 +202,7 @@ impl Inner {
                 shard.log.hold(effects.place, effects.bytes());
                 waiting.push(effects);
             }
-            None => sink.push_confirmed(Outgoing::Frame(Box::new(frame.into())), shard.confirm_gone()),
+            None => sink.push_gated(Outgoing::Frame(Box::new(frame.into())), shard.ownership_of_gone()),
         }
     }
 
@@ -213,8 +214,12 @@ impl Inner {
         }
     }
 
-    /// Resolves when all steps so far are committed; `None` if they are.
-    pub(super) fn commit_receiver(&mut self) -> Option<CommitReceiver> {
+    /// Opens when all steps so far are committed.
+    pub(super) fn commit_gate(&mut self) -> Gate {
+        Gate::of_step(self.commit_receiver())
+    }
+
+    fn commit_receiver(&mut self) -> Option<CommitReceiver> {
         if let Some(gone) = &mut self.gone {
             return gone.uncommitted.last_mut().map(Effects::commit_receiver);
         }

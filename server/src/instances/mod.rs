@@ -43,7 +43,8 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::auth::Principal;
-use crate::commit_log::{Barrier, CommitLog, LogState, Logs, REFUSAL_BYTES, Settled};
+use crate::commit_log::{CommitLog, LogState, Logs, Settled};
+use crate::gate::{Gates, Uncommitted};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
 use crate::quota::KnownPrincipals;
@@ -51,7 +52,6 @@ use crate::quota::KnownPrincipals;
 pub(crate) use completed_access::CompletedAccess;
 pub(crate) use config::SharedConfig;
 pub(crate) use context::WatcherId;
-pub(crate) use effects::Uncommitted;
 pub(crate) use instance::Instance;
 pub(crate) use load_monitor::LoadMonitor;
 #[cfg(feature = "cluster")]
@@ -119,6 +119,7 @@ pub(crate) struct Instances {
     shards: RwLock<BTreeMap<ShardKey, Arc<ShardContext>>>,
     /// Their logs.
     logs: Arc<Logs>,
+    gates: Gates,
     placement: Arc<dyn Placement>,
     /// `None`: names are unique in the registry, and nowhere else.
     names: Option<Arc<dyn NameClaims>>,
@@ -156,7 +157,8 @@ impl Instances {
         let context = Context::new(limits, state);
         let logs = Arc::new(Logs::new(state.clone()));
         let (registry, shards, created) = (RwLock::default(), RwLock::default(), AtomicUsize::new(0));
-        Arc::new(Self { registry, context, shards, logs, placement, names, created, load, known })
+        let gates = Gates::new(logs.clone());
+        Arc::new(Self { registry, context, shards, logs, gates, placement, names, created, load, known })
     }
 
     /// Where instances are.
@@ -169,25 +171,14 @@ impl Instances {
         &self.logs
     }
 
-    /// Resolves when a refusal may be told: everything that was logged so far is committed. `None` if it is.
-    pub(crate) fn refusal_barrier(&self) -> Option<Barrier> {
-        self.logs.barrier(REFUSAL_BYTES)
-    }
-
-    /// Completes when it may be told which instances there are, and which there are not.
-    ///
-    /// # Errors
-    /// Why it may not.
-    pub(crate) async fn confirmed(&self) -> Result<(), RpcRefusal> {
-        match self.logs.confirm() {
-            Some(confirmations) => confirmations.await,
-            None => Ok(()),
-        }
+    /// Makes the gates of what is told without a step of one of them.
+    pub(crate) fn gates(&self) -> &Gates {
+        &self.gates
     }
 
     /// Why nothing may be told any more, if a log has failed.
     pub(crate) fn log_failure(&self) -> Option<RpcRefusal> {
-        self.logs.failure().cloned()
+        self.gates.failure().cloned()
     }
 
     /// Measures whether the server keeps up.
@@ -312,79 +303,65 @@ impl Instances {
     /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed instance
     /// keeps its name until another takes it, once the close is committed. A call that is cancelled while it waits for
     /// that has created nothing.
+    ///
+    /// # Errors
+    /// Why there is none.
     pub(crate) async fn create(
         &self,
         creator: &Principal,
         spec: CreateSpec,
-    ) -> Uncommitted<Result<(Arc<Instance>, bool), RpcRefusal>> {
+    ) -> Result<Uncommitted<(Arc<Instance>, bool)>, RpcRefusal> {
         let CreateSpec { name, params, seed_given, roster } = spec;
         let lifetimes = Lifetimes::of(self.limits());
         let shared = self.intern(SharedConfig::new(creator.clone(), &params, &roster, lifetimes));
-        let Some((id, shard)) = self.draw_id() else {
-            let why = "the server owns no shard at the moment: try another one, or again";
-            let refused = RpcRefusal::new(RefusalReason::NotOwner, why);
-            return Uncommitted::new(Err(refused.with_retry_after(self.limits().retry_after)), None);
-        };
+        let (id, shard) = self.draw_id()?;
         if let Some(why) = never_fits(&shared, self.limits(), shard.log.keeps_inputs()) {
-            return Uncommitted::new(Err(RpcRefusal::new(RefusalReason::BadParameters, why)), None);
+            return Err(RpcRefusal::new(RefusalReason::BadParameters, why));
         }
-        if let Some(name) = &name
-            && let Err(refused) = self.check_name(name).await
-        {
-            return Uncommitted::new(Err(refused), None);
+        if let Some(name) = &name {
+            self.check_name(name).await?;
         }
         let mut config = InstanceConfig::new(id, 0, name, params.spec().seed, shared);
         loop {
             let named = config.name.as_ref().and_then(|name| self.registry().named(name).cloned());
-            if let Some(existing) = named.as_ref().filter(|existing| !existing.shard.is_served()) {
-                // It may not be as far as its log is, or is another server's by now.
-                return Uncommitted::new(Err(self.not_owner(existing.shard.key)), None);
-            }
-            let closed = match named.map(|existing| (existing.state(), existing)) {
-                Some((state, existing))
-                    if state.peek().as_ref().is_ok_and(|state| *state != State::Closed) =>
-                {
-                    let same = existing.config().check_same(&config, seed_given);
-                    return state.map(|state| state.and(same).map(|()| (existing, false)));
+            let mut closed = None;
+            if let Some(existing) = named {
+                if !existing.shard.is_served() {
+                    // It may not be as far as its log is, or is another server's by now.
+                    return Err(self.not_owner(existing.shard.key));
                 }
-                Some((state, existing)) => {
-                    match state.committed().await.flatten() {
-                        Ok(_) => Some(existing.config().id),
-                        // The instance is held by another server.
-                        Err(lost) if lost.reason == RefusalReason::OwnerLost => {
-                            return Uncommitted::new(Err(lost), None);
-                        }
-                        Err(_) => {
-                            // The instance is gone, and with it its claim to the name.
-                            self.remove(&existing);
-                            continue;
-                        }
+                let state = existing.state();
+                if state.peek().as_ref().is_ok_and(|state| *state != State::Closed) {
+                    existing.config().check_same(&config, seed_given)?;
+                    return Ok(state.transpose()?.map(|_| (existing, false)));
+                }
+                match state.committed().await.flatten() {
+                    Ok(_) => closed = Some(existing.config().id),
+                    // The instance is held by another server.
+                    Err(lost) if lost.reason == RefusalReason::OwnerLost => return Err(lost),
+                    Err(_) => {
+                        // The instance is gone, and with it its claim to the name.
+                        self.remove(&existing);
+                        continue;
                     }
                 }
-                None => None,
-            };
-            if let Err(refused) = self.check_capacity(&self.registry(), &config.shared, &shard) {
-                return Uncommitted::new(Err(refused), None);
             }
+            self.check_capacity(&self.registry(), &config.shared, &shard)?;
             // The log is read back in the order of numbers: who takes a name has a higher number than who gave it up.
             config.number = shard.next_number();
             // A large instance takes long to build: the lock of the registry is not held meanwhile.
             let instance = Arc::new(Instance::new(config.clone(), shard.clone()));
             // Nobody else finds the instance before its creation is in the log: its lock is held until then.
             let mut inner = instance.lock();
-            match self.insert(&instance, closed) {
-                Ok(Inserted::Registered(guard, shares)) => {
-                    inner.set_live_guard(guard);
-                    inner.shares = Some(shares);
-                    let created = instance.start(&mut inner);
-                    drop(inner);
-                    if created.peek().is_err() {
-                        self.remove(&instance);
-                    }
-                    return created.map(|created| created.map(|()| (instance, true)));
+            if let Some((guard, shares)) = self.insert(&instance, closed)? {
+                inner.set_live_guard(guard);
+                inner.shares = Some(shares);
+                let created = instance.start(&mut inner);
+                drop(inner);
+                if created.peek().is_err() {
+                    self.remove(&instance);
                 }
-                Ok(Inserted::NameTaken) => {}
-                Err(refused) => return Uncommitted::new(Err(refused), None),
+                return Ok(created.transpose()?.map(|()| (instance, true)));
             }
         }
     }
@@ -401,22 +378,26 @@ impl Instances {
         self.registry().configs.of_creator(creator, limit)
     }
 
-    /// Registers an instance if there is capacity for it, and if only the closed instance that had its name has it.
-    fn insert(&self, instance: &Arc<Instance>, closed: Option<InstanceId>) -> Result<Inserted, RpcRefusal> {
+    /// Registers an instance if there is capacity for it. `None`: another instance than the closed one has its name.
+    fn insert(
+        &self,
+        instance: &Arc<Instance>,
+        closed: Option<InstanceId>,
+    ) -> Result<Option<(LiveGuard, InstanceShares)>, RpcRefusal> {
         let shared = &instance.config().shared;
         self.check_checkpoint(shared, &instance.shard)?;
         instance.check_record()?;
         let mut registry = self.registry_mut();
         let named = instance.config().name.as_ref().and_then(|name| registry.named(name));
         if named.map(|named| named.config().id) != closed {
-            return Ok(Inserted::NameTaken);
+            return Ok(None);
         }
         self.check_capacity(&registry, shared, &instance.shard)?;
         let (guard, shares) = registry.insert(instance, self.capacity(&instance.shard));
         drop(registry);
         // Not before there is room for the instance: those who are known share a reserve.
         shared.make_known(&self.known);
-        Ok(Inserted::Registered(guard, shares))
+        Ok(Some((guard, shares)))
     }
 
     /// A checkpoint is one value of the log, which bounds their length.
@@ -480,14 +461,6 @@ impl Instances {
 
 /// Bytes of the largest checkpoint that a log has to take: less than the longest value of its engine (3 GiB).
 const LARGEST_CHECKPOINT: usize = 5 << 29;
-
-/// What becomes of a new instance.
-enum Inserted {
-    /// It counts as live while the guard lives, and has reserved these shares.
-    Registered(LiveGuard, InstanceShares),
-    /// Another instance has taken its name in the meantime.
-    NameTaken,
-}
 
 fn unknown(which: &str) -> RpcRefusal {
     let why = format!(

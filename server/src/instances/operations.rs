@@ -12,12 +12,13 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::completed_access::CompletedAccess;
-use super::effects::{OpeningSession, Uncommitted};
+use super::effects::OpeningSession;
 use super::instance::Instance;
 use super::lifecycle::{Inner, Lifecycle};
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::SessionSink;
 use super::waiters::Waiter;
+use crate::gate::Uncommitted;
 use crate::quota::OffenceSink;
 
 /// A session that was opened.
@@ -242,7 +243,7 @@ impl Instance {
                 && self.gone(&inner).is_none()
             {
                 // It need not be restored to be closed again.
-                return Uncommitted::new(Ok(()), None).confirmed_by(&*self.shard.log);
+                return Uncommitted::new(Ok(()), self.shard.ownership());
             }
         }
         self.unary_step(|live, effects| {

@@ -22,7 +22,7 @@ use stickycas_proto::v1::{self, ServerFrame};
 
 use super::completed_access::CompletedAccess;
 use super::config::{InstanceConfig, SharedConfig};
-use crate::commit_log::Confirmation;
+use crate::gate::Gate;
 
 /// See the module.
 #[derive(Debug)]
@@ -52,7 +52,7 @@ struct State {
 struct Unconfirmed {
     channel: u32,
     frame: Outgoing,
-    confirmation: Confirmation,
+    gate: Gate,
 }
 
 impl State {
@@ -73,8 +73,8 @@ impl State {
 
     /// Frames that are confirmed, or cannot be, can be sent. The stream is woken when there are more.
     fn confirm(&mut self, cx: &mut Context<'_>) {
-        while let Some(Unconfirmed { channel, frame, confirmation }) = self.unconfirmed.front_mut() {
-            let Poll::Ready(confirmed) = Pin::new(confirmation).poll(cx) else { return };
+        while let Some(Unconfirmed { channel, frame, gate }) = self.unconfirmed.front_mut() {
+            let Poll::Ready(confirmed) = Pin::new(gate).poll(cx) else { return };
             let refused = confirmed.err().map(|why| why.to_frame(*channel, frame.access_number()).into());
             let first = self.unconfirmed.pop_front().map(|first| first.frame);
             self.frames.extend(refused.map(|refused| Outgoing::Frame(Box::new(refused))).or(first));
@@ -203,10 +203,10 @@ impl Outbox {
 
     /// The same when the frame may be told, which is of this channel. If it may not, the client is told the reason in its
     /// place.
-    pub(super) fn push_unconfirmed(&self, channel: u32, frame: Outgoing, confirmation: Confirmation) {
+    pub(super) fn push_gated(&self, channel: u32, frame: Outgoing, gate: Gate) {
         let mut state = self.state();
         if state.make_room(self.limit) {
-            state.unconfirmed.push_back(Unconfirmed { channel, frame, confirmation });
+            state.unconfirmed.push_back(Unconfirmed { channel, frame, gate });
         }
         self.wake(state);
     }

@@ -8,7 +8,7 @@ use stickycas_proto::v1::Replaced;
 
 use super::completed_access::CompletedAccess;
 use super::outbox::{Outbox, Outgoing};
-use crate::commit_log::Confirmation;
+use crate::gate::Gate;
 
 /// One channel of one Attach stream: where the answers of a session go.
 #[derive(Clone, Debug)]
@@ -18,11 +18,12 @@ pub(crate) struct SessionSink {
 }
 
 impl SessionSink {
-    /// Pushes a frame of this channel, when it may be told.
-    pub(super) fn push_confirmed(&self, frame: Outgoing, confirmation: Option<Confirmation>) {
-        match confirmation {
-            Some(confirmation) => self.outbox.push_unconfirmed(self.channel, frame, confirmation),
-            None => self.outbox.push_outgoing(frame),
+    /// Pushes a frame of this channel, which is sent when its gate is open.
+    pub(super) fn push_gated(&self, frame: Outgoing, gate: Gate) {
+        if gate.is_open() {
+            self.outbox.push_outgoing(frame);
+        } else {
+            self.outbox.push_gated(self.channel, frame, gate);
         }
     }
 

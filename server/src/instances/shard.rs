@@ -10,7 +10,8 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use super::context::Context;
 use super::placement::ShardKey;
-use crate::commit_log::{CommitLog, Confirmation};
+use crate::commit_log::CommitLog;
+use crate::gate::Gate;
 
 /// What the instances of one shard share, as long as this server owns it. If it takes the shard again later, that is
 /// another one.
@@ -92,14 +93,15 @@ impl ShardContext {
         self.key
     }
 
-    /// Confirms that the server still owns it, before something is told that another one may know better.
-    pub(crate) fn confirm(&self) -> Option<Confirmation> {
-        self.log.confirm()
+    /// Opens when it is confirmed that the server still owns the shard, before something is told that another server may know
+    /// better.
+    pub(crate) fn ownership(&self) -> Gate {
+        Gate::of_ownership(self.log.confirm())
     }
 
-    /// Confirms that an instance of the shard is gone, before that is told; of a shard that is lost nothing can be confirmed.
-    pub(super) fn confirm_gone(&self) -> Option<Confirmation> {
-        if self.failure().is_some() { None } else { self.log.confirm() }
+    /// The same before it is told that an instance of the shard is gone: of a shard that is lost nothing can be confirmed.
+    pub(super) fn ownership_of_gone(&self) -> Gate {
+        if self.failure().is_some() { Gate::OPEN } else { self.ownership() }
     }
 
     /// The number of a new instance.

@@ -17,7 +17,8 @@ use super::instance::Instance;
 use super::placement::ShardKey;
 use super::recovery::Recovered;
 use super::shard::ShardContext;
-use crate::commit_log::{CommitLog, Confirmation, DurableLog, Settled};
+use crate::commit_log::{CommitLog, DurableLog, Settled};
+use crate::gate::{Gate, Uncommitted};
 
 /// A shard that cannot be added.
 #[derive(Debug, thiserror::Error)]
@@ -138,13 +139,13 @@ impl Instances {
         self.look_again(id).map_err(|(refused, _)| refused)
     }
 
-    /// The refusal of a call for the instance with this id, which is not found here, and what is to be confirmed before it is told:
-    /// that this server still owns the shard of the instance.
-    pub(crate) fn absence(&self, id: InstanceId) -> (RpcRefusal, Option<Confirmation>) {
+    /// The refusal of a call for the instance with this id, which is not found here, told when this server is confirmed to own
+    /// the shard of the instance.
+    pub(crate) fn absence(&self, id: InstanceId) -> Uncommitted<RpcRefusal> {
         match self.look_again(id) {
             // It is found when it is asked for again.
-            Ok(_) => (self.not_owner(self.placement.shard_of(id)), None),
-            Err((refused, shard)) => (refused, shard.and_then(|shard| shard.confirm())),
+            Ok(_) => Uncommitted::new(self.not_owner(self.placement.shard_of(id)), Gate::OPEN),
+            Err((refused, shard)) => Uncommitted::new(refused, shard.map_or(Gate::OPEN, |it| it.ownership())),
         }
     }
 
@@ -181,10 +182,7 @@ impl Instances {
 
     /// The refusal of a call for the instance with this id when it may be told, or why it may not.
     pub(crate) async fn confirmed_absent(&self, id: InstanceId) -> RpcRefusal {
-        match self.absence(id) {
-            (refused, Some(confirmation)) => confirmation.await.err().unwrap_or(refused),
-            (refused, None) => refused,
-        }
+        self.absence(id).committed().await.unwrap_or_else(|unconfirmed| unconfirmed)
     }
 
     /// The refusal of a call for an instance of a shard that is not served here.
@@ -203,15 +201,23 @@ impl Instances {
         })
     }
 
-    /// A shard for a new instance, and an id within it: all that are served take turns. `None`: none is.
-    pub(super) fn draw_id(&self) -> Option<(InstanceId, Arc<ShardContext>)> {
+    /// A shard for a new instance, and an id within it: all that are served take turns.
+    ///
+    /// # Errors
+    /// If none is served.
+    pub(super) fn draw_id(&self) -> Result<(InstanceId, Arc<ShardContext>), RpcRefusal> {
         let shard = {
             let shards = self.shards();
             let served: Vec<_> = shards.values().filter(|shard| shard.is_served()).collect();
             let turn = self.placement.turn(self.created.fetch_add(1, Ordering::Relaxed));
-            (*served.get(turn.checked_rem(served.len())?)?).clone()
+            turn.checked_rem(served.len()).map(|turn| served[turn].clone())
         };
-        Some((self.placement.id_in(shard.key, rand::random()), shard))
+        let Some(shard) = shard else {
+            let why = "the server owns no shard at the moment: try another one, or again";
+            let refused = RpcRefusal::new(RefusalReason::NotOwner, why);
+            return Err(refused.with_retry_after(self.limits().retry_after));
+        };
+        Ok((self.placement.id_in(shard.key, rand::random()), shard))
     }
 }
 

@@ -85,7 +85,9 @@ fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
 
 /// What a Create comes to before its commit.
 fn create(instances: &Instances, spec: CreateSpec) -> Result<(Arc<Instance>, bool), RpcRefusal> {
-    poll(instances.create(&Principal::new("creator"), spec)).expect("it waits for nothing").into_inner()
+    poll(instances.create(&Principal::new("creator"), spec))
+        .expect("it waits for nothing")
+        .map(Uncommitted::into_inner)
 }
 
 #[test]
@@ -193,13 +195,13 @@ fn only_a_closed_instance_gives_up_its_name() {
 fn a_creation_is_told_when_the_log_has_settled_it() {
     let (log, instances) = delayed();
     let creator = Principal::new("creator");
-    let create = || poll(instances.create(&creator, create_spec("name", 3, "p1"))).unwrap();
+    let create = || poll(instances.create(&creator, create_spec("name", 3, "p1"))).unwrap().unwrap();
     let mut creating = pin!(create().committed());
     let mut finding = pin!(create().committed());
     assert!(poll(&mut creating).is_none() && poll(&mut finding).is_none());
     log.settle_all(Settled::Committed);
-    let (created, new) = poll(creating).unwrap().flatten().unwrap();
-    let (found, newer) = poll(finding).unwrap().flatten().unwrap();
+    let (created, new) = poll(creating).unwrap().unwrap();
+    let (found, newer) = poll(finding).unwrap().unwrap();
     assert!(Arc::ptr_eq(&created, &found) && new && !newer);
 }
 
@@ -252,7 +254,7 @@ fn a_name_is_free_when_the_close_is_committed() {
     assert!(poll(&mut second).is_none(), "the close may still be refused");
     assert!(Arc::ptr_eq(&find(&instances, "name").unwrap(), &first));
     log.settle_all(Settled::Committed);
-    let (second, new) = poll(second).expect("the close is committed").into_inner().unwrap();
+    let (second, new) = poll(second).expect("the close is committed").unwrap().into_inner();
     assert!(new && Arc::ptr_eq(&find(&instances, "name").unwrap(), &second));
 }
 
@@ -269,6 +271,6 @@ fn a_refused_instance_is_removed_and_its_name_is_free() {
     log.settle_all(|_| Settled::Refused(Box::new(why())));
     assert_eq!(instances.get(first.config().id).unwrap_err().reason, RefusalReason::InstanceUnknown);
     assert_eq!(instances.load().live(), 0);
-    let (_, new) = poll(second).expect("the name is free").into_inner().unwrap();
+    let (_, new) = poll(second).expect("the name is free").unwrap().into_inner();
     assert!(new);
 }

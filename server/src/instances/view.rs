@@ -15,11 +15,11 @@ use stickycas_proto::v1::{self, RefusalReason};
 
 use super::archive::restore_machine;
 use super::context::WatcherId;
-use super::effects::Uncommitted;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use super::sessions::SessionSink;
 use crate::event_log::{ReadEvents as _, SharedEvents, Truncated};
+use crate::gate::Uncommitted;
 
 /// The state of an instance, and the index of the event that comes next.
 #[derive(Debug)]
@@ -102,15 +102,14 @@ impl Instance {
                     self.log_counts(live);
                 }
                 let viewed = view(&live.machine, now, live.next_index());
-                let viewed = Uncommitted::new(Ok(viewed), inner.commit_receiver());
-                return viewed.confirmed_by(&*self.shard.log);
+                return Uncommitted::new(Ok(viewed), inner.commit_gate().and(self.shard.ownership()));
             }
             Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
         };
         // The lock is free again while the machine is decoded.
         drop(inner);
         let viewed = view(&restore_machine(&trailer, &self.config), now, next_index);
-        Uncommitted::new(Ok(viewed), None).confirmed_by(&*self.shard.log)
+        Uncommitted::new(Ok(viewed), self.shard.ownership())
     }
 
     /// Whether this is the list that the instance itself has. The list of an ended one is decoded for each view.
@@ -140,7 +139,7 @@ impl Instance {
             (None, Lifecycle::Live(live)) => Ok(live.machine.state()),
             (None, Lifecycle::Archived(archived)) => Ok(archived.state),
         };
-        Uncommitted::new(state, inner.commit_receiver()).confirmed_by(&*self.shard.log)
+        Uncommitted::new(state, inner.commit_gate().and(self.shard.ownership()))
     }
 
     /// What List tells. To be listed does not touch the instance (F10).

@@ -346,7 +346,7 @@ mod tests {
             roster: vec!["p1".to_owned(), "p2".to_owned()],
         };
         let creating = Instances::new(Limits::default(), &log).create(&Principal::new("creator"), spec).await;
-        let (instance, _) = creating.committed().await.unwrap().unwrap();
+        let (instance, _) = creating.unwrap().committed().await.unwrap();
         let permits = Arc::new(Permits::new(&Limits::default()));
         let feed = Arc::new(Feed::new(instance, LIMIT, permits, Arc::default()));
         feed.begin(0);

@@ -154,7 +154,7 @@ mod tests {
             roster: vec!["p1".to_owned()],
         };
         let creating = Instances::new(Limits::default(), &log).create(&Principal::new("creator"), spec).await;
-        creating.committed().await.unwrap().unwrap().0
+        creating.unwrap().committed().await.unwrap().0
     }
 
     fn feeds(page_instances: usize) -> Arc<Feeds> {

@@ -30,6 +30,7 @@ use super::stream_end::StreamEnd;
 use super::stream_refusals::{FrameRefusal, StreamRefusal, StreamRefusals};
 use super::watchdog::Registration;
 use crate::call_layer::Caller;
+use crate::gate::Gate;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Buffer, BufferedBytes, Counter, Permit};
 use crate::transport::{Connection, DecodeFailure, oversized, too_many_unread};
@@ -324,10 +325,7 @@ impl AttachStream {
     /// The refusal of a hello whose sender is no member of the instance for the reason `why`, also because there is none.
     fn no_member(&self, id: Option<InstanceId>, why: RpcRefusal) -> FrameRefusal {
         match id.filter(|_| why.reason == RefusalReason::InstanceUnknown) {
-            Some(id) => {
-                let (why, confirmation) = self.service.0.instances.absence(id);
-                FrameRefusal::confirmed_by(why, confirmation)
-            }
+            Some(id) => FrameRefusal(self.service.0.instances.absence(id)),
             None => why.into(),
         }
     }
@@ -373,11 +371,10 @@ impl AttachStream {
     }
 
     fn refuse(&mut self, channel: u32, number: Option<AccessNumber>, refused: FrameRefusal) {
-        let FrameRefusal { why, confirmation } = refused;
+        let (why, gate) = refused.0.into_parts();
         self.caller.account.count_refusal(why.reason);
         let refusal = StreamRefusal::Frame(why.to_frame(channel, number));
-        let confirmation = confirmation.map(|it| *it);
-        self.refusals.push(refusal, confirmation, &self.service.0.instances, &self.outbox);
+        self.refusals.push(refusal, gate, self.service.0.instances.gates(), &self.outbox);
     }
 
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
@@ -403,9 +400,9 @@ impl AttachStream {
         if let Err(status) = self.poll_requests(cx) {
             self.requests = None;
             let refusal = StreamRefusal::Stream(status);
-            self.refusals.push(refusal, None, &self.service.0.instances, &self.outbox);
+            self.refusals.push(refusal, Gate::OPEN, self.service.0.instances.gates(), &self.outbox);
         }
-        if let Poll::Ready(status) = self.refusals.poll(&self.service.0.instances, &self.outbox, cx) {
+        if let Poll::Ready(status) = self.refusals.poll(self.service.0.instances.gates(), &self.outbox, cx) {
             return Poll::Ready(Some(Err(status)));
         }
         let limits = &self.service.0.limits;

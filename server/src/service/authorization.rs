@@ -15,6 +15,7 @@ use super::channels::Channel;
 use super::stream_refusals::FrameRefusal;
 use crate::auth::{Principal, Rights};
 use crate::call_layer::Caller;
+use crate::gate::Uncommitted;
 use crate::instances::Instance;
 
 impl Service {
@@ -28,7 +29,7 @@ impl Service {
     pub(super) fn gone(&self, channel: &Channel) -> FrameRefusal {
         match self.0.instances.owner_lost(channel.shard()) {
             Some(lost) => lost.into(),
-            None => FrameRefusal::confirmed_by(self.expired(), channel.shard().confirm()),
+            None => FrameRefusal(Uncommitted::new(self.expired(), channel.shard().ownership())),
         }
     }
 

@@ -226,13 +226,8 @@ impl Tables {
         let made = tokio::task::spawn_blocking(move || Table::of(&instances)).await;
         let table = Arc::new(made.map_err(|_| RpcRefusal::internal())?);
         // Everything in it is committed when this is.
-        if let Some(committed) = self.instances.refusal_barrier() {
-            committed.await;
-        }
-        self.instances.confirmed().await?;
-        if let Some(failure) = self.instances.log_failure() {
-            return Err(failure);
-        }
+        let gates = self.instances.gates();
+        gates.everything_committed().and(gates.ownership()).await?;
         self.latest.store(Some(table.clone()));
         Ok(table)
     }
@@ -406,7 +401,7 @@ mod tests {
             let roster = vec!["p1".to_owned()];
             let spec = CreateSpec { name, params: params.clone(), seed_given: false, roster };
             let created = instances.create(&Principal::new("creator"), spec).await;
-            created.committed().await.unwrap().unwrap();
+            created.unwrap().committed().await.unwrap();
         }
         instances
     }

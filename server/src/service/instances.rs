@@ -63,8 +63,7 @@ impl InstanceService for Service {
         // Until it is committed.
         let roster = spec.roster.iter().map(String::len).sum();
         let _charge = caller.account.charge_log(roster)?;
-        let (instance, created) =
-            self.0.instances.create(&caller.principal, spec).await.committed().await??;
+        let (instance, created) = self.0.instances.create(&caller.principal, spec).await?.committed().await?;
         let config = instance.config();
         if created {
             let processes = instance.params().processes();
@@ -80,8 +79,7 @@ impl InstanceService for Service {
         authorize_view(&caller, &instance)?;
         caller.account.charge_work(view_cost(&instance))?;
         let process = instance.process_of(&caller.principal);
-        let no_space = self.0.instances.logs().no_space();
-        let (status, own) = instance.status(process).committed_or(no_space).await??;
+        let (status, own) = instance.status(process).shown(self.0.instances.gates()).await??;
         Ok(Response::new(GetResponse {
             instance: Some(instance_to_wire(&instance)),
             status: Some(status_to_wire(&status)),
@@ -121,7 +119,7 @@ impl InstanceService for Service {
         let views: Vec<_> = views.collect();
         let (mut instances, mut next, mut bytes) = (Vec::new(), page.next, 0);
         for (instance, place, summary) in views {
-            let summary = match summary.committed_or(self.0.instances.logs().no_space()).await.flatten() {
+            let summary = match summary.shown(self.0.instances.gates()).await.flatten() {
                 Ok(summary) => summary,
                 // An instance that is gone by now is not listed.
                 Err(gone) if gone.reason == RefusalReason::InstanceUnknown => continue,
@@ -138,7 +136,7 @@ impl InstanceService for Service {
             }
         }
         // That there are no others.
-        self.0.instances.confirmed().await?;
+        self.0.instances.gates().ownership().await?;
         let placement = self.0.instances.placement();
         let (shards, mut other_servers) = (placement.shard_count(), Vec::new());
         if next.is_none() {

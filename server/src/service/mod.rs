@@ -156,10 +156,7 @@ impl Service {
 
     /// Why a call that waited gets no answer: when what it follows from is committed, and if it is.
     async fn interrupted(&self) -> RpcRefusal {
-        if let Some(committed) = self.0.instances.refusal_barrier() {
-            committed.await;
-        }
-        self.draining()
+        self.0.instances.gates().everything_committed().await.err().unwrap_or_else(draining)
     }
 
     /// Why the server takes nothing new any more.

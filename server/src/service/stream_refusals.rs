@@ -12,8 +12,8 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::Refusal;
 use tonic::Status;
 
-use crate::commit_log::{Barrier, Confirmation, depends_on_instances};
-use crate::instances::{Instances, Outbox};
+use crate::gate::{Gate, Gates, Uncommitted, depends_on_instances};
+use crate::instances::Outbox;
 
 /// See the module. In the order in which they are told.
 #[derive(Debug, Default)]
@@ -21,33 +21,20 @@ pub(super) struct StreamRefusals(VecDeque<Waiting>);
 
 #[derive(Debug)]
 struct Waiting {
-    /// Resolves when it may be told; `None`: when those before it are.
-    committed: Option<Barrier>,
-    /// The same, of a refusal that says something of an instance.
-    confirmed: Option<Confirmation>,
+    gate: Gate,
     refusal: StreamRefusal,
 }
 
-/// Why a frame is refused before an instance is asked.
+/// Why a frame is refused before an instance is asked. Of one that says something of an instance the gate is made where
+/// that was found out, at the shard of the instance alone.
 #[derive(Debug)]
-pub(super) struct FrameRefusal {
-    pub(super) why: RpcRefusal,
-    /// Confirms what it says of an instance: begun where that was found out, at the shard of the instance alone.
-    pub(super) confirmation: Option<Box<Confirmation>>,
-}
-
-impl FrameRefusal {
-    /// Of one that says something of an instance.
-    pub(super) fn confirmed_by(why: RpcRefusal, confirmation: Option<Confirmation>) -> Self {
-        Self { why, confirmation: confirmation.map(Box::new) }
-    }
-}
+pub(super) struct FrameRefusal(pub(super) Uncommitted<RpcRefusal>);
 
 /// Of one that says nothing of an instance.
 impl From<RpcRefusal> for FrameRefusal {
     fn from(why: RpcRefusal) -> Self {
         debug_assert!(!depends_on_instances(why.reason), "it is to be confirmed: {why:?}");
-        Self { why, confirmation: None }
+        Self(Uncommitted::new(why, Gate::OPEN))
     }
 }
 
@@ -66,58 +53,36 @@ impl StreamRefusals {
         self.0.len()
     }
 
-    /// Adds one, which is told when it is confirmed and everything is committed that was logged so far: at once, if it is.
-    pub(super) fn push(
-        &mut self,
-        refusal: StreamRefusal,
-        confirmed: Option<Confirmation>,
-        instances: &Instances,
-        outbox: &Outbox,
-    ) {
-        let committed = instances.refusal_barrier();
-        if instances.log_failure().is_some() {
+    /// Adds one, which is told when its gate is open and everything is committed that was logged so far: at once, if it is.
+    pub(super) fn push(&mut self, refusal: StreamRefusal, gate: Gate, gates: &Gates, outbox: &Outbox) {
+        let gate = gates.everything_committed().and(gate);
+        if gates.failure().is_some() {
             // With this the stream ends at the next poll.
             return;
         }
         match refusal {
-            StreamRefusal::Frame(refusal)
-                if committed.is_none() && confirmed.is_none() && self.0.is_empty() =>
-            {
-                outbox.push(refusal);
-            }
-            refusal => self.0.push_back(Waiting { committed, confirmed, refusal }),
+            StreamRefusal::Frame(refusal) if gate.is_open() && self.0.is_empty() => outbox.push(refusal),
+            refusal => self.0.push_back(Waiting { gate, refusal }),
         }
     }
 
     /// Tells those that may be told. Ready when the stream ends, with its status.
-    pub(super) fn poll(
-        &mut self,
-        instances: &Instances,
-        outbox: &Outbox,
-        cx: &mut Context<'_>,
-    ) -> Poll<Status> {
+    pub(super) fn poll(&mut self, gates: &Gates, outbox: &Outbox, cx: &mut Context<'_>) -> Poll<Status> {
         // Also if nothing waits: what is left unsaid is not told later.
-        if let Some(failure) = instances.log_failure() {
-            return Poll::Ready(failure.into());
+        if let Some(failure) = gates.failure() {
+            return Poll::Ready(failure.clone().into());
         }
         while let Some(first) = self.0.front_mut() {
-            if let Some(committed) = &mut first.committed {
-                ready!(Pin::new(committed).poll(cx));
-                first.committed = None;
-            }
-            let unconfirmed = match &mut first.confirmed {
-                Some(confirmed) => ready!(Pin::new(confirmed).poll(cx)).err(),
-                None => None,
-            };
-            if let Some(failure) = instances.log_failure() {
-                return Poll::Ready(failure.into());
+            let opened = ready!(Pin::new(&mut first.gate).poll(cx));
+            if let Some(failure) = gates.failure() {
+                return Poll::Ready(failure.clone().into());
             }
             let Some(Waiting { refusal, .. }) = self.0.pop_front() else { break };
-            match (refusal, unconfirmed) {
-                (StreamRefusal::Frame(refusal), Some(why)) => {
+            match (refusal, opened) {
+                (StreamRefusal::Frame(refusal), Err(why)) => {
                     outbox.push(why.to_frame(refusal.channel, AccessNumber::new(refusal.access_number)));
                 }
-                (StreamRefusal::Frame(refusal), None) => outbox.push(refusal),
+                (StreamRefusal::Frame(refusal), Ok(())) => outbox.push(refusal),
                 (StreamRefusal::Stream(status), _) => return Poll::Ready(status),
             }
         }
@@ -139,8 +104,8 @@ mod tests {
     use crate::storage::Storage;
 
     /// The end of the stream, if it comes.
-    fn poll(refusals: &mut StreamRefusals, instances: &Instances, outbox: &Outbox) -> Option<RefusalReason> {
-        match refusals.poll(instances, outbox, &mut Context::from_waker(Waker::noop())) {
+    fn poll(refusals: &mut StreamRefusals, gates: &Gates, outbox: &Outbox) -> Option<RefusalReason> {
+        match refusals.poll(gates, outbox, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(status) => Some(RpcRefusal::from_status(&status).expect("it is ours").reason),
             Poll::Pending => None,
         }
@@ -153,11 +118,11 @@ mod tests {
         let engine = Arc::new(ManualEngine::new(1));
         let storage = Storage::durable(engine.clone(), None, &Limits::default()).unwrap();
         let instances = storage.instances(Limits::default(), KnownPrincipals::default());
-        let outbox = Outbox::new(10);
+        let (gates, outbox) = (instances.gates(), Outbox::new(10));
         let mut refusals = StreamRefusals::default();
-        refusals.push(frame(), None, &instances, &outbox);
+        refusals.push(frame(), Gate::OPEN, gates, &outbox);
         assert_eq!(
-            (poll(&mut refusals, &instances, &outbox), outbox.len()),
+            (poll(&mut refusals, gates, &outbox), outbox.len()),
             (None, 1),
             "nothing is to be committed"
         );
@@ -166,10 +131,10 @@ mod tests {
         let (_, done) = engine.next();
         done(Outcome::Unknown(EngineError::failed("the disk is gone")));
         assert!(instances.log_failure().is_some());
-        assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
-        refusals.push(frame(), None, &instances, &outbox);
+        assert_eq!(poll(&mut refusals, gates, &outbox), Some(RefusalReason::LogFailed));
+        refusals.push(frame(), Gate::OPEN, gates, &outbox);
         assert_eq!(outbox.len(), 1);
-        refusals.push(StreamRefusal::Stream(malformed().into()), None, &instances, &outbox);
-        assert_eq!(poll(&mut refusals, &instances, &outbox), Some(RefusalReason::LogFailed));
+        refusals.push(StreamRefusal::Stream(malformed().into()), Gate::OPEN, gates, &outbox);
+        assert_eq!(poll(&mut refusals, gates, &outbox), Some(RefusalReason::LogFailed));
     }
 }

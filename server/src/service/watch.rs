@@ -219,7 +219,7 @@ mod tests {
             roster: vec!["p1".to_owned(), "p2".to_owned()],
         };
         let creating = Instances::new(limits.clone(), &log).create(&Principal::new("creator"), spec).await;
-        let (instance, _) = creating.committed().await.unwrap().unwrap();
+        let (instance, _) = creating.unwrap().committed().await.unwrap();
         let account = Principals::new(&limits).account(&Principal::new("p1")).unwrap();
         let snapshot = || async { instance.snapshot().committed().await.unwrap().unwrap() };
         let parts = |snapshot| {

@@ -4,7 +4,6 @@
 //! covers unary calls to their end, and streams up to their beginning. The layer of calls refuses a deadline that cannot be
 //! read ([`refuse_malformed_timeout`]).
 
-use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -17,18 +16,18 @@ use tonic::Status;
 use tonic::body::Body;
 use tower::{Layer, Service};
 
-use crate::commit_log::{Logs, REFUSAL_BYTES};
+use crate::gate::Gates;
 
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
 
 /// Puts deadlines on the calls of a service. See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct GrpcTimeoutLayer(Arc<Logs>);
+pub(crate) struct GrpcTimeoutLayer(Gates);
 
 impl GrpcTimeoutLayer {
     /// A deadline that has passed is told when everything is committed that was logged before.
-    pub(crate) fn new(logs: Arc<Logs>) -> Self {
-        Self(logs)
+    pub(crate) fn new(gates: Gates) -> Self {
+        Self(gates)
     }
 }
 
@@ -36,7 +35,7 @@ impl<S> Layer<S> for GrpcTimeoutLayer {
     type Service = GrpcTimeout<S>;
 
     fn layer(&self, inner: S) -> GrpcTimeout<S> {
-        GrpcTimeout { inner, logs: self.0.clone() }
+        GrpcTimeout { inner, gates: self.0.clone() }
     }
 }
 
@@ -44,7 +43,7 @@ impl<S> Layer<S> for GrpcTimeoutLayer {
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcTimeout<S> {
     inner: S,
-    logs: Arc<Logs>,
+    gates: Gates,
 }
 
 impl<S, B> Service<Request<B>> for GrpcTimeout<S>
@@ -66,16 +65,14 @@ where
         let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
         let call = self.inner.call(request);
         let Some(deadline) = deadline else { return Either::Left(call) };
-        let logs = self.logs.clone();
+        let gates = self.gates.clone();
         Either::Right(Box::pin(async move {
             if let Ok(response) = timeout_at(deadline, call).await {
                 return response;
             }
             // It tells that an access was accepted.
-            if let Some(committed) = logs.barrier(REFUSAL_BYTES) {
-                committed.await;
-            }
-            let refused = logs.failure().cloned().unwrap_or_else(deadline_exceeded);
+            let told = gates.everything_committed().await;
+            let refused = told.err().unwrap_or_else(deadline_exceeded);
             Ok(refused.to_status().into_http())
         }))
     }

@@ -34,7 +34,7 @@ use tokio::time::Sleep;
 use tonic::{Code, Status};
 
 use super::message_framing::{Announced, MessageFraming, Scanned};
-use crate::commit_log::Logs;
+use crate::gate::Gates;
 use crate::quota::{Account, Buffer, BufferedBytes, Counter};
 
 /// The status of a message whose bytes do not decode; the call layer makes a refusal of it.
@@ -177,7 +177,7 @@ pub(crate) struct LimitedBody<B> {
     limits: RequestLimits,
     remaining: usize,
     /// `None`: what is asked changes nothing, and does not wait for the log.
-    logs: Option<Arc<Logs>>,
+    gates: Gates,
     /// Completes when the log has room again; `None`: it had room when it was asked last.
     room: Option<Pin<Box<OwnedNotified>>>,
     account: Arc<Account>,
@@ -205,14 +205,14 @@ impl<B> LimitedBody<B> {
         state: Arc<BodyState>,
         limits: RequestLimits,
         account: Arc<Account>,
-        logs: Option<Arc<Logs>>,
+        gates: Gates,
     ) -> Self {
         Self {
             body,
             state,
             limits,
             remaining: limits.bytes,
-            logs,
+            gates,
             room: None,
             account,
             framing: MessageFraming::default(),
@@ -229,7 +229,7 @@ impl<B> LimitedBody<B> {
             if let Some(room) = &mut self.room {
                 ready!(room.as_mut().poll(cx));
             }
-            self.room = self.logs.as_ref().and_then(|logs| logs.room()).map(Box::pin);
+            self.room = self.gates.room().map(Box::pin);
             if self.room.is_none() {
                 return Poll::Ready(());
             }
@@ -441,7 +441,7 @@ mod tests {
         };
         let chunks = Chunks { chunks: chunks.into_iter().collect(), ends };
         let account = principals.anonymous().clone();
-        (LimitedBody::new(chunks, Arc::default(), request, account, None), principals)
+        (LimitedBody::new(chunks, Arc::default(), request, account, Gates::NONE), principals)
     }
 
     fn poll(body: &mut LimitedBody<Chunks>) -> Poll<Option<Bytes>> {

@@ -56,14 +56,12 @@ async fn told<T>(
     instances: &Instances,
     call: impl Future<Output = Result<T, RpcRefusal>>,
 ) -> Result<T, RpcRefusal> {
-    let before = instances.logs().removals();
+    let gates = instances.gates().now();
     let refused = match call.await {
         Ok(outcome) => return Ok(outcome),
         Err(refused) => refused,
     };
-    if let Some(confirmed) = instances.logs().confirm_refusal(refused.reason, before) {
-        confirmed.await?;
-    }
+    gates.refusal(Some(refused.reason), false).await?;
     Err(refused)
 }
 
@@ -72,7 +70,7 @@ pub(super) async fn create(
     spec: CreateSpec,
 ) -> Result<(InstanceId, bool), RpcRefusal> {
     let creates = async {
-        let created = instances.create(&Principal::new("creator"), spec).await.committed().await.flatten();
+        let created = instances.create(&Principal::new("creator"), spec).await?.committed().await;
         created.map(|(instance, is_new)| (instance.config().id, is_new))
     };
     told(&instances, creates).await
@@ -154,7 +152,7 @@ pub(super) async fn list_after(
             Err(refused) => return Err(refused),
         }
     }
-    instances.confirmed().await?;
+    instances.gates().ownership().await?;
     Ok(listed)
 }
 

@@ -25,13 +25,14 @@ fn any_number_of_refusals_waits_without_tasks_and_for_one_shard_each() {
     let mut frames = Vec::new();
     let mut calls = Vec::new();
     for id in &unknown {
-        let (refused, confirmation) = world.inside(0, || instances.absence(*id));
+        let (refused, gate) = world.inside(0, || instances.absence(*id)).into_parts();
         assert_eq!(refused.reason, RefusalReason::InstanceUnknown);
-        frames.push(confirmation.expect("it is to be confirmed"));
+        assert!(!gate.is_open(), "it is to be confirmed");
+        frames.push(gate);
         // Of a unary call it is not known which shard it is of.
-        let removals = instances.logs().removals();
-        let refused = world.inside(0, || instances.logs().confirm_refusal(refused.reason, removals));
-        calls.push(refused.expect("it is to be confirmed"));
+        let gate = world.inside(0, || instances.gates().now().refusal(Some(refused.reason), false));
+        assert!(!gate.is_open(), "it is to be confirmed");
+        calls.push(gate);
     }
     assert!(world.tasks(0) <= tasks, "{} tasks, and {tasks} before", world.tasks(0));
     world.pass(Duration::from_millis(500));

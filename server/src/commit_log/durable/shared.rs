@@ -13,7 +13,8 @@ use tokio::sync::{Notify, mpsc};
 
 use super::queue::{InFlight, Queue, Settling};
 use crate::commit_log::engine::{NameChange, Outcome, Usage};
-use crate::commit_log::{BatchLimits, HeldPhases, LogState, Ownership, Place, Settled, Step};
+use crate::commit_log::{BatchLimits, HeldPhases, LogState, Place, Settled, Step};
+use crate::gate::Ownership;
 use crate::metrics::CommitLogMetrics;
 
 /// See the module.

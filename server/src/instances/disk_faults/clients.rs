@@ -138,17 +138,21 @@ impl Clients {
             roster: (1..=processes).map(|number| format!("p{number}")).collect(),
         };
         let Some(created) = poll(server.instances.create(&Principal::new("creator"), spec)) else { return };
-        let Ok((instance, _)) = created.peek() else {
-            assert!(server.has_failed(), "{created:?}");
-            self.refused += 1;
-            return;
+        let created = match created {
+            Ok(created) => created,
+            Err(refused) => {
+                assert!(server.has_failed(), "{refused:?}");
+                self.refused += 1;
+                return;
+            }
         };
+        let (instance, _) = created.peek();
         let (id, instance) = (instance.config().id, instance.clone());
         self.told.sent(id).name = name;
         self.pending.push((
             id,
             ProcessId::FIRST,
-            Box::pin(async move { created.committed().await.flatten().map(|_| vec![Fact::Created]) }),
+            Box::pin(async move { created.committed().await.map(|_| vec![Fact::Created]) }),
         ));
         let clients = ProcessId::all(processes).map(Client::new).collect();
         self.played.push(Played { id, instance, clients, watched: 0 });

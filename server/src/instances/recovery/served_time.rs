@@ -183,7 +183,7 @@ impl Life {
             roster: (1..=processes).map(|process| format!("p{process}")).collect(),
         };
         let created = self.instances.create(&Principal::new("creator"), spec).await;
-        created.committed().await.unwrap().unwrap().0
+        created.unwrap().committed().await.unwrap().0
     }
 
     /// The only instance.

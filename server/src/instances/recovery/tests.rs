@@ -143,7 +143,8 @@ impl Server {
             roster: (1..=processes).map(|process| format!("p{process}")).collect(),
         };
         // A name may be taken, by an instance that was created differently.
-        let _ = self.instances.create(&Principal::new("creator"), spec).await.committed().await.unwrap();
+        let _ =
+            self.instances.create(&Principal::new("creator"), spec).await.unwrap().committed().await.unwrap();
     }
 
     /// An input of some instance, most often of one that has not ended; one in four makes no sense.
@@ -229,14 +230,14 @@ async fn a_name_is_recovered_with_the_instance_that_took_it_last() {
         };
         Box::pin(server.instances.create(&creator, spec))
     };
-    let (first, _) = create().await.committed().await.unwrap().unwrap();
+    let (first, _) = create().await.unwrap().committed().await.unwrap();
     drop(first.close());
     // Both wait until the name is free. The one that came first gets it last.
     let (mut early, mut late) = (create(), create());
     assert!(poll(early.as_mut()).is_none() && poll(late.as_mut()).is_none());
-    let (second, _) = late.await.committed().await.unwrap().unwrap();
+    let (second, _) = late.await.unwrap().committed().await.unwrap();
     second.close().committed().await.unwrap().unwrap();
-    let (third, _) = early.await.committed().await.unwrap().unwrap();
+    let (third, _) = early.await.unwrap().committed().await.unwrap();
     assert_eq!(server.found().iter().filter(|found| found.named).count(), 1);
 
     server.storage.shorten(&server.instances).await;

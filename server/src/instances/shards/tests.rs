@@ -25,8 +25,9 @@ use super::super::{
 use super::*;
 use crate::auth::Principal;
 use crate::commit_log::engine::{Engine, ManualEngine, Outcome, RedbEngine};
-use crate::commit_log::{Append, Confirmation, DurableLog, LogState, MemoryLog, Settle, Step};
+use crate::commit_log::{Append, DurableLog, LogState, MemoryLog, Settle, Step};
 use crate::counting_waker::CountingWaker;
+use crate::gate::Confirmation;
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 
@@ -129,7 +130,7 @@ impl Server {
 
     async fn create(&self, spec: CreateSpec) -> Arc<Instance> {
         let created = self.instances.create(&Principal::new("creator"), spec).await;
-        created.committed().await.unwrap().unwrap().0
+        created.unwrap().committed().await.unwrap().0
     }
 }
 
@@ -400,8 +401,9 @@ async fn a_refused_batch_ends_its_shard_and_no_other() {
 #[tokio::test]
 async fn instances_are_created_in_the_shards_that_are_served() {
     let server = Server::new(None);
-    let create =
-        || async { server.instances.create(&Principal::new("creator"), spec("")).await.into_inner() };
+    let create = || async {
+        server.instances.create(&Principal::new("creator"), spec("")).await.map(Uncommitted::into_inner)
+    };
     assert_eq!(reason(create().await), RefusalReason::NotOwner, "there is none");
     let shards = [1, 3].map(|key| server.take_in_memory(key));
     let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::with_state(server.state.clone()));

@@ -30,6 +30,7 @@ use crate::auth::{Authenticator, Roles};
 use crate::call_layer::CallLayer;
 use crate::commit_log::{CommitLog, LogState, Logs, MemoryLog};
 use crate::config::Config;
+use crate::gate::Gates;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::quota::Principals;
@@ -129,7 +130,7 @@ impl Fixture {
         let layer = {
             let roles = Roles::of_settings(&config);
             let logs = Arc::new(Logs::new(Arc::<LogState>::default()));
-            CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), logs)
+            CallLayer::new(Authenticator::Insecure(roles), &limits, principals.clone(), Gates::new(logs))
         };
         let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
         let instances = Instances::new(limits.clone(), &log);

@@ -438,7 +438,13 @@ mod tests {
             let uri = format!("/stickycas.v1.StickyCasService/{method}");
             let request = Request::builder()
                 .uri(uri)
-                .body(LimitedBody::new(Body::empty(), Arc::default(), request_limits, account.clone(), None))
+                .body(LimitedBody::new(
+                    Body::empty(),
+                    Arc::default(),
+                    request_limits,
+                    account.clone(),
+                    crate::gate::Gates::NONE,
+                ))
                 .unwrap();
             let call = tower::Service::call(&mut calls, request);
             assert!(size_of_val(&*call) <= 800, "{method}: {}", size_of_val(&*call));

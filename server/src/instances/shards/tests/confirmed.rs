@@ -4,7 +4,7 @@ use tokio::sync::Notify;
 use tokio::sync::futures::OwnedNotified;
 
 use super::*;
-use crate::commit_log::{Lost, Ownership};
+use crate::gate::{Lost, Ownership};
 
 /// A log that other servers share: it commits at once, and confirms when the test says so.
 #[derive(Debug, Default)]
@@ -81,7 +81,7 @@ fn fixture() -> (Arc<SharedLog>, Arc<Instances>) {
 
 async fn create(instances: &Instances, name: &str) -> (Arc<Instance>, bool) {
     let created = instances.create(&Principal::new("creator"), spec(name)).await;
-    created.committed().await.unwrap().unwrap()
+    created.unwrap().committed().await.unwrap()
 }
 
 fn is_pending(future: impl Future) -> bool {
@@ -112,11 +112,11 @@ async fn views_and_absence_wait_for_the_confirmation() {
     waits(&log, async || instance.snapshot().committed().await?).await;
     waits(&log, async || instance.state().committed().await?).await;
     let (found, new) = waits(&log, async || {
-        instances.create(&Principal::new("creator"), spec("name")).await.committed().await?
+        instances.create(&Principal::new("creator"), spec("name")).await?.committed().await
     })
     .await;
     assert!(!new && Arc::ptr_eq(&found, &instance));
-    waits(&log, async || instances.confirmed().await).await;
+    waits(&log, async || instances.gates().ownership().await).await;
     let absent = waits(&log, async || match instances.confirmed_absent(InstanceId::new(1)).await {
         lost if lost.reason == RefusalReason::OwnerLost => Err(lost),
         refused => Ok(refused),
@@ -128,10 +128,10 @@ async fn views_and_absence_wait_for_the_confirmation() {
     instance.archive_now();
     waits(&log, async || instance.status(None).committed().await?).await;
     waits(&log, async || instance.close().committed().await?).await;
-    let (logs, now) = (instances.logs(), instances.logs().removals());
-    waits(&log, async || logs.confirm_refusal(RefusalReason::NameTaken, now).unwrap().await).await;
+    let gates = instances.gates().now();
+    waits(&log, async || gates.refusal(Some(RefusalReason::NameTaken), false).await).await;
     assert!(
-        logs.confirm_refusal(RefusalReason::RateExceeded, now).is_none(),
+        gates.refusal(Some(RefusalReason::RateExceeded), false).is_open(),
         "it says nothing of an instance"
     );
 }
@@ -154,12 +154,12 @@ async fn sharing(shards: u32) -> (Server, Vec<(Arc<SharedLog>, Arc<ShardContext>
 async fn that_there_is_no_instance_is_confirmed_by_its_shard_alone() {
     let (server, shards) = sharing(3).await;
     for at in 0..100 {
-        let (refused, confirmation) = server.instances.absence(InstanceId::new(1 + at * SHARDS));
+        let (refused, gate) = server.instances.absence(InstanceId::new(1 + at * SHARDS)).into_parts();
         assert_eq!(refused.reason, RefusalReason::InstanceUnknown);
-        assert!(confirmation.is_some());
+        assert!(!gate.is_open());
     }
-    let (refused, confirmation) = server.instances.absence(InstanceId::new(3));
-    assert_eq!((refused.reason, confirmation.is_some()), (RefusalReason::NotOwner, false));
+    let (refused, gate) = server.instances.absence(InstanceId::new(3)).into_parts();
+    assert_eq!((refused.reason, gate.is_open()), (RefusalReason::NotOwner, true));
     assert_eq!([0, 1, 2].map(|shard: usize| shards[shard].0.tell(&Ok(()))), [0, 100, 0]);
 }
 
@@ -167,25 +167,25 @@ async fn that_there_is_no_instance_is_confirmed_by_its_shard_alone() {
 #[tokio::test]
 async fn a_refusal_of_a_shard_that_was_dropped_meanwhile_is_not_told() {
     let (server, shards) = sharing(2).await;
-    let (logs, before) = (server.instances.logs(), server.instances.logs().removals());
+    let (gates, before) = (server.instances.gates(), server.instances.gates().now());
     let absent = server.instances.get(InstanceId::new(1)).unwrap_err();
     assert_eq!(absent.reason, RefusalReason::InstanceUnknown);
     server.instances.drop_shard(&shards[1].1, owner_lost(ShardKey(1))).await;
-    let confirmed = logs.confirm_refusal(absent.reason, before).expect("it is to be confirmed");
+    let confirmed = before.refusal(Some(absent.reason), false);
     shards[0].0.tell(&Ok(()));
     assert_eq!(confirmed.await.unwrap_err().reason, RefusalReason::OwnerLost);
-    assert_eq!(server.instances.absence(InstanceId::new(1)).0.reason, RefusalReason::NotOwner);
+    assert_eq!(server.instances.absence(InstanceId::new(1)).peek().reason, RefusalReason::NotOwner);
     // Of a call that comes now.
-    let confirmed = logs.confirm_refusal(absent.reason, logs.removals()).unwrap();
+    let confirmed = gates.now().refusal(Some(absent.reason), false);
     shards[0].0.tell(&Ok(()));
     confirmed.await.unwrap();
     // Also if none is left.
     server.instances.drop_shard(&shards[0].1, owner_lost(ShardKey(0))).await;
     assert_eq!(
-        logs.confirm_refusal(absent.reason, before).unwrap().await.unwrap_err().reason,
+        before.refusal(Some(absent.reason), false).await.unwrap_err().reason,
         RefusalReason::OwnerLost
     );
-    assert!(logs.confirm_refusal(absent.reason, logs.removals()).is_none());
+    assert!(gates.now().refusal(Some(absent.reason), false).is_open());
 }
 
 #[tokio::test]

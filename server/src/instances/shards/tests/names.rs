@@ -20,7 +20,7 @@ async fn a_name_of_another_server_is_found_there() {
     server.take_in_memory(0);
     server.cluster.owners.lock().unwrap().insert(ShardKey(2), other());
     let creator = Principal::new("creator");
-    let taken = server.instances.create(&creator, spec("theirs")).await.into_inner().unwrap_err();
+    let taken = server.instances.create(&creator, spec("theirs")).await.unwrap_err();
     let found = server.instances.find(&InstanceRef::Name("theirs".parse().unwrap())).await.unwrap_err();
     for refused in [taken, found] {
         assert_eq!((refused.reason, refused.owner.as_deref()), (RefusalReason::NotOwner, Some(&other())));
@@ -45,7 +45,8 @@ async fn a_create_finds_no_instance_of_a_shard_being_recovered() {
     let recovering = server.instances.add_shard(ShardKey(0), &log).unwrap();
     Recovery::run(&server.instances, &recovering, &*lost.engine, None).unwrap();
     let creator = Principal::new("creator");
-    let create = || async { server.instances.create(&creator, spec("name")).await.into_inner() };
+    let create =
+        || async { server.instances.create(&creator, spec("name")).await.map(Uncommitted::into_inner) };
     let refused = create().await.unwrap_err();
     assert_eq!((refused.reason, refused.owner), (RefusalReason::NotOwner, None));
     assert!(refused.retry_after.is_some());
@@ -128,7 +129,7 @@ async fn an_instance_is_found_whose_shard_is_served_since_a_moment() {
     *claim.holder.lock().unwrap() = None;
     stays_when_asked();
     let created = server.instances.create(&Principal::new("creator"), spec("name")).await;
-    assert_eq!(reason(created.into_inner()), RefusalReason::NotOwner);
+    assert_eq!(reason(created), RefusalReason::NotOwner);
 }
 
 #[tokio::test]
@@ -143,7 +144,7 @@ async fn the_claim_says_who_has_a_name_after_a_take_over() {
         assert!(server.instances.registry().holds_name(&heir), "it is found at once from now on");
         read_back(&server);
         let created = server.instances.create(&Principal::new("creator"), spec("name")).await;
-        let (found, is_new) = created.into_inner().unwrap();
+        let (found, is_new) = created.unwrap().into_inner();
         assert!(!is_new && Arc::ptr_eq(&found, &heir));
     }
     // The checkpoint of the closed instance tells of an heir whose creation was never committed.
@@ -176,5 +177,5 @@ async fn a_create_goes_on_when_the_holder_of_its_name_has_expired_meanwhile() {
         }
     }));
     let created = server.instances.create(&Principal::new("creator"), spec("name")).await;
-    assert!(created.into_inner().unwrap().1, "a new one");
+    assert!(created.unwrap().into_inner().1, "a new one");
 }

@@ -1,0 +1,446 @@
+//! When a client may be told something: the one place where that is answered.
+//!
+//! What is told may follow from steps that are not committed yet, and in a cluster another server may know better by now.
+//! So what a client is told, shown or refused waits behind a [`Gate`], which opens when
+//!
+//! 1. what was logged before is committed: the step that it follows from, or everything that any log had to commit;
+//! 2. a read that began after the request came has confirmed that this server still owns the shard, if what is told says
+//!    something that another owner may know better ([`depends_on_instances`]); one read serves all that wait;
+//! 3. no log has failed meanwhile.
+//!
+//! If it does not open, the client is told the reason in place of what waited. An [`Uncommitted`] value cannot be read before
+//! its gate is open. Committed entries and events, and the kept answers of accesses, never change and wait for no
+//! confirmation; counters are those of this server and wait for nothing. Logs in memory and on disk have one owner, and
+//! confirm nothing.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tokio::sync::futures::OwnedNotified;
+use tokio::sync::oneshot;
+
+/// Opens when something may be told; resolves with the reason if it may not. One that is open takes no memory beside it.
+#[derive(Debug, Default)]
+#[must_use = "what it guards may be told when it is open"]
+pub(crate) struct Gate(Option<Box<Conditions>>);
+
+/// What a gate waits for.
+#[derive(Default)]
+struct Conditions {
+    step: Option<CommitReceiver>,
+    /// Of each log that has something to commit.
+    everything: Vec<oneshot::Receiver<()>>,
+    /// What holds when nothing can be committed for want of space, in the place of both.
+    without_space: Option<(NoSpace, Result<(), RpcRefusal>)>,
+    confirmations: Vec<Confirmation>,
+    /// Whether a log was removed of which nothing can be confirmed any more.
+    is_lost: bool,
+    /// After a failure of these nothing else is told.
+    logs: Option<Arc<dyn LogSource>>,
+}
+
+/// Resolves when a step is committed, or refused by the log.
+pub(crate) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
+
+/// Completes when nothing can be committed for want of space.
+pub(crate) type NoSpace = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// About how much memory a refusal takes that waits for a commit: its text, and who waits for it.
+pub(crate) const REFUSAL_BYTES: usize = 512;
+
+impl Gate {
+    /// Nothing is waited for.
+    pub(crate) const OPEN: Self = Self(None);
+
+    /// Opens when this step is committed; `None`: it is.
+    pub(crate) fn of_step(step: Option<CommitReceiver>) -> Self {
+        Self(step.map(|step| Box::new(Conditions { step: Some(step), ..Conditions::default() })))
+    }
+
+    /// Opens when this is confirmed; `None`: nobody else can know it better.
+    pub(crate) fn of_ownership(confirmation: Option<Confirmation>) -> Self {
+        let conditions = |it| Conditions { confirmations: vec![it], ..Conditions::default() };
+        Self(confirmation.map(|confirmation| Box::new(conditions(confirmation))))
+    }
+
+    /// Opens when both are open.
+    pub(crate) fn and(self, other: Self) -> Self {
+        let (mut one, other) = match (self.0, other.0) {
+            (Some(one), Some(other)) => (one, *other),
+            (one, other) => return Self(one.or(other)),
+        };
+        one.step = one.step.or(other.step);
+        one.everything.extend(other.everything);
+        one.without_space = one.without_space.or(other.without_space);
+        one.confirmations.extend(other.confirmations);
+        one.is_lost |= other.is_lost;
+        one.logs = one.logs.or(other.logs);
+        Self(Some(one))
+    }
+
+    /// Does not wait for commits while there is no space for them: it is as open as `then` says.
+    fn without_space(mut self, no_space: Option<NoSpace>, then: Result<(), RpcRefusal>) -> Self {
+        if let Some(conditions) = self.0.as_mut().filter(|conditions| conditions.waits_for_commits()) {
+            conditions.without_space = no_space.map(|no_space| (no_space, then));
+        }
+        self
+    }
+
+    /// Whether nothing is waited for.
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+}
+
+impl Future for Gate {
+    type Output = Result<(), RpcRefusal>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(conditions) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        let opened = ready!(conditions.poll(cx));
+        self.0 = None;
+        Poll::Ready(opened)
+    }
+}
+
+impl Conditions {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
+        ready!(self.poll_commits(cx))?;
+        let confirmed = ready!(self.poll_confirmations(cx));
+        let failure = self.logs.as_ref().and_then(|logs| logs.failure());
+        Poll::Ready(failure.map_or(confirmed, |failure| Err(failure.clone())))
+    }
+
+    fn waits_for_commits(&self) -> bool {
+        self.step.is_some() || !self.everything.is_empty()
+    }
+
+    fn poll_commits(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
+        let committed = if let Some(step) = &mut self.step {
+            Pin::new(step).poll(cx).map(|step| match step {
+                Ok(outcome) => outcome.map_err(|refused| *refused),
+                Err(_) => Err(RpcRefusal::internal()),
+            })
+        } else {
+            self.poll_everything(cx).map(Ok)
+        };
+        let committed = match (committed, &mut self.without_space) {
+            (Poll::Pending, Some((no_space, then))) => no_space.as_mut().poll(cx).map(|()| then.clone()),
+            (committed, _) => committed,
+        };
+        let committed = ready!(committed);
+        (self.step, self.without_space) = (None, None);
+        self.everything.clear();
+        Poll::Ready(committed)
+    }
+
+    fn poll_everything(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        while let Some(last) = self.everything.last_mut() {
+            // Without a sender its log has failed.
+            let _ = ready!(Pin::new(last).poll(cx));
+            self.everything.pop();
+        }
+        Poll::Ready(())
+    }
+
+    fn poll_confirmations(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
+        if self.is_lost {
+            let why = "the server has lost a shard meanwhile, and it may be that of the instance: ask again with the same number";
+            return Poll::Ready(Err(RpcRefusal::new(RefusalReason::OwnerLost, why)));
+        }
+        while let Some(last) = self.confirmations.last_mut() {
+            ready!(Pin::new(last).poll(cx))?;
+            self.confirmations.pop();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl fmt::Debug for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { step, everything, confirmations, is_lost, .. } = self;
+        f.debug_struct("Conditions")
+            .field("step", step)
+            .field("everything", everything)
+            .field("confirmations", confirmations)
+            .field("is_lost", is_lost)
+            .finish_non_exhaustive()
+    }
+}
+
+/// A value that may leave the server only when its gate is open.
+#[derive(Debug)]
+#[must_use = "the value is reached through `committed`"]
+pub(crate) struct Uncommitted<T> {
+    value: T,
+    gate: Gate,
+}
+
+impl<T> Uncommitted<T> {
+    /// A value behind this gate.
+    pub(crate) fn new(value: T, gate: Gate) -> Self {
+        Self { value, gate }
+    }
+
+    /// The value before its gate is open, for what is not told as a fact of the instance, such as counters.
+    pub(crate) fn peek(&self) -> &T {
+        &self.value
+    }
+
+    #[cfg(test)]
+    pub(crate) fn into_inner(self) -> T {
+        self.value
+    }
+
+    /// The value and its gate.
+    pub(crate) fn into_parts(self) -> (T, Gate) {
+        (self.value, self.gate)
+    }
+
+    /// Another value that follows from this one.
+    pub(crate) fn map<U>(self, map: impl FnOnce(T) -> U) -> Uncommitted<U> {
+        Uncommitted { value: map(self.value), gate: self.gate }
+    }
+
+    /// Waits for the gate and returns the value.
+    ///
+    /// # Errors
+    /// Why it may not be told: if the log refuses the step, nobody knows whether it took place.
+    pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
+        self.gate.await.map(|()| self.value)
+    }
+
+    /// The same of a value that is only shown: nothing is waited for while there is no space for what is to be committed.
+    ///
+    /// # Errors
+    /// See [`Self::committed`]; or that there is no space.
+    pub(crate) async fn shown(self, gates: &Gates) -> Result<T, RpcRefusal> {
+        let why = "etcd has no space left: nothing is committed, and what waits for that is not shown; ask again when there is space";
+        let refused = Err(RpcRefusal::new(RefusalReason::Recovering, why));
+        self.gate.without_space(gates.no_space(), refused).await.map(|()| self.value)
+    }
+}
+
+impl<T> Uncommitted<Result<T, RpcRefusal>> {
+    /// The same value unless it is a refusal, which no gate guards: the call layer has each wait.
+    ///
+    /// # Errors
+    /// The refusal.
+    pub(crate) fn transpose(self) -> Result<Uncommitted<T>, RpcRefusal> {
+        self.value.map(|value| Uncommitted { value, gate: self.gate })
+    }
+}
+
+/// The logs of a server, as far as what clients are told depends on them.
+pub(crate) trait LogSource: fmt::Debug + Send + Sync {
+    /// Completes when requests may be taken again; `None`: they may.
+    fn room(&self) -> Option<OwnedNotified>;
+
+    /// Resolve when everything is committed that was logged so far, or the log has failed: one of each log that has
+    /// something to commit. So many bytes wait for each.
+    fn barriers(&self, bytes: usize) -> Vec<oneshot::Receiver<()>>;
+
+    /// Begins to confirm that the server owns each shard that others may own by now.
+    fn confirmations(&self) -> Vec<Confirmation>;
+
+    /// How many logs were removed, since their shards were lost or handed over.
+    fn removed(&self) -> u64;
+
+    /// Why nothing may be told any more, if a log has failed.
+    fn failure(&self) -> Option<&RpcRefusal>;
+
+    /// Completes while nothing can be committed for want of space; `None`: that never happens.
+    fn no_space(&self) -> Option<NoSpace>;
+}
+
+/// Makes the gates of what is told without a step of an instance.
+#[derive(Clone, Debug)]
+pub(crate) struct Gates {
+    /// `None`: what is told does not depend on any log.
+    logs: Option<Arc<dyn LogSource>>,
+    /// How many logs had been removed when the call came.
+    removed: u64,
+}
+
+impl Gates {
+    /// Of what depends on these logs.
+    pub(crate) fn new(logs: Arc<dyn LogSource>) -> Self {
+        Self { removed: logs.removed(), logs: Some(logs) }
+    }
+
+    /// Of what depends on no log.
+    pub(crate) const NONE: Self = Self { logs: None, removed: 0 };
+
+    /// For a call that comes now.
+    pub(crate) fn now(&self) -> Self {
+        self.logs.clone().map_or(Self::NONE, Self::new)
+    }
+
+    /// Completes when requests may be taken again; `None`: they may.
+    pub(crate) fn room(&self) -> Option<OwnedNotified> {
+        self.logs.as_ref()?.room()
+    }
+
+    /// Why nothing may be told any more, if a log has failed.
+    pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
+        self.logs.as_ref()?.failure()
+    }
+
+    /// What says nothing of an instance that another server may know better: opens when everything that was logged so far
+    /// is committed.
+    pub(crate) fn everything_committed(&self) -> Gate {
+        let Some(logs) = &self.logs else { return Gate::OPEN };
+        let everything = logs.barriers(REFUSAL_BYTES);
+        if everything.is_empty() && logs.failure().is_none() {
+            return Gate::OPEN;
+        }
+        Gate(Some(Box::new(Conditions { everything, logs: Some(logs.clone()), ..Conditions::default() })))
+    }
+
+    /// Which instances there are, and which there are not: opens when all shards are confirmed.
+    pub(crate) fn ownership(&self) -> Gate {
+        let Some(logs) = &self.logs else { return Gate::OPEN };
+        let confirmations = logs.confirmations();
+        if confirmations.is_empty() {
+            return Gate::OPEN;
+        }
+        Gate(Some(Box::new(Conditions { confirmations, ..Conditions::default() })))
+    }
+
+    /// The refusal of a call for this reason, if it has one of ours: of which instance it is, and so of which shard, is not
+    /// known. `without_space`: it says nothing that may not be committed, and is told while nothing can be.
+    pub(crate) fn refusal(&self, reason: Option<RefusalReason>, without_space: bool) -> Gate {
+        let mut gate = self.everything_committed();
+        if without_space {
+            gate = gate.without_space(self.no_space(), Ok(()));
+        }
+        if !reason.is_some_and(depends_on_instances) {
+            return gate;
+        }
+        let ownership = self.ownership();
+        // Looked at behind the logs: all that are not among them are counted. One that was removed cannot be asked, and the
+        // refusal may be of an instance of its shard.
+        let is_lost = self.logs.as_ref().is_some_and(|logs| logs.removed() != self.removed);
+        let lost = || Gate(Some(Box::new(Conditions { is_lost, ..Conditions::default() })));
+        gate.and(if is_lost { lost() } else { ownership })
+    }
+
+    fn no_space(&self) -> Option<NoSpace> {
+        self.logs.as_ref()?.no_space()
+    }
+}
+
+/// What a log has that several servers share: it belongs to one of them at a time.
+pub(crate) trait Ownership: fmt::Debug + Send + Sync {
+    /// Asks whether this server owns the log. All who ask before a read begins share it: returns the number of the next one
+    /// that begins, or of one behind it.
+    fn ask(&self) -> u64;
+
+    /// What a read of this number or a later one has shown; `None`: nothing yet. If the server does not own the log, or nobody
+    /// can say so in time, it owns it no more.
+    fn outcome(&self, read: u64) -> Option<Result<(), RpcRefusal>>;
+
+    /// Completes when a read has shown something since this was called.
+    fn told(&self) -> OwnedNotified;
+
+    /// This is to be told why the log is lost, before anybody else is.
+    fn on_lost(&self, lost: Lost);
+}
+
+/// Is told why a log is lost.
+pub(crate) type Lost = Box<dyn FnOnce(&RpcRefusal) + Send>;
+
+/// Resolves when the ownership is confirmed, or with the reason why it is not. Until it is polled it is a number and no more.
+pub(crate) struct Confirmation {
+    ownership: Arc<dyn Ownership>,
+    read: u64,
+    told: Option<Pin<Box<OwnedNotified>>>,
+}
+
+impl Confirmation {
+    /// Begins to confirm this ownership.
+    pub(crate) fn of(ownership: &Arc<dyn Ownership>) -> Self {
+        Self { ownership: ownership.clone(), read: ownership.ask(), told: None }
+    }
+}
+
+impl fmt::Debug for Confirmation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { ownership, read, .. } = self;
+        f.debug_struct("Confirmation")
+            .field("ownership", ownership)
+            .field("read", read)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Future for Confirmation {
+    type Output = Result<(), RpcRefusal>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        loop {
+            let Self { ownership, read, told } = &mut *self;
+            // What is told between the two is seen by the second look.
+            if let Some(outcome) = ownership.outcome(*read) {
+                return Poll::Ready(outcome);
+            }
+            let waits = told.get_or_insert_with(|| Box::pin(ownership.told()));
+            if let Some(outcome) = ownership.outcome(*read) {
+                return Poll::Ready(outcome);
+            }
+            ready!(waits.as_mut().poll(cx));
+            *told = None;
+        }
+    }
+}
+
+/// Whether a refusal for this reason says something of an instance that another server may know better: that there is none, or
+/// how far it is. What was fixed with the creation of an instance never changes, so a refusal that follows from that
+/// alone needs no confirmation; nor does one that is about the caller, its request or this server.
+pub(crate) fn depends_on_instances(reason: RefusalReason) -> bool {
+    match reason {
+        RefusalReason::InstanceUnknown
+        | RefusalReason::NameTaken
+        | RefusalReason::AccessNumberOutOfOrder
+        | RefusalReason::AccessContentDiffers
+        | RefusalReason::NotYourPhase
+        | RefusalReason::InstanceClosed
+        | RefusalReason::ProcessLeft
+        | RefusalReason::DecisionDiffers
+        | RefusalReason::SessionReplaced
+        | RefusalReason::PhaseNotKept
+        | RefusalReason::TooManyWaiting
+        | RefusalReason::TooManySessions => true,
+        RefusalReason::Unspecified
+        | RefusalReason::ValueEmpty
+        | RefusalReason::ValueTooLarge
+        | RefusalReason::Malformed
+        | RefusalReason::BadParameters
+        | RefusalReason::NoIdentity
+        | RefusalReason::NotAMember
+        | RefusalReason::NotCoordinator
+        | RefusalReason::NotCreator
+        | RefusalReason::NotObserver
+        | RefusalReason::TooManyInstances
+        | RefusalReason::TooManyConnections
+        | RefusalReason::TooManyStreams
+        | RefusalReason::RateExceeded
+        | RefusalReason::WatcherTooSlow
+        | RefusalReason::ReaderTooSlow
+        | RefusalReason::RequestTooSlow
+        | RefusalReason::TooManyBytes
+        | RefusalReason::Draining
+        | RefusalReason::Deadline
+        | RefusalReason::Internal
+        | RefusalReason::Recovering
+        | RefusalReason::LogFailed
+        | RefusalReason::NoPage
+        | RefusalReason::NotOwner
+        | RefusalReason::OwnerLost
+        | RefusalReason::ReadTooLarge => false,
+    }
+}
