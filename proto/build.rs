@@ -30,13 +30,21 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .boxed("stickycas.v1.ServerFrame.frame.welcome")
         .boxed("stickycas.v1.ServerFrame.frame.refusal")
         .compile_fds(protox::compile(all, ["."])?)?;
-    manual::Builder::new().build_client(false).compile(&[attach_service()]);
+    manual::Builder::new().build_client(false).compile(&[sticky_cas_service()]);
     Ok(())
 }
 
-/// `StickyCasService` with the types and the codec of `src/attach`. Attach is its only method: the server frames
-/// unary calls itself. Each other method would be built of its messages in `crate::v1` and `tonic_prost::ProstCodec`.
-fn attach_service() -> manual::Service {
+/// `StickyCasService`, whose Attach has the types and the codec of `src/attach`.
+fn sticky_cas_service() -> manual::Service {
+    let unary = |name: &str, route: &str| {
+        manual::Method::builder()
+            .name(name)
+            .route_name(route)
+            .input_type(format!("crate::v1::{route}Request"))
+            .output_type(format!("crate::v1::{route}Response"))
+            .codec_path("crate::unary_codec::UnaryCodec")
+            .build()
+    };
     let attach = manual::Method::builder()
         .name("attach")
         .route_name("Attach")
@@ -46,7 +54,14 @@ fn attach_service() -> manual::Service {
         .client_streaming()
         .server_streaming()
         .build();
-    manual::Service::builder().name("StickyCasService").package("stickycas.v1").method(attach).build()
+    manual::Service::builder()
+        .name("StickyCasService")
+        .package("stickycas.v1")
+        .method(unary("append", "Append"))
+        .method(unary("read", "Read"))
+        .method(unary("decide", "Decide"))
+        .method(attach)
+        .build()
 }
 
 fn sources(package: &str) -> std::io::Result<Vec<PathBuf>> {

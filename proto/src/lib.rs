@@ -9,7 +9,7 @@
 //! - [`names`]: ids and names of instances, which only the wire knows.
 //! - [`principal`]: the metadata key of a principal, and how it is read.
 //! - [`attach`]: the server's side of Attach, decoded and encoded without the generated types.
-//! - [`read_encoder`]: the result of a read, encoded straight from the list.
+//! - [`unary_codec`]: the codec of unary calls on the list.
 //! - [`wire_format`]: protobuf fields without the generated types, for the two above and for the load generator.
 
 pub mod attach;
@@ -17,8 +17,8 @@ pub mod convert;
 pub mod delimited;
 pub mod names;
 pub mod principal;
-pub mod read_encoder;
 pub mod status;
+pub mod unary_codec;
 mod wire_error;
 pub mod wire_format;
 

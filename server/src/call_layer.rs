@@ -353,7 +353,7 @@ where
                 let call = Some(Call {
                     ending,
                     request,
-                    hold: ResponseHold { account, permit: Some(permit), unread },
+                    hold: ResponseHold { account, permit: Some(permit), unread, answer: None },
                     gates,
                 });
                 if let Some(caller) = caller {

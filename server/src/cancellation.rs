@@ -149,7 +149,7 @@ impl Server {
         );
         let mut routes = Routes::builder();
         routes
-            .add_service(layer.layer(UnaryEndpoint::new(service.clone(), &limits)))
+            .add_service(layer.layer(service.list()))
             .add_service(layer.layer(service.instances()))
             .add_service(layer.layer(service.server()));
         let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.routes().prepare());

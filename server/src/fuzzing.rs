@@ -10,7 +10,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::runtime::{Builder, Runtime};
 
 use crate::settings::{Effective, show};
-use crate::{auth, data, service, transport};
+use crate::{auth, data, transport};
 
 pub use crate::auth::fuzzing::{
     certificate, certificate_seeds, credentials, credentials_seeds, token, token_seeds,
@@ -47,15 +47,14 @@ pub fn all_settings() -> String {
     show(&Effective::defaults(), true)
 }
 
-/// The messages of a request's body, in chunks: where they begin and end, and the first one.
+/// The messages of a request's body, in chunks: where they begin and end.
 pub fn messages(bytes: &[u8]) {
     transport::fuzzing::messages(bytes);
-    RUNTIME.block_on(service::fuzzing::first_message(bytes));
 }
 
 /// The headers of a request that we read ourselves: each line is the number of a header and a value.
 pub fn headers(bytes: &[u8]) {
-    const NAMES: [&str; 4] = [crate::PRINCIPAL_KEY, "authorization", "grpc-timeout", "grpc-encoding"];
+    const NAMES: [&str; 3] = [crate::PRINCIPAL_KEY, "authorization", "grpc-timeout"];
     let mut headers = HeaderMap::new();
     for line in bytes.split(|byte| *byte == b'\n') {
         let Some((name, value)) = line.split_first() else { continue };
@@ -66,7 +65,6 @@ pub fn headers(bytes: &[u8]) {
     }
     auth::fuzzing::identity_headers(&headers);
     transport::fuzzing::timeout_header(&headers);
-    service::fuzzing::encoding_header(&headers);
 }
 
 /// Bytes cut into chunks as a network would: the first byte says how many lengths follow, and these are those of the

@@ -79,7 +79,7 @@ pub use logging::{Guard as LogGuard, log_to_stderr};
 use page::{Page, PageAddress};
 use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};
-use service::{Service, UnaryEndpoint, UnknownService};
+use service::{Service, UnknownService};
 use storage::Storage;
 pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
@@ -259,7 +259,7 @@ async fn serve_in<L: Listener>(
 
     let mut routes = Routes::builder();
     routes
-        .add_service(call_layer.layer(UnaryEndpoint::new(service.clone(), limits)))
+        .add_service(call_layer.layer(service.list()))
         .add_service(call_layer.layer(service.instances()))
         .add_service(call_layer.layer(service.server()))
         .add_service(call_layer.open_to_all(Method::Health).layer(health_service));

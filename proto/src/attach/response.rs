@@ -4,15 +4,14 @@
 //! it too long can be cut off again.
 
 use prost::Message as _;
-use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::types::{AccessNumber, Phase};
 
 use crate::convert::answer::outcome_and_position;
-use crate::read_encoder::{read_result_len, write_read_result};
 use crate::v1;
 use crate::wire_format::{
-    WireType, bytes_field_len, key, number_field_len, varint_len, write_bytes_header, write_number_field,
-    write_varint,
+    WireType, bytes_field_len, key, number_field_len, varint_len, write_bytes_field, write_bytes_header,
+    write_number_field, write_varint,
 };
 
 const NUMBER: WireType = WireType::Varint;
@@ -140,4 +139,19 @@ fn write_append_result(message: &mut Vec<u8>, answer: AppendAnswer) {
         message.push(key(2, NUMBER));
         write_varint(message, position.into());
     }
+}
+
+/// The encoded length of a `ReadResult`.
+fn read_result_len<'a>(answer: &ReadAnswer, values: impl Iterator<Item = &'a [u8]>) -> usize {
+    let start = number_field_len(answer.start.get().into());
+    let values: usize = values.map(|value| bytes_field_len(value.len())).sum();
+    start + values + number_field_len(answer.length.into()) + number_field_len(answer.sealed.into())
+}
+
+/// Writes a `ReadResult` straight from the list: no buffer for each value, no vector of them.
+fn write_read_result<'a>(message: &mut Vec<u8>, answer: &ReadAnswer, values: impl Iterator<Item = &'a [u8]>) {
+    write_number_field(message, key(1, NUMBER), answer.start.get().into());
+    values.for_each(|value| write_bytes_field(message, key(2, BYTES), value));
+    write_number_field(message, key(3, NUMBER), answer.length.into());
+    write_number_field(message, key(4, NUMBER), answer.sealed.into());
 }

@@ -1,8 +1,9 @@
 //! Answers (SPEC A1, R1).
 //!
-//! The model keeps the answer of a read as numbers (F8b). On the wire it carries the entries as well: the encoders
-//! ([`crate::attach`], [`crate::read_encoder`]) take them from the list.
+//! The model keeps the answer of a read as numbers (F8b). On the wire it carries the entries as well, which come from the
+//! list.
 
+use bytes::Bytes;
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Phase, Position, Value};
@@ -50,6 +51,21 @@ impl TryFrom<&v1::AppendResult> for AppendAnswer {
 #[must_use]
 pub fn append_response(phase: Option<Phase>, answer: AppendAnswer) -> v1::AppendResponse {
     v1::AppendResponse { phase: phase.map_or(0, Phase::get), result: Some(answer.into()) }
+}
+
+/// The response of a unary read, which returned these values.
+pub fn read_response<'a>(
+    phase: Option<Phase>,
+    answer: ReadAnswer,
+    values: impl Iterator<Item = &'a [u8]>,
+) -> v1::ReadResponse {
+    let result = v1::ReadResult {
+        start: answer.start.get(),
+        values: values.map(Bytes::copy_from_slice).collect(),
+        length: answer.length,
+        sealed: answer.sealed,
+    };
+    v1::ReadResponse { phase: phase.map_or(0, Phase::get), result: Some(result) }
 }
 
 /// An answer as a client receives it.

@@ -155,12 +155,13 @@ impl Call {
     ///
     /// # Errors
     /// If it was refused.
-    fn finish(mut self, response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
+    fn finish(mut self, mut response: Response<Body>) -> Result<Response<Body>, Box<Refusal>> {
         let Some(status) = Status::from_header_map(response.headers()) else {
             self.ending.count(Code::Ok);
             if is_stream(self.ending.method) {
                 self.hold.permit = None;
             }
+            self.hold.answer = response.extensions_mut().remove();
             return Ok(response.map(|body| held_body(body, self.hold)));
         };
         if self.request.is_broken() {

@@ -21,7 +21,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio_stream::Stream;
-use tonic::{Status, Streaming};
+use tonic::{Request, Status, Streaming};
 
 use super::Service;
 use super::authorization::refused_content;
@@ -32,7 +32,7 @@ use super::watchdog::Registration;
 use crate::call_layer::Caller;
 use crate::gate::Gate;
 use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
-use crate::quota::{Buffer, BufferedBytes, Counter, Permit};
+use crate::quota::{Buffer, BufferedBytes, Counter, Permit, Quota};
 use crate::transport::{Connection, DecodeFailure, oversized, too_many_unread};
 
 /// One Attach stream. See the module.
@@ -64,13 +64,19 @@ pub(crate) struct AttachStream {
 const MESSAGES_PER_TURN: usize = 32;
 
 impl AttachStream {
-    pub(super) fn new(
-        service: Service,
-        caller: Caller,
-        connection: Option<Connection>,
-        requests: Streaming<DecodedRequest>,
-        permit: Permit,
+    /// Opens a stream of the caller.
+    pub(super) fn open(
+        service: &Service,
+        request: Request<Streaming<DecodedRequest>>,
     ) -> Result<Self, RpcRefusal> {
+        let caller = service.caller(request.extensions())?;
+        let permit = caller.account.take(Quota::AttachStreams).inspect_err(|none| {
+            if let Some(offence) = none.offence() {
+                caller.account.file_offence(offence, &none.refused.message);
+            }
+        })?;
+        let connection = request.extensions().get::<Connection>().cloned();
+        let (service, requests) = (service.clone(), request.into_inner());
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
         let end = service.stream_end(&caller, false)?;
         let registration = connection

@@ -3,43 +3,14 @@
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use bytes::Bytes;
-use http::HeaderMap;
 use prost::Message as _;
 use stickycas_proto::convert::params::params_from_wire;
 use stickycas_proto::principal::is_principal_name;
 use stickycas_proto::v1;
-use tonic::Code;
 
-use super::grpc_framing::{Chunks, PREFIX, check_encoding, read_message};
 use super::instances::create_spec;
 use super::page_token::PageTokens;
-use crate::fuzzing::in_chunks;
 use crate::limits::Limits;
-
-/// The first message of a body is the same however its bytes are cut, and what stands behind its length.
-pub(crate) async fn first_message(bytes: &[u8]) {
-    const LONGEST: usize = 300;
-    let Some((chunks, all)) = in_chunks(bytes) else { return };
-    let chunks = chunks.into_iter().map(Bytes::copy_from_slice).collect();
-    let read = read_message(Chunks(chunks), LONGEST).await.map_err(|status| status.code());
-    let expected = match all {
-        [0, a, b, c, d, message @ ..] => {
-            let length = u32::from_be_bytes([*a, *b, *c, *d]) as usize;
-            let message = message.get(..length).ok_or(Code::Internal);
-            if length > LONGEST { Err(Code::OutOfRange) } else { message }
-        }
-        _ => Err(Code::Internal),
-    };
-    assert_eq!(read.as_deref(), expected.as_ref().copied());
-    assert_eq!(PREFIX, crate::transport::PREFIX);
-}
-
-/// Only plain messages are read.
-pub(crate) fn encoding_header(headers: &HeaderMap) {
-    let is_plain = headers.get("grpc-encoding").is_none_or(|encoding| encoding == "identity");
-    assert_eq!(check_encoding(headers).is_ok(), is_plain);
-}
 
 /// A page token opens as it was sealed, for whom it was sealed, and no other one does. The first byte says whether a good
 /// token is changed by the others, or these are one.

@@ -7,7 +7,6 @@ mod channels;
 mod counts;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod grpc_framing;
 pub(crate) mod instance_table;
 mod instances;
 mod page_token;
@@ -22,6 +21,7 @@ mod watchdog;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use stickycas_proto::attach::StickyCasServiceServer;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
@@ -37,7 +37,6 @@ use crate::page::PageAddress;
 use crate::quota::Principals;
 
 pub(crate) use authorization::{ViewBasis, view_basis};
-pub(crate) use grpc_framing::UnaryEndpoint;
 pub(crate) use page_token::PageTokens;
 pub(crate) use unknown::UnknownService;
 
@@ -119,6 +118,12 @@ impl Service {
     pub(crate) fn instances(&self) -> InstanceServiceServer<Self> {
         let bytes = self.0.limits.message_bytes;
         InstanceServiceServer::new(self.clone()).max_decoding_message_size(bytes)
+    }
+
+    /// The service of the list: append, read, decide, attach.
+    pub(crate) fn list(&self) -> StickyCasServiceServer<Self> {
+        let bytes = self.0.limits.message_bytes;
+        StickyCasServiceServer::new(self.clone()).max_decoding_message_size(bytes)
     }
 
     /// The service of the server: counts.

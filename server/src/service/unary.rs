@@ -1,4 +1,4 @@
-//! The unary calls of `StickyCasService`, and the way into Attach.
+//! The unary calls of `StickyCasService`.
 
 use std::future::ready;
 use std::pin::Pin;
@@ -9,10 +9,10 @@ use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::attach::{self, StickyCasService};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::access::{access_from_append, access_from_read, value_from_wire};
-use stickycas_proto::convert::answer::append_response;
+use stickycas_proto::convert::answer::{append_response, read_response};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{
-    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, RefusalReason,
+    AppendRequest, AppendResponse, DecideRequest, DecideResponse, ReadRequest, ReadResponse, RefusalReason,
 };
 use tokio_util::either::Either;
 use tonic::{Request, Response, Status, Streaming};
@@ -23,8 +23,8 @@ use super::authorization::refused_content;
 use super::instances::longest_read;
 use crate::call_layer::Caller;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
-use crate::quota::{Counter, Quota};
-use crate::transport::Connection;
+use crate::quota::Counter;
+use crate::transport::HeldAnswer;
 
 #[tonic::async_trait]
 impl StickyCasService for Service {
@@ -34,22 +34,42 @@ impl StickyCasService for Service {
         &self,
         request: Request<Streaming<attach::DecodedRequest>>,
     ) -> Result<Response<AttachStream>, Status> {
+        Ok(Response::new(AttachStream::open(self, request)?))
+    }
+
+    async fn append(&self, request: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        let permit = caller.account.take(Quota::AttachStreams);
-        let permit = permit.inspect_err(|none| {
-            if let Some(offence) = none.offence() {
-                caller.account.file_offence(offence, &none.refused.message);
-            }
-        })?;
-        let connection = request.extensions().get::<Connection>().cloned();
-        let requests = request.into_inner();
-        Ok(Response::new(AttachStream::new(self.clone(), caller, connection, requests, permit)?))
+        let answer = self.submit_append(&caller, request.get_ref());
+        drop((caller, request));
+        answer.await.map(Response::new)
+    }
+
+    async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
+        let caller = self.caller(request.extensions())?;
+        let answer = self.submit_read(&caller, request.get_ref());
+        let account = caller.account.clone();
+        drop((caller, request));
+        let access = answer.await?;
+        let Answer::Read(answer) = access.answer else { return Err(RpcRefusal::internal().into()) };
+        // Before it is made: as long as the client does not take it, it counts as unread.
+        let bytes = access.values().map(<[u8]>::len).sum();
+        let held = HeldAnswer::new(account, bytes)?;
+        let mut response = Response::new(read_response(access.phase, answer, access.values()));
+        response.extensions_mut().insert(held);
+        Ok(response)
+    }
+
+    async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideResponse>, Status> {
+        let caller = self.caller(request.extensions())?;
+        let decided = self.submit_decide(&caller, request.get_ref());
+        drop((caller, request));
+        decided.await.map(Response::new)
     }
 }
 
 impl Service {
     /// The append is submitted when this returns; the future only waits for the answer.
-    pub(super) fn append(
+    fn submit_append(
         &self,
         caller: &Caller,
         request: &AppendRequest,
@@ -65,8 +85,8 @@ impl Service {
         }
     }
 
-    /// As [`Self::append`].
-    pub(super) fn read(
+    /// As [`Self::submit_append`].
+    fn submit_read(
         &self,
         caller: &Caller,
         request: &ReadRequest,
@@ -76,7 +96,7 @@ impl Service {
     }
 
     /// The decision is submitted when this returns; the future only waits for the commit.
-    pub(super) fn decide(
+    fn submit_decide(
         &self,
         caller: &Caller,
         request: &DecideRequest,

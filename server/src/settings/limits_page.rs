@@ -411,7 +411,7 @@ mod tests {
     #[test]
     fn every_limit_has_a_metric_and_a_test_that_exist() {
         let tests = sources(&crate_folder().join("tests")) + &sources(&crate_folder().join("src"));
-        let metrics = sources(&crate_folder().join("src/metrics"));
+        let metrics = sources(&crate_folder().join("src/http"));
         for setting in LIMIT_SETTINGS {
             let name = setting.key.trim_start_matches("limits.");
             let (metric, test) = evidence(name).unwrap_or_else(|| panic!("{name} has no row in EVIDENCE"));

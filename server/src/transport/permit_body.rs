@@ -36,13 +36,44 @@ pub(crate) struct ResponseHold {
     pub(crate) permit: Option<Permit>,
     /// Of its connection.
     pub(crate) unread: Option<Arc<Unread>>,
+    /// What was charged for its message before that was made.
+    pub(crate) answer: Option<HeldAnswer>,
+}
+
+/// The bytes of an answer that are charged before it is made, in the extensions of its response. Without it a client
+/// could have the server keep any number of answers that wait for their first byte to be sent.
+#[derive(Clone, Debug)]
+pub(crate) struct HeldAnswer(Option<Arc<BufferedBytes>>);
+
+impl HeldAnswer {
+    /// Of an answer with so many bytes; short ones are not charged.
+    ///
+    /// # Errors
+    /// If there is no room for them.
+    pub(crate) fn new(account: Arc<Account>, bytes: usize) -> Result<Self, RpcRefusal> {
+        if bytes < LONG {
+            return Ok(Self(None));
+        }
+        let mut held = BufferedBytes::new(account, Buffer::Answers);
+        if held.grow(bytes) { Ok(Self(Some(Arc::new(held)))) } else { Err(too_many_unread()) }
+    }
 }
 
 /// This body; it holds what is to be held, and so does each of its pieces.
 pub(crate) fn held_body(body: Body, hold: ResponseHold) -> Body {
-    let ResponseHold { account, permit, unread } = hold;
+    let ResponseHold { account, permit, unread, answer } = hold;
+    let answer = answer.and_then(|answer| answer.0);
     let permit = permit.map(Arc::new);
-    Body::new(HeldBody { body, account, permit, unread, rest: Bytes::new(), charge: None, over: false })
+    Body::new(HeldBody {
+        body,
+        account,
+        permit,
+        unread,
+        answer,
+        rest: Bytes::new(),
+        charge: None,
+        over: false,
+    })
 }
 
 /// There is no room for an answer.
@@ -57,6 +88,7 @@ struct HeldBody {
     account: Arc<Account>,
     permit: Option<Arc<Permit>>,
     unread: Option<Arc<Unread>>,
+    answer: Option<Arc<BufferedBytes>>,
     /// What of the present chunk has not been handed over, and its charge.
     rest: Bytes,
     charge: Option<Arc<BufferedBytes>>,
@@ -84,7 +116,9 @@ impl HeldBody {
         if chunk.len() < LONG && self.permit.is_none() {
             return Frame::data(chunk);
         }
-        if chunk.len() >= LONG {
+        if let Some(answer) = self.answer.take() {
+            self.charge = Some(answer);
+        } else if chunk.len() >= LONG {
             let mut charge = BufferedBytes::new(self.account.clone(), Buffer::Answers);
             if !charge.grow(chunk.len()) {
                 return self.end_early();

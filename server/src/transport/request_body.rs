@@ -2,7 +2,7 @@
 //!
 //! tonic refuses a message that it cannot decode before a handler sees it, without details: with INTERNAL, which
 //! would tell the caller of a bug of ours, or with OUT_OF_RANGE if it is too large. Where we decode ourselves we do
-//! likewise ([`undecodable`], [`oversized`]). For both the rules demand INVALID_ARGUMENT (SPEC section 11) and an
+//! likewise ([`oversized`]). For both the rules demand INVALID_ARGUMENT (SPEC section 11) and an
 //! offence (B2). A refusal by a handler carries details, which distinguish it from a refusal by tonic.
 //!
 //! A client that resets its stream in the middle of a message leaves just such a message behind, and that is no
@@ -36,11 +36,6 @@ use tonic::{Code, Status};
 use super::message_framing::{Announced, MessageFraming, Scanned};
 use crate::gate::Gates;
 use crate::quota::{Account, Buffer, BufferedBytes, Counter};
-
-/// The status of a message whose bytes do not decode; the call layer makes a refusal of it.
-pub(crate) fn undecodable(why: impl Into<String>) -> Status {
-    Status::internal(why)
-}
 
 /// The status of a message that is too large; the call layer makes a refusal of it.
 pub(crate) fn oversized(why: impl Into<String>) -> Status {

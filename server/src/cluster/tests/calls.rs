@@ -61,7 +61,8 @@ async fn told<T>(
         Ok(outcome) => return Ok(outcome),
         Err(refused) => refused,
     };
-    gates.refusal(Some(refused.reason), false).await?;
+    let is_told_without_space = refused.reason == RefusalReason::TooManyInstances;
+    gates.refusal(Some(refused.reason), is_told_without_space).await?;
     Err(refused)
 }
 

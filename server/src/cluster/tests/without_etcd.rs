@@ -101,10 +101,9 @@ fn servers_go_on_from_what_a_store_that_was_put_back_has() {
     world.run(0, create(servers[0].clone(), spec("later"))).unwrap();
     world.inside(0, || world.model.put_back(saved));
     // Nobody waits without end, and nobody is told what is not there.
-    for id in ids {
-        for call in world.begin_both(0, id, 6, || append("more")) {
-            assert_eq!(world.finish(call).unwrap_err().reason, RefusalReason::OwnerLost);
-        }
+    let calls = ids.map(|id| world.begin_both(0, id, 6, || append("more")));
+    for call in calls.into_iter().flatten() {
+        assert_eq!(world.finish(call).unwrap_err().reason, RefusalReason::OwnerLost);
     }
     world.pass(LEASE);
     world.settle();

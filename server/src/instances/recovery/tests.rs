@@ -143,8 +143,9 @@ impl Server {
             roster: (1..=processes).map(|process| format!("p{process}")).collect(),
         };
         // A name may be taken, by an instance that was created differently.
-        let _ =
-            self.instances.create(&Principal::new("creator"), spec).await.unwrap().committed().await.unwrap();
+        if let Ok(created) = self.instances.create(&Principal::new("creator"), spec).await {
+            created.committed().await.unwrap();
+        }
     }
 
     /// An input of some instance, most often of one that has not ended; one in four makes no sense.
