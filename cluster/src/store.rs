@@ -230,7 +230,7 @@ pub trait Watch: Send + 'static {
 }
 
 impl StoreError {
-    /// Whether the request may have taken effect: then it must be settled by a read before it is sent again.
+    /// Whether the request may have taken effect: then it must be resolved by a read before it is sent again.
     pub fn may_have_happened(&self) -> bool {
         match self {
             Self::Unknown(_) | Self::NoSpace => true,

@@ -31,7 +31,7 @@ use tower::ServiceExt as _;
 use tower::util::BoxCloneSyncService;
 
 use super::*;
-use crate::commit_log::engine::{ManualEngine, Outcome as Settled};
+use crate::commit_log::engine::{ManualEngine, Outcome as CommitOutcome};
 use crate::limits::Limits;
 
 type Calls = BoxCloneSyncService<HttpRequest<Body>, HttpResponse<Body>, Infallible>;
@@ -126,7 +126,7 @@ impl Server {
                 loop {
                     tokio::time::sleep(Duration::from_millis(1)).await;
                     if let Some((_, done)) = disk.take() {
-                        done(Settled::Committed);
+                        done(CommitOutcome::Committed);
                     }
                 }
             });

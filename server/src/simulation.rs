@@ -268,22 +268,22 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_disk_that_stops_keeps_what_was_told() {
         for loss in [Loss::Process, Loss::Power] {
-            let mut kept_unsettled = [0; 2];
+            let mut kept_unresolved = [0; 2];
             for seed in 0..40 {
                 let disk = Disk::default();
                 let engine = disk.engine(Box::new(|| Duration::from_millis(5))).unwrap();
-                let (told, settled) = tokio::sync::oneshot::channel();
+                let (told, resolved) = tokio::sync::oneshot::channel();
                 engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
-                settled.await.unwrap();
+                resolved.await.unwrap();
                 engine.append(batch(2), Box::new(|_| panic!("the server is gone")));
                 disk.stop(loss, &mut SplitMix64::new(seed));
                 drop(engine);
                 let places = places(&disk);
                 assert!(places.starts_with(&[1]) && places.len() <= 2, "seed {seed}: {places:?}");
-                kept_unsettled[places.len() - 1] += 1;
+                kept_unresolved[places.len() - 1] += 1;
                 tokio::time::sleep(Duration::from_secs(1)).await;
             }
-            assert!(kept_unsettled.iter().all(|&seeds| seeds > 0), "{loss:?}: {kept_unsettled:?}");
+            assert!(kept_unresolved.iter().all(|&seeds| seeds > 0), "{loss:?}: {kept_unresolved:?}");
         }
     }
 
@@ -292,9 +292,9 @@ mod tests {
         let disk = Disk::default();
         let engine = disk.engine(Box::new(|| Duration::ZERO)).unwrap();
         disk.fail_next_write();
-        let (told, settled) = tokio::sync::oneshot::channel();
+        let (told, resolved) = tokio::sync::oneshot::channel();
         engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
-        assert!(matches!(settled.await.unwrap(), Outcome::Unknown(_)));
+        assert!(matches!(resolved.await.unwrap(), Outcome::Unknown(_)));
         assert!(disk.has_failed() && !disk.has_committed());
         disk.stop(Loss::Process, &mut SplitMix64::new(1));
         drop(engine);
@@ -305,9 +305,9 @@ mod tests {
     async fn a_disk_can_fail_while_the_log_is_opened() {
         let disk = Disk::default();
         let commit = async |engine: &SimulatedEngine, place| {
-            let (told, settled) = tokio::sync::oneshot::channel();
+            let (told, resolved) = tokio::sync::oneshot::channel();
             engine.append(batch(place), Box::new(|outcome| drop(told.send(outcome))));
-            assert!(matches!(settled.await.unwrap(), Outcome::Committed));
+            assert!(matches!(resolved.await.unwrap(), Outcome::Committed));
         };
         let stop = |engine| {
             disk.stop(Loss::Process, &mut SplitMix64::new(1));

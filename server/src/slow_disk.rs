@@ -172,7 +172,7 @@ impl Fixture {
     }
 
     /// Calls come and go on the same connection: what the server had sent before has come.
-    async fn settle_network(&self) {
+    async fn resolve_network(&self) {
         let mut health = HealthClient::new(self.channel.clone());
         for _ in 0..20 {
             with_timeout(health.check(HealthCheckRequest::default())).await.unwrap();
@@ -189,7 +189,7 @@ impl Fixture {
         assert!(poll(call.as_mut()).is_none());
         let records = self.next_records().await;
         assert!(matches!(records[0].input, Some(Input::Offence(_))), "{records:?}");
-        self.settle_network().await;
+        self.resolve_network().await;
         assert!(poll(call.as_mut()).is_none(), "the offence is not committed");
         self.engine.set_commits(true);
         let status = with_timeout(call).await.err().expect("it is refused");
@@ -229,7 +229,7 @@ async fn refusals_are_bounded(refused: ClientFrame) {
         }
     };
     with_timeout(full).await;
-    it.settle_network().await;
+    it.resolve_network().await;
     assert!(it.log.state().room().is_some(), "nothing further is read");
     let waiting = it.log.uncommitted_bytes();
     assert!(waiting <= LIMIT + BEYOND, "{waiting} bytes wait: more than the limit was read");
@@ -274,7 +274,7 @@ async fn who_floods_the_log_is_refused_and_others_are_not() {
     let mut other = it.instances();
     let mut created = pin!(other.create(of("boss", create)));
     assert!(poll(created.as_mut()).is_none());
-    it.settle_network().await;
+    it.resolve_network().await;
     assert!(poll(created.as_mut()).is_none(), "it waits for the disk");
     it.engine.set_commits(true);
     let (mut answered, mut refused) = (0, 0);
@@ -311,7 +311,7 @@ async fn a_refused_hello_is_told_when_its_offence_is_committed() {
     stream.send(vec![it.hello()]);
     let records = it.next_records().await;
     assert!(matches!(records[0].input, Some(Input::Offence(_))), "{records:?}");
-    it.settle_network().await;
+    it.resolve_network().await;
     assert!(poll(stream.responses.message()).is_none(), "the offence is not committed");
     it.engine.set_commits(true);
     let [Frame::Refusal(refused)] = &stream.next().await[..] else { panic!("not refused") };
@@ -325,7 +325,7 @@ async fn a_refused_stream_ends_when_its_offence_is_committed() {
     let mut stream = it.attach().await;
     stream.send((1..=3).map(read).collect());
     it.next_records().await;
-    it.settle_network().await;
+    it.resolve_network().await;
     assert!(poll(stream.responses.message()).is_none(), "the offence is not committed");
     it.engine.set_commits(true);
     let status = with_timeout(stream.responses.message()).await.unwrap_err();
@@ -357,7 +357,7 @@ async fn a_refused_call_has_ended_when_its_refusal_leaves() {
         let mut call = Box::pin(client.close(close));
         assert!(poll(call.as_mut()).is_none());
         it.next_records().await;
-        it.settle_network().await;
+        it.resolve_network().await;
         assert!(it.has_ended("PERMISSION_DENIED", u64::from(!leaves)).await, "it waits for the disk");
         if leaves {
             it.engine.set_commits(true);

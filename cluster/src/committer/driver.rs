@@ -198,7 +198,7 @@ impl<S: Store> Driver<S> {
                 }
                 self.answered(&parts, answer);
             }
-            Done::Settled { parts, answer, full } => {
+            Done::Resolved { parts, answer, full } => {
                 self.in_flight -= 1;
                 self.counts.add(|counts| counts.unknown += 1);
                 if self.guesses(&parts) {
@@ -210,7 +210,7 @@ impl<S: Store> Driver<S> {
                         pending.doubtful = true;
                     }
                 }
-                self.settle(&parts, answer, false);
+                self.resolve(&parts, answer, false);
                 if full {
                     self.pause();
                 }
@@ -270,7 +270,7 @@ impl<S: Store> Driver<S> {
                 self.succeeded(part);
             }
         } else {
-            let cause = self.settle(parts, answer, true);
+            let cause = self.resolve(parts, answer, true);
             self.counts.refused(cause);
         }
     }
@@ -288,7 +288,7 @@ impl<S: Store> Driver<S> {
     }
 
     /// The transaction was not done, or nobody knows; this was found instead. Returns why it was not done, if it was not.
-    fn settle(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) -> Cause {
+    fn resolve(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) -> Cause {
         let mut reads = answer.found.into_iter();
         let mut cause = Cause::Place;
         for part in parts {

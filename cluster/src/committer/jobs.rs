@@ -1,4 +1,4 @@
-//! What a committer waits for: requests, settling reads, pauses.
+//! What a committer waits for: requests, resolving reads, pauses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
-use super::parts::{Part, settling_read};
+use super::parts::{Part, resolving_read};
 use crate::keys::{Epoch, Keys, Place};
 use crate::shard::ShardId;
 use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
@@ -16,8 +16,8 @@ use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
 pub(super) enum Done {
     /// A transaction was answered.
     Answered(Vec<Part>, TxnAnswer),
-    /// A read has settled a transaction whose outcome was unknown; `full`: because the store is full.
-    Settled { parts: Vec<Part>, answer: TxnAnswer, full: bool },
+    /// A read has resolved a transaction whose outcome was unknown; `full`: because the store is full.
+    Resolved { parts: Vec<Part>, answer: TxnAnswer, full: bool },
     /// A transaction was surely not done, and may be sent again.
     NotTaken(Vec<Part>),
     /// The store will never take a transaction, for this reason.
@@ -42,8 +42,8 @@ pub(super) async fn commit<S: Store>(
         Ok(answer) => Done::Answered(parts, answer),
         Err(error @ (StoreError::Unknown(_) | StoreError::NoSpace)) => {
             let full = error == StoreError::NoSpace;
-            let answer = read(&*store, settling_read(&keys, &parts), retry).await;
-            Done::Settled { parts, answer, full }
+            let answer = read(&*store, resolving_read(&keys, &parts), retry).await;
+            Done::Resolved { parts, answer, full }
         }
         Err(StoreError::NotDone(_)) => Done::NotTaken(parts),
         Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
@@ -63,7 +63,7 @@ async fn read<S: Store>(store: &S, txn: Txn, retry: Duration) -> TxnAnswer {
                 "etcd does not tell what became of a transaction, and until it does nothing more of its shards is committed: \
                  see what is wrong with etcd, or with the permissions of the server's user there"
             ),
-            Err(error) => tracing::debug!(%error, "the outcome of a transaction is not settled yet"),
+            Err(error) => tracing::debug!(%error, "the outcome of a transaction is not resolved yet"),
         }
         sleep(retry).await;
     }

@@ -6,7 +6,7 @@
 //!
 //! * **A refused transaction** has read why in its other branch. [`Outcome::Deposed`] only if the owner's key differs.
 //!   Otherwise its appends are sent again, each alone until one has succeeded.
-//! * **An unknown outcome** is settled before anything is told or sent again: a linearizable read of the end of the log and
+//! * **An unknown outcome** is resolved before anything is told or sent again: a linearizable read of the end of the log and
 //!   of the owner's key. If the append is not there, the same append is sent again; a request that is late by then fails its
 //!   comparison, since the end of the log has moved, or takes effect in its stead.
 //! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
@@ -14,7 +14,7 @@
 //!   of its own: then that request can never take effect.
 //! * **A full store** is waited for, but for an append that is [given back](Append::is_given_back_when_full); [`Committer::full`] tells it. Its
 //!   refusal is an unknown outcome, too: etcd applies the request that is the first to cross the quota, and answers with the
-//!   same error. But it has answered, so the read that settles it is final.
+//!   same error. But it has answered, so the read that resolves it is final.
 //! * **A standstill.** A shard of which nothing was committed for long although something waits is closed: another server
 //!   may be able to commit it. Not for want of space, which no other server has either. [`Committer::stalled`] tells both.
 //! * **A store that was put back** tells an older end of a log than it did. Such a shard is closed at once.

@@ -48,7 +48,7 @@ pub(super) struct Found {
     /// The owner, whoever it is.
     pub(super) owner: Option<Owner>,
     pub(super) mark: Option<PlaceMark>,
-    /// Who holds the names of the append, in their order; empty after a settling read.
+    /// Who holds the names of the append, in their order; empty after a resolving read.
     pub(super) holders: Vec<Option<Bytes>>,
 }
 
@@ -220,8 +220,8 @@ pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
     txn
 }
 
-/// The read that settles what became of these parts.
-pub(super) fn settling_read(keys: &Keys, parts: &[Part]) -> Txn {
+/// The read that resolves what became of these parts.
+pub(super) fn resolving_read(keys: &Keys, parts: &[Part]) -> Txn {
     Txn { then: parts.iter().flat_map(|part| reads(keys, part)).collect(), ..Txn::default() }
 }
 

@@ -9,7 +9,7 @@ use crate::store::Compare;
 use crate::store::{Store, Txn};
 
 impl<S: Store> Driver<S> {
-    /// Whether an unknown outcome was guessed, whatever the read that settles it has found.
+    /// Whether an unknown outcome was guessed, whatever the read that resolves it has found.
     #[cfg(test)]
     pub(super) fn guesses(&mut self, parts: &[Part]) -> bool {
         match self.config.fault {

@@ -202,7 +202,7 @@ async fn a_full_store_is_told_and_waited_for() {
     committer.open(shard(), epoch, LogEnd::default());
     let full = committer.full();
     model.set_quota(Some(1));
-    // The first one crosses the quota: it is refused, and found in the log by the read that settles it.
+    // The first one crosses the quota: it is refused, and found in the log by the read that resolves it.
     assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
     assert!(*full.borrow());
     let outcome = tokio::spawn(committer.append(shard(), epoch, append(2, "b")));
@@ -265,7 +265,7 @@ async fn transactions_are_counted_by_what_became_of_them() {
         Committer::new(holding(&store, Some(Hold::Unknown)), keys(), CommitterConfig::default());
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
-    // The first request is held back; what the settling read does not find is sent again.
+    // The first request is held back; what the resolving read does not find is sent again.
     assert_eq!(committer.append(shard(), epoch, append(1, "first")).await, Outcome::Committed);
     let mut counted =
         Transactions { unknown: 1, committed: 1, batches: 1, bytes: 5, ..Transactions::default() };

@@ -141,7 +141,7 @@ impl Server {
             tokio::select! {
                 biased;
                 _ = control.changed() => {}
-                Some((append, outcome)) = worker.results.recv() => if !worker.settled(&append, &outcome) {
+                Some((append, outcome)) = worker.results.recv() => if !worker.resolved(&append, &outcome) {
                     self.committer.close(shard, epoch);
                     self.membership.give_up(shard, epoch).await;
                     return;
@@ -241,7 +241,7 @@ impl Worker {
     }
 
     /// Whether the shard is served on.
-    fn settled(&mut self, append: &Append, outcome: &Outcome) -> bool {
+    fn resolved(&mut self, append: &Append, outcome: &Outcome) -> bool {
         self.in_flight -= 1;
         match outcome {
             Outcome::Committed => true,

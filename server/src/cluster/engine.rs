@@ -175,7 +175,7 @@ impl Engine for ShardEngine {
         // Handed over before this returns: appends are sent in the order of their places.
         let outcome = self.0.send(&append);
         let inner = self.0.clone();
-        tokio::spawn(async move { done(inner.settle(append, names, outcome).await) });
+        tokio::spawn(async move { done(inner.resolve(append, names, outcome).await) });
     }
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
@@ -206,7 +206,7 @@ impl Inner {
     }
 
     /// What becomes of an append; without what a name stands against.
-    async fn settle(
+    async fn resolve(
         &self,
         mut append: Append,
         mut names: Vec<engine::NameChange>,

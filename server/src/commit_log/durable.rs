@@ -2,7 +2,7 @@
 //!
 //! Instances add their steps to the batch that forms ([`queue`]); the [`writer`] hands the batch to the [`Engine`] as soon
 //! as that may take another one. So while one batch is being synced, the steps of all instances gather in the next: one
-//! write and one sync for all of them (group commit). When a batch is committed ([`shared`]), a task of the server settles
+//! write and one sync for all of them (group commit). When a batch is committed ([`shared`]), a task of the server resolves
 //! the instances that have steps in it, in the order of the batches.
 //!
 //! After the first failure nothing is written any more and nothing is told any more, not even what could be read from
@@ -26,22 +26,22 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{Engine, EngineError, Outcome, Usage};
-use super::{Append, BatchLimits, CommitLog, HeldPhases, LogState, Place, Settle, Settled, Step};
+use super::{Append, BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogState, OnCommit, Place, Step};
 use crate::gate::{Confirmation, Ownership};
 use crate::metrics::CommitLogMetrics;
 use crate::quota::LogBytes;
 
 pub(crate) use queue::Dirty;
 
-use queue::{Forming, Queue, Settling, effect_bytes};
-use shared::{SettledBatch, Shared};
+use queue::{Forming, Queue, Resolving, effect_bytes};
+use shared::{ResolvedBatch, Shared};
 use writer::Writer;
 
 /// See the module.
 pub(crate) struct DurableLog {
     shared: Arc<Shared>,
     writer: Mutex<Option<Writer>>,
-    settled: Mutex<Option<mpsc::UnboundedReceiver<SettledBatch>>>,
+    resolved: Mutex<Option<mpsc::UnboundedReceiver<ResolvedBatch>>>,
     /// Tells the time.
     time_writer: Mutex<Option<AbortOnDropHandle<()>>>,
 }
@@ -105,7 +105,7 @@ impl DurableLog {
             serves_since: OnceLock::new(),
             written_nanos: AtomicU64::new(0),
             held_phases: Arc::default(),
-            settled: sender,
+            resolved: sender,
             usage: Mutex::default(),
             metrics,
             limits,
@@ -119,8 +119,8 @@ impl DurableLog {
                 }
             }));
         }
-        let settled = Mutex::new(Some(receiver));
-        Self { shared, writer: Mutex::default(), settled, time_writer: Mutex::default() }
+        let resolved = Mutex::new(Some(receiver));
+        Self { shared, writer: Mutex::default(), resolved, time_writer: Mutex::default() }
     }
 
     /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has been read.
@@ -195,7 +195,7 @@ impl DurableLog {
         let state = queue.accept_checkpoint(number, state);
         let bytes = CHECKPOINT + state.as_ref().map_or(0, Vec::len);
         queue.forming.set_checkpoint(number, state);
-        queue.forming.settling.bytes += bytes;
+        queue.forming.resolving.bytes += bytes;
         queue.bytes += bytes;
         let is_full = queue.forming.is_full(self.shared.limits);
         if is_full {
@@ -250,7 +250,7 @@ impl DurableLog {
 
     /// The disk has failed: the server tells nothing more and ends.
     pub(crate) fn disk_failed(&self, error: EngineError) {
-        self.shared.settle(Place::START, Outcome::Unknown(error));
+        self.shared.resolve(Place::START, Outcome::Unknown(error));
     }
 
     /// Bytes in the engine after the last commit.
@@ -269,8 +269,8 @@ impl DurableLog {
         queue.forming.push(&expired(number));
         queue.refused.insert(number, instance);
         queue.dirty.push(Dirty { number, instance });
-        let settling = Settling { instances: vec![instance], ..Settling::default() };
-        self.shared.send(settling, Settled::Refused(Box::new(why)));
+        let resolving = Resolving { instances: vec![instance], ..Resolving::default() };
+        self.shared.send(resolving, CommitOutcome::Refused(Box::new(why)));
         drop(queue);
         self.shared.work.notify_one();
     }
@@ -351,8 +351,8 @@ impl CommitLog for DurableLog {
             return Append::Later(queue.place);
         }
         if let Some(why) = self.shared.failure.get() {
-            let settling = Settling { instances: vec![step.instance], ..Settling::default() };
-            self.shared.send(settling, Settled::Refused(Box::new(why.clone())));
+            let resolving = Resolving { instances: vec![step.instance], ..Resolving::default() };
+            self.shared.send(resolving, CommitOutcome::Refused(Box::new(why.clone())));
             return Append::Later(queue.place);
         }
         let change = self.shared.name_change(&step, record);
@@ -364,12 +364,12 @@ impl CommitLog for DurableLog {
         let forming = &mut queue.forming;
         forming.names.extend(change);
         if step.last != place {
-            forming.settling.instances.push(step.instance);
+            forming.resolving.instances.push(step.instance);
         }
         let number = record.instance;
         let bytes = forming.push(record) + effect_bytes(step.events.len());
-        forming.settling.bytes += bytes;
-        forming.settling.since.get_or_insert_with(Instant::now);
+        forming.resolving.bytes += bytes;
+        forming.resolving.since.get_or_insert_with(Instant::now);
         queue.bytes += bytes;
         if step.last < queue.dirty_since {
             queue.dirty.push(Dirty { number, instance: step.instance });
@@ -386,17 +386,17 @@ impl CommitLog for DurableLog {
         Append::Later(place)
     }
 
-    fn on_settled(&self, settle: Settle) {
-        let receiver = self.settled.lock().unwrap_or_else(PoisonError::into_inner).take();
+    fn on_commit(&self, resolve: OnCommit) {
+        let receiver = self.resolved.lock().unwrap_or_else(PoisonError::into_inner).take();
         let Some(mut receiver) = receiver else { return };
         let shared = Arc::downgrade(&self.shared);
         tokio::spawn(async move {
-            while let Some(SettledBatch { instances, settled }) = receiver.recv().await {
+            while let Some(ResolvedBatch { instances, resolved }) = receiver.recv().await {
                 for turn in instances.chunks(INSTANCES_PER_TURN) {
-                    turn.iter().for_each(|instance| settle(*instance, settled.clone()));
+                    turn.iter().for_each(|instance| resolve(*instance, resolved.clone()));
                     tokio::task::yield_now().await;
                 }
-                if let (Settled::Committed(place), Some(shared)) = (settled, shared.upgrade()) {
+                if let (CommitOutcome::Committed(place), Some(shared)) = (resolved, shared.upgrade()) {
                     shared.release(place);
                 }
             }
@@ -445,8 +445,8 @@ impl CommitLog for DurableLog {
 
     fn charge(&self, bytes: LogBytes) {
         let queue = &mut *self.shared.queue();
-        if let Some(settling) = queue.last() {
-            settling.charges.push(bytes);
+        if let Some(resolving) = queue.last() {
+            resolving.charges.push(bytes);
         }
     }
 
@@ -455,10 +455,10 @@ impl CommitLog for DurableLog {
         if self.shared.failure.get().is_some() {
             return None;
         }
-        let settling = queue.last()?;
+        let resolving = queue.last()?;
         let (sender, receiver) = oneshot::channel();
-        settling.barriers.push(sender);
-        settling.bytes += bytes;
+        resolving.barriers.push(sender);
+        resolving.bytes += bytes;
         queue.bytes += bytes;
         self.shared.check_room(queue);
         Some(receiver)
@@ -479,7 +479,7 @@ const WRITE_TIME_EVERY: Duration = Duration::from_secs(60);
 /// given back by a kill at most (F3).
 const WRITE_TIME_HELD_EVERY: u64 = 1_000_000_000;
 
-/// Instances that are settled before other tasks run.
+/// Instances that are resolved before other tasks run.
 const INSTANCES_PER_TURN: usize = 64;
 
 #[cfg(test)]

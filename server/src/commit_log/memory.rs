@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Append, CommitLog, LogState, Settle, Step};
+use super::{Append, CommitLog, LogState, OnCommit, Step};
 
 /// Commits every step at once, and keeps nothing of it: the instances are the only copy.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ impl CommitLog for MemoryLog {
         Append::Committed
     }
 
-    fn on_settled(&self, _: Settle) {}
+    fn on_commit(&self, _: OnCommit) {}
 
     fn state(&self) -> &Arc<LogState> {
         &self.state

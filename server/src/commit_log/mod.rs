@@ -7,7 +7,7 @@
 //!
 //! [`MemoryLog`] commits at once: what it holds is gone with the process, and the instances with it (SPEC F11 makes
 //! that a definite answer for every client). [`DurableLog`] commits when the inputs are on disk. A log that several
-//! servers share may refuse, because another server owns the instance by now. These answer [`Append::Later`] and settle
+//! servers share may refuse, because another server owns the instance by now. These answer [`Append::Later`] and resolve
 //! the step afterwards; neither concerns machine, service or outbox.
 //!
 //! A server has a log for each shard that it owns ([`Logs`]); one that is no part of a cluster has one shard. What its logs
@@ -62,10 +62,10 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// caller holds the lock of the instance.
     fn append(&self, step: Step<'_>) -> Append;
 
-    /// Sets the function that settles steps for which [`CommitLog::append`] answered [`Append::Later`]. The log calls
-    /// it from outside `append`, in the order of the steps; one call may settle several steps. Called once, before the
+    /// Sets the function that resolves steps for which [`CommitLog::append`] answered [`Append::Later`]. The log calls
+    /// it from outside `append`, in the order of the steps; one call may resolve several steps. Called once, before the
     /// first step.
-    fn on_settled(&self, settle: Settle);
+    fn on_commit(&self, resolve: OnCommit);
 
     /// So many bytes of effects wait for this place beside those of the steps that stand there, since their inputs are
     /// not logged. They count as uncommitted until the effects have left.
@@ -90,7 +90,7 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     }
 
     /// Resolves when everything that was appended so far is committed, or the log has failed; `None` if it is. Instances may
-    /// be settled later. So many bytes wait for that, beside those of the steps.
+    /// be resolved later. So many bytes wait for that, beside those of the steps.
     fn barrier(&self, _bytes: usize) -> Option<oneshot::Receiver<()>> {
         None
     }
@@ -185,13 +185,13 @@ impl fmt::Display for Place {
 pub(crate) enum Append {
     /// The step is committed, and so are all steps of the instance before it.
     Committed,
-    /// The step has this place and will be settled later.
+    /// The step has this place and will be resolved later.
     Later(Place),
 }
 
-/// How steps are settled that were not committed at once.
+/// How steps are resolved that were not committed at once.
 #[derive(Clone, Debug)]
-pub(crate) enum Settled {
+pub(crate) enum CommitOutcome {
     /// All steps of the instance up to this place are committed.
     Committed(Place),
     /// No step that is not committed yet will be, and the instance is lost to this server; the refusal tells the callers
@@ -200,4 +200,4 @@ pub(crate) enum Settled {
 }
 
 /// Settles steps of an instance.
-pub(crate) type Settle = Box<dyn Fn(InstanceId, Settled) + Send + Sync>;
+pub(crate) type OnCommit = Box<dyn Fn(InstanceId, CommitOutcome) + Send + Sync>;

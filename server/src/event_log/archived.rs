@@ -107,7 +107,7 @@ impl ArchivedLog {
         log.count = log.segments().map(|segment| segment.count as usize).sum();
         let held = log.segments.iter().map(Segment::size).sum::<usize>() + log.open.encoded.bytes().len();
         log.holding.add(held);
-        log.holding.settle();
+        log.holding.resolve();
         log
     }
 

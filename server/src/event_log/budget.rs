@@ -103,7 +103,7 @@ impl Holding {
     }
 
     /// Reports to the budget if the difference is large enough; true if the log holds more than it may.
-    pub(super) fn settle(&mut self) -> bool {
+    pub(super) fn resolve(&mut self) -> bool {
         if self.bytes.abs_diff(self.reported) >= Self::GRAIN {
             let held = &self.budget.held;
             match self.bytes.checked_sub(self.reported) {
@@ -144,11 +144,11 @@ mod tests {
             // Until it grows no more.
             for _ in 0..LIMIT / EVENT {
                 log.add(EVENT);
-                if log.settle() {
+                if log.resolve() {
                     while log.is_too_much() {
                         log.remove(EVENT);
                     }
-                    log.settle();
+                    log.resolve();
                     break;
                 }
             }

@@ -139,11 +139,11 @@ impl EventLog {
                 self.forget_oldest();
             }
         }
-        if self.holding.settle() {
+        if self.holding.resolve() {
             while self.holding.is_too_much() && self.count > 0 {
                 self.forget_oldest();
             }
-            self.holding.settle();
+            self.holding.resolve();
         }
     }
 

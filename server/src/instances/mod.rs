@@ -20,9 +20,9 @@ mod recent_offences;
 mod recovery;
 mod registry;
 mod releases;
+mod resolve;
 mod roster;
 mod sessions;
-mod settle;
 mod shard;
 mod shards;
 mod timers;
@@ -43,7 +43,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::auth::Principal;
-use crate::commit_log::{CommitLog, LogState, Logs, Settled};
+use crate::commit_log::{CommitLog, CommitOutcome, LogState, Logs};
 use crate::gate::{Gates, Uncommitted};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
@@ -227,10 +227,10 @@ impl Instances {
         timers.run(|| timers.clock.now(), |at| timers.clock.sleep_until(at), wake).await;
     }
 
-    fn settle_instance(&self, instance: &Arc<Instance>, settled: Settled) {
-        // A panic is the end of this instance, and must not be that of all settling.
-        let settle = AssertUnwindSafe(|| instance.settle(settled));
-        let gone = catch_unwind(settle).unwrap_or_else(|_| {
+    fn resolve_instance(&self, instance: &Arc<Instance>, resolved: CommitOutcome) {
+        // A panic is the end of this instance, and must not be that of all resolving.
+        let resolve = AssertUnwindSafe(|| instance.resolve(resolved));
+        let gone = catch_unwind(resolve).unwrap_or_else(|_| {
             instance.abandon();
             true
         });

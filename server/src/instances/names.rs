@@ -5,7 +5,7 @@
 //! condition that there is none, or that it is that of a closed instance which this server owns, and whose name the new one
 //! takes. The transaction of its expiry removes it, unless another instance has taken the name. The transaction of a close
 //! leaves it: a closed instance is still found by its name, at any server. If the condition does not hold, the log
-//! refuses the steps of this one instance (`Settled::Refused`), and the Create is told to ask again: the commit decides,
+//! refuses the steps of this one instance (`CommitOutcome::Refused`), and the Create is told to ask again: the commit decides,
 //! nothing before it.
 //!
 //! What is asked here is asked before, by a linearizable read: to find an instance by its name at any server, and to

@@ -17,7 +17,7 @@ use super::instance::Instance;
 use super::placement::ShardKey;
 use super::recovery::Recovered;
 use super::shard::ShardContext;
-use crate::commit_log::{CommitLog, DurableLog, Settled};
+use crate::commit_log::{CommitLog, CommitOutcome, DurableLog};
 use crate::gate::{Gate, Uncommitted};
 
 /// A shard that cannot be added.
@@ -53,10 +53,10 @@ impl Instances {
             shards.insert(key, shard.clone());
         }
         self.logs.add(log.clone());
-        let (instances, settled) = (Arc::downgrade(self), Arc::downgrade(&shard));
-        log.on_settled(Box::new(move |id, outcome| {
-            if let (Some(instances), Some(shard)) = (instances.upgrade(), settled.upgrade()) {
-                instances.settle(&shard, id, outcome);
+        let (instances, resolved) = (Arc::downgrade(self), Arc::downgrade(&shard));
+        log.on_commit(Box::new(move |id, outcome| {
+            if let (Some(instances), Some(shard)) = (instances.upgrade(), resolved.upgrade()) {
+                instances.resolve(&shard, id, outcome);
             }
         }));
         Ok(shard)
@@ -114,9 +114,14 @@ impl Instances {
         }
     }
 
-    /// The log of the shard settles steps of an instance.
-    pub(super) fn settle(self: &Arc<Self>, shard: &Arc<ShardContext>, id: InstanceId, settled: Settled) {
-        if let Settled::Refused(why) = &settled
+    /// The log of the shard resolves steps of an instance.
+    pub(super) fn resolve(
+        self: &Arc<Self>,
+        shard: &Arc<ShardContext>,
+        id: InstanceId,
+        resolved: CommitOutcome,
+    ) {
+        if let CommitOutcome::Refused(why) = &resolved
             && why.reason == RefusalReason::OwnerLost
             && shard.lost.get().is_none()
         {
@@ -127,7 +132,7 @@ impl Instances {
         // It may be one of a shard of the same key that was taken again.
         let found = self.registry().get(id).filter(|it| Arc::ptr_eq(&it.shard, shard)).cloned();
         if let Some(instance) = found {
-            self.settle_instance(&instance, settled);
+            self.resolve_instance(&instance, resolved);
         }
     }
 }

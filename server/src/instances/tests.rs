@@ -9,19 +9,19 @@ use stickycas_model::params::ParamsSpec;
 
 use super::capacity::UNTIL_AN_END;
 use super::*;
-use crate::commit_log::{Append, LogState, MemoryLog, Place, Settle, Step};
+use crate::commit_log::{Append, LogState, MemoryLog, OnCommit, Place, Step};
 
-/// A log that commits nothing by itself, and settles as a log does: through the function that it was given.
+/// A log that commits nothing by itself, and resolves as a log does: through the function that it was given.
 #[derive(Default)]
 struct DelayedLog {
-    unsettled: Mutex<VecDeque<(InstanceId, Place)>>,
-    settle: Mutex<Option<Settle>>,
+    unresolved: Mutex<VecDeque<(InstanceId, Place)>>,
+    resolve: Mutex<Option<OnCommit>>,
     state: Arc<LogState>,
 }
 
 impl std::fmt::Debug for DelayedLog {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("DelayedLog").field("unsettled", &self.unsettled).finish_non_exhaustive()
+        f.debug_struct("DelayedLog").field("unresolved", &self.unresolved).finish_non_exhaustive()
     }
 }
 
@@ -32,12 +32,12 @@ impl CommitLog for DelayedLog {
 
     fn append(&self, Step { instance, last, .. }: Step<'_>) -> Append {
         let place = last.next();
-        self.unsettled.lock().unwrap().push_back((instance, place));
+        self.unresolved.lock().unwrap().push_back((instance, place));
         Append::Later(place)
     }
 
-    fn on_settled(&self, settle: Settle) {
-        *self.settle.lock().unwrap() = Some(settle);
+    fn on_commit(&self, resolve: OnCommit) {
+        *self.resolve.lock().unwrap() = Some(resolve);
     }
 
     fn state(&self) -> &Arc<LogState> {
@@ -46,10 +46,10 @@ impl CommitLog for DelayedLog {
 }
 
 impl DelayedLog {
-    fn settle_all(&self, with: impl Fn(Place) -> Settled) {
+    fn resolve_all(&self, with: impl Fn(Place) -> CommitOutcome) {
         loop {
-            let Some((instance, place)) = self.unsettled.lock().unwrap().pop_front() else { return };
-            self.settle.lock().unwrap().as_ref().expect("the log is in use")(instance, with(place));
+            let Some((instance, place)) = self.unresolved.lock().unwrap().pop_front() else { return };
+            self.resolve.lock().unwrap().as_ref().expect("the log is in use")(instance, with(place));
         }
     }
 }
@@ -139,11 +139,11 @@ fn who_finds_no_bytes_is_told_more_than_who_finds_no_place() {
             refused.retry_after.unwrap()
         };
         let (first, _) = create(&instances, spec("first")).unwrap();
-        log.settle_all(Settled::Committed);
+        log.resolve_all(CommitOutcome::Committed);
         // When a live instance ends nobody knows.
         assert_eq!(wait(), UNTIL_AN_END);
         let closed = first.close();
-        log.settle_all(Settled::Committed);
+        log.resolve_all(CommitOutcome::Committed);
         assert!(poll(closed.committed()).is_some());
         let wait = wait();
         assert!(wait > retention - Duration::from_secs(30 * 60) && wait <= retention, "{wait:?}");
@@ -192,14 +192,14 @@ fn only_a_closed_instance_gives_up_its_name() {
 }
 
 #[test]
-fn a_creation_is_told_when_the_log_has_settled_it() {
+fn a_creation_is_told_when_the_log_has_resolved_it() {
     let (log, instances) = delayed();
     let creator = Principal::new("creator");
     let create = || poll(instances.create(&creator, create_spec("name", 3, "p1"))).unwrap().unwrap();
     let mut creating = pin!(create().committed());
     let mut finding = pin!(create().committed());
     assert!(poll(&mut creating).is_none() && poll(&mut finding).is_none());
-    log.settle_all(Settled::Committed);
+    log.resolve_all(CommitOutcome::Committed);
     let (created, new) = poll(creating).unwrap().unwrap();
     let (found, newer) = poll(finding).unwrap().unwrap();
     assert!(Arc::ptr_eq(&created, &found) && new && !newer);
@@ -221,7 +221,7 @@ impl CommitLog for FailedLog {
         panic!("a log that has failed takes nothing")
     }
 
-    fn on_settled(&self, _: Settle) {}
+    fn on_commit(&self, _: OnCommit) {}
 
     fn failure(&self) -> Option<&RpcRefusal> {
         Some(&self.failure)
@@ -247,13 +247,13 @@ fn nothing_is_created_when_the_log_has_failed() {
 fn a_name_is_free_when_the_close_is_committed() {
     let (log, instances) = delayed();
     let (first, _) = create(&instances, create_spec("name", 3, "p1")).unwrap();
-    log.settle_all(Settled::Committed);
+    log.resolve_all(CommitOutcome::Committed);
     drop(first.close());
     let creator = Principal::new("creator");
     let mut second = pin!(instances.create(&creator, create_spec("name", 3, "another")));
     assert!(poll(&mut second).is_none(), "the close may still be refused");
     assert!(Arc::ptr_eq(&find(&instances, "name").unwrap(), &first));
-    log.settle_all(Settled::Committed);
+    log.resolve_all(CommitOutcome::Committed);
     let (second, new) = poll(second).expect("the close is committed").unwrap().into_inner();
     assert!(new && Arc::ptr_eq(&find(&instances, "name").unwrap(), &second));
 }
@@ -262,13 +262,13 @@ fn a_name_is_free_when_the_close_is_committed() {
 fn a_refused_instance_is_removed_and_its_name_is_free() {
     let (log, instances) = delayed();
     let (first, _) = create(&instances, create_spec("name", 3, "p1")).unwrap();
-    log.settle_all(Settled::Committed);
+    log.resolve_all(CommitOutcome::Committed);
     drop(first.close());
     let creator = Principal::new("creator");
     let mut second = pin!(instances.create(&creator, create_spec("name", 3, "another")));
     assert!(poll(&mut second).is_none());
     let why = || RpcRefusal::new(RefusalReason::Draining, "another server owns the instance");
-    log.settle_all(|_| Settled::Refused(Box::new(why())));
+    log.resolve_all(|_| CommitOutcome::Refused(Box::new(why())));
     assert_eq!(instances.get(first.config().id).unwrap_err().reason, RefusalReason::InstanceUnknown);
     assert_eq!(instances.load().live(), 0);
     let (_, new) = poll(second).expect("the name is free").unwrap().into_inner();

@@ -152,7 +152,7 @@ fn transactions(out: &mut Exposition<'_>, counts: &Transactions) -> fmt::Result 
     out.counters(
         "stickycas_cluster_transactions",
         "Transactions with batches by result: committed; refused by the owner's key, the place in a log or a name; of unknown \
-         outcome, which a read has settled; not taken, and sent again; rejected for ever",
+         outcome, which a read has resolved; not taken, and sent again; rejected for ever",
         "result",
         [
             ("committed", counts.committed),

@@ -69,7 +69,7 @@ impl CommitLogMetrics {
         self.checkpoints.fetch_add(checkpoints, Ordering::Relaxed);
     }
 
-    /// A batch was settled so long after its first step was appended.
+    /// A batch was resolved so long after its first step was appended.
     pub(crate) fn count_commit(&self, latency: Duration) {
         self.commit.observe(latency.as_secs_f64());
     }

@@ -64,7 +64,7 @@ fn a_name_is_that_of_one_instance_until_it_is_closed_or_has_expired() {
     for _ in 0..2 {
         world.start();
     }
-    world.settle();
+    world.resolve();
     let [a, b] = [0, 1].map(|it| world.servers[it].instances.clone());
     let (id, _) = world.run(0, create(a.clone(), spec("name"))).unwrap();
     let holder = world.owner_address(id);
@@ -125,7 +125,7 @@ fn a_name_that_a_closed_instance_gave_up_is_not_found_there() {
     }
     // Half of the shards move, so closed instances are at other servers than those that have taken their names.
     let second = world.start();
-    world.settle();
+    world.resolve();
     let mut apart = 0;
     for (name, [closed, heir]) in names.iter().zip(pairs) {
         let owner = world.owner_of(heir);
@@ -166,7 +166,7 @@ fn of_two_creates_of_a_name_at_two_servers_one_wins_and_the_other_leaves_nothing
         let third = world.start();
         world.stop(0);
         world.stop(1);
-        world.settle();
+        world.resolve();
         let recovered = world.servers[third].instances.clone();
         let listed: Vec<_> =
             world.run(third, list(recovered.clone())).unwrap().into_iter().map(|it| it.0).collect();
@@ -211,7 +211,7 @@ fn what_stands_behind_a_refused_creation_in_its_batch_is_recovered() {
         shown += usize::from(lost.is_err_and(|lost| lost.message.contains("at the same time")));
         let told = world.run(0, get(a.clone(), id)).unwrap().list;
         world.stop(0);
-        world.settle();
+        world.resolve();
         assert_eq!(world.run(1, get(b.clone(), id)).map(|it| it.list), Ok(told), "seed {seed}");
     }
     panic!("{shown} creations were refused by the commit");
@@ -247,7 +247,7 @@ fn a_refused_creation_leaves_no_checkpoint() {
             world.finish(next);
         }
         world.stop(0);
-        world.settle();
+        world.resolve();
         if is_shown {
             shown += 1;
             expected.push(won.unwrap().0);

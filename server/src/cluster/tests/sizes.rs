@@ -62,7 +62,7 @@ fn a_large_checkpoint_goes_in_pieces_and_is_read_back() {
     let mut world = World::new(23, Duration::from_millis(5), 1);
     world.limits.log_tail_bytes = 0;
     world.start();
-    world.settle();
+    world.resolve();
     let a = world.servers[0].instances.clone();
     let (id, _) = world.run(0, create(a.clone(), spec_of("name", large(12), roster(12, 6)))).unwrap();
     world.run(0, create(a.clone(), spec_of("", ParamsSpec::new(1, 1, 1), roster(1, 6)))).unwrap();

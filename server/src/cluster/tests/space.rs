@@ -18,7 +18,7 @@ fn world(quota: u64) -> World {
     let mut world = World::new(31, Duration::from_millis(5), 4);
     world.etcd_quota = quota;
     world.start();
-    world.settle();
+    world.resolve();
     world
 }
 

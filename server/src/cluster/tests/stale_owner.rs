@@ -188,7 +188,7 @@ fn a_server_that_is_cut_off_from_etcd_tells_nothing_and_its_streams_end_after_a_
     assert_lost(&mut world, "Get of no instance", gets_nothing);
     // What it has sent arrives when it is connected again.
     world.servers[0].store.cut_off(false);
-    world.settle();
+    world.resolve();
     world.check_writers();
     let owner = world.owner_of(id);
     let shown = world.run(owner, get(world.servers[owner].instances.clone(), id)).unwrap();

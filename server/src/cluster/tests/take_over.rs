@@ -77,7 +77,7 @@ fn who_takes_over_has_the_same_lists_and_gives_the_same_answers() {
 
     // The first comes back, and has a part of them again.
     world.servers[0].store.cut_off(false);
-    world.settle();
+    world.resolve();
     for (id, before) in ids.iter().zip(&before) {
         let owner = world.owner_of(*id);
         let after = world.run(owner, get(world.servers[owner].instances.clone(), *id)).unwrap();
@@ -211,7 +211,7 @@ fn patience_that_has_drained_is_gone_for_who_takes_over() {
     world.until("the other has all shards", |world| world.served(1).len() == 8);
     assert_eq!(left(&world, 1, id), after(10_000));
     world.servers[0].store.cut_off(false);
-    world.settle();
+    world.resolve();
     if world.owner_of(id) == 0 {
         assert_eq!(left(&world, 0, id), after(10_000));
         let cluster = world.servers[0].cluster.clone();

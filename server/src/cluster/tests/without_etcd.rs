@@ -22,7 +22,7 @@ fn world(seed: u64) -> World {
     world.etcd_quota = 1 << 30;
     world.start();
     world.start();
-    world.settle();
+    world.resolve();
     world
 }
 
@@ -57,7 +57,7 @@ fn a_server_without_a_lease_is_not_ready_and_knows_of_no_owner() {
     for server in 0..3 {
         world.servers[server].store.cut_off(false);
     }
-    world.settle();
+    world.resolve();
     world.until("it is ready again", |_| ready.state() == State::Serving);
 }
 
@@ -106,7 +106,7 @@ fn servers_go_on_from_what_a_store_that_was_put_back_has() {
         assert_eq!(world.finish(call).unwrap_err().reason, RefusalReason::OwnerLost);
     }
     world.pass(LEASE);
-    world.settle();
+    world.resolve();
     for id in ids {
         let owner = world.owner_of(id);
         let shown = world.run(owner, get(servers[owner].clone(), id)).unwrap();

@@ -108,12 +108,12 @@ impl World {
         for _ in 0..servers {
             world.start();
         }
-        world.settle();
+        world.resolve();
         world
     }
 
     /// Waits until all servers agree that those which run have all shards, evenly, and each serves its own.
-    pub(super) fn settle(&mut self) {
+    pub(super) fn resolve(&mut self) {
         self.until("shards are shared evenly", |world| {
             let running: Vec<usize> =
                 (0..world.servers.len()).filter(|it| !world.servers[*it].stopped).collect();

@@ -1,4 +1,4 @@
-//! What waits for its commit: the batch that forms, and those that the engine has not settled yet.
+//! What waits for its commit: the batch that forms, and those that the engine has not resolved yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -26,7 +26,7 @@ pub(super) struct Queue {
     pub(super) refused: BTreeMap<u64, InstanceId>,
     /// Batches that take nothing more and have not been handed to the engine yet. They are among those in flight.
     pub(super) sealed: VecDeque<(Place, Forming)>,
-    /// Batches that the engine has not settled yet, in order.
+    /// Batches that the engine has not resolved yet, in order.
     pub(super) in_flight: VecDeque<InFlight>,
     /// Batches that are committed and whose effects have not all left yet, in order, and their bytes.
     pub(super) leaving: VecDeque<(Place, usize)>,
@@ -34,7 +34,7 @@ pub(super) struct Queue {
     pub(super) bytes: usize,
     /// As many of them as the server has counted.
     pub(super) counted: usize,
-    /// The last batch that is written, once the log closes; what is appended behind it is never settled.
+    /// The last batch that is written, once the log closes; what is appended behind it is never resolved.
     pub(super) closing: Option<Place>,
     /// The last batch of which all effects have left, and how long instances had been served then, in nanoseconds.
     pub(super) released: (Place, u64),
@@ -61,11 +61,11 @@ impl Queue {
     }
 
     /// What is told when everything is committed that was appended so far; `None`: it is.
-    pub(super) fn last(&mut self) -> Option<&mut Settling> {
+    pub(super) fn last(&mut self) -> Option<&mut Resolving> {
         if self.forming.is_empty() {
-            return Some(&mut self.in_flight.back_mut()?.settling);
+            return Some(&mut self.in_flight.back_mut()?.resolving);
         }
-        Some(&mut self.forming.settling)
+        Some(&mut self.forming.resolving)
     }
 
     /// Batches that the engine has.
@@ -78,10 +78,10 @@ impl Queue {
         (forming.served, forming.released) = (served, self.released);
         let place = self.place;
         self.place = place.next();
-        let settling = std::mem::take(&mut forming.settling);
+        let resolving = std::mem::take(&mut forming.resolving);
         // The next batch is about as large.
         self.forming.records.reserve(forming.records.len() + BATCH_REST);
-        self.in_flight.push_back(InFlight { place, settling, committed: false });
+        self.in_flight.push_back(InFlight { place, resolving, committed: false });
         (place, forming)
     }
 
@@ -89,8 +89,8 @@ impl Queue {
     pub(super) fn hold(&mut self, place: Place, bytes: usize) {
         let leaving = self.leaving.iter_mut().find(|(it, _)| *it == place).map(|(_, held)| held);
         let in_flight = self.in_flight.iter_mut().find(|batch| batch.place == place);
-        let forming = (self.place == place).then_some(&mut self.forming.settling.bytes);
-        if let Some(held) = leaving.or(in_flight.map(|batch| &mut batch.settling.bytes)).or(forming) {
+        let forming = (self.place == place).then_some(&mut self.forming.resolving.bytes);
+        if let Some(held) = leaving.or(in_flight.map(|batch| &mut batch.resolving.bytes)).or(forming) {
             *held += bytes;
             self.bytes += bytes;
         }
@@ -132,7 +132,7 @@ pub(super) struct Forming {
     /// [`Queue::released`].
     pub(super) served: u64,
     pub(super) released: (Place, u64),
-    pub(super) settling: Settling,
+    pub(super) resolving: Resolving,
 }
 
 impl Forming {
@@ -184,9 +184,9 @@ pub(crate) struct Dirty {
     pub(crate) instance: InstanceId,
 }
 
-/// What is to be told when a batch is settled.
+/// What is to be told when a batch is resolved.
 #[derive(Default)]
-pub(super) struct Settling {
+pub(super) struct Resolving {
     pub(super) instances: Vec<InstanceId>,
     pub(super) barriers: Vec<oneshot::Sender<()>>,
     /// What clients have waiting until then; given back when this is dropped.
@@ -198,7 +198,7 @@ pub(super) struct Settling {
 
 pub(super) struct InFlight {
     pub(super) place: Place,
-    pub(super) settling: Settling,
+    pub(super) resolving: Resolving,
     pub(super) committed: bool,
 }
 

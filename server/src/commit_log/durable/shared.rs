@@ -11,9 +11,9 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::{Notify, mpsc};
 
-use super::queue::{InFlight, Queue, Settling};
+use super::queue::{InFlight, Queue, Resolving};
 use crate::commit_log::engine::{NameChange, Outcome, Usage};
-use crate::commit_log::{BatchLimits, HeldPhases, LogState, Place, Settled, Step};
+use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogState, Place, Step};
 use crate::gate::Ownership;
 use crate::metrics::CommitLogMetrics;
 
@@ -33,7 +33,7 @@ pub(super) struct Shared {
     /// What the last batch tells of it, in nanoseconds.
     pub(super) written_nanos: AtomicU64,
     pub(super) held_phases: Arc<HeldPhases>,
-    pub(super) settled: mpsc::UnboundedSender<SettledBatch>,
+    pub(super) resolved: mpsc::UnboundedSender<ResolvedBatch>,
     /// The engine's usage when it committed the last batch.
     pub(super) usage: Mutex<Usage>,
     pub(super) metrics: Arc<CommitLogMetrics>,
@@ -42,10 +42,10 @@ pub(super) struct Shared {
     pub(super) ownership: Option<Arc<dyn Ownership>>,
 }
 
-/// A batch that is settled, and the instances that have steps in it.
-pub(super) struct SettledBatch {
+/// A batch that is resolved, and the instances that have steps in it.
+pub(super) struct ResolvedBatch {
     pub(super) instances: Vec<InstanceId>,
-    pub(super) settled: Settled,
+    pub(super) resolved: CommitOutcome,
 }
 
 impl fmt::Debug for Shared {
@@ -91,7 +91,7 @@ impl Shared {
     }
 
     /// The engine tells what became of the batch at this place.
-    pub(super) fn settle(&self, place: Place, outcome: Outcome) {
+    pub(super) fn resolve(&self, place: Place, outcome: Outcome) {
         match outcome {
             Outcome::Committed => self.commit(place),
             Outcome::Refused(why) => self.fail(&why),
@@ -112,12 +112,12 @@ impl Shared {
             batch.committed = true;
         }
         while queue.in_flight.front().is_some_and(|batch| batch.committed) {
-            let Some(InFlight { place, settling, .. }) = queue.in_flight.pop_front() else { break };
-            queue.leaving.push_back((place, settling.bytes));
-            if let Some(since) = settling.since {
+            let Some(InFlight { place, resolving, .. }) = queue.in_flight.pop_front() else { break };
+            queue.leaving.push_back((place, resolving.bytes));
+            if let Some(since) = resolving.since {
                 self.metrics.count_commit(since.elapsed());
             }
-            self.send(settling, Settled::Committed(place));
+            self.send(resolving, CommitOutcome::Committed(place));
         }
         drop(queue);
         self.work.notify_one();
@@ -136,11 +136,11 @@ impl Shared {
             return;
         }
         let mut queue = self.queue();
-        let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.settling);
-        let forming = std::mem::take(&mut queue.forming).settling;
+        let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.resolving);
+        let forming = std::mem::take(&mut queue.forming).resolving;
         queue.sealed.clear();
-        for settling in in_flight.chain([forming]) {
-            self.send(settling, Settled::Refused(Box::new(why.clone())));
+        for resolving in in_flight.chain([forming]) {
+            self.send(resolving, CommitOutcome::Refused(Box::new(why.clone())));
         }
         // Nothing waits any more, and nothing will.
         queue.leaving.clear();
@@ -151,9 +151,9 @@ impl Shared {
         self.failed.notify_waiters();
     }
 
-    pub(super) fn send(&self, Settling { instances, barriers, .. }: Settling, settled: Settled) {
+    pub(super) fn send(&self, Resolving { instances, barriers, .. }: Resolving, resolved: CommitOutcome) {
         // Without a receiver the server has ended.
-        let _ = self.settled.send(SettledBatch { instances, settled });
+        let _ = self.resolved.send(ResolvedBatch { instances, resolved });
         for barrier in barriers {
             let _ = barrier.send(());
         }

@@ -8,11 +8,11 @@ use stickycas_proto::v1::RefusalReason;
 use super::*;
 use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, RedbEngine, Stored};
 
-/// A log, its engine, and what it has settled.
+/// A log, its engine, and what it has resolved.
 struct Fixture {
     engine: Arc<ManualEngine>,
     log: DurableLog,
-    settled: mpsc::UnboundedReceiver<(InstanceId, Settled)>,
+    resolved: mpsc::UnboundedReceiver<(InstanceId, CommitOutcome)>,
 }
 
 fn log_on(engine: Arc<dyn Engine>, limit: usize) -> DurableLog {
@@ -24,9 +24,9 @@ fn log_on(engine: Arc<dyn Engine>, limit: usize) -> DurableLog {
 fn fixture(depth: usize, limit: usize) -> Fixture {
     let engine = Arc::new(ManualEngine::new(depth));
     let log = log_on(engine.clone(), limit);
-    let (sender, settled) = mpsc::unbounded_channel();
-    log.on_settled(Box::new(move |instance, settled| sender.send((instance, settled)).unwrap()));
-    Fixture { engine, log, settled }
+    let (sender, resolved) = mpsc::unbounded_channel();
+    log.on_commit(Box::new(move |instance, resolved| sender.send((instance, resolved)).unwrap()));
+    Fixture { engine, log, resolved }
 }
 
 /// A step of the instance with this number.
@@ -52,11 +52,11 @@ impl Fixture {
         append(&self.log, number, last)
     }
 
-    async fn settled(&mut self) -> (u128, Result<u64, RefusalReason>) {
-        let settled = tokio::time::timeout(Duration::from_secs(60), self.settled.recv()).await;
-        match settled.unwrap().unwrap() {
-            (instance, Settled::Committed(place)) => (instance.get(), Ok(place.get())),
-            (instance, Settled::Refused(why)) => (instance.get(), Err(why.reason)),
+    async fn resolved(&mut self) -> (u128, Result<u64, RefusalReason>) {
+        let resolved = tokio::time::timeout(Duration::from_secs(60), self.resolved.recv()).await;
+        match resolved.unwrap().unwrap() {
+            (instance, CommitOutcome::Committed(place)) => (instance.get(), Ok(place.get())),
+            (instance, CommitOutcome::Refused(why)) => (instance.get(), Err(why.reason)),
         }
     }
 }
@@ -78,26 +78,26 @@ async fn steps_that_come_during_a_sync_are_committed_together() {
     assert_eq!(last, Place::new(2));
     assert!(it.engine.is_idle(), "the engine takes one append at a time");
     done(Outcome::Committed);
-    assert_eq!(it.settled().await, (1, Ok(1)));
+    assert_eq!(it.resolved().await, (1, Ok(1)));
     let (batch, done) = it.engine.next();
     assert_eq!((batch.place, instances(&batch)), (2, vec![2, 3, 2, 1]));
     done(Outcome::Committed);
     for instance in [2, 3, 2, 1] {
-        assert_eq!(it.settled().await, (instance, Ok(2)));
+        assert_eq!(it.resolved().await, (instance, Ok(2)));
     }
 }
 
 #[tokio::test]
-async fn batches_that_are_committed_out_of_order_are_settled_in_order() {
+async fn batches_that_are_committed_out_of_order_are_resolved_in_order() {
     let mut it = fixture(2, usize::MAX);
     it.step(1, Place::START);
     let (_, first) = it.engine.next();
     it.step(2, Place::START);
     let (_, second) = it.engine.next();
     second(Outcome::Committed);
-    assert!(it.settled.try_recv().is_err(), "the batch before it is not committed");
+    assert!(it.resolved.try_recv().is_err(), "the batch before it is not committed");
     first(Outcome::Committed);
-    assert_eq!((it.settled().await, it.settled().await), ((1, Ok(1)), (2, Ok(2))));
+    assert_eq!((it.resolved().await, it.resolved().await), ((1, Ok(1)), (2, Ok(2))));
 }
 
 #[tokio::test]
@@ -112,7 +112,7 @@ async fn nothing_is_taken_of_an_instance_whose_creation_was_refused() {
     it.step(7, Place::START);
     it.log.checkpoint(7, Some(&Checkpoint::default()));
     done(Outcome::Committed);
-    assert_eq!(it.settled().await, (7, Err(RefusalReason::NotOwner)));
+    assert_eq!(it.resolved().await, (7, Err(RefusalReason::NotOwner)));
     let (batch, done) = it.engine.next();
     assert_eq!((instances(&batch), batch.checkpoints), (vec![7], vec![(7, None)]), "the record of its end");
     done(Outcome::Committed);
@@ -131,12 +131,12 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     let barrier = it.log.barrier(0).unwrap();
     assert!(it.log.failure().is_none());
     done(Outcome::Unknown(EngineError::failed("the disk is gone")));
-    assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
-    assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
+    assert_eq!(it.resolved().await, (1, Err(RefusalReason::LogFailed)));
+    assert_eq!(it.resolved().await, (2, Err(RefusalReason::LogFailed)));
     barrier.await.unwrap();
     assert!(it.log.failure_signal().wait().await.message.contains("the disk is gone"));
     it.step(3, Place::START);
-    assert_eq!(it.settled().await, (3, Err(RefusalReason::LogFailed)));
+    assert_eq!(it.resolved().await, (3, Err(RefusalReason::LogFailed)));
     it.log.close();
     assert!(it.engine.is_idle());
 }
@@ -152,16 +152,16 @@ async fn while_too_much_waits_no_inputs_are_read() {
     }
     assert!(steps > 1);
     let room = it.log.state().room().unwrap();
-    let mut settled = 0;
-    while settled < steps {
+    let mut resolved = 0;
+    while resolved < steps {
         let (batch, done) = it.engine.next();
-        settled += instances(&batch).len() as u64;
+        resolved += instances(&batch).len() as u64;
         done(Outcome::Committed);
     }
     room.await;
     assert!(it.log.state().room().is_none());
     for _ in 0..steps {
-        it.settled().await.1.unwrap();
+        it.resolved().await.1.unwrap();
     }
 }
 
@@ -184,7 +184,7 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     let (_, done) = it.engine.next();
     let room = it.log.state().room().expect("too much waits");
     done(Outcome::Committed);
-    it.settled().await.1.unwrap();
+    it.resolved().await.1.unwrap();
     room.await;
     goes_on(&it.log, served);
     // A log that fails while it is full does not stop what waits for time.
@@ -208,8 +208,8 @@ async fn a_log_that_has_failed_does_not_become_full_again() {
     first(Outcome::Committed);
     let (_, second) = it.engine.next();
     second(Outcome::Unknown(EngineError::failed("the disk is gone")));
-    assert_eq!(it.settled().await, (1, Ok(1)));
-    assert_eq!(it.settled().await, (2, Err(RefusalReason::LogFailed)));
+    assert_eq!(it.resolved().await, (1, Ok(1)));
+    assert_eq!(it.resolved().await, (2, Err(RefusalReason::LogFailed)));
     it.log.hold(next, 10_000);
     assert_eq!(it.log.uncommitted_bytes(), 0);
     assert!(it.log.state().room().is_none());
@@ -228,7 +228,7 @@ async fn effects_of_inputs_that_are_not_logged_count() {
     }
     let room = it.log.state().room().expect("too much waits");
     first(Outcome::Committed);
-    it.settled().await.1.unwrap();
+    it.resolved().await.1.unwrap();
     room.await;
     assert!(it.log.state().room().is_none(), "what waited for it has left with it");
     it.log.hold(place, 1_000_000);
@@ -238,7 +238,7 @@ async fn effects_of_inputs_that_are_not_logged_count() {
     assert!(it.log.uncommitted_bytes() > 1_000, "it is committed, and its effects have not left");
     it.log.hold(next, 1_000_000);
     let room = it.log.state().room().expect("too much waits");
-    it.settled().await.1.unwrap();
+    it.resolved().await.1.unwrap();
     room.await;
     assert_eq!(it.log.uncommitted_bytes(), 0);
 }
@@ -267,7 +267,7 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
     it.step(1, Place::START);
     let (_, first) = it.engine.next();
     first(Outcome::Unknown(EngineError::failed("the disk is gone")));
-    assert_eq!(it.settled().await, (1, Err(RefusalReason::LogFailed)));
+    assert_eq!(it.resolved().await, (1, Err(RefusalReason::LogFailed)));
     // The writer had taken it before.
     let engine: Arc<dyn Engine> = it.engine.clone();
     writer::append(&it.log.shared, &engine, Place::new(2), Forming::default());
@@ -372,6 +372,6 @@ async fn a_refused_batch_tells_why() {
     let (_, done) = it.engine.next();
     let why = RpcRefusal::new(RefusalReason::Draining, "another server owns the log");
     done(Outcome::Refused(Box::new(why)));
-    assert_eq!(it.settled().await, (1, Err(RefusalReason::Draining)));
+    assert_eq!(it.resolved().await, (1, Err(RefusalReason::Draining)));
     assert!(it.log.failure().is_some());
 }

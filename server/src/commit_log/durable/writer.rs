@@ -78,7 +78,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
             // Before anybody is told: who waits for the commit sees what it has freed.
             *shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = holds.usage();
         }
-        shared.settle(place, outcome);
+        shared.resolve(place, outcome);
     });
     // A batch before this one may have failed in the meantime.
     if log.failure.get().is_some() {
@@ -86,7 +86,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
     }
     // Without its writer the log would be silent for ever.
     if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
-        log.settle(place, Outcome::Unknown(EngineError::failed("its engine has panicked")));
+        log.resolve(place, Outcome::Unknown(EngineError::failed("its engine has panicked")));
     }
 }
 

@@ -70,29 +70,29 @@ impl ManualEngine {
         }
     }
 
-    /// The append that came first and is not settled. Waits for one.
+    /// The append that came first and is not resolved. Waits for one.
     pub(crate) fn next(&self) -> (AppendBatch, Done) {
         self.wait();
         self.take().expect("it is there, and only tests take it")
     }
 
-    /// Waits until an append has come that is not settled.
+    /// Waits until an append has come that is not resolved.
     pub(crate) fn wait(&self) {
         let state = self.state.lock().unwrap();
         drop(self.arrived.wait_while(state, |state| state.appended.is_empty()).unwrap());
     }
 
-    /// The batch that came first and is not settled.
+    /// The batch that came first and is not resolved.
     pub(crate) fn waiting(&self) -> Option<Vec<u8>> {
         self.state.lock().unwrap().appended.front().map(|(batch, _)| batch.batch.clone())
     }
 
-    /// The append that came first and is not settled, if there is one.
+    /// The append that came first and is not resolved, if there is one.
     pub(crate) fn take(&self) -> Option<(AppendBatch, Done)> {
         self.state.lock().unwrap().appended.pop_front()
     }
 
-    /// Whether every append that came is settled.
+    /// Whether every append that came is resolved.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.lock().unwrap().appended.is_empty()
     }

@@ -171,7 +171,7 @@ impl Server {
             self.engine.changed.notify_all();
             self.engine.wait(|steps| steps.told == came);
         }
-        // The task that settles steps.
+        // The task that resolves steps.
         for _ in 0..16 {
             tokio::task::yield_now().await;
         }

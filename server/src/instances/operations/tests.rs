@@ -23,7 +23,7 @@ use super::super::shard::ShardContext;
 use super::super::view::WatchPoll;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::{Append, CommitLog, LogState, MemoryLog, Place, Settle, Settled, Step};
+use crate::commit_log::{Append, CommitLog, CommitOutcome, LogState, MemoryLog, OnCommit, Place, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
@@ -138,7 +138,7 @@ impl CommitLog for TimesLog {
         Append::Committed
     }
 
-    fn on_settled(&self, _: Settle) {}
+    fn on_commit(&self, _: OnCommit) {}
 
     fn state(&self) -> &Arc<LogState> {
         &self.state
@@ -195,14 +195,14 @@ fn a_watcher_leaves_nothing_behind() {
 /// A log that commits nothing by itself: as one that waits for a disk, or asks others who owns the instance.
 #[derive(Debug, Default)]
 struct DelayedLog {
-    unsettled: Mutex<VecDeque<UnsettledStep>>,
+    unresolved: Mutex<VecDeque<UnresolvedStep>>,
     /// Whether the next step commits, with all before it.
     commits_next: AtomicBool,
     state: Arc<LogState>,
 }
 
 #[derive(Debug)]
-struct UnsettledStep {
+struct UnresolvedStep {
     place: Place,
     at: Time,
     events: usize,
@@ -214,7 +214,7 @@ impl CommitLog for DelayedLog {
     }
 
     fn append(&self, Step { instance, last, at, events, record, .. }: Step<'_>) -> Append {
-        let mut steps = self.unsettled.lock().unwrap();
+        let mut steps = self.unresolved.lock().unwrap();
         assert_eq!(instance, InstanceId::new(1));
         assert!(record.is_some_and(|record| record.at_nanos == at.as_nanos()));
         if let Some(before) = steps.back() {
@@ -226,11 +226,11 @@ impl CommitLog for DelayedLog {
             steps.clear();
             return Append::Committed;
         }
-        steps.push_back(UnsettledStep { place, at, events: events.len() });
+        steps.push_back(UnresolvedStep { place, at, events: events.len() });
         Append::Later(place)
     }
 
-    fn on_settled(&self, _: Settle) {}
+    fn on_commit(&self, _: OnCommit) {}
 
     fn state(&self) -> &Arc<LogState> {
         &self.state
@@ -238,20 +238,20 @@ impl CommitLog for DelayedLog {
 }
 
 impl DelayedLog {
-    fn unsettled(&self) -> usize {
-        self.unsettled.lock().unwrap().len()
+    fn unresolved(&self) -> usize {
+        self.unresolved.lock().unwrap().len()
     }
 
     /// Commits the oldest step.
     fn commit_one(&self, instance: &Instance) {
-        let step = self.unsettled.lock().unwrap().pop_front().expect("a step that is not settled");
+        let step = self.unresolved.lock().unwrap().pop_front().expect("a step that is not resolved");
         let before = events(instance);
-        assert!(!instance.settle(Settled::Committed(step.place)));
+        assert!(!instance.resolve(CommitOutcome::Committed(step.place)));
         assert_eq!(events(instance), before + step.events, "the events of the step are shown, and no others");
     }
 
     fn commit_all(&self, instance: &Instance) {
-        while self.unsettled() > 0 {
+        while self.unresolved() > 0 {
             self.commit_one(instance);
         }
     }
@@ -291,12 +291,12 @@ fn is_committed<T>(uncommitted: Uncommitted<T>) -> bool {
     future.poll(&mut TaskContext::from_waker(Waker::noop())).is_ready()
 }
 
-/// What is told of a settled step.
+/// What is told of a resolved step.
 fn committed<T>(uncommitted: Uncommitted<T>) -> Result<T, RpcRefusal> {
     let future = std::pin::pin!(uncommitted.committed());
     match future.poll(&mut TaskContext::from_waker(Waker::noop())) {
         Poll::Ready(told) => told,
-        Poll::Pending => panic!("it is not settled"),
+        Poll::Pending => panic!("it is not resolved"),
     }
 }
 
@@ -404,7 +404,7 @@ fn time_stands_still_from_a_phase_until_it_is_committed() {
     let now = || instance.now(&instance.lock());
     while now() <= due {}
     assert!(!instance.wake_now(), "the patience of the second process ends, though nothing is committed");
-    assert_eq!(log.unsettled(), 4, "the timer makes a step of its own, in which the phase is executed");
+    assert_eq!(log.unresolved(), 4, "the timer makes a step of its own, in which the phase is executed");
     let stopped = now();
     while stopped_for(&instance, stopped) < Duration::from_millis(1) {}
     let next_wake = || instance.lock().next_wake(instance.params(), &instance.config.shared.lifetimes);

@@ -137,7 +137,7 @@ impl Life {
     }
 
     /// What was logged is committed and told.
-    async fn settle(&self) {
+    async fn resolve(&self) {
         for _ in 0..3 {
             for _ in 0..8 {
                 tokio::task::yield_now().await;
@@ -152,12 +152,12 @@ impl Life {
     async fn pass(&self, millis: u64) {
         for _ in 0..millis / 100 {
             self.clock.set(self.clock.now() + 100_000_000);
-            self.settle().await;
+            self.resolve().await;
         }
     }
 
     async fn end(self, end: End) -> Arc<StallingEngine> {
-        self.settle().await;
+        self.resolve().await;
         if end == End::Stop {
             self.instances.logs().stop_clock();
             self.storage.write_last_served_time();
@@ -193,12 +193,12 @@ impl Life {
 
     async fn hello(&self, instance: &Instance, process: u32) {
         instance.hello(id(process), 1, &sink(), Instant::now()).unwrap();
-        self.settle().await;
+        self.resolve().await;
     }
 
     async fn read(&self, instance: &Instance, process: u32, number: u64) {
         read(instance, process, number);
-        self.settle().await;
+        self.resolve().await;
     }
 
     /// Both processes have joined, and process 1 waits for process 2, once all is committed.
@@ -213,7 +213,7 @@ impl Life {
 
     async fn held(&self) -> Arc<Instance> {
         let instance = self.hold().await;
-        self.settle().await;
+        self.resolve().await;
         instance
     }
 }
@@ -280,7 +280,7 @@ async fn a_stop_forgets_nothing_and_a_kill_less_than_a_second() {
         if turn % 2 == 0 {
             // Batches with checkpoints tell the time as well.
             life.storage.shorten(&life.instances).await;
-            life.settle().await;
+            life.resolve().await;
             life.pass(2_300).await;
             (passed, told) = (5_000, 4_700);
         }
@@ -348,7 +348,7 @@ async fn one_batch_a_second_covers_all_that_hold_a_phase_open() {
     for _ in 0..instances {
         held.push(life.hold().await);
     }
-    life.settle().await;
+    life.resolve().await;
     let (before, since) = (engine.batches().len(), Instant::now());
     life.pass(20 * SECOND).await;
     let took = since.elapsed();
@@ -359,7 +359,7 @@ async fn one_batch_a_second_covers_all_that_hold_a_phase_open() {
     assert!(told.iter().all(|batch| batch.records.is_empty()));
     assert!(told.windows(2).all(|pair| pair[0].served_nanos < pair[1].served_nanos));
     held.iter().for_each(|instance| read(instance, 2, 1));
-    life.settle().await;
+    life.resolve().await;
     let before = engine.batches().len();
     life.pass(20 * SECOND).await;
     assert_eq!(engine.batches().len(), before, "they are idle again");
@@ -396,7 +396,7 @@ async fn time_that_stood_still_until_a_commit_is_not_drained_later() {
         let captured = with_checkpoint.then(|| instance.capture(log, false).unwrap());
         life.pass(4 * SECOND).await;
         engine.go_on();
-        life.settle().await;
+        life.resolve().await;
         if let Some(captured) = captured {
             instance.write_captured(log, captured);
             log.committed().await;
@@ -427,10 +427,10 @@ async fn an_instance_whose_time_stood_still_gets_another_checkpoint() {
     instance.write_captured(log, captured);
     life.pass(SECOND).await;
     engine.go_on();
-    life.settle().await;
+    life.resolve().await;
     life.pass(10 * SECOND).await;
     life.storage.shorten(&life.instances).await;
-    life.settle().await;
+    life.resolve().await;
     life.pass(10 * SECOND).await;
     life.storage.shorten(&life.instances).await;
     drop(instance);
@@ -454,7 +454,7 @@ async fn while_the_log_is_full_no_patience_drains_also_for_the_next_life() {
         assert_eq!(left(&instance), full, "nothing is read from clients");
     }
     engine.go_on();
-    life.settle().await;
+    life.resolve().await;
     assert!(state.room().is_none());
     while left(&instance) >= full {}
     life.instances.logs().stop_clock();

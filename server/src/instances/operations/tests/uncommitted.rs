@@ -25,7 +25,7 @@ fn a_refused_step_tells_every_client_and_ends_the_instance() {
     instance.access(access(first, Some(session), 1, READ), &one, now).unwrap();
     instance.hello(second, 1, &newer, now).unwrap();
     let view = instance.status(None);
-    assert!(instance.settle(Settled::Refused(Box::new(lost()))), "it is gone");
+    assert!(instance.resolve(CommitOutcome::Refused(Box::new(lost()))), "it is gone");
     let told = |sink: &SessionSink| -> Vec<u64> {
         let number = |frame| match frame {
             Frame::Refusal(refusal) if refusal.message == lost().message => refusal.access_number,
@@ -46,7 +46,7 @@ fn a_refused_instance_shows_nothing_that_was_not_committed() {
     instance.hello(ProcessId::FIRST, 0, &sink(), Instant::now()).unwrap();
     log.commit_all(&instance);
     drop(instance.close());
-    assert!(instance.settle(Settled::Refused(Box::new(lost()))));
+    assert!(instance.resolve(CommitOutcome::Refused(Box::new(lost()))));
     assert_eq!(committed(instance.state()).flatten(), Err(lost()));
     assert_eq!(committed(instance.status(None)).flatten().map(|_| ()), Err(lost()));
     assert_eq!(committed(instance.close()).flatten(), Err(lost()));
@@ -124,8 +124,8 @@ fn a_half_closed_stream_waits_for_an_expiry_too() {
     assert_eq!(refused, Err(RefusalReason::InstanceUnknown));
     assert!(sent(&sink).is_empty() && instance.owes_answer(process, session, &sink));
     assert!(!instance.owes_answer(process, session, &other));
-    let place = log.unsettled.lock().unwrap().pop_front().unwrap().place;
-    assert!(instance.settle(Settled::Committed(place)));
+    let place = log.unresolved.lock().unwrap().pop_front().unwrap().place;
+    assert!(instance.resolve(CommitOutcome::Committed(place)));
     assert!(matches!(sent(&sink)[..], [Frame::Refusal(_)]));
     assert!(!instance.owes_answer(process, session, &sink));
 }
@@ -150,7 +150,10 @@ fn a_step_that_commits_at_once_commits_those_before_it() {
     instance.hello(ProcessId::FIRST.next(), 0, &other, now).unwrap();
     assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]) && matches!(sent(&other)[..], [Frame::Welcome(_)]));
     instance.hello(ProcessId::FIRST, 0, &one, now).unwrap();
-    assert!(!instance.settle(Settled::Committed(Place::new(1))), "the log settles late what is committed");
+    assert!(
+        !instance.resolve(CommitOutcome::Committed(Place::new(1))),
+        "the log resolves late what is committed"
+    );
     assert!(matches!(sent(&one)[..], []));
     log.commit_all(&instance);
     assert!(matches!(

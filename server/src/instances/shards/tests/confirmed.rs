@@ -45,7 +45,7 @@ impl CommitLog for SharedLog {
         Append::Committed
     }
 
-    fn on_settled(&self, _: Settle) {}
+    fn on_commit(&self, _: OnCommit) {}
 
     fn state(&self) -> &Arc<LogState> {
         &self.state

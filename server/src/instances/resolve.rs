@@ -1,4 +1,4 @@
-//! What the commit log settles of an instance, and how an instance ends: it expires, a step of it has panicked, or the log
+//! What the commit log resolves of an instance, and how an instance ends: it expires, a step of it has panicked, or the log
 //! refuses its steps.
 
 use stickycas_model::types::Time;
@@ -11,20 +11,20 @@ use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::{Gone, Inner, Lifecycle};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::{Append, Place, Settled, Step};
+use crate::commit_log::{Append, CommitOutcome, Place, Step};
 
 impl Instance {
-    /// The commit log settles steps: see [`crate::commit_log::CommitLog::on_settled`]. Returns whether the instance is
+    /// The commit log resolves steps: see [`crate::commit_log::CommitLog::on_commit`]. Returns whether the instance is
     /// gone.
-    pub(super) fn settle(&self, settled: Settled) -> bool {
+    pub(super) fn resolve(&self, resolved: CommitOutcome) -> bool {
         let Ok(mut inner) = self.inner.lock() else {
             self.abandon();
             return true;
         };
         let inner = &mut *inner;
-        match settled {
-            Settled::Committed(place) => self.settle_through(inner, place),
-            Settled::Refused(why) => self.refuse_all(inner, *why),
+        match resolved {
+            CommitOutcome::Committed(place) => self.resolve_through(inner, place),
+            CommitOutcome::Refused(why) => self.refuse_all(inner, *why),
         }
         inner.is_gone()
     }
@@ -53,7 +53,7 @@ impl Instance {
         self.end(inner, why);
     }
 
-    fn settle_through(&self, inner: &mut Inner, place: Place) {
+    fn resolve_through(&self, inner: &mut Inner, place: Place) {
         if let Some(gone) = &mut inner.gone {
             if gone.uncommitted.first().is_some_and(|effects| effects.place <= place) {
                 let (why, waiting) = (gone.why.clone(), std::mem::take(&mut gone.uncommitted));
