@@ -30,7 +30,7 @@ pub struct Epoch(pub Revision);
 
 /// The place of a batch in the log of its shard, from 1; 0: before the first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Place(pub u64);
+pub struct LogIndex(pub u64);
 
 /// The version of the rules by which a log is replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -40,7 +40,7 @@ pub struct RulesVersion(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceMark {
     /// The last place.
-    pub place: Place,
+    pub log_index: LogIndex,
     /// The epoch in which it was written.
     pub epoch: Epoch,
     /// How often the writer has fenced off its own requests there.
@@ -172,18 +172,18 @@ impl Keys {
     }
 
     /// Of the end of a shard's log.
-    pub fn place(&self, shard: ShardId) -> Bytes {
+    pub fn log_index(&self, shard: ShardId) -> Bytes {
         self.key(&format!("place/{}", number(shard)))
     }
 
     /// Of a batch.
-    pub fn log(&self, shard: ShardId, place: Place) -> Bytes {
-        self.key(&format!("log/{}/{:016x}", number(shard), place.0))
+    pub fn log(&self, shard: ShardId, log_index: LogIndex) -> Bytes {
+        self.key(&format!("log/{}/{:016x}", number(shard), log_index.0))
     }
 
     /// Of the batches before a place.
-    pub fn log_before(&self, shard: ShardId, place: Place) -> KeyRange {
-        KeyRange { from: self.log(shard, Place(0)), to: Some(self.log(shard, place)) }
+    pub fn log_before(&self, shard: ShardId, log_index: LogIndex) -> KeyRange {
+        KeyRange { from: self.log(shard, LogIndex(0)), to: Some(self.log(shard, log_index)) }
     }
 
     /// Of all batches of a shard.
@@ -257,9 +257,9 @@ impl Keys {
     ///
     /// # Errors
     /// If it is no such key.
-    pub fn parse_log(&self, shard: ShardId, key: &[u8]) -> Result<Place, BadRecord> {
-        let place = self.rest(key, &format!("log/{}/", number(shard))).and_then(|rest| hex(rest, 16));
-        place.map(Place).ok_or_else(|| bad("the key of a batch", key))
+    pub fn parse_log(&self, shard: ShardId, key: &[u8]) -> Result<LogIndex, BadRecord> {
+        let log_index = self.rest(key, &format!("log/{}/", number(shard))).and_then(|rest| hex(rest, 16));
+        log_index.map(LogIndex).ok_or_else(|| bad("the key of a batch", key))
     }
 
     /// The number that a key of [`Keys::checkpoints`] is of.
@@ -355,7 +355,7 @@ impl RulesVersion {
 impl PlaceMark {
     /// The value of its key. Equal marks have equal values, so a transaction may compare them.
     pub fn encode(self) -> Bytes {
-        Bytes::from(format!("{} {} {}", self.place.0, self.epoch.0.0, self.fence))
+        Bytes::from(format!("{} {} {}", self.log_index.0, self.epoch.0.0, self.fence))
     }
 
     /// Reads a value.
@@ -366,7 +366,7 @@ impl PlaceMark {
         let parse = || {
             let mut parts = str::from_utf8(value).ok()?.split(' ');
             let mut next = || parts.next().and_then(decimal);
-            let mark = Self { place: Place(next()?), epoch: Epoch(Revision(next()?)), fence: next()? };
+            let mark = Self { log_index: LogIndex(next()?), epoch: Epoch(Revision(next()?)), fence: next()? };
             (mark.encode() == value).then_some(mark)
         };
         parse().ok_or_else(|| bad("the end of a log", value))
@@ -482,7 +482,7 @@ mod tests {
         let shards = ShardCount::default();
         let shard = shards.shard(42).unwrap();
         assert_eq!(keys().owner(shard), "/stickycas/demo/owner/00002a");
-        assert_eq!(keys().log(shard, Place(258)), "/stickycas/demo/log/00002a/0000000000000102");
+        assert_eq!(keys().log(shard, LogIndex(258)), "/stickycas/demo/log/00002a/0000000000000102");
         assert_eq!(
             keys().piece(shard, 7, epoch(8), 9, 1),
             "/stickycas/demo/piece/00002a/0000000000000007/0000000000000008/0000000000000009/00000001"
@@ -517,11 +517,11 @@ mod tests {
             let keys = keys();
             prop_assert_eq!(keys.parse_owner(&keys.owner(shard), shards), Ok(shard));
             prop_assert_eq!(keys.parse_rules(&keys.rules(shard), shards), Ok(shard));
-            prop_assert_eq!(keys.parse_log(shard, &keys.log(shard, Place(b))), Ok(Place(b)));
+            prop_assert_eq!(keys.parse_log(shard, &keys.log(shard, LogIndex(b))), Ok(LogIndex(b)));
             prop_assert_eq!(keys.parse_checkpoint(shard, &keys.checkpoint(shard, c)), Ok(c));
             let key = keys.piece(shard, a, epoch(b), c, piece);
             prop_assert_eq!(keys.parse_piece(shard, &key), Ok((a, epoch(b), c, piece)));
-            let mark = PlaceMark { place: Place(a), epoch: epoch(b), fence: c };
+            let mark = PlaceMark { log_index: LogIndex(a), epoch: epoch(b), fence: c };
             prop_assert_eq!(PlaceMark::decode(&mark.encode()), Ok(mark));
             let bytes = Bytes::from(bytes);
             prop_assert_eq!(decode_batch(&encode_batch(epoch(a), &bytes)), Ok((epoch(a), bytes.clone())));
@@ -539,7 +539,7 @@ mod tests {
         #[test]
         fn keys_sort_as_their_numbers(a: u64, b: u64) {
             let shard = ShardCount::default().shard(1).unwrap();
-            let (first, second) = (keys().log(shard, Place(a)), keys().log(shard, Place(b)));
+            let (first, second) = (keys().log(shard, LogIndex(a)), keys().log(shard, LogIndex(b)));
             prop_assert_eq!(first.cmp(&second), a.cmp(&b));
         }
 

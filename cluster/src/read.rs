@@ -10,7 +10,7 @@ use bytes::{Bytes, BytesMut};
 use tokio::time::sleep;
 
 use crate::committer::LogEnd;
-use crate::keys::{BadRecord, Epoch, Keys, Place, PlaceMark, Pointer, decode_batch};
+use crate::keys::{BadRecord, Epoch, Keys, LogIndex, PlaceMark, Pointer, decode_batch};
 use crate::shard::ShardId;
 use crate::store::{Compare, KeyRange, KeyValue, Op, Store, StoreError, Txn};
 
@@ -27,7 +27,7 @@ pub enum Stored {
     /// The checkpoint with this number.
     Checkpoint(u64, Bytes),
     /// The batch at this place.
-    Batch(Place, Bytes),
+    Batch(LogIndex, Bytes),
 }
 
 /// Why a log cannot be read.
@@ -79,9 +79,9 @@ async fn read<S: Store>(
     epoch: Epoch,
     visit: &mut (impl FnMut(Stored) -> Result<(), String> + Send),
 ) -> Result<LogEnd, ReadError> {
-    let mark = range(store, KeyRange::one(keys.place(shard)), 1).await?;
+    let mark = range(store, KeyRange::one(keys.log_index(shard)), 1).await?;
     let mark = mark.first().map(|kv| PlaceMark::decode(&kv.value)).transpose()?;
-    let end = mark.map_or(Place(0), |mark| mark.place);
+    let end = mark.map_or(LogIndex(0), |mark| mark.log_index);
 
     let mut pieced = BTreeMap::new();
     let mut pages = Pages::new(keys.checkpoints(shard));
@@ -100,12 +100,12 @@ async fn read<S: Store>(
     let mut last = None;
     let mut pages = Pages::new(keys.whole_log(shard));
     while let Some(kv) = pages.next(store).await? {
-        let place = keys.parse_log(shard, &kv.key)?;
-        if last.is_some_and(|last: Place| last.0 + 1 != place.0) {
-            return Err(ReadError::Damaged(shard, format!("there is no place before {}", place.0)));
+        let log_index = keys.parse_log(shard, &kv.key)?;
+        if last.is_some_and(|last: LogIndex| last.0 + 1 != log_index.0) {
+            return Err(ReadError::Damaged(shard, format!("there is no place before {}", log_index.0)));
         }
-        last = Some(place);
-        visit(Stored::Batch(place, decode_batch(&kv.value)?.1)).map_err(ReadError::Refused)?;
+        last = Some(log_index);
+        visit(Stored::Batch(log_index, decode_batch(&kv.value)?.1)).map_err(ReadError::Refused)?;
     }
     if last.unwrap_or_default() != end {
         return Err(ReadError::Damaged(shard, format!("it ends at place {last:?} and not at {}", end.0)));

@@ -248,15 +248,15 @@ impl Engine for SimulatedEngine {
 mod tests {
     use super::*;
 
-    fn batch(place: u64) -> AppendBatch {
-        AppendBatch { place, batch: vec![7; 900], ..AppendBatch::default() }
+    fn batch(log_index: u64) -> AppendBatch {
+        AppendBatch { log_index, batch: vec![7; 900], ..AppendBatch::default() }
     }
 
     fn places(disk: &Disk) -> Vec<u64> {
         let (engine, mut places) = (disk.engine(Box::new(|| Duration::ZERO)).unwrap(), Vec::new());
         let read = engine.read(&mut |stored| {
-            if let Stored::Batch(place, _) = stored {
-                places.push(place);
+            if let Stored::Batch(log_index, _) = stored {
+                places.push(log_index);
             }
             Ok(())
         });
@@ -304,9 +304,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_disk_can_fail_while_the_log_is_opened() {
         let disk = Disk::default();
-        let commit = async |engine: &SimulatedEngine, place| {
+        let commit = async |engine: &SimulatedEngine, log_index| {
             let (told, resolved) = tokio::sync::oneshot::channel();
-            engine.append(batch(place), Box::new(|outcome| drop(told.send(outcome))));
+            engine.append(batch(log_index), Box::new(|outcome| drop(told.send(outcome))));
             assert!(matches!(resolved.await.unwrap(), Outcome::Committed));
         };
         let stop = |engine| {

@@ -36,7 +36,7 @@ pub(super) struct Counts(Arc<Mutex<Transactions>>);
 pub(super) enum Cause {
     Owner,
     Name,
-    Place,
+    LogIndex,
 }
 
 impl Counts {
@@ -48,7 +48,7 @@ impl Counts {
         self.add(|counts| match cause {
             Cause::Owner => counts.refused_owner += 1,
             Cause::Name => counts.refused_name += 1,
-            Cause::Place => counts.refused_place += 1,
+            Cause::LogIndex => counts.refused_place += 1,
         });
     }
 

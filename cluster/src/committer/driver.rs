@@ -11,7 +11,7 @@ use super::jobs::{self, Done};
 use super::open_shard::{Pending, Shard, State};
 use super::parts::{Collected, Found, Part, PartKind, Prepared, found, transaction};
 use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
-use crate::keys::{Epoch, Keys, Place, PlaceMark};
+use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::{Store, TxnAnswer};
 
@@ -118,9 +118,9 @@ impl<S: Store> Driver<S> {
             let _ = done.send(Outcome::Closed);
             return;
         };
-        let place = append.place;
-        if place <= open.place() || open.pending.contains_key(&place) {
-            let _ = done.send(Outcome::Refused(format!("place {} of the log is not free", place.0)));
+        let log_index = append.log_index;
+        if log_index <= open.log_index() || open.pending.contains_key(&log_index) {
+            let _ = done.send(Outcome::Refused(format!("place {} of the log is not free", log_index.0)));
             return;
         }
         let (with_pieces, generation) = (&mut open.with_pieces, &mut open.generation);
@@ -134,7 +134,7 @@ impl<S: Store> Driver<S> {
                     self.jobs.spawn(jobs::stage(
                         store,
                         owner,
-                        (shard, epoch, place),
+                        (shard, epoch, log_index),
                         pieces,
                         self.config.retry,
                         self.config.retry_full,
@@ -142,7 +142,7 @@ impl<S: Store> Driver<S> {
                 }
                 let prepared = Arc::new(prepared);
                 open.pending
-                    .insert(place, Pending { prepared, done, state, doubtful: false, give_back: None });
+                    .insert(log_index, Pending { prepared, done, state, doubtful: false, give_back: None });
                 self.is_ready(shard);
             }
         }
@@ -171,7 +171,7 @@ impl<S: Store> Driver<S> {
                     continue;
                 }
                 let alone = open.alone;
-                open.is_sent(part.place());
+                open.is_sent(part.log_index());
                 collected.add(part);
                 self.ready.push_back(shard);
                 if alone {
@@ -231,14 +231,14 @@ impl<S: Store> Driver<S> {
                 }
             }
             Done::Paused => self.paused = false,
-            Done::Staged(shard, epoch, place, result) => {
+            Done::Staged(shard, epoch, log_index, result) => {
                 let open = self.shards.get_mut(&shard).filter(|open| open.epoch == epoch);
-                let Some(pending) = open.and_then(|open| open.pending.get_mut(&place)) else { return };
+                let Some(pending) = open.and_then(|open| open.pending.get_mut(&log_index)) else { return };
                 if pending.state == State::Staging {
                     pending.state = State::Ready;
                     match result {
                         Ok(()) => self.is_ready(shard),
-                        Err(why) => self.give_back(shard, place, Outcome::Refused(why)),
+                        Err(why) => self.give_back(shard, log_index, Outcome::Refused(why)),
                     }
                 }
             }
@@ -249,13 +249,13 @@ impl<S: Store> Driver<S> {
     fn pause(&mut self) {
         self.full.send_if_modified(|full| !std::mem::replace(full, true));
         let ready = |(&shard, open): (&ShardId, &Shard)| {
-            let (&place, first) = open.pending.first_key_value()?;
+            let (&log_index, first) = open.pending.first_key_value()?;
             let gives_back = first.state == State::Ready && first.prepared.append.is_given_back_when_full;
-            (gives_back && first.give_back.is_none()).then_some((shard, place))
+            (gives_back && first.give_back.is_none()).then_some((shard, log_index))
         };
         let ready: Vec<_> = self.shards.iter().filter_map(ready).collect();
-        for (shard, place) in ready {
-            self.give_back(shard, place, Outcome::NoSpace);
+        for (shard, log_index) in ready {
+            self.give_back(shard, log_index, Outcome::NoSpace);
         }
         if !std::mem::replace(&mut self.paused, true) {
             self.jobs.spawn(jobs::pause(self.config.retry_full));
@@ -290,7 +290,7 @@ impl<S: Store> Driver<S> {
     /// The transaction was not done, or nobody knows; this was found instead. Returns why it was not done, if it was not.
     fn resolve(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) -> Cause {
         let mut reads = answer.found.into_iter();
-        let mut cause = Cause::Place;
+        let mut cause = Cause::LogIndex;
         for part in parts {
             let found = found(part, names, &mut reads);
             if found.as_ref().is_ok_and(|found| !found.is_owned_by(part)) {
@@ -351,7 +351,7 @@ impl<S: Store> Driver<S> {
                 .find(|(change, holder)| change.before != **holder);
             if let Some((change, holder)) = wrong {
                 let taken = Outcome::NameTaken { name: change.name.clone(), holder: holder.clone() };
-                self.give_back(part.shard, part.place(), taken);
+                self.give_back(part.shard, part.log_index(), taken);
                 return true;
             }
         }
@@ -378,7 +378,7 @@ impl<S: Store> Driver<S> {
         if let [Part { kind: PartKind::Append(_), .. }] = parts[..] {
             let part = &parts[0];
             if self.returned(part).is_some() {
-                self.give_back(part.shard, part.place(), Outcome::Refused(why));
+                self.give_back(part.shard, part.log_index(), Outcome::Refused(why));
             }
         } else {
             self.jobs.spawn(jobs::again(parts, self.config.retry));
@@ -386,15 +386,15 @@ impl<S: Store> Driver<S> {
     }
 
     /// The place is free again, once no request for it can be under way.
-    pub(super) fn give_back(&mut self, shard: ShardId, place: Place, outcome: Outcome) {
+    pub(super) fn give_back(&mut self, shard: ShardId, log_index: LogIndex, outcome: Outcome) {
         let fences = self.fences();
         let Some(open) = self.shards.get_mut(&shard) else { return };
-        let Some(pending) = open.pending.get_mut(&place) else { return };
+        let Some(pending) = open.pending.get_mut(&log_index) else { return };
         if pending.doubtful && fences {
             pending.give_back = Some(outcome);
             pending.state = State::Ready;
             open.alone = true;
-        } else if let Some(pending) = open.pending.remove(&place) {
+        } else if let Some(pending) = open.pending.remove(&log_index) {
             let _ = pending.done.send(outcome);
         }
         self.is_ready(shard);
@@ -420,11 +420,11 @@ impl<S: Store> Driver<S> {
 
     fn pending(&mut self, part: &Part) -> Option<&mut Pending> {
         let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
-        open.pending.get_mut(&part.place())
+        open.pending.get_mut(&part.log_index())
     }
 }
 
 /// The order in which ends of a log follow each other.
-fn order(mark: PlaceMark) -> (Epoch, Place, u64) {
-    (mark.epoch, mark.place, mark.fence)
+fn order(mark: PlaceMark) -> (Epoch, LogIndex, u64) {
+    (mark.epoch, mark.log_index, mark.fence)
 }

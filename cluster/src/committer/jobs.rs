@@ -7,7 +7,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::parts::{Part, resolving_read};
-use crate::keys::{Epoch, Keys, Place};
+use crate::keys::{Epoch, Keys, LogIndex};
 use crate::shard::ShardId;
 use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
 
@@ -27,7 +27,7 @@ pub(super) enum Done {
     /// The pause that a full store gets is over.
     Paused,
     /// The pieces of an append are written, or cannot be.
-    Staged(ShardId, Epoch, Place, Result<(), String>),
+    Staged(ShardId, Epoch, LogIndex, Result<(), String>),
 }
 
 /// Sends a transaction. Its outcome is known when this ends.
@@ -104,7 +104,7 @@ pub(super) async fn again(parts: Vec<Part>, pause: Duration) -> Done {
 pub(super) async fn stage<S: Store>(
     store: Arc<S>,
     owner: Bytes,
-    (shard, epoch, place): (ShardId, Epoch, Place),
+    (shard, epoch, log_index): (ShardId, Epoch, LogIndex),
     pieces: Vec<(Bytes, Bytes)>,
     retry: Duration,
     retry_full: Duration,
@@ -120,12 +120,12 @@ pub(super) async fn stage<S: Store>(
                 Err(StoreError::NotDone(_) | StoreError::Unknown(_)) => sleep(retry).await,
                 Err(StoreError::NoSpace) => sleep(retry_full).await,
                 Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
-                    return Done::Staged(shard, epoch, place, Err(error.to_string()));
+                    return Done::Staged(shard, epoch, log_index, Err(error.to_string()));
                 }
             }
         }
     }
-    Done::Staged(shard, epoch, place, Ok(()))
+    Done::Staged(shard, epoch, log_index, Ok(()))
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::counts::Transactions;
-use crate::keys::{Epoch, Keys, Place, PlaceMark};
+use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::Store;
 
@@ -96,13 +96,13 @@ impl Default for CommitterConfig {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Append {
     /// One more than the place of the append before.
-    pub place: Place,
+    pub log_index: LogIndex,
     /// The batch.
     pub batch: Bytes,
     /// Checkpoints that are set, by number; `None`: removed. No number stands here twice.
     pub checkpoints: Vec<(u64, Option<Bytes>)>,
     /// The batches before this place are not needed any more. It is no later than `place`.
-    pub trim: Option<Place>,
+    pub trim: Option<LogIndex>,
     /// Names that are claimed or released. No name stands here twice.
     pub names: Vec<NameChange>,
     /// Whether it is given back if the store is full, [`Outcome::NoSpace`]; else it waits for space.
@@ -180,8 +180,8 @@ pub struct LogEnd {
 
 impl LogEnd {
     /// The last place.
-    pub fn place(&self) -> Place {
-        self.mark.map_or(Place(0), |mark| mark.place)
+    pub fn log_index(&self) -> LogIndex {
+        self.mark.map_or(LogIndex(0), |mark| mark.log_index)
     }
 }
 

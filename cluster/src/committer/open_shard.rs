@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use super::Outcome;
 use super::parts::{Part, PartKind, Prepared};
-use crate::keys::{Epoch, Place, PlaceMark};
+use crate::keys::{Epoch, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 
 /// A shard that is open.
@@ -22,7 +22,7 @@ pub(super) struct Shard {
     pub(super) opened_at: Option<PlaceMark>,
     pub(super) fence: u64,
     /// Appends without an outcome, by place.
-    pub(super) pending: BTreeMap<Place, Pending>,
+    pub(super) pending: BTreeMap<LogIndex, Pending>,
     /// Requests without an outcome.
     pub(super) in_flight: usize,
     /// How many may be in flight; 1 after a failure.
@@ -36,7 +36,7 @@ pub(super) struct Shard {
 }
 
 /// The first append that waits, and where the log ends.
-type Waits = (Place, Option<PlaceMark>);
+type Waits = (LogIndex, Option<PlaceMark>);
 
 #[derive(Debug)]
 pub(super) struct Pending {
@@ -58,8 +58,8 @@ pub(super) enum State {
 }
 
 impl Shard {
-    pub(super) fn place(&self) -> Place {
-        self.mark.map_or(Place(0), |mark| mark.place)
+    pub(super) fn log_index(&self) -> LogIndex {
+        self.mark.map_or(LogIndex(0), |mark| mark.log_index)
     }
 
     /// What is to be sent next, if anything may be.
@@ -69,15 +69,15 @@ impl Shard {
         }
         let (epoch, fence, known) = (self.epoch, self.fence, self.mark);
         let mut before = self.mark;
-        for number in self.place().0 + 1.. {
-            let place = Place(number);
-            let pending = self.pending.get(&place)?;
+        for number in self.log_index().0 + 1.. {
+            let log_index = LogIndex(number);
+            let pending = self.pending.get(&log_index)?;
             match pending.state {
                 State::Staging => return None,
-                State::InFlight => before = Some(PlaceMark { place, epoch, fence }),
+                State::InFlight => before = Some(PlaceMark { log_index, epoch, fence }),
                 State::Ready if pending.give_back.is_some() => {
                     // Only when nothing is in flight: then the end of the log is known.
-                    let after = PlaceMark { place: self.place(), epoch, fence: fence + 1 };
+                    let after = PlaceMark { log_index: self.log_index(), epoch, fence: fence + 1 };
                     let kind = PartKind::Fence;
                     return (self.in_flight == 0).then_some(Part {
                         shard,
@@ -95,7 +95,7 @@ impl Shard {
                         epoch,
                         known,
                         before,
-                        after: PlaceMark { place, epoch, fence },
+                        after: PlaceMark { log_index, epoch, fence },
                         kind,
                     });
                 }
@@ -104,9 +104,9 @@ impl Shard {
         None
     }
 
-    pub(super) fn is_sent(&mut self, place: Place) {
+    pub(super) fn is_sent(&mut self, log_index: LogIndex) {
         self.in_flight += 1;
-        if let Some(pending) = self.pending.get_mut(&place) {
+        if let Some(pending) = self.pending.get_mut(&log_index) {
             pending.state = State::InFlight;
         }
     }
@@ -131,21 +131,22 @@ impl Shard {
 
     /// The log goes at least to here: what is before is committed.
     pub(super) fn advance(&mut self, mark: PlaceMark) {
-        let newer =
-            |last: PlaceMark| (mark.place, mark.fence) > (last.place, last.fence) || mark.epoch > last.epoch;
+        let newer = |last: PlaceMark| {
+            (mark.log_index, mark.fence) > (last.log_index, last.fence) || mark.epoch > last.epoch
+        };
         if self.mark.is_none_or(newer) {
             self.mark = Some(mark);
             self.fence = self.fence.max(if mark.epoch == self.epoch { mark.fence } else { 0 });
         }
-        let place = self.place();
-        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= place) {
+        let log_index = self.log_index();
+        while let Some(first) = self.pending.first_entry().filter(|first| *first.key() <= log_index) {
             let _ = first.remove().done.send(Outcome::Committed);
         }
     }
 
     /// No earlier request for the place after the mark can take effect any more.
     pub(super) fn fenced(&mut self, part: &Part) {
-        if let Some(pending) = self.pending.remove(&part.place())
+        if let Some(pending) = self.pending.remove(&part.log_index())
             && let Some(outcome) = pending.give_back
         {
             let _ = pending.done.send(outcome);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::{Append, CommitterConfig, Owner, PIECE_BYTES};
-use crate::keys::{BadRecord, Epoch, Keys, Place, PlaceMark, Pointer, encode_batch};
+use crate::keys::{BadRecord, Epoch, Keys, LogIndex, PlaceMark, Pointer, encode_batch};
 use crate::shard::ShardId;
 use crate::store::{Compare, KeyRange, KeyValue, Op, Txn};
 
@@ -155,7 +155,7 @@ fn check(append: &Append) -> Result<(), String> {
     if !append.checkpoints.iter().all(|(number, _)| numbers.insert(number)) {
         return Err("a checkpoint stands in an append twice".into());
     }
-    if append.trim.is_some_and(|trim| trim > append.place) {
+    if append.trim.is_some_and(|trim| trim > append.log_index) {
         return Err("an append trims the log behind itself".into());
     }
     Ok(())
@@ -195,7 +195,7 @@ impl Collected {
 pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
     let mut txn = Txn::default();
     for part in parts {
-        let place_key = keys.place(part.shard);
+        let place_key = keys.log_index(part.shard);
         txn.compare.push(Compare::Created(keys.owner(part.shard), part.epoch.0));
         txn.compare.push(match part.before {
             Some(mark) => Compare::Value(place_key.clone(), mark.encode()),
@@ -214,7 +214,7 @@ pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
             });
         }
         let value = encode_batch(part.epoch, &append.batch);
-        txn.then.push(Op::Put { key: keys.log(part.shard, append.place), value, lease: None });
+        txn.then.push(Op::Put { key: keys.log(part.shard, append.log_index), value, lease: None });
         txn.then.extend(prepared.ops.iter().cloned());
     }
     txn
@@ -226,7 +226,7 @@ pub(super) fn resolving_read(keys: &Keys, parts: &[Part]) -> Txn {
 }
 
 fn reads(keys: &Keys, part: &Part) -> [Op; 2] {
-    [keys.owner(part.shard), keys.place(part.shard)].map(|key| Op::Get(KeyRange::one(key)))
+    [keys.owner(part.shard), keys.log_index(part.shard)].map(|key| Op::Get(KeyRange::one(key)))
 }
 
 /// What was found of the next part; `names`: whether its names were read too.
@@ -258,11 +258,11 @@ impl Found {
 }
 
 impl Part {
-    pub(super) fn place(&self) -> Place {
+    pub(super) fn log_index(&self) -> LogIndex {
         match &self.kind {
-            PartKind::Append(prepared) => prepared.append.place,
+            PartKind::Append(prepared) => prepared.append.log_index,
             // The fence stands before the place that is given back.
-            PartKind::Fence => Place(self.after.place.0 + 1),
+            PartKind::Fence => LogIndex(self.after.log_index.0 + 1),
         }
     }
 }

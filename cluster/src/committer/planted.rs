@@ -23,7 +23,7 @@ impl<S: Store> Driver<S> {
                 for part in parts {
                     if self.returned(part).is_some() {
                         let guessed = Outcome::Refused("nobody knows".to_owned());
-                        self.give_back(part.shard, part.place(), guessed);
+                        self.give_back(part.shard, part.log_index(), guessed);
                     }
                 }
                 true
@@ -40,7 +40,7 @@ impl<S: Store> Driver<S> {
 
     #[cfg(test)]
     pub(super) fn planted(&self, mut txn: Txn) -> Txn {
-        let places = self.keys.place(crate::shard::ShardCount::default().shard(0).expect("a shard"));
+        let places = self.keys.log_index(crate::shard::ShardCount::default().shard(0).expect("a shard"));
         let places = &places[..places.len() - 6];
         txn.compare.retain(|compare| match (self.config.fault, compare) {
             (Some(Fault::NoOwnerCompare), Compare::Created(_, revision)) => revision.0 == 0,

@@ -99,8 +99,8 @@ impl Holding {
     }
 }
 
-fn append(place: u64, batch: &'static str) -> Append {
-    Append { place: Place(place), batch: Bytes::from(batch), ..Append::default() }
+fn append(log_index: u64, batch: &'static str) -> Append {
+    Append { log_index: LogIndex(log_index), batch: Bytes::from(batch), ..Append::default() }
 }
 
 /// What the log holds after a request was late, its name was taken meanwhile, and its place was used for something else.
@@ -136,7 +136,7 @@ async fn a_place_is_given_back_behind_a_fence() {
 }
 
 /// The end of a log of two batches after the request for the first one was late, and arrives when the second one is there.
-async fn end_behind_a_late_request(fault: Option<Fault>) -> Place {
+async fn end_behind_a_late_request(fault: Option<Fault>) -> LogIndex {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
     let holding = holding(&store, Some(Hold::Unknown));
@@ -144,21 +144,21 @@ async fn end_behind_a_late_request(fault: Option<Fault>) -> Place {
     let (committer, driver) = Committer::new(Arc::clone(&holding), keys(), config);
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
-    for (place, batch) in [(1, "first"), (2, "second")] {
-        assert_eq!(committer.append(shard(), epoch, append(place, batch)).await, Outcome::Committed);
+    for (log_index, batch) in [(1, "first"), (2, "second")] {
+        assert_eq!(committer.append(shard(), epoch, append(log_index, batch)).await, Outcome::Committed);
     }
     let held = holding.held.lock().unwrap().take().unwrap();
     store.txn(held).await.unwrap();
     driver.abort();
-    let found = store.range(KeyRange::one(keys().place(shard())), 1).await.unwrap().found;
-    PlaceMark::decode(&found[0].value).unwrap().place
+    let found = store.range(KeyRange::one(keys().log_index(shard())), 1).await.unwrap().found;
+    PlaceMark::decode(&found[0].value).unwrap().log_index
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_request_that_is_late_changes_nothing_behind_its_place() {
-    assert_eq!(end_behind_a_late_request(None).await, Place(2));
+    assert_eq!(end_behind_a_late_request(None).await, LogIndex(2));
     // The mistake that the test would notice: the log ends before a batch that was told committed.
-    assert_eq!(end_behind_a_late_request(Some(Fault::NoPlaceCompare)).await, Place(1));
+    assert_eq!(end_behind_a_late_request(Some(Fault::NoPlaceCompare)).await, LogIndex(1));
 }
 
 #[tokio::test(start_paused = true)]
@@ -171,7 +171,7 @@ async fn large_checkpoints_are_read_back_and_their_pieces_go() {
     let large = Bytes::from(vec![7; 3 * PIECE_BYTES + 1]);
     let set = |state: &Bytes| vec![(9, Some(state.clone()))];
     let first = Append { checkpoints: set(&large), ..append(1, "a") };
-    let second = Append { checkpoints: set(&large), trim: Some(Place(2)), ..append(2, "b") };
+    let second = Append { checkpoints: set(&large), trim: Some(LogIndex(2)), ..append(2, "b") };
     for one in [first, second] {
         assert_eq!(committer.append(shard(), epoch, one).await, Outcome::Committed);
     }
@@ -184,8 +184,8 @@ async fn large_checkpoints_are_read_back_and_their_pieces_go() {
         Ok(())
     });
     let end = read.await.unwrap();
-    assert_eq!(end.place(), Place(2));
-    assert_eq!(stored, [Stored::Checkpoint(9, large), Stored::Batch(Place(2), "b".into())]);
+    assert_eq!(end.log_index(), LogIndex(2));
+    assert_eq!(stored, [Stored::Checkpoint(9, large), Stored::Batch(LogIndex(2), "b".into())]);
     let third = Append { checkpoints: vec![(9, None)], ..append(3, "c") };
     assert_eq!(committer.append(shard(), epoch, third).await, Outcome::Committed);
     assert!(store.range(keys().all_pieces(shard()), 0).await.unwrap().found.is_empty());
@@ -278,8 +278,8 @@ async fn transactions_are_counted_by_what_became_of_them() {
     assert_eq!(committer.transactions(), counted);
 
     // Somebody writes under this epoch what this committer does not know of: its place is not where the log ends.
-    let mark = PlaceMark { place: Place(1), epoch, fence: 7 };
-    let put = Op::Put { key: keys().place(shard()), value: mark.encode(), lease: None };
+    let mark = PlaceMark { log_index: LogIndex(1), epoch, fence: 7 };
+    let put = Op::Put { key: keys().log_index(shard()), value: mark.encode(), lease: None };
     store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap();
     assert_eq!(committer.append(shard(), epoch, append(2, "again")).await, Outcome::Committed);
     counted.refused_place += 1;
@@ -305,7 +305,7 @@ async fn a_full_store_gives_back_what_is_not_to_wait_for_space() {
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
     model.set_quota(Some(1));
-    let hasty = |place, batch| Append { is_given_back_when_full: true, ..append(place, batch) };
+    let hasty = |log_index, batch| Append { is_given_back_when_full: true, ..append(log_index, batch) };
     // It crosses the quota, and is applied.
     assert_eq!(committer.append(shard(), epoch, hasty(1, "first")).await, Outcome::Committed);
     assert_eq!(committer.append(shard(), epoch, hasty(2, "hasty")).await, Outcome::NoSpace);
@@ -358,18 +358,18 @@ async fn a_shard_is_closed_at_once_if_its_log_has_gone_back() {
     for before in 0..3 {
         committer.open(shard(), epoch, LogEnd::default());
         let mut saved = model.saved();
-        for place in 1..=3 {
-            if place == before + 1 {
+        for log_index in 1..=3 {
+            if log_index == before + 1 {
                 saved = model.saved();
             }
-            assert_eq!(committer.append(shard(), epoch, append(place, "x")).await, Outcome::Committed);
+            assert_eq!(committer.append(shard(), epoch, append(log_index, "x")).await, Outcome::Committed);
         }
         model.put_back(saved);
         assert_eq!(committer.append(shard(), epoch, append(4, "y")).await, Outcome::Closed);
         assert!(committer.transactions().refused_place <= before + 1, "it is not sent again and again");
         let delete = vec![
             Op::Delete(KeyRange::prefix("/stickycas/demo/log")),
-            Op::Delete(KeyRange::one(keys().place(shard()))),
+            Op::Delete(KeyRange::one(keys().log_index(shard()))),
         ];
         store.txn(Txn { then: delete, ..Txn::default() }).await.unwrap();
     }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::committer::Outcome;
-use crate::keys::{Epoch, Keys, Place, decode_batch};
+use crate::keys::{Epoch, Keys, LogIndex, decode_batch};
 use crate::shard::{ShardCount, ShardId};
 use crate::store::{Change, Revision};
 
 /// What the servers of a run were told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    pub(super) appends: Vec<(ShardId, Epoch, Place, Bytes, Outcome)>,
+    pub(super) appends: Vec<(ShardId, Epoch, LogIndex, Bytes, Outcome)>,
     /// Confirmed epochs, with the revision at which the request came.
     pub(super) confirmed: Vec<(ShardId, Epoch, Revision)>,
     pub(super) deposed_confirmations: usize,
@@ -66,20 +66,20 @@ pub(super) fn check(
                         names.insert(str::from_utf8(name).unwrap().to_owned(), kv.value.clone());
                     }
                     for shard in shards.shards() {
-                        let Ok(place) = keys.parse_log(shard, &kv.key) else { continue };
+                        let Ok(log_index) = keys.parse_log(shard, &kv.key) else { continue };
                         let (epoch, batch) = decode_batch(&kv.value).unwrap();
                         let log = logs.entry(shard).or_default();
-                        if place.0 != log.len() as u64 + 1 {
+                        if log_index.0 != log.len() as u64 + 1 {
                             wrong.push(format!(
                                 "shard {shard}: place {} comes behind {}",
-                                place.0,
+                                log_index.0,
                                 log.len()
                             ));
                         }
                         if owners.get(&shard) != Some(&epoch) {
                             wrong.push(format!(
                                 "shard {shard}: {epoch:?} wrote place {} and was no owner",
-                                place.0
+                                log_index.0
                             ));
                         }
                         for (name, holder) in names_of(&batch) {
@@ -98,12 +98,12 @@ pub(super) fn check(
             logged_names.clone_from(&names);
         }
     }
-    for (shard, epoch, place, batch, outcome) in &told.appends {
+    for (shard, epoch, log_index, batch, outcome) in &told.appends {
         let log = logs.get(shard).map_or(&[][..], Vec::as_slice);
-        let at = format!("shard {shard}, place {}, {epoch:?}", place.0);
+        let at = format!("shard {shard}, place {}, {epoch:?}", log_index.0);
         match outcome {
             Outcome::Committed => {
-                let there = usize::try_from(place.0).ok().and_then(|place| log.get(place - 1));
+                let there = usize::try_from(log_index.0).ok().and_then(|log_index| log.get(log_index - 1));
                 if there != Some(&(*epoch, batch.clone())) {
                     wrong.push(format!("{at}: told committed, but there is {there:?}"));
                 }

@@ -14,7 +14,7 @@ use super::checks::{Told, names_of};
 use super::pause::Process;
 use crate::committer::{Append, Committer, CommitterConfig, Fault, LogEnd, NameChange, Outcome};
 use crate::confirm::{Confirmation, Confirmer, EpochConfirmer};
-use crate::keys::{Epoch, Keys, Name, Place, RulesVersion, ServerInfo};
+use crate::keys::{Epoch, Keys, LogIndex, Name, RulesVersion, ServerInfo};
 use crate::membership::{Event, Membership, MembershipConfig};
 use crate::model::ModelStore;
 use crate::read::{ReadError, Stored, read_shard};
@@ -157,7 +157,7 @@ struct Worker {
     shard: ShardId,
     epoch: Epoch,
     confirmer: EpochConfirmer,
-    next: Place,
+    next: LogIndex,
     in_flight: usize,
     names: BTreeMap<String, Bytes>,
     random: StdRng,
@@ -175,7 +175,7 @@ impl Worker {
         seed: u64,
     ) -> Self {
         let (sender, results) = mpsc::unbounded_channel();
-        let next = Place(end.place().0 + 1);
+        let next = LogIndex(end.log_index().0 + 1);
         server.committer.open(shard, epoch, end);
         let random = random(seed);
         let confirmer = server.confirmer.epoch(shard, epoch, LEASE);
@@ -194,10 +194,10 @@ impl Worker {
         self.confirm();
     }
 
-    fn make(&mut self, place: Place, with_names: bool) -> Append {
+    fn make(&mut self, log_index: LogIndex, with_names: bool) -> Append {
         let mut batch =
-            format!("{}-{}-{}-{}", self.shard, self.epoch.0.0, place.0, self.random.random::<u32>());
-        let mut append = Append { place, ..Append::default() };
+            format!("{}-{}-{}-{}", self.shard, self.epoch.0.0, log_index.0, self.random.random::<u32>());
+        let mut append = Append { log_index, ..Append::default() };
         if self.in_flight == 0 && with_names && self.random.random_ratio(1, 6) {
             let mut state = batch.clone();
             for (name, holder) in &self.names {
@@ -208,7 +208,7 @@ impl Worker {
                 state.push_str(&".".repeat(600 << 10));
             }
             append.checkpoints.push((1, Some(Bytes::from(state))));
-            append.trim = Some(place);
+            append.trim = Some(log_index);
         } else if with_names && self.random.random_ratio(1, 3) {
             let name = format!("name-{}", self.random.random_range(0..6));
             let before = self.names.remove(&name);
@@ -234,7 +234,7 @@ impl Worker {
         let (shard, epoch) = (self.shard, self.epoch);
         self.server.process.spawn(async move {
             let outcome = outcome.await;
-            let record = (shard, epoch, append.place, append.batch.clone(), outcome.clone());
+            let record = (shard, epoch, append.log_index, append.batch.clone(), outcome.clone());
             told.lock().unwrap().appends.push(record);
             let _ = sender.send((append, outcome));
         });
@@ -251,7 +251,7 @@ impl Worker {
                         self.names.remove(&change.name);
                     }
                 }
-                let other = self.make(append.place, false);
+                let other = self.make(append.log_index, false);
                 self.send(other);
                 true
             }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use stickycas_cluster::committer::{Append, Committer, CommitterConfig, LogEnd, Outcome};
 use stickycas_cluster::etcd::Client;
-use stickycas_cluster::keys::{Epoch, Keys, Name, Place, RulesVersion, ServerInfo};
+use stickycas_cluster::keys::{Epoch, Keys, LogIndex, Name, RulesVersion, ServerInfo};
 use stickycas_cluster::membership::{Event, Membership, MembershipConfig};
 use stickycas_cluster::shard::{ShardCount, ShardId};
 use stickycas_cluster::store::{KeyRange, Store as _};
@@ -88,15 +88,15 @@ async fn servers_notice_that_etcd_was_put_back_and_go_on() {
             committer.open(shard, epoch, LogEnd::default());
         }
     };
-    let append = async |server: &Server, place| {
+    let append = async |server: &Server, log_index| {
         let (&shard, &epoch) = server.owned.first_key_value().unwrap();
-        let append = Append { place: Place(place), batch: "x".into(), ..Append::default() };
+        let append = Append { log_index: LogIndex(log_index), batch: "x".into(), ..Append::default() };
         committer.append(shard, epoch, append).await
     };
     open(&server);
     let saved = etcd.saved(0).await.unwrap();
-    for place in 1..=20 {
-        assert_eq!(append(&server, place).await, Outcome::Committed);
+    for log_index in 1..=20 {
+        assert_eq!(append(&server, log_index).await, Outcome::Committed);
     }
     let before = client.range(KeyRange::one("nothing"), 1).await.unwrap().revision;
     etcd.put_back(0, &saved).await.unwrap();

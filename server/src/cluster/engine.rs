@@ -9,7 +9,7 @@ use bytes::Bytes;
 use prost::Message as _;
 use stickycas_cluster::committer::{Append, Committer, NameChange, Outcome as Appended};
 use stickycas_cluster::confirm::{Confirmation, EpochConfirmer};
-use stickycas_cluster::keys::{Epoch, Place};
+use stickycas_cluster::keys::{Epoch, LogIndex};
 use stickycas_cluster::read::Stored as Read;
 use stickycas_cluster::shard::ShardId;
 use stickycas_proto::log::v1::Batch;
@@ -101,8 +101,8 @@ struct Held {
 }
 
 impl Held {
-    fn add_batch(&mut self, place: u64, bytes: usize) {
-        self.batches.push_back((place, bytes));
+    fn add_batch(&mut self, log_index: u64, bytes: usize) {
+        self.batches.push_back((log_index, bytes));
         self.usage.batches += bytes as u64;
     }
 
@@ -115,12 +115,12 @@ impl Held {
     }
 
     fn commit(&mut self, append: &Append) {
-        self.add_batch(append.place.0, append.batch.len());
+        self.add_batch(append.log_index.0, append.batch.len());
         for (number, state) in &append.checkpoints {
             self.set_checkpoint(*number, state.as_ref().map(Bytes::len));
         }
         while let Some(trim) = append.trim
-            && let Some((_, bytes)) = self.batches.pop_front_if(|(place, _)| *place < trim.0)
+            && let Some((_, bytes)) = self.batches.pop_front_if(|(log_index, _)| *log_index < trim.0)
         {
             self.usage.batches -= bytes as u64;
         }
@@ -134,7 +134,7 @@ impl ShardEngine {
         for found in &found {
             match found {
                 Read::Checkpoint(number, state) => held.set_checkpoint(*number, Some(state.len())),
-                Read::Batch(place, batch) => held.add_batch(place.0, batch.len()),
+                Read::Batch(log_index, batch) => held.add_batch(log_index.0, batch.len()),
             }
         }
         let (instances, found, held) = (Arc::downgrade(instances), Mutex::new(found), Mutex::new(held));
@@ -157,15 +157,15 @@ impl Engine for ShardEngine {
     }
 
     fn append(&self, batch: AppendBatch, done: Done) {
-        let AppendBatch { place, batch, checkpoints, trim, mut names } = batch;
+        let AppendBatch { log_index, batch, checkpoints, trim, mut names } = batch;
         let mut append = Append {
-            place: Place(place),
+            log_index: LogIndex(log_index),
             batch: batch.into(),
             checkpoints: checkpoints
                 .into_iter()
                 .map(|(number, state)| (number, state.map(Bytes::from)))
                 .collect(),
-            trim: trim.map(|trim| Place(trim.min(place))),
+            trim: trim.map(|trim| LogIndex(trim.min(log_index))),
             names: names.iter().map(to_change).collect(),
             is_given_back_when_full: true,
         };
@@ -182,7 +182,7 @@ impl Engine for ShardEngine {
         let found = std::mem::take(&mut *self.0.found.lock().unwrap_or_else(PoisonError::into_inner));
         found.into_iter().try_for_each(|found| match found {
             Read::Checkpoint(number, state) => visit(Stored::Checkpoint(number, &state)),
-            Read::Batch(place, batch) => visit(Stored::Batch(place.0, &batch)),
+            Read::Batch(log_index, batch) => visit(Stored::Batch(log_index.0, &batch)),
         })
     }
 
@@ -395,7 +395,7 @@ mod tests {
     async fn what_was_read_at_a_take_over_is_freed_once_it_is_read_back() {
         let bytes = [1, 2, 3].map(|it| Bytes::from(vec![it; 10]));
         let [checkpoint, batches @ ..] = bytes.clone();
-        let batches = (7..).zip(batches).map(|(place, batch)| Read::Batch(Place(place), batch));
+        let batches = (7..).zip(batches).map(|(log_index, batch)| Read::Batch(LogIndex(log_index), batch));
         let found = [Read::Checkpoint(1, checkpoint)].into_iter().chain(batches).collect();
         let (engine, _instances) = engine(found);
         let mut read = Vec::new();

@@ -51,7 +51,7 @@ impl<S: Store> SharedStore for KeysIn<S> {
             let end = read_shard(&*store, &keys, shard, epoch, visit).await?;
             found.sort_by_key(|stored| match stored {
                 Stored::Checkpoint(number, _) => (false, *number),
-                Stored::Batch(place, _) => (true, place.0),
+                Stored::Batch(log_index, _) => (true, log_index.0),
             });
             Ok((found, end))
         })

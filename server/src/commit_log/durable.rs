@@ -26,7 +26,7 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{Engine, EngineError, Outcome, Usage};
-use super::{Append, BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogState, OnCommit, Place, Step};
+use super::{Append, BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, Step};
 use crate::gate::{Confirmation, Ownership};
 use crate::metrics::CommitLogMetrics;
 use crate::quota::LogBytes;
@@ -83,9 +83,9 @@ impl DurableLog {
         let (sender, receiver) = mpsc::unbounded_channel();
         let queue = Queue {
             forming: Forming::default(),
-            place: Place::START.next(),
+            log_index: LogIndex::START.next(),
             dirty: Vec::new(),
-            dirty_since: Place::START.next(),
+            dirty_since: LogIndex::START.next(),
             refused: BTreeMap::new(),
             sealed: VecDeque::new(),
             in_flight: VecDeque::new(),
@@ -93,7 +93,7 @@ impl DurableLog {
             bytes: 0,
             counted: 0,
             closing: None,
-            released: (Place::START, 0),
+            released: (LogIndex::START, 0),
         };
         let shared = Arc::new(Shared {
             queue: Mutex::new(queue),
@@ -135,10 +135,10 @@ impl DurableLog {
 
     /// The log goes on behind this place. `served`: how long instances had been served. `dirty`: those that the restart
     /// changes, and those that have records in the log.
-    pub(crate) fn begin(&self, last: Place, served: Duration, dirty: Vec<Dirty>) {
+    pub(crate) fn begin(&self, last: LogIndex, served: Duration, dirty: Vec<Dirty>) {
         let _ = self.shared.served_before.set(u64::try_from(served.as_nanos()).unwrap_or(u64::MAX));
         let mut queue = self.shared.queue();
-        (queue.place, queue.dirty, queue.dirty_since) = (last.next(), dirty, last.next());
+        (queue.log_index, queue.dirty, queue.dirty_since) = (last.next(), dirty, last.next());
     }
 
     /// Logs that the server has restarted. Completes when that is committed, or the log has failed.
@@ -166,9 +166,9 @@ impl DurableLog {
 
     /// Begins new checkpoints: returns the place from which on the log is needed when all of these instances have one,
     /// and the instances.
-    pub(crate) fn begin_checkpoints(&self) -> (Place, Vec<Dirty>) {
+    pub(crate) fn begin_checkpoints(&self) -> (LogIndex, Vec<Dirty>) {
         let mut queue = self.shared.queue();
-        let boundary = queue.place;
+        let boundary = queue.log_index;
         // An instance that has its checkpoint before its next record in the batch that forms is dirty again.
         queue.dirty_since = boundary.next();
         (boundary, std::mem::take(&mut queue.dirty))
@@ -178,7 +178,7 @@ impl DurableLog {
     /// records of the batch there.
     pub(crate) fn covered(&self) -> (u64, u32) {
         let queue = self.shared.queue();
-        (queue.place.get(), queue.forming.record_count())
+        (queue.log_index.get(), queue.forming.record_count())
     }
 
     /// Sets the checkpoint of the instance with this number; `None` removes it, since the instance is gone. What it covers
@@ -239,7 +239,7 @@ impl DurableLog {
     }
 
     /// The log before this place is not needed any more.
-    pub(crate) fn trim(&self, before: Place) {
+    pub(crate) fn trim(&self, before: LogIndex) {
         let mut queue = self.shared.queue();
         if self.shared.failure.get().is_none() {
             queue.forming.trim = Some(before);
@@ -250,7 +250,7 @@ impl DurableLog {
 
     /// The disk has failed: the server tells nothing more and ends.
     pub(crate) fn disk_failed(&self, error: EngineError) {
-        self.shared.resolve(Place::START, Outcome::Unknown(error));
+        self.shared.resolve(LogIndex::START, Outcome::Unknown(error));
     }
 
     /// Bytes in the engine after the last commit.
@@ -291,7 +291,7 @@ impl DurableLog {
     pub(crate) fn close(&self) {
         {
             let mut queue = self.shared.queue();
-            let last = queue.place;
+            let last = queue.log_index;
             queue.closing.get_or_insert(last);
         }
         self.shared.work.notify_one();
@@ -348,22 +348,22 @@ impl CommitLog for DurableLog {
         let mut queue = self.shared.queue();
         if queue.refused.contains_key(&record.instance) {
             // The instance is about to be told.
-            return Append::Later(queue.place);
+            return Append::Later(queue.log_index);
         }
         if let Some(why) = self.shared.failure.get() {
             let resolving = Resolving { instances: vec![step.instance], ..Resolving::default() };
             self.shared.send(resolving, CommitOutcome::Refused(Box::new(why.clone())));
-            return Append::Later(queue.place);
+            return Append::Later(queue.log_index);
         }
         let change = self.shared.name_change(&step, record);
         if change.as_ref().is_some_and(|change| queue.forming.names.iter().any(|it| it.name == change.name)) {
             // A name changes hands once in a batch.
             queue.seal(self.shared.served_nanos());
         }
-        let (place, was_empty) = (queue.place, queue.forming.is_empty());
+        let (log_index, was_empty) = (queue.log_index, queue.forming.is_empty());
         let forming = &mut queue.forming;
         forming.names.extend(change);
-        if step.last != place {
+        if step.last != log_index {
             forming.resolving.instances.push(step.instance);
         }
         let number = record.instance;
@@ -383,7 +383,7 @@ impl CommitLog for DurableLog {
         if was_empty || is_full {
             self.shared.work.notify_one();
         }
-        Append::Later(place)
+        Append::Later(log_index)
     }
 
     fn on_commit(&self, resolve: OnCommit) {
@@ -396,17 +396,17 @@ impl CommitLog for DurableLog {
                     turn.iter().for_each(|instance| resolve(*instance, resolved.clone()));
                     tokio::task::yield_now().await;
                 }
-                if let (CommitOutcome::Committed(place), Some(shared)) = (resolved, shared.upgrade()) {
-                    shared.release(place);
+                if let (CommitOutcome::Committed(log_index), Some(shared)) = (resolved, shared.upgrade()) {
+                    shared.release(log_index);
                 }
             }
         });
     }
 
-    fn hold(&self, place: Place, bytes: usize) {
+    fn hold(&self, log_index: LogIndex, bytes: usize) {
         let mut queue = self.shared.queue();
         if self.shared.failure.get().is_none() {
-            queue.hold(place, bytes);
+            queue.hold(log_index, bytes);
             self.shared.check_room(&mut queue);
         }
     }

@@ -69,7 +69,7 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
 
     /// So many bytes of effects wait for this place beside those of the steps that stand there, since their inputs are
     /// not logged. They count as uncommitted until the effects have left.
-    fn hold(&self, _place: Place, _bytes: usize) {}
+    fn hold(&self, _place: LogIndex, _bytes: usize) {}
 
     /// Why nothing of the shard may be told any more; `None` while the log works.
     fn failure(&self) -> Option<&RpcRefusal> {
@@ -141,7 +141,7 @@ pub(crate) struct Step<'a> {
     /// Its name, which a log that several servers share claims with its creation and releases at its end.
     pub(crate) name: Option<&'a InstanceName>,
     /// The place of the instance's step before this one.
-    pub(crate) last: Place,
+    pub(crate) last: LogIndex,
     /// The time of the instance at which its machine took the step.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it; the record has it too"))]
     pub(crate) at: Time,
@@ -153,9 +153,9 @@ pub(crate) struct Step<'a> {
 
 /// Where a step stands in the log: the number of its batch, from 1. What is committed is a prefix of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Place(u64);
+pub(crate) struct LogIndex(u64);
 
-impl Place {
+impl LogIndex {
     /// Before everything that is logged.
     pub(crate) const START: Self = Self(0);
     /// Behind everything that is logged.
@@ -174,7 +174,7 @@ impl Place {
     }
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for LogIndex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
     }
@@ -186,14 +186,14 @@ pub(crate) enum Append {
     /// The step is committed, and so are all steps of the instance before it.
     Committed,
     /// The step has this place and will be resolved later.
-    Later(Place),
+    Later(LogIndex),
 }
 
 /// How steps are resolved that were not committed at once.
 #[derive(Clone, Debug)]
 pub(crate) enum CommitOutcome {
     /// All steps of the instance up to this place are committed.
-    Committed(Place),
+    Committed(LogIndex),
     /// No step that is not committed yet will be, and the instance is lost to this server; the refusal tells the callers
     /// why.
     Refused(Box<RpcRefusal>),

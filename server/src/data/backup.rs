@@ -135,9 +135,9 @@ pub(super) fn write(engine: &dyn Engine, out: impl Write) -> Result<Contents, Ba
                 contents.checkpoints += 1;
                 Entry::Checkpoint(BackupCheckpoint { instance, checkpoint: checkpoint.to_vec().into() })
             }
-            Stored::Batch(place, batch) => {
+            Stored::Batch(log_index, batch) => {
                 contents.batches += 1;
-                Entry::Batch(BackupBatch { place, batch: batch.to_vec().into() })
+                Entry::Batch(BackupBatch { place: log_index, batch: batch.to_vec().into() })
             }
         };
         put(&mut out, entry).map_err(|error| {

@@ -201,7 +201,7 @@ struct Closing {
 /// The maximum of all that was appended.
 #[derive(Debug)]
 struct Appended {
-    place: u64,
+    log_index: u64,
     served_nanos: u64,
 }
 
@@ -209,22 +209,24 @@ impl Closing {
     fn new(log: Arc<RedbEngine>) -> Result<Self, EngineError> {
         let mut restored = 0;
         log.read(&mut |stored| {
-            if let Stored::Batch(place, _) = stored {
-                restored = place;
+            if let Stored::Batch(log_index, _) = stored {
+                restored = log_index;
             }
             Ok(())
         })?;
-        Ok(Self { log, restored, appended: Mutex::new(Appended { place: restored, served_nanos: 0 }) })
+        Ok(Self { log, restored, appended: Mutex::new(Appended { log_index: restored, served_nanos: 0 }) })
     }
 
     /// Leaves a single batch, behind all that checkpoints cover.
     fn finish(&self) -> anyhow::Result<()> {
-        let Appended { place, served_nanos } = *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = place + 1;
+        let Appended { log_index, served_nanos } =
+            *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+        let log_index = log_index + 1;
         let batch = Batch { rules: RULES, served_nanos, ..Batch::default() }.encode_to_vec();
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |outcome| _ = sender.send(outcome));
-        self.log.append(AppendBatch { place, batch, trim: Some(place), ..AppendBatch::default() }, done);
+        self.log
+            .append(AppendBatch { log_index, batch, trim: Some(log_index), ..AppendBatch::default() }, done);
         match receiver.recv()? {
             Outcome::Committed => Ok(()),
             Outcome::Unknown(error) => Err(error.into()),
@@ -242,7 +244,7 @@ impl Engine for Closing {
         let served_nanos = Batch::decode(&*append.batch).map_or(0, |batch| batch.served_nanos);
         {
             let appended = &mut *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
-            appended.place = appended.place.max(append.place);
+            appended.log_index = appended.log_index.max(append.log_index);
             appended.served_nanos = appended.served_nanos.max(served_nanos);
         }
         self.log.append(AppendBatch { trim: None, ..append }, done);
@@ -250,7 +252,7 @@ impl Engine for Closing {
 
     fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
         self.log.read(&mut |stored| match stored {
-            Stored::Batch(place, _) if place > self.restored => Ok(()),
+            Stored::Batch(log_index, _) if log_index > self.restored => Ok(()),
             stored => visit(stored),
         })
     }

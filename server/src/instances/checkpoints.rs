@@ -23,7 +23,7 @@ use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::Lifecycle;
 use super::shard::ShardContext;
-use crate::commit_log::{Dirty, DurableLog, Place, RULES};
+use crate::commit_log::{Dirty, DurableLog, LogIndex, RULES};
 use crate::event_log::{ReadEvents as _, SharedEvents, Trailer, step_of};
 use crate::limits::checkpoint_events;
 
@@ -73,7 +73,7 @@ pub(super) struct Captured {
     latest: Time,
     served: Duration,
     /// Until the effects of which place have left its time stands still.
-    stopped_until: Option<Place>,
+    stopped_until: Option<LogIndex>,
     name_taken: bool,
 }
 
@@ -182,10 +182,10 @@ impl Instance {
         };
         // What is kept of an archived machine does not tell its time.
         machine.time = machine.time.max(latest);
-        let (place, records) = covered;
+        let (log_index, records) = covered;
         Checkpoint {
             rules: RULES,
-            place,
+            place: log_index,
             records,
             created: Some(self.config.to_log()),
             machine: Some(checkpoint_to_wire(&machine)),
@@ -195,7 +195,7 @@ impl Instance {
             ended_nanos: ended.map(Time::as_nanos),
             at_nanos: latest.as_nanos(),
             served_nanos: nanos(captured.served),
-            stopped_place: captured.stopped_until.map_or(0, Place::get),
+            stopped_place: captured.stopped_until.map_or(0, LogIndex::get),
             name_taken: captured.name_taken,
         }
     }

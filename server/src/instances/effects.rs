@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::Place;
+use crate::commit_log::LogIndex;
 use crate::gate::{CommitReceiver, Gate};
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
@@ -27,7 +27,7 @@ pub(super) struct Effects {
     pub(super) refused: bool,
     /// Where the step stands in the log, once it does. A step that changed nothing stands where the last one before it
     /// does.
-    pub(super) place: Place,
+    pub(super) log_index: LogIndex,
     /// What happened, in order. Answers and withdrawals among them go to the session and the waiting calls of their
     /// process, whichever these are when the effects leave.
     pub(super) events: Vec<Event>,
@@ -57,13 +57,13 @@ pub(super) struct OpeningSession {
 impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
     pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
-        let (input, place) = (None, Place::START);
+        let (input, log_index) = (None, LogIndex::START);
         Self {
             at,
             input,
             always_logged: false,
             refused: false,
-            place,
+            log_index,
             events,
             opened_phases: 0,
             opening: None,

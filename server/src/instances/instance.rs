@@ -33,7 +33,7 @@ use super::sessions::SessionSink;
 use super::shard::ShardContext;
 use super::trace::trace_event;
 use crate::auth::Principal;
-use crate::commit_log::{Append, Place, Step};
+use crate::commit_log::{Append, LogIndex, Step};
 use crate::gate::Uncommitted;
 use crate::quota::{Account, LogBytes};
 
@@ -255,10 +255,10 @@ impl Instance {
             Append::Committed if live.uncommitted.is_empty() => self.release(live, effects),
             Append::Committed => {
                 live.uncommitted.push_back(effects.take());
-                self.release_through(live, Place::END);
+                self.release_through(live, LogIndex::END);
             }
-            Append::Later(place) => {
-                effects.place = place;
+            Append::Later(log_index) => {
+                effects.log_index = log_index;
                 live.uncommitted.push_back(effects.take());
             }
         }
@@ -276,8 +276,8 @@ impl Instance {
                     effects.gate = self.shard.ownership();
                 }
                 let Some(last) = live.uncommitted.back() else { return Append::Committed };
-                self.shard.log.hold(last.place, effects.bytes());
-                return Append::Later(last.place);
+                self.shard.log.hold(last.log_index, effects.bytes());
+                return Append::Later(last.log_index);
             };
             record = self.record(effects.at, *input, effects.digest());
             logged = Some(&record);
@@ -285,16 +285,16 @@ impl Instance {
         let step = Step {
             instance: self.config.id,
             name: self.config.name.as_ref(),
-            last: live.last_place,
+            last: live.last_log_index,
             at: effects.at,
             events: &effects.events,
             record: logged,
         };
         let appended = self.shard.log.append(step);
-        if let Append::Later(place) = appended {
-            live.last_place = place;
+        if let Append::Later(log_index) = appended {
+            live.last_log_index = log_index;
             if effects.events.iter().any(|event| matches!(event, Event::Stepped { .. })) {
-                live.stopped_until = Some(place);
+                live.stopped_until = Some(log_index);
             }
         }
         appended
@@ -306,8 +306,8 @@ impl Instance {
     }
 
     /// The steps up to this place are committed.
-    pub(super) fn release_through(&self, live: &mut Live, place: Place) {
-        while live.uncommitted.front().is_some_and(|effects| effects.place <= place)
+    pub(super) fn release_through(&self, live: &mut Live, log_index: LogIndex) {
+        while live.uncommitted.front().is_some_and(|effects| effects.log_index <= log_index)
             && let Some(mut effects) = live.uncommitted.pop_front()
         {
             self.release(live, &mut effects);

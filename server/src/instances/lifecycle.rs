@@ -197,9 +197,9 @@ impl Inner {
         match waiting.filter(|waiting| !waiting.is_empty()) {
             Some(waiting) => {
                 let mut effects = Effects::new(waiting[0].at, Vec::new());
-                effects.place = waiting[0].place;
+                effects.log_index = waiting[0].log_index;
                 effects.reply(sink, frame);
-                shard.log.hold(effects.place, effects.bytes());
+                shard.log.hold(effects.log_index, effects.bytes());
                 waiting.push(effects);
             }
             None => sink.push_gated(Outgoing::Frame(Box::new(frame.into())), shard.ownership_of_gone()),

@@ -22,7 +22,7 @@ use super::load_monitor::LiveGuard;
 use super::sessions::Sessions;
 use super::shard::ShardContext;
 use super::waiters::Waiters;
-use crate::commit_log::{CommitLog, HeldPhase, HeldPhases, Place};
+use crate::commit_log::{CommitLog, HeldPhase, HeldPhases, LogIndex};
 use crate::event_log::EventLog;
 use crate::limits::{LONGEST_OFFENCE, Limits};
 
@@ -33,12 +33,12 @@ pub(super) struct Live {
     /// Whether the log keeps inputs.
     pub(super) keeps_inputs: bool,
     /// Where the last step stands in the log.
-    pub(super) last_place: Place,
+    pub(super) last_log_index: LogIndex,
     /// Effects of the last steps, which are not committed yet, in order.
     pub(super) uncommitted: VecDeque<Effects>,
     /// The time of the instance stands still until the step at this place is committed: a phase was executed in it, and
     /// nobody has been told its answers yet (F3).
-    pub(super) stopped_until: Option<Place>,
+    pub(super) stopped_until: Option<LogIndex>,
     /// What was served before this server is logged, and the restart behind it is not committed yet: nothing else may become of
     /// the instance in between, since it would stand behind the restart in the log.
     pub(super) awaits_restart_commit: bool,
@@ -94,7 +94,7 @@ impl Live {
         Self {
             machine,
             keeps_inputs: shard.log.keeps_inputs(),
-            last_place: Place::START,
+            last_log_index: LogIndex::START,
             uncommitted: VecDeque::new(),
             stopped_until: None,
             awaits_restart_commit: false,

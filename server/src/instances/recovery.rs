@@ -32,7 +32,7 @@ use super::instance::Instance;
 use super::live::Live;
 use super::shard::{ShardContext, ShardLost};
 use crate::commit_log::engine::{Engine, EngineError, Stored};
-use crate::commit_log::{Dirty, Place, RULES};
+use crate::commit_log::{Dirty, LogIndex, RULES};
 
 /// Threads that decode, at most: one thread reads about as fast as two decode.
 const MOST_THREADS: usize = 4;
@@ -45,12 +45,12 @@ pub enum RecoveryError {
     Engine(EngineError),
     /// A program of other rules wrote the log.
     #[error(
-        "batch {place} was written under version {rules} of the rules, and this program follows version {RULES}: use the \
+        "batch {log_index} was written under version {rules} of the rules, and this program follows version {RULES}: use the \
          stickycas-server that wrote it"
     )]
     Rules {
         /// The place of the batch.
-        place: u64,
+        log_index: u64,
         /// The version.
         rules: u32,
     },
@@ -95,7 +95,7 @@ impl Part {
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// The last batch.
-    pub(crate) last: Place,
+    pub(crate) last: LogIndex,
     /// How long instances had been served when it was written (F3).
     pub(crate) served: Duration,
     /// Batches that were replayed.
@@ -121,7 +121,7 @@ pub(crate) struct Recovery<'a> {
     in_tail: HashSet<u64>,
     /// Places since the last restart of which batches told that all effects had left, ascending, and how long instances had
     /// been served then.
-    released: Vec<(Place, u64)>,
+    released: Vec<(LogIndex, u64)>,
     recovered: Recovered,
     progress: Progress,
 }
@@ -243,7 +243,7 @@ impl<'a> Recovery<'a> {
                 Decoded::Checkpoint(number, Err(what)) => {
                     return Err(damaged(format!("the checkpoint of instance {number}"), &what));
                 }
-                Decoded::Batch(place, batch) => self.replay(place, batch)?,
+                Decoded::Batch(log_index, batch) => self.replay(log_index, batch)?,
             }
         }
         Ok(())
@@ -304,26 +304,26 @@ impl<'a> Recovery<'a> {
         Ok(())
     }
 
-    fn replay(&mut self, place: u64, batch: Result<Batch, DecodeError>) -> Result<(), RecoveryError> {
+    fn replay(&mut self, log_index: u64, batch: Result<Batch, DecodeError>) -> Result<(), RecoveryError> {
         let last = self.recovered.last;
-        if last != Place::START && place != last.next().get() {
-            return Err(damaged(format!("batch {place}"), &format!("the batch before it is {last}")));
+        if last != LogIndex::START && log_index != last.next().get() {
+            return Err(damaged(format!("batch {log_index}"), &format!("the batch before it is {last}")));
         }
-        let batch = batch.map_err(|error| damaged(format!("batch {place}"), &error.to_string()))?;
+        let batch = batch.map_err(|error| damaged(format!("batch {log_index}"), &error.to_string()))?;
         if batch.rules != RULES {
-            return Err(RecoveryError::Rules { place, rules: batch.rules });
+            return Err(RecoveryError::Rules { log_index, rules: batch.rules });
         }
         self.recovered.served = Duration::from_nanos(batch.served_nanos);
-        let released = Place::new(batch.released_place);
-        if released > self.released.last().map_or(Place::START, |(last, _)| *last) {
+        let released = LogIndex::new(batch.released_place);
+        if released > self.released.last().map_or(LogIndex::START, |(last, _)| *last) {
             self.released.push((released, batch.released_nanos));
         }
         for (index, record) in (0..).zip(&batch.records) {
-            self.record((place, index), record).map_err(|what| {
-                damaged(format!("batch {place}, record {index}, instance {}", record.instance), &what)
+            self.record((log_index, index), record).map_err(|what| {
+                damaged(format!("batch {log_index}, record {index}, instance {}", record.instance), &what)
             })?;
         }
-        self.recovered.last = Place::new(place);
+        self.recovered.last = LogIndex::new(log_index);
         self.recovered.batches += 1;
         self.recovered.records += batch.records.len() as u64;
         Ok(())
@@ -375,7 +375,7 @@ impl<'a> Recovery<'a> {
                 if at < known.covered {
                     return Ok(());
                 }
-                known.instance.replay(Place::new(at.0), record, input, self.recovered.served)
+                known.instance.replay(LogIndex::new(at.0), record, input, self.recovered.served)
             }
         }
     }

@@ -11,7 +11,7 @@ use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::{Gone, Inner, Lifecycle};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::{Append, CommitOutcome, Place, Step};
+use crate::commit_log::{Append, CommitOutcome, LogIndex, Step};
 
 impl Instance {
     /// The commit log resolves steps: see [`crate::commit_log::CommitLog::on_commit`]. Returns whether the instance is
@@ -23,7 +23,7 @@ impl Instance {
         };
         let inner = &mut *inner;
         match resolved {
-            CommitOutcome::Committed(place) => self.resolve_through(inner, place),
+            CommitOutcome::Committed(log_index) => self.resolve_through(inner, log_index),
             CommitOutcome::Refused(why) => self.refuse_all(inner, *why),
         }
         inner.is_gone()
@@ -53,9 +53,9 @@ impl Instance {
         self.end(inner, why);
     }
 
-    fn resolve_through(&self, inner: &mut Inner, place: Place) {
+    fn resolve_through(&self, inner: &mut Inner, log_index: LogIndex) {
         if let Some(gone) = &mut inner.gone {
-            if gone.uncommitted.first().is_some_and(|effects| effects.place <= place) {
+            if gone.uncommitted.first().is_some_and(|effects| effects.log_index <= log_index) {
                 let (why, waiting) = (gone.why.clone(), std::mem::take(&mut gone.uncommitted));
                 self.end(inner, why);
                 waiting.into_iter().for_each(|mut effects| effects.reply_now());
@@ -67,9 +67,9 @@ impl Instance {
         if live.awaits_restart_commit {
             return;
         }
-        self.release_through(live, place);
+        self.release_through(live, log_index);
         let moment = self.context().timers.now();
-        if live.stopped_until.is_some_and(|until| until <= place) {
+        if live.stopped_until.is_some_and(|until| until <= log_index) {
             live.stopped_until = None;
             let latest = live.latest;
             inner.resume(latest, moment);
@@ -84,13 +84,13 @@ impl Instance {
         let inner = &mut *self.lock_poisoned();
         if inner.gone.is_none() {
             tracing::error!(instance = %self.config.id, "a step has panicked: the instance ends");
-            let (latest, last) = (inner.latest(), Place::START);
+            let (latest, last) = (inner.latest(), LogIndex::START);
             self.append_expiry(latest, last);
             inner.gone = Some(Box::new(Gone { why: RpcRefusal::internal(), uncommitted: Vec::new() }));
         }
     }
 
-    fn append_expiry(&self, now: Time, last: Place) -> Append {
+    fn append_expiry(&self, now: Time, last: LogIndex) -> Append {
         let record = self.shard.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
         self.shard.log.append(Step {
             instance: self.config.id,
@@ -108,10 +108,10 @@ impl Instance {
             RefusalReason::InstanceUnknown,
             format!("instance {} has expired", self.config.id),
         );
-        match self.append_expiry(now, Place::START) {
+        match self.append_expiry(now, LogIndex::START) {
             Append::Committed => self.end(inner, why),
-            Append::Later(place) => {
-                let effects = Effects { place, ..Effects::new(now, Vec::new()) };
+            Append::Later(log_index) => {
+                let effects = Effects { log_index, ..Effects::new(now, Vec::new()) };
                 inner.timer.clear(self.config.id, &self.context().timers);
                 inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));
             }

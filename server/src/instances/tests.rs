@@ -9,12 +9,12 @@ use stickycas_model::params::ParamsSpec;
 
 use super::capacity::UNTIL_AN_END;
 use super::*;
-use crate::commit_log::{Append, LogState, MemoryLog, OnCommit, Place, Step};
+use crate::commit_log::{Append, LogIndex, LogState, MemoryLog, OnCommit, Step};
 
 /// A log that commits nothing by itself, and resolves as a log does: through the function that it was given.
 #[derive(Default)]
 struct DelayedLog {
-    unresolved: Mutex<VecDeque<(InstanceId, Place)>>,
+    unresolved: Mutex<VecDeque<(InstanceId, LogIndex)>>,
     resolve: Mutex<Option<OnCommit>>,
     state: Arc<LogState>,
 }
@@ -31,9 +31,9 @@ impl CommitLog for DelayedLog {
     }
 
     fn append(&self, Step { instance, last, .. }: Step<'_>) -> Append {
-        let place = last.next();
-        self.unresolved.lock().unwrap().push_back((instance, place));
-        Append::Later(place)
+        let log_index = last.next();
+        self.unresolved.lock().unwrap().push_back((instance, log_index));
+        Append::Later(log_index)
     }
 
     fn on_commit(&self, resolve: OnCommit) {
@@ -46,10 +46,10 @@ impl CommitLog for DelayedLog {
 }
 
 impl DelayedLog {
-    fn resolve_all(&self, with: impl Fn(Place) -> CommitOutcome) {
+    fn resolve_all(&self, with: impl Fn(LogIndex) -> CommitOutcome) {
         loop {
-            let Some((instance, place)) = self.unresolved.lock().unwrap().pop_front() else { return };
-            self.resolve.lock().unwrap().as_ref().expect("the log is in use")(instance, with(place));
+            let Some((instance, log_index)) = self.unresolved.lock().unwrap().pop_front() else { return };
+            self.resolve.lock().unwrap().as_ref().expect("the log is in use")(instance, with(log_index));
         }
     }
 }

@@ -82,7 +82,7 @@ fn is_in(range: &KeyRange, key: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use bytes::Bytes;
-    use stickycas_cluster::keys::{Name, Place, encode_batch};
+    use stickycas_cluster::keys::{LogIndex, Name, encode_batch};
     use stickycas_cluster::store::KeyValue;
 
     use super::*;
@@ -96,7 +96,7 @@ mod tests {
     fn wrong(changes: impl Fn(&Bytes, &Bytes) -> Vec<Change>) -> Vec<ViolationKind> {
         let (keys, shards) = (Keys::new(&Name::new("demo").unwrap()), ShardCount::new(2).unwrap());
         let shard = shards.shard(1).unwrap();
-        let changes = changes(&keys.owner(shard), &keys.log(shard, Place(1)));
+        let changes = changes(&keys.owner(shard), &keys.log(shard, LogIndex(1)));
         let history: Vec<_> =
             (1..).map(Revision).zip(changes.into_iter().map(|change| vec![change])).collect();
         check(&keys, shards, &history).into_iter().map(|(kind, _)| kind).collect()

@@ -226,10 +226,10 @@ fn a_refused_creation_leaves_no_checkpoint() {
         let [a, b] = [0, 1].map(|it| world.servers[it].instances.clone());
         let mut expected = vec![world.run(0, create(a.clone(), spec(""))).unwrap().0];
         let (shard, log) = world.shard_and_log(0, world.shard_of(expected[0]));
-        let place = log.covered().0;
+        let log_index = log.covered().0;
         let loses = world.begin(0, create(a.clone(), spec("name")));
         let wins = world.begin(1, create(b.clone(), spec("name")));
-        while log.covered().0 == place && !loses.is_finished() {
+        while log.covered().0 == log_index && !loses.is_finished() {
             world.step();
         }
         let checkpoints = |world: &mut World| {

@@ -9,7 +9,7 @@ use stickycas_proto::names::InstanceId;
 use tokio::sync::oneshot;
 
 use crate::commit_log::engine::NameChange;
-use crate::commit_log::{BatchLimits, Place};
+use crate::commit_log::{BatchLimits, LogIndex};
 use crate::quota::LogBytes;
 
 /// See the module.
@@ -17,33 +17,33 @@ pub(super) struct Queue {
     /// The batch that forms.
     pub(super) forming: Forming,
     /// Its place.
-    pub(super) place: Place,
+    pub(super) log_index: LogIndex,
     /// The instances that have records since the last checkpoints were begun, some of them twice.
     pub(super) dirty: Vec<Dirty>,
     /// An instance is among them if it has a record at this place or behind it.
-    pub(super) dirty_since: Place,
+    pub(super) dirty_since: LogIndex,
     /// Instances whose creation was refused, by number, until they are gone: the log takes nothing of them.
     pub(super) refused: BTreeMap<u64, InstanceId>,
     /// Batches that take nothing more and have not been handed to the engine yet. They are among those in flight.
-    pub(super) sealed: VecDeque<(Place, Forming)>,
+    pub(super) sealed: VecDeque<(LogIndex, Forming)>,
     /// Batches that the engine has not resolved yet, in order.
     pub(super) in_flight: VecDeque<InFlight>,
     /// Batches that are committed and whose effects have not all left yet, in order, and their bytes.
-    pub(super) leaving: VecDeque<(Place, usize)>,
+    pub(super) leaving: VecDeque<(LogIndex, usize)>,
     /// Bytes of all of them.
     pub(super) bytes: usize,
     /// As many of them as the server has counted.
     pub(super) counted: usize,
     /// The last batch that is written, once the log closes; what is appended behind it is never resolved.
-    pub(super) closing: Option<Place>,
+    pub(super) closing: Option<LogIndex>,
     /// The last batch of which all effects have left, and how long instances had been served then, in nanoseconds.
-    pub(super) released: (Place, u64),
+    pub(super) released: (LogIndex, u64),
 }
 
 impl Queue {
     /// The next batch for the engine, which is in flight from now on. `served`: how long instances have been served, in
     /// nanoseconds.
-    pub(super) fn begin_batch(&mut self, served: u64) -> (Place, Forming) {
+    pub(super) fn begin_batch(&mut self, served: u64) -> (LogIndex, Forming) {
         self.sealed.pop_front().unwrap_or_else(|| self.take_forming(served))
     }
 
@@ -73,23 +73,23 @@ impl Queue {
         self.in_flight.len() - self.sealed.len()
     }
 
-    fn take_forming(&mut self, served: u64) -> (Place, Forming) {
+    fn take_forming(&mut self, served: u64) -> (LogIndex, Forming) {
         let mut forming = std::mem::take(&mut self.forming);
         (forming.served, forming.released) = (served, self.released);
-        let place = self.place;
-        self.place = place.next();
+        let log_index = self.log_index;
+        self.log_index = log_index.next();
         let resolving = std::mem::take(&mut forming.resolving);
         // The next batch is about as large.
         self.forming.records.reserve(forming.records.len() + BATCH_REST);
-        self.in_flight.push_back(InFlight { place, resolving, committed: false });
-        (place, forming)
+        self.in_flight.push_back(InFlight { log_index, resolving, committed: false });
+        (log_index, forming)
     }
 
     /// So many bytes leave with the batch at this place.
-    pub(super) fn hold(&mut self, place: Place, bytes: usize) {
-        let leaving = self.leaving.iter_mut().find(|(it, _)| *it == place).map(|(_, held)| held);
-        let in_flight = self.in_flight.iter_mut().find(|batch| batch.place == place);
-        let forming = (self.place == place).then_some(&mut self.forming.resolving.bytes);
+    pub(super) fn hold(&mut self, log_index: LogIndex, bytes: usize) {
+        let leaving = self.leaving.iter_mut().find(|(it, _)| *it == log_index).map(|(_, held)| held);
+        let in_flight = self.in_flight.iter_mut().find(|batch| batch.log_index == log_index);
+        let forming = (self.log_index == log_index).then_some(&mut self.forming.resolving.bytes);
         if let Some(held) = leaving.or(in_flight.map(|batch| &mut batch.resolving.bytes)).or(forming) {
             *held += bytes;
             self.bytes += bytes;
@@ -108,9 +108,9 @@ impl Queue {
     }
 
     /// The effects of the batches up to this place have left. `served`: as above.
-    pub(super) fn release(&mut self, place: Place, served: u64) {
-        self.released = (place, served);
-        while let Some((_, bytes)) = self.leaving.pop_front_if(|(left, _)| *left <= place) {
+    pub(super) fn release(&mut self, log_index: LogIndex, served: u64) {
+        self.released = (log_index, served);
+        while let Some((_, bytes)) = self.leaving.pop_front_if(|(left, _)| *left <= log_index) {
             self.bytes -= bytes;
         }
     }
@@ -125,13 +125,13 @@ pub(super) struct Forming {
     pub(super) checkpoints: Vec<(u64, Option<Vec<u8>>)>,
     checkpoint_bytes: usize,
     pub(super) names: Vec<NameChange>,
-    pub(super) trim: Option<Place>,
+    pub(super) trim: Option<LogIndex>,
     /// Whether it is written even if nothing else is in it: it tells the time.
     pub(super) writes_time: bool,
     /// What it tells of the time, once it takes nothing more: how long instances had been served, in nanoseconds, and
     /// [`Queue::released`].
     pub(super) served: u64,
-    pub(super) released: (Place, u64),
+    pub(super) released: (LogIndex, u64),
     pub(super) resolving: Resolving,
 }
 
@@ -197,7 +197,7 @@ pub(super) struct Resolving {
 }
 
 pub(super) struct InFlight {
-    pub(super) place: Place,
+    pub(super) log_index: LogIndex,
     pub(super) resolving: Resolving,
     pub(super) committed: bool,
 }

@@ -13,7 +13,7 @@ use tokio::sync::{Notify, mpsc};
 
 use super::queue::{InFlight, Queue, Resolving};
 use crate::commit_log::engine::{NameChange, Outcome, Usage};
-use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogState, Place, Step};
+use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogIndex, LogState, Step};
 use crate::gate::Ownership;
 use crate::metrics::CommitLogMetrics;
 
@@ -91,9 +91,9 @@ impl Shared {
     }
 
     /// The engine tells what became of the batch at this place.
-    pub(super) fn resolve(&self, place: Place, outcome: Outcome) {
+    pub(super) fn resolve(&self, log_index: LogIndex, outcome: Outcome) {
         match outcome {
-            Outcome::Committed => self.commit(place),
+            Outcome::Committed => self.commit(log_index),
             Outcome::Refused(why) => self.fail(&why),
             Outcome::Unknown(error) => {
                 tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
@@ -106,27 +106,27 @@ impl Shared {
         }
     }
 
-    pub(super) fn commit(&self, place: Place) {
+    pub(super) fn commit(&self, log_index: LogIndex) {
         let mut queue = self.queue();
-        if let Some(batch) = queue.in_flight.iter_mut().find(|batch| batch.place == place) {
+        if let Some(batch) = queue.in_flight.iter_mut().find(|batch| batch.log_index == log_index) {
             batch.committed = true;
         }
         while queue.in_flight.front().is_some_and(|batch| batch.committed) {
-            let Some(InFlight { place, resolving, .. }) = queue.in_flight.pop_front() else { break };
-            queue.leaving.push_back((place, resolving.bytes));
+            let Some(InFlight { log_index, resolving, .. }) = queue.in_flight.pop_front() else { break };
+            queue.leaving.push_back((log_index, resolving.bytes));
             if let Some(since) = resolving.since {
                 self.metrics.count_commit(since.elapsed());
             }
-            self.send(resolving, CommitOutcome::Committed(place));
+            self.send(resolving, CommitOutcome::Committed(log_index));
         }
         drop(queue);
         self.work.notify_one();
     }
 
     /// The effects of the batches up to this place have left.
-    pub(super) fn release(&self, place: Place) {
+    pub(super) fn release(&self, log_index: LogIndex) {
         let mut queue = self.queue();
-        queue.release(place, self.served_nanos());
+        queue.release(log_index, self.served_nanos());
         self.check_room(&mut queue);
     }
 

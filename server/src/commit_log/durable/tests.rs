@@ -30,7 +30,7 @@ fn fixture(depth: usize, limit: usize) -> Fixture {
 }
 
 /// A step of the instance with this number.
-fn append(log: &DurableLog, number: u64, last: Place) -> Place {
+fn append(log: &DurableLog, number: u64, last: LogIndex) -> LogIndex {
     let input = Some(record::Input::Tick(Tick {}));
     let record = Record { instance: number, input, ..Record::default() };
     let step = Step {
@@ -42,20 +42,20 @@ fn append(log: &DurableLog, number: u64, last: Place) -> Place {
         record: Some(&record),
     };
     match log.append(step) {
-        Append::Later(place) => place,
+        Append::Later(log_index) => log_index,
         Append::Committed => panic!("nothing is committed at once"),
     }
 }
 
 impl Fixture {
-    fn step(&self, number: u64, last: Place) -> Place {
+    fn step(&self, number: u64, last: LogIndex) -> LogIndex {
         append(&self.log, number, last)
     }
 
     async fn resolved(&mut self) -> (u128, Result<u64, RefusalReason>) {
         let resolved = tokio::time::timeout(Duration::from_secs(60), self.resolved.recv()).await;
         match resolved.unwrap().unwrap() {
-            (instance, CommitOutcome::Committed(place)) => (instance.get(), Ok(place.get())),
+            (instance, CommitOutcome::Committed(log_index)) => (instance.get(), Ok(log_index.get())),
             (instance, CommitOutcome::Refused(why)) => (instance.get(), Err(why.reason)),
         }
     }
@@ -68,19 +68,19 @@ fn instances(batch: &AppendBatch) -> Vec<u64> {
 #[tokio::test]
 async fn steps_that_come_during_a_sync_are_committed_together() {
     let mut it = fixture(1, usize::MAX);
-    let first = it.step(1, Place::START);
+    let first = it.step(1, LogIndex::START);
     let (batch, done) = it.engine.next();
-    assert_eq!((batch.place, instances(&batch)), (1, vec![1]));
+    assert_eq!((batch.log_index, instances(&batch)), (1, vec![1]));
     let mut last = first;
     for number in [2, 3, 2, 1] {
-        last = it.step(number, if number == 1 { first } else { Place::START });
+        last = it.step(number, if number == 1 { first } else { LogIndex::START });
     }
-    assert_eq!(last, Place::new(2));
+    assert_eq!(last, LogIndex::new(2));
     assert!(it.engine.is_idle(), "the engine takes one append at a time");
     done(Outcome::Committed);
     assert_eq!(it.resolved().await, (1, Ok(1)));
     let (batch, done) = it.engine.next();
-    assert_eq!((batch.place, instances(&batch)), (2, vec![2, 3, 2, 1]));
+    assert_eq!((batch.log_index, instances(&batch)), (2, vec![2, 3, 2, 1]));
     done(Outcome::Committed);
     for instance in [2, 3, 2, 1] {
         assert_eq!(it.resolved().await, (instance, Ok(2)));
@@ -90,9 +90,9 @@ async fn steps_that_come_during_a_sync_are_committed_together() {
 #[tokio::test]
 async fn batches_that_are_committed_out_of_order_are_resolved_in_order() {
     let mut it = fixture(2, usize::MAX);
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let (_, first) = it.engine.next();
-    it.step(2, Place::START);
+    it.step(2, LogIndex::START);
     let (_, second) = it.engine.next();
     second(Outcome::Committed);
     assert!(it.resolved.try_recv().is_err(), "the batch before it is not committed");
@@ -104,12 +104,12 @@ async fn batches_that_are_committed_out_of_order_are_resolved_in_order() {
 async fn nothing_is_taken_of_an_instance_whose_creation_was_refused() {
     let mut it = fixture(1, usize::MAX);
     let dirty = Dirty { number: 7, instance: InstanceId::new(7) };
-    it.step(7, Place::START);
+    it.step(7, LogIndex::START);
     let (_, done) = it.engine.next();
     assert_eq!(it.log.begin_checkpoints().1, [dirty]);
     it.log.refuse_creation(dirty.instance, 7, RpcRefusal::new(RefusalReason::NotOwner, "taken"));
     // The instance is not told yet: it has another step, and gets its checkpoint.
-    it.step(7, Place::START);
+    it.step(7, LogIndex::START);
     it.log.checkpoint(7, Some(&Checkpoint::default()));
     done(Outcome::Committed);
     assert_eq!(it.resolved().await, (7, Err(RefusalReason::NotOwner)));
@@ -125,9 +125,9 @@ async fn nothing_is_taken_of_an_instance_whose_creation_was_refused() {
 #[tokio::test]
 async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     let mut it = fixture(1, usize::MAX);
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let (_, done) = it.engine.next();
-    it.step(2, Place::START);
+    it.step(2, LogIndex::START);
     let barrier = it.log.barrier(0).unwrap();
     assert!(it.log.failure().is_none());
     done(Outcome::Unknown(EngineError::failed("the disk is gone")));
@@ -135,7 +135,7 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     assert_eq!(it.resolved().await, (2, Err(RefusalReason::LogFailed)));
     barrier.await.unwrap();
     assert!(it.log.failure_signal().wait().await.message.contains("the disk is gone"));
-    it.step(3, Place::START);
+    it.step(3, LogIndex::START);
     assert_eq!(it.resolved().await, (3, Err(RefusalReason::LogFailed)));
     it.log.close();
     assert!(it.engine.is_idle());
@@ -147,7 +147,7 @@ async fn while_too_much_waits_no_inputs_are_read() {
     assert!(it.log.state().room().is_none());
     let mut steps = 0;
     while it.log.state().room().is_none() {
-        it.step(steps, Place::START);
+        it.step(steps, LogIndex::START);
         steps += 1;
     }
     assert!(steps > 1);
@@ -168,16 +168,16 @@ async fn while_too_much_waits_no_inputs_are_read() {
 #[tokio::test]
 async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     let mut it = fixture(1, 4 * 1024);
-    it.log.begin(Place::START, Duration::from_secs(7), Vec::new());
+    it.log.begin(LogIndex::START, Duration::from_secs(7), Vec::new());
     it.log.serve();
-    let place = it.step(1, Place::START);
+    let log_index = it.step(1, LogIndex::START);
     let goes_on = |log: &DurableLog, from| {
         while log.served() <= from {
             std::hint::spin_loop();
         }
     };
     goes_on(&it.log, it.log.served());
-    it.log.hold(place, 10_000);
+    it.log.hold(log_index, 10_000);
     let (served, clock) = (it.log.served(), it.log.state().clock().clone());
     assert_eq!(clock.nanos(Instant::now() + Duration::from_secs(60)), clock.now());
     assert_eq!(it.log.served(), served);
@@ -188,8 +188,8 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
     room.await;
     goes_on(&it.log, served);
     // A log that fails while it is full does not stop what waits for time.
-    let place = it.step(1, Place::START);
-    it.log.hold(place, 10_000);
+    let log_index = it.step(1, LogIndex::START);
+    it.log.hold(log_index, 10_000);
     let served = it.log.served();
     let (_, done) = it.engine.next();
     done(Outcome::Unknown(EngineError::failed("the disk is gone")));
@@ -199,9 +199,9 @@ async fn the_time_that_is_served_stands_still_while_too_much_waits() {
 #[tokio::test]
 async fn a_log_that_has_failed_does_not_become_full_again() {
     let mut it = fixture(1, 4 * 1024);
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let (_, first) = it.engine.next();
-    let next = it.step(2, Place::START);
+    let next = it.step(2, LogIndex::START);
     it.log.hold(next, 10_000);
     assert!(it.log.state().room().is_some());
     // The effects of the first batch leave when the second has failed.
@@ -218,20 +218,20 @@ async fn a_log_that_has_failed_does_not_become_full_again() {
 #[tokio::test]
 async fn effects_of_inputs_that_are_not_logged_count() {
     let mut it = fixture(1, 4 * 1024);
-    let place = it.step(1, Place::START);
+    let log_index = it.step(1, LogIndex::START);
     let (_, first) = it.engine.next();
-    let next = it.step(2, Place::START);
+    let next = it.step(2, LogIndex::START);
     // What waits for a batch that is in flight, and for the one that forms.
-    for (place, bytes) in [(place, 3_000), (next, 1_000)] {
+    for (log_index, bytes) in [(log_index, 3_000), (next, 1_000)] {
         assert!(it.log.state().room().is_none());
-        it.log.hold(place, bytes);
+        it.log.hold(log_index, bytes);
     }
     let room = it.log.state().room().expect("too much waits");
     first(Outcome::Committed);
     it.resolved().await.1.unwrap();
     room.await;
     assert!(it.log.state().room().is_none(), "what waited for it has left with it");
-    it.log.hold(place, 1_000_000);
+    it.log.hold(log_index, 1_000_000);
     assert!(it.log.state().room().is_none(), "nothing can wait for it any more");
     let (_, second) = it.engine.next();
     second(Outcome::Committed);
@@ -250,7 +250,7 @@ async fn what_waits_for_a_barrier_counts() {
         it.log.barrier(10_000).is_none() && it.log.state().room().is_none(),
         "nothing is to be committed"
     );
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let before = it.log.uncommitted_bytes();
     let barrier = it.log.barrier(10_000).unwrap();
     assert_eq!(it.log.uncommitted_bytes(), before + 10_000);
@@ -264,13 +264,13 @@ async fn what_waits_for_a_barrier_counts() {
 #[tokio::test]
 async fn a_batch_that_forms_when_another_fails_is_not_written() {
     let mut it = fixture(2, usize::MAX);
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let (_, first) = it.engine.next();
     first(Outcome::Unknown(EngineError::failed("the disk is gone")));
     assert_eq!(it.resolved().await, (1, Err(RefusalReason::LogFailed)));
     // The writer had taken it before.
     let engine: Arc<dyn Engine> = it.engine.clone();
-    writer::append(&it.log.shared, &engine, Place::new(2), Forming::default());
+    writer::append(&it.log.shared, &engine, LogIndex::new(2), Forming::default());
     assert!(it.engine.is_idle(), "nothing is appended after a failure");
 }
 
@@ -278,17 +278,17 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
 async fn what_a_commit_frees_is_seen_with_it() {
     let engine: Arc<dyn Engine> = Arc::new(RedbEngine::in_memory().unwrap());
     let log = log_on(engine.clone(), usize::MAX);
-    log.begin(Place::START, Duration::ZERO, Vec::new());
+    log.begin(LogIndex::START, Duration::ZERO, Vec::new());
     log.restart().await;
     let begun = log.usage();
     assert!(begun.batches > 0 && begun == engine.usage());
     for number in 1..=100 {
-        append(&log, number, Place::START);
+        append(&log, number, LogIndex::START);
     }
     log.committed().await;
     let grown = log.usage();
     assert!(grown.batches > begun.batches && grown == engine.usage());
-    log.trim(Place::END);
+    log.trim(LogIndex::END);
     log.committed().await;
     let trimmed = log.usage();
     assert!(trimmed.batches < grown.batches && trimmed == engine.usage());
@@ -298,13 +298,13 @@ async fn what_a_commit_frees_is_seen_with_it() {
 #[tokio::test]
 async fn a_checkpoint_covers_the_records_before_it() {
     let it = fixture(1, usize::MAX);
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let (_, done) = it.engine.next();
-    it.step(1, Place::START);
-    it.step(2, Place::START);
+    it.step(1, LogIndex::START);
+    it.step(2, LogIndex::START);
     assert_eq!(it.log.covered(), (2, 2), "the second batch forms, and has two records");
     it.log.checkpoint(1, Some(&Checkpoint { at_nanos: 7, ..Checkpoint::default() }));
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     it.log.checkpoint(3, None);
     done(Outcome::Committed);
     let (batch, _done) = it.engine.next();
@@ -317,8 +317,8 @@ async fn a_checkpoint_covers_the_records_before_it() {
 #[tokio::test]
 async fn an_instance_is_dirty_until_it_has_a_checkpoint_behind_its_records() {
     let it = fixture(1, usize::MAX);
-    let first = it.step(1, Place::START);
-    let again = it.step(2, Place::START);
+    let first = it.step(1, LogIndex::START);
+    let again = it.step(2, LogIndex::START);
     it.step(2, again);
     let numbers = |dirty: Vec<Dirty>| dirty.into_iter().map(|it| it.number).collect::<Vec<_>>();
     let (needed_from, dirty) = it.log.begin_checkpoints();
@@ -359,7 +359,7 @@ impl Engine for PanickingEngine {
 #[tokio::test]
 async fn a_log_whose_engine_panics_has_failed() {
     let log = log_on(Arc::new(PanickingEngine), usize::MAX);
-    log.begin(Place::START, Duration::ZERO, Vec::new());
+    log.begin(LogIndex::START, Duration::ZERO, Vec::new());
     log.restart().await;
     assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
     log.close();
@@ -368,7 +368,7 @@ async fn a_log_whose_engine_panics_has_failed() {
 #[tokio::test]
 async fn a_refused_batch_tells_why() {
     let mut it = fixture(1, usize::MAX);
-    it.step(1, Place::START);
+    it.step(1, LogIndex::START);
     let (_, done) = it.engine.next();
     let why = RpcRefusal::new(RefusalReason::Draining, "another server owns the log");
     done(Outcome::Refused(Box::new(why)));

@@ -14,7 +14,7 @@ use tokio_util::task::AbortOnDropHandle;
 use super::queue::Forming;
 use super::shared::Shared;
 use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome};
-use crate::commit_log::{Place, RULES};
+use crate::commit_log::{LogIndex, RULES};
 
 /// See the module.
 pub(super) enum Writer {
@@ -43,13 +43,13 @@ impl Writer {
 
 /// Hands batches to the engine until the log closes or fails.
 async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
-    while let Some((place, forming)) = next_batch(&log, &*engine).await {
-        append(&log, &engine, place, forming);
+    while let Some((log_index, forming)) = next_batch(&log, &*engine).await {
+        append(&log, &engine, log_index, forming);
     }
 }
 
 /// Hands a batch to the engine.
-pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, mut forming: Forming) {
+pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, log_index: LogIndex, mut forming: Forming) {
     let (served_nanos, (released, released_nanos)) = (forming.served, forming.released);
     log.written_nanos.store(served_nanos, Ordering::Relaxed);
     let steps = u64::from(forming.record_count());
@@ -64,10 +64,10 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
     let (bytes, appended) = (batch.len() as u64, Instant::now());
     let checkpoints = forming.checkpoints.len() as u64;
     let append = AppendBatch {
-        place: place.get(),
+        log_index: log_index.get(),
         batch,
         checkpoints: forming.checkpoints,
-        trim: forming.trim.map(Place::get),
+        trim: forming.trim.map(LogIndex::get),
         names: forming.names,
     };
     let (shared, holds) = (log.clone(), engine.clone());
@@ -78,7 +78,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
             // Before anybody is told: who waits for the commit sees what it has freed.
             *shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = holds.usage();
         }
-        shared.resolve(place, outcome);
+        shared.resolve(log_index, outcome);
     });
     // A batch before this one may have failed in the meantime.
     if log.failure.get().is_some() {
@@ -86,17 +86,18 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, place: Place, 
     }
     // Without its writer the log would be silent for ever.
     if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
-        log.resolve(place, Outcome::Unknown(EngineError::failed("its engine has panicked")));
+        log.resolve(log_index, Outcome::Unknown(EngineError::failed("its engine has panicked")));
     }
 }
 
 /// The next batch, which is in flight from now on; `None`: there will be none.
-async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(Place, Forming)> {
+async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Forming)> {
     loop {
         let work = log.work.notified();
         {
             let mut queue = log.queue();
-            let is_last = queue.closing.is_some_and(|last| queue.place > last || queue.forming.is_empty());
+            let is_last =
+                queue.closing.is_some_and(|last| queue.log_index > last || queue.forming.is_empty());
             if log.failure.get().is_some() || (is_last && queue.sealed.is_empty()) {
                 return None;
             }

@@ -25,9 +25,9 @@ struct Contents {
 
 impl Contents {
     fn append(&mut self, append: &AppendBatch) {
-        self.batches.insert(append.place, append.batch.clone());
+        self.batches.insert(append.log_index, append.batch.clone());
         if let Some(trim) = append.trim {
-            self.batches.retain(|place, _| *place >= trim);
+            self.batches.retain(|log_index, _| *log_index >= trim);
         }
         for (number, state) in &append.checkpoints {
             match state {
@@ -48,7 +48,7 @@ impl Contents {
         let mut contents = Self::default();
         engine.read(&mut |stored| {
             match stored {
-                Stored::Batch(place, bytes) => contents.batches.insert(place, bytes.to_vec()),
+                Stored::Batch(log_index, bytes) => contents.batches.insert(log_index, bytes.to_vec()),
                 Stored::Checkpoint(number, bytes) => contents.checkpoints.insert(number, bytes.to_vec()),
             };
             Ok(())
@@ -101,16 +101,16 @@ fn appends(seed: u64, count: u64) -> impl Iterator<Item = AppendBatch> {
         let byte: u8 = random.random();
         (0..length).map(|index| byte.wrapping_add((index % 251) as u8)).collect::<Vec<u8>>()
     };
-    (1..=count).map(move |place| {
+    (1..=count).map(move |log_index| {
         // With a long batch the file grows, and it shrinks when that is trimmed.
-        let batch = bytes(if place % 6 == 0 { 200_000 } else { 2_000 });
-        let checkpoints = match place % 5 {
-            0 => (0..3).map(|number| (number + place, Some(bytes(3_000)))).collect(),
-            3 => vec![(place.saturating_sub(3), None)],
+        let batch = bytes(if log_index % 6 == 0 { 200_000 } else { 2_000 });
+        let checkpoints = match log_index % 5 {
+            0 => (0..3).map(|number| (number + log_index, Some(bytes(3_000)))).collect(),
+            3 => vec![(log_index.saturating_sub(3), None)],
             _ => Vec::new(),
         };
-        let trim = (place % 7 == 0).then(|| place - 3);
-        AppendBatch { place, batch, checkpoints, trim, ..AppendBatch::default() }
+        let trim = (log_index % 7 == 0).then(|| log_index - 3);
+        AppendBatch { log_index, batch, checkpoints, trim, ..AppendBatch::default() }
     })
 }
 

@@ -69,7 +69,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 #[derive(Debug, Default)]
 pub(crate) struct AppendBatch {
     /// The place of the batch: one more than that of the batch before.
-    pub(crate) place: u64,
+    pub(crate) log_index: u64,
     /// The encoded batch.
     pub(crate) batch: Vec<u8>,
     /// Checkpoints that are set, by the number of the instance; `None`: removed.

@@ -51,7 +51,7 @@ const SMALL_CACHE: usize = 4 * 1024 * 1024;
 pub(crate) struct RedbEngine {
     database: Database,
     /// `None`: it is no file.
-    place: Option<FilePlace>,
+    file: Option<FilePlace>,
     usage: Mutex<Usage>,
     #[cfg_attr(not(test), expect(dead_code, reason = "it is told when the log is opened"))]
     was_cut_off: bool,
@@ -83,8 +83,8 @@ impl RedbEngine {
             read.map_err(storage_error)?;
         }
         let database = builder(cache_size()).open(path).map_err(storage_error)?;
-        let place = FilePlace::of(path).map_err(storage_error)?;
-        Self::new(database, &header, Some(place))
+        let file = FilePlace::of(path).map_err(storage_error)?;
+        Self::new(database, &header, Some(file))
     }
 
     /// Opens the database in this file, which is not written.
@@ -134,14 +134,14 @@ impl RedbEngine {
     }
 
     /// `header`: the first bytes as they were before it was opened.
-    fn new(database: Database, header: &[u8], place: Option<FilePlace>) -> Result<Self, EngineError> {
+    fn new(database: Database, header: &[u8], file: Option<FilePlace>) -> Result<Self, EngineError> {
         let was_cut_off = header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0);
         if was_cut_off {
             tracing::warn!(
                 "the server before this one did not end in order: what it had written and not committed is cut off"
             );
         }
-        let engine = Self { database, place, usage: Mutex::default(), was_cut_off };
+        let engine = Self { database, file, usage: Mutex::default(), was_cut_off };
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
@@ -202,8 +202,8 @@ impl RedbEngine {
                     Stored::Checkpoint(instance, state) => {
                         checkpoints.insert(instance, &*seal(CHECKPOINTS.name(), instance, state))
                     }
-                    Stored::Batch(place, batch) => {
-                        batches.insert(place, &*seal(BATCHES.name(), place, batch))
+                    Stored::Batch(log_index, batch) => {
+                        batches.insert(log_index, &*seal(BATCHES.name(), log_index, batch))
                     }
                 };
                 inserted.map(drop).map_err(storage_error)
@@ -231,7 +231,7 @@ impl RedbEngine {
         let write = begin(&self.database)?;
         {
             let mut batches = write.open_table(BATCHES)?;
-            batches.insert(append.place, &*seal(BATCHES.name(), append.place, &append.batch))?;
+            batches.insert(append.log_index, &*seal(BATCHES.name(), append.log_index, &append.batch))?;
             usage.batches += append.batch.len() as u64;
             if let Some(trim) = append.trim {
                 batches.retain_in(..trim, |_, batch| {
@@ -370,11 +370,11 @@ impl Engine for RedbEngine {
         check_count(&checkpoints, CHECKPOINTS.name(), usage.checkpoint_count)?;
         let batches = read.open_table(BATCHES).map_err(storage_error)?;
         for row in batches.iter().map_err(storage_error)? {
-            let (place, batch) = row.map_err(storage_error)?;
-            let (place, batch) = (place.value(), batch.value());
-            let batch = open(BATCHES.name(), place, batch)?;
+            let (log_index, batch) = row.map_err(storage_error)?;
+            let (log_index, batch) = (log_index.value(), batch.value());
+            let batch = open(BATCHES.name(), log_index, batch)?;
             usage.batches += batch.len() as u64;
-            visit(Stored::Batch(place, batch))?;
+            visit(Stored::Batch(log_index, batch))?;
             count += 1;
         }
         check_count(&batches, BATCHES.name(), count)?;
@@ -394,7 +394,7 @@ impl Engine for RedbEngine {
     }
 
     fn check_place(&self) -> Result<(), EngineError> {
-        self.place.as_ref().map_or(Ok(()), FilePlace::check)
+        self.file.as_ref().map_or(Ok(()), FilePlace::check)
     }
 }
 

@@ -11,7 +11,7 @@ const VALUE: usize = 5 * 1024 * 1024;
 fn engine() -> Arc<dyn Engine> {
     let log = RedbEngine::in_memory().unwrap();
     let filled: Result<(), crate::EngineError> =
-        log.fill(|visit| (1..4).try_for_each(|place| visit(Stored::Batch(place, &vec![7; VALUE]))));
+        log.fill(|visit| (1..4).try_for_each(|log_index| visit(Stored::Batch(log_index, &vec![7; VALUE]))));
     filled.unwrap();
     Arc::new(log)
 }

@@ -23,7 +23,7 @@ use super::super::shard::ShardContext;
 use super::super::view::WatchPoll;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::{Append, CommitLog, CommitOutcome, LogState, MemoryLog, OnCommit, Place, Step};
+use crate::commit_log::{Append, CommitLog, CommitOutcome, LogIndex, LogState, MemoryLog, OnCommit, Step};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
@@ -203,7 +203,7 @@ struct DelayedLog {
 
 #[derive(Debug)]
 struct UnresolvedStep {
-    place: Place,
+    log_index: LogIndex,
     at: Time,
     events: usize,
 }
@@ -219,15 +219,15 @@ impl CommitLog for DelayedLog {
         assert!(record.is_some_and(|record| record.at_nanos == at.as_nanos()));
         if let Some(before) = steps.back() {
             assert!(before.at <= at, "time never goes back");
-            assert_eq!(last, before.place);
+            assert_eq!(last, before.log_index);
         }
-        let place = last.next();
+        let log_index = last.next();
         if self.commits_next.swap(false, Ordering::Relaxed) {
             steps.clear();
             return Append::Committed;
         }
-        steps.push_back(UnresolvedStep { place, at, events: events.len() });
-        Append::Later(place)
+        steps.push_back(UnresolvedStep { log_index, at, events: events.len() });
+        Append::Later(log_index)
     }
 
     fn on_commit(&self, _: OnCommit) {}
@@ -246,7 +246,7 @@ impl DelayedLog {
     fn commit_one(&self, instance: &Instance) {
         let step = self.unresolved.lock().unwrap().pop_front().expect("a step that is not resolved");
         let before = events(instance);
-        assert!(!instance.resolve(CommitOutcome::Committed(step.place)));
+        assert!(!instance.resolve(CommitOutcome::Committed(step.log_index)));
         assert_eq!(events(instance), before + step.events, "the events of the step are shown, and no others");
     }
 

@@ -18,7 +18,7 @@ use super::super::live::Live;
 use super::super::shard::ShardContext;
 use super::text;
 use crate::commit_log::engine::Stored;
-use crate::commit_log::{Place, RULES};
+use crate::commit_log::{LogIndex, RULES};
 
 /// Bytes from which on a chunk is full: enough that passing it to another thread costs little; in tests so few that
 /// there are several.
@@ -60,7 +60,7 @@ impl Chunk {
     pub(super) fn add(&mut self, stored: Stored<'_>) {
         let (kind, key, bytes) = match stored {
             Stored::Checkpoint(number, bytes) => (Kind::Checkpoint, number, bytes),
-            Stored::Batch(place, bytes) => (Kind::Batch, place, bytes),
+            Stored::Batch(log_index, bytes) => (Kind::Batch, log_index, bytes),
         };
         self.bytes += bytes.len();
         self.values.push((kind, key, Bytes::copy_from_slice(bytes)));
@@ -117,6 +117,7 @@ fn live(checkpoint: &Checkpoint, config: &InstanceConfig, shard: &ShardContext) 
     live.ended = checkpoint.ended_nanos.map(Time::from_nanos);
     live.latest = Time::from_nanos(checkpoint.at_nanos);
     live.touched = live.latest;
-    live.stopped_until = Some(Place::new(checkpoint.stopped_place)).filter(|place| *place > Place::START);
+    live.stopped_until =
+        Some(LogIndex::new(checkpoint.stopped_place)).filter(|log_index| *log_index > LogIndex::START);
     Ok(live)
 }

@@ -15,7 +15,7 @@ use super::super::effects::Effects;
 use super::super::instance::Instance;
 use super::super::live::Live;
 use super::text;
-use crate::commit_log::Place;
+use crate::commit_log::LogIndex;
 
 impl Instance {
     /// Whether nothing but reads and its expiry can come.
@@ -27,7 +27,7 @@ impl Instance {
     /// The error says how the outcome differs.
     pub(super) fn replay(
         &self,
-        place: Place,
+        log_index: LogIndex,
         record: &Record,
         input: &Input,
         served: Duration,
@@ -55,7 +55,7 @@ impl Instance {
         live.spare_events = effects.events;
         live.stopped_until = match live.stopped_until {
             _ if live.ended.is_some() => None,
-            _ if has_stepped => Some(place),
+            _ if has_stepped => Some(log_index),
             stopped_until => stopped_until.filter(|_| !went_on),
         };
         let has_ended = live.ended.is_some();
@@ -70,11 +70,11 @@ impl Instance {
 
     /// All has been replayed. If its time stood still until a step was committed, it has gone on since the effects of that had
     /// left, as far as the log tells that, and else not at all.
-    pub(super) fn resume_released(&self, released: &[(Place, u64)], served: Duration) {
+    pub(super) fn resume_released(&self, released: &[(LogIndex, u64)], served: Duration) {
         let inner = &mut *self.lock();
         let latest = inner.latest();
         if let Some(until) = inner.live().and_then(|live| live.stopped_until.take()) {
-            let next = released.partition_point(|(place, _)| *place < until);
+            let next = released.partition_point(|(log_index, _)| *log_index < until);
             let moment = released.get(next).map_or(nanos(served), |(_, moment)| *moment);
             inner.resume(latest, moment);
         }
@@ -110,7 +110,7 @@ impl Instance {
         if let Some(live) = inner.live()
             && !matches!(live.machine.state(), State::Finished | State::Closed)
         {
-            self.release_through(live, Place::END);
+            self.release_through(live, LogIndex::END);
             live.stopped_until = None;
             let now = live.latest;
             let mut effects = Effects::new(now, mem::take(&mut live.spare_events));

@@ -325,9 +325,9 @@ async fn of_several_faults_the_first_is_named() {
     let mut damaged: Vec<u64> = numbers.into_iter().filter(|number| number % 7 == 3).collect();
     damaged.sort_unstable();
     assert!(damaged.len() > 3);
-    for (place, number) in (1_000..).zip(damaged.iter().rev()) {
+    for (log_index, number) in (1_000..).zip(damaged.iter().rev()) {
         let checkpoints = vec![(*number, Some(vec![255]))];
-        let append = AppendBatch { place, checkpoints, ..AppendBatch::default() };
+        let append = AppendBatch { log_index, checkpoints, ..AppendBatch::default() };
         engine.append(append, Box::new(|_| ()));
         for _ in 0..5 {
             let fault = fault().await;
@@ -381,7 +381,7 @@ async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
     };
     engine.read(&mut visit).unwrap();
     let batch = Batch { rules: RULES, ..Batch::default() }.encode_to_vec();
-    lost.append(AppendBatch { place: 1, batch, checkpoints, ..AppendBatch::default() }, Box::new(|_| ()));
+    lost.append(AppendBatch { log_index: 1, batch, checkpoints, ..AppendBatch::default() }, Box::new(|_| ()));
     let server = Server::recover(Arc::new(lost), StdRng::seed_from_u64(0)).await;
     let error = server.storage.replay(&server.instances).await.unwrap_err().to_string();
     assert!(error.contains("the last batch is 1, and a checkpoint covers batch"), "{error}");
@@ -411,14 +411,14 @@ async fn an_ended_instance_ages_while_it_is_served_and_only_then() {
     server.storage.close().await;
     let mut last = 0;
     let mut visit = |stored: Stored<'_>| {
-        if let Stored::Batch(place, _) = stored {
-            last = place;
+        if let Stored::Batch(log_index, _) = stored {
+            last = log_index;
         }
         Ok(())
     };
     engine.read(&mut visit).unwrap();
     let later = Batch { rules: RULES, served_nanos: nanos(SERVED), ..Batch::default() };
-    let later = AppendBatch { place: last + 1, batch: later.encode_to_vec(), ..AppendBatch::default() };
+    let later = AppendBatch { log_index: last + 1, batch: later.encode_to_vec(), ..AppendBatch::default() };
     engine.append(later, Box::new(|_| ()));
     // From the inputs, then from checkpoints.
     for _ in 0..3 {

@@ -27,7 +27,7 @@ fn comes_late(full: bool) -> bool {
     assert!(live(&instance.lock()).machine.deadline().is_some(), "the other process is awaited");
     assert!(log.state().room().is_none());
     if full {
-        log.hold(live(&instance.lock()).last_place, 1 << 20);
+        log.hold(live(&instance.lock()).last_log_index, 1 << 20);
         assert!(log.state().room().is_some());
     }
     instance.access(read(1), &sink, now + 2 * HOUR).unwrap();

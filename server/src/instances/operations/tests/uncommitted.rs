@@ -124,8 +124,8 @@ fn a_half_closed_stream_waits_for_an_expiry_too() {
     assert_eq!(refused, Err(RefusalReason::InstanceUnknown));
     assert!(sent(&sink).is_empty() && instance.owes_answer(process, session, &sink));
     assert!(!instance.owes_answer(process, session, &other));
-    let place = log.unresolved.lock().unwrap().pop_front().unwrap().place;
-    assert!(instance.resolve(CommitOutcome::Committed(place)));
+    let log_index = log.unresolved.lock().unwrap().pop_front().unwrap().log_index;
+    assert!(instance.resolve(CommitOutcome::Committed(log_index)));
     assert!(matches!(sent(&sink)[..], [Frame::Refusal(_)]));
     assert!(!instance.owes_answer(process, session, &sink));
 }
@@ -151,7 +151,7 @@ fn a_step_that_commits_at_once_commits_those_before_it() {
     assert!(matches!(sent(&one)[..], [Frame::Welcome(_)]) && matches!(sent(&other)[..], [Frame::Welcome(_)]));
     instance.hello(ProcessId::FIRST, 0, &one, now).unwrap();
     assert!(
-        !instance.resolve(CommitOutcome::Committed(Place::new(1))),
+        !instance.resolve(CommitOutcome::Committed(LogIndex::new(1))),
         "the log resolves late what is committed"
     );
     assert!(matches!(sent(&one)[..], []));
