@@ -7,8 +7,7 @@
 use std::ops::Range;
 
 use crate::access::ReadAnswer;
-use crate::bounds::{self, Premise};
-use crate::judge::Property;
+use crate::bounds::{self, Premise, Property};
 use crate::params::{AppendWindow, Params};
 use crate::types::{Phase, Position, WarpId};
 

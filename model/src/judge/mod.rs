@@ -33,9 +33,7 @@ mod explain;
 mod properties;
 mod rules;
 mod streaming;
-mod summary;
 mod table;
-mod unknown;
 mod value_counts;
 mod verdict;
 mod verdict_builder;
@@ -45,8 +43,8 @@ pub use self::case::{Case, Expectations};
 pub use self::explain::{
     Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, ServerRestart, WonEntry, explain,
 };
-pub use self::streaming::StreamingJudge;
-pub use self::summary::{Finding, VerdictSummary};
+pub use self::streaming::{Finding, StreamingJudge, VerdictSummary};
 pub use self::value_counts::{Margin, ValueCount, ValueCounts};
-pub use self::verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
+pub use self::verdict::{Decision, Observed, Outcome, VERDICT_VERSION, Verdict};
 pub use self::verdict_builder::judge;
+pub use crate::bounds::Property;

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::RuleFindings;
+use crate::bounds::Property;
 use crate::history::OffenceKind;
 use crate::types::{Phase, ProcessId, Seed, Value};
 
@@ -38,18 +38,6 @@ pub enum Outcome {
 impl Outcome {
     /// All four.
     pub const ALL: [Self; 4] = [Self::Valid, Self::Outside, Self::Unknown, Self::Violation];
-
-    /// The outcome of a run in which these kinds of reasons were found: the first that applies (V4).
-    pub(super) fn of(rules: &RuleFindings, promised_broke: bool, other_broke: bool, unknown: bool) -> Self {
-        match (promised_broke, other_broke, unknown) {
-            _ if !rules.violations.is_empty() => Self::Violation,
-            _ if !rules.false_cast.is_empty() => Self::Unknown,
-            (true, _, _) => Self::Violation,
-            (false, true, _) => Self::Outside,
-            (false, false, true) => Self::Unknown,
-            (false, false, false) => Self::Valid,
-        }
-    }
 }
 
 impl fmt::Display for Outcome {
@@ -74,40 +62,6 @@ pub enum Observed {
     /// The run does not show whether it would have held. Only termination can be unknown: a correct process has not
     /// decided, and the server did not owe it an answer (V1).
     Unknown,
-}
-
-/// A property of consensus (V1, V2; paper, Definitions 1 to 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Property {
-    /// All correct processes that decide, decide the same.
-    Agreement,
-    /// Every correct process decides within D2's bound.
-    Termination,
-    /// A decision was proposed by some process.
-    WeakValidity,
-    /// If all correct processes propose v, the decision is v.
-    CommonValidity,
-    /// A decision was proposed by a correct process.
-    StrongValidity,
-}
-
-impl Property {
-    /// All five.
-    pub const ALL: [Self; 5] =
-        [Self::Agreement, Self::Termination, Self::WeakValidity, Self::CommonValidity, Self::StrongValidity];
-}
-
-impl fmt::Display for Property {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Agreement => "agreement",
-            Self::Termination => "termination",
-            Self::WeakValidity => "weak validity",
-            Self::CommonValidity => "common-value validity",
-            Self::StrongValidity => "strong validity",
-        })
-    }
 }
 
 /// The decision of one correct process.
