@@ -177,6 +177,13 @@ impl Event {
     }
 }
 
+/// Pushes an event. The closure builds it where it will lie: `Vec::push` builds it elsewhere first, field by field,
+/// and its copy to the vector waits for the last field.
+#[inline(always)]
+pub(crate) fn push_event(events: &mut Vec<Event>, event: impl FnOnce() -> Event) {
+    events.extend(std::iter::once_with(event));
+}
+
 /// A duration in nanoseconds; at most five centuries.
 mod nanos {
     use std::time::Duration;

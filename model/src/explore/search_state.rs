@@ -281,7 +281,7 @@ impl SearchState {
     }
 
     /// Whether the first phase of every warp has come.
-    pub(super) fn all_began(&self) -> bool {
+    fn all_began(&self) -> bool {
         self.progress.iter().all(|progress| progress.first)
     }
 

@@ -15,13 +15,11 @@ use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
-use super::access_queues::WaitingAccess;
 use super::answer_cache::CachedAnswer;
-use super::list::Entry;
 use super::member;
-use super::offence_record::OffenceCount;
-use super::ready_queues::ReadyQueues;
-use super::state::{Machine, State};
+use super::offences::OffenceCount;
+use super::queues::{ReadyQueues, WaitingAccess};
+use super::state::{Entry, Machine, State};
 
 /// A machine, as data. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -142,10 +140,6 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, State::Finished | State::Closed)
-    }
-
     fn member_checkpoint(&self, process: ProcessId) -> MemberCheckpoint {
         let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
         let patience = match member.patience {
@@ -176,8 +170,8 @@ impl<S: PhaseOrder> Machine<S> {
         if self.ready == 0 {
             return Vec::new();
         }
-        let queues = (0_u32..).zip(&self.warps).flat_map(|(warp, tally)| {
-            let start = ReadyQueues::start_of(&self.params, warp);
+        let queues = self.warps.iter().enumerate().flat_map(|(warp, tally)| {
+            let start = ReadyQueues::start(&self.params, warp);
             start..start + tally.queued as usize
         });
         let queued = queues.map(|place| self.ready_queues.get(place));

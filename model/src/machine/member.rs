@@ -12,8 +12,7 @@ use crate::access::{AppendAnswer, Op};
 use crate::params::Patience;
 use crate::types::{AccessNumber, Phase, Position, SessionId, Value};
 
-use super::access_queues::{AccessQueues, WaitingAccess};
-use super::session::OptionalSession;
+use super::queues::{AccessQueues, OptionalSession, WaitingAccess};
 
 /// Patience without end, in nanoseconds.
 pub(super) const ENDLESS: u64 = u64::MAX;
@@ -65,7 +64,6 @@ const LEFT: u8 = 1 << 2;
 const REFUSED: u8 = 1 << 3;
 /// The first access that waits is an append.
 const APPENDS: u8 = 1 << 4;
-
 /// It has not been heard of since the server restarted (F3).
 const AWAY: u8 = 1 << 5;
 
@@ -264,22 +262,14 @@ impl Member {
         first.into_iter().chain(others)
     }
 
-    /// What waits, in order.
+    /// What waits, in order, with the numbers.
     pub(super) fn queue<'a>(
         &self,
         queues: &'a AccessQueues,
     ) -> impl Iterator<Item = (AccessNumber, OptionalSession, Op)> + use<'a> {
-        let first = (self.waiting > 0).then(|| {
-            let op = match self.appends() {
-                true => queues.get(self.first).op.clone(),
-                false => Op::Read { start: Position::new(self.first) },
-            };
-            (self.first_session, op)
-        });
-        let others = queues.ring((self.waiting > 1).then_some(self.last));
-        let others = others.map(|waiting| (waiting.session, waiting.op.clone()));
         let numbers = (self.first_number()..).filter_map(AccessNumber::new);
-        numbers.zip(first.into_iter().chain(others)).map(|(number, (session, op))| (number, session, op))
+        let waiting = self.waiting_accesses(queues);
+        numbers.zip(waiting).map(|(number, WaitingAccess { op, session, .. })| (number, session, op))
     }
 }
 

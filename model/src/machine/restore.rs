@@ -16,12 +16,11 @@ use crate::types::{Phase, Position, ProcessId, SessionId, Time, Value};
 
 use super::answer_cache::CachedAnswer;
 use super::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint};
-use super::list::Entry;
 use super::member;
-use super::offence_record::OffenceCount;
-use super::patience::wake;
-use super::session::{MAX_SESSIONS, OptionalSession};
-use super::state::{Machine, OpenPhase, Rejoin, State};
+use super::offences::OffenceCount;
+use super::phases::wake;
+use super::queues::{MAX_SESSIONS, OptionalSession};
+use super::state::{Entry, Machine, OpenPhase, Rejoin, State};
 
 /// Numbers that only grow are below this, so that no instance comes to the end of their range.
 const LARGEST: u64 = u64::MAX / 2;
@@ -125,11 +124,7 @@ impl Machine {
             };
             return Err(CheckpointError::Entry { position, what });
         }
-        let due = match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.schedule.all_began_before(self.phase),
-            AppendWindow::Open => self.list.len() == self.list.limit(),
-        };
-        ensure(due == sealed.is_some(), "the list is sealed too early or too late")?;
+        ensure(self.is_seal_due() == sealed.is_some(), "the list is sealed too early or too late")?;
         let fits = |at: Phase| at <= self.phase && (!first_access || self.schedule.all_began_before(at));
         ensure(sealed.is_none_or(fits), "the list is sealed in a phase in which it cannot be")?;
         self.sealed = sealed;

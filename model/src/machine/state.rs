@@ -1,21 +1,60 @@
 //! What a machine holds.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::params::Params;
-use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, WarpSet};
+use crate::access::AppendAnswer;
+use crate::params::{Arbiter, Params};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule, WarpSet};
 use crate::sticky_cas::StickyCas;
-use crate::types::{Phase, ProcessId, Time, Value, WarpId};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
-use super::access_queues::AccessQueues;
 use super::answer_cache::AnswerCache;
-use super::list::{Entry, SharedList};
-use super::member::{self, ColdMember, Member};
-use super::offence_record::OffenceRecord;
-use super::ranks::ranks;
-use super::ready_queues::ReadyQueues;
-use super::step_buffers::StepBuffers;
-use super::warp::WarpTally;
+use super::member::{self, ColdMember, DueAccess, Member};
+use super::offences::{Counts, OffenceRecord};
+use super::queues::{AccessQueues, OptionalSession, ReadyQueues, WarpTally};
+
+/// One entry of the list, with the process whose append won it and the phase of that append.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The value.
+    pub value: Value,
+    /// The process whose append won.
+    pub process: ProcessId,
+    /// The phase that it won.
+    pub phase: Phase,
+}
+
+/// A StickyCAS object that is shared with readers; only the machine appends to it.
+#[derive(Debug)]
+pub(super) struct SharedList(Arc<StickyCas<Entry>>);
+
+impl SharedList {
+    /// An empty list that takes this many entries.
+    pub(super) fn with_limit(limit: u32) -> Self {
+        Self(Arc::new(StickyCas::with_limit(limit)))
+    }
+
+    /// The list for a reader.
+    pub(super) fn share(&self) -> &Arc<StickyCas<Entry>> {
+        &self.0
+    }
+}
+
+impl Deref for SharedList {
+    type Target = StickyCas<Entry>;
+
+    fn deref(&self) -> &StickyCas<Entry> {
+        &self.0
+    }
+}
+
+/// A copy of the list: what a cloned machine appends is not added to the original's list.
+impl Clone for SharedList {
+    fn clone(&self) -> Self {
+        Self(Arc::new(StickyCas::clone(&self.0)))
+    }
+}
 
 /// The state of an instance (F10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -53,6 +92,42 @@ pub(super) struct Rejoin {
     pub(super) until: Time,
     /// How many members are away. Not 0.
     pub(super) away: u32,
+}
+
+/// The appends and the reads of a phase.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepBuffers {
+    pub(super) appends: Vec<CompetingAppend>,
+    pub(super) reads: Vec<DueRead>,
+}
+
+/// An append that competes in the phase.
+#[derive(Clone, Debug)]
+pub(super) struct CompetingAppend {
+    pub(super) process: ProcessId,
+    pub(super) number: AccessNumber,
+    pub(super) session: OptionalSession,
+    pub(super) value: Value,
+    /// The append's place in the order of acceptance.
+    pub(super) accepted: u64,
+    /// `LimitReached` until the append competes, which it does only inside the append window (A2).
+    pub(super) answer: AppendAnswer,
+}
+
+/// A read of the phase.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DueRead {
+    pub(super) process: ProcessId,
+    pub(super) number: AccessNumber,
+    pub(super) session: OptionalSession,
+    pub(super) start: Position,
+}
+
+impl DueRead {
+    pub(super) fn new(process: ProcessId, access: DueAccess) -> Self {
+        let DueAccess { number, session, content, .. } = access;
+        Self { process, number, session, start: Position::new(content) }
+    }
 }
 
 /// One instance. See the [module](super). Its phases come in the order of `S`.
@@ -172,6 +247,21 @@ impl Machine {
     }
 }
 
+impl Machine<ScriptedSchedule> {
+    /// A new instance in which [`Machine::schedule_next`] says which warp comes next.
+    pub(crate) fn scripted(params: Arc<Params>) -> Self {
+        let schedule = ScriptedSchedule::new(params.warps());
+        Self::with_order(params, schedule)
+    }
+
+    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can open, which
+    /// is before anything waits.
+    pub(crate) fn schedule_next(&mut self, warp: WarpId) {
+        self.schedule.push(warp);
+        self.go_to(self.phase);
+    }
+}
+
 impl<S: PhaseOrder> Machine<S> {
     /// A new instance whose phases come in the order of this schedule.
     pub(crate) fn with_order(params: Arc<Params>, schedule: S) -> Self {
@@ -240,6 +330,11 @@ impl<S: PhaseOrder> Machine<S> {
         self.state
     }
 
+    /// Whether no phase opens any more (F10).
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Finished | State::Closed)
+    }
+
     /// Whether the list takes no more entries (A2).
     #[must_use]
     pub fn sealed(&self) -> bool {
@@ -299,4 +394,34 @@ impl<S: PhaseOrder> Machine<S> {
     pub fn awaits_time(&self) -> bool {
         self.drains() || (self.state == State::Running && self.now < self.opens_at())
     }
+
+    /// The counters of offences and refusals that have risen without an event since the last call, as they stand now; `None` if none has.
+    ///
+    /// Above [`OFFENCES_RECORDED`](super::OFFENCES_RECORDED) and [`REFUSALS_RECORDED`](super::REFUSALS_RECORDED) an input
+    /// that is refused or accused leaves no event and changes nothing but a counter, so nobody need log it: a client could
+    /// fill the log with such inputs. A log holds the counters themselves from time to time. They are at most n times the
+    /// number of kinds of offences, and n of refusals.
+    ///
+    /// One that rose with an input which is logged for another reason may be among them: to set it again changes
+    /// nothing.
+    pub fn take_counts(&mut self) -> Option<Counts> {
+        self.offences.take_silent()
+    }
+
+    /// Raises counters to these numbers, as a replay does. None is lowered. Takes no time, and a counter that was never
+    /// recorded stays at 0: its first offences are events of logged inputs.
+    pub fn set_counts(&mut self, counts: &Counts) {
+        self.offences.raise(counts);
+    }
+}
+
+/// Rank of each process under a `priority` arbiter: the named processes in their order, the others behind (A4).
+fn ranks(params: &Params) -> Box<[u32]> {
+    let Arbiter::Priority(order) = &params.spec().arbiter else { return Box::default() };
+    let named = u32::try_from(order.len()).unwrap_or(u32::MAX);
+    let mut ranks: Box<[u32]> = (0..params.processes()).map(|index| named.saturating_add(index)).collect();
+    for (rank, process) in (0..).zip(order) {
+        ranks[process.index()] = rank;
+    }
+    ranks
 }

@@ -1,14 +1,36 @@
-//! Accesses that wait and do not fit into their member: appends, and accesses that were sent ahead (F7).
+//! What waits: accesses that do not fit into their member (appends, and accesses that were sent ahead, F7), and by warp the
+//! members with an access waiting.
 //!
-//! One table for the whole instance, whose places are used again, so that an access that waits takes no allocation of
-//! its own. The accesses that one member sent ahead are a ring in it: the last one knows the first, each the next.
+//! [`AccessQueues`] is one table for the whole instance, whose places are used again, so that an access that waits takes no
+//! allocation of its own. The accesses that one member sent ahead are a ring in it: the last one knows the first, each the
+//! next. [`ReadyQueues`] and [`WarpTally`] spare a phase the search for its members.
 
 use std::mem;
 
 use crate::access::Op;
-use crate::types::Position;
+use crate::params::Params;
+use crate::types::{Position, ProcessId, SessionId, WarpId};
 
-use super::session::OptionalSession;
+/// The most sessions that one process may open at one instance. A correct client needs one, and one more
+/// for each time that its connection breaks.
+pub const MAX_SESSIONS: u32 = 1_000;
+
+/// A session, or none (0). Two bytes are enough: at most [`MAX_SESSIONS`] are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OptionalSession(u16);
+
+impl OptionalSession {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new(session: Option<SessionId>) -> Self {
+        let number = session.map_or(0, SessionId::get);
+        Self(u16::try_from(number).expect("a session that was opened is at most MAX_SESSIONS"))
+    }
+
+    pub(super) fn get(self) -> Option<SessionId> {
+        SessionId::new(self.0.into())
+    }
+}
 
 /// An access that waits for its phase.
 #[derive(Clone, Debug)]
@@ -103,6 +125,70 @@ impl AccessQueues {
             at = (Some(place) != last).then(|| self.places[place as usize].next);
             Some(self.get(place))
         })
+    }
+}
+
+/// For each warp the members with an access waiting, in the order in which they became ready; the queues of all warps
+/// lie side by side. A member is in the queue of its warp at most once, so each queue has room for its members and no
+/// more.
+#[derive(Clone, Debug, Default)]
+pub(super) struct ReadyQueues(Vec<ProcessId>);
+
+impl ReadyQueues {
+    /// For so many processes.
+    pub(super) fn reset(&mut self, processes: u32) {
+        self.0.clear();
+        self.0.resize(processes as usize, ProcessId::FIRST);
+    }
+
+    /// Puts a member at the end of its warp's queue.
+    pub(super) fn push(&mut self, params: &Params, warp: WarpId, tally: &mut WarpTally, process: ProcessId) {
+        self.0[Self::start(params, warp.index()) + tally.queued as usize] = process;
+        tally.queued += 1;
+    }
+
+    /// Where the queue of the warp with this index begins.
+    pub(super) fn start(params: &Params, warp: usize) -> usize {
+        warp * params.warp_size() as usize
+    }
+
+    pub(super) fn get(&self, place: usize) -> ProcessId {
+        self.0[place]
+    }
+
+    pub(super) fn set(&mut self, place: usize, process: ProcessId) {
+        self.0[place] = process;
+    }
+}
+
+/// What the machine knows of one warp: half a cache line.
+#[derive(Clone, Debug, Default)]
+#[repr(align(32))]
+pub(super) struct WarpTally {
+    /// No member that is awaited has less patience than this, in nanoseconds.
+    pub(super) least_patience: u64,
+    /// Members that are awaited (F3).
+    pub(super) awaited: u32,
+    /// Members that are awaited and have no access waiting: they hold the warp's phase open.
+    pub(super) missing: u32,
+    /// Members with an access waiting.
+    pub(super) ready: u32,
+    /// Members in the warp's ready queue. A member that left stays there until the next step; `ready` does not count
+    /// it.
+    pub(super) queued: u32,
+    /// Whether the first access of some member in the ready queue may be an append.
+    pub(super) appends: bool,
+}
+
+impl WarpTally {
+    /// A warp of so many members, all awaited, without a waiting access.
+    pub(super) fn new(size: u32, patience: u64) -> Self {
+        Self { least_patience: patience, awaited: size, missing: size, ..Self::default() }
+    }
+
+    /// Whether the warp's phases are executed; if not, they pass unseen (F4).
+    pub(super) fn is_live(&self) -> bool {
+        self.awaited > 0 || self.ready > 0
     }
 }
 
