@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use super::conduct::Conduct;
+use super::observations::Conduct;
 use crate::types::{AccessNumber, Phase, Value};
 
 /// How deep strategies may stand within each other: enough for any that makes sense, and no text can exhaust
@@ -57,7 +57,7 @@ pub enum StrategyError {
         /// The argument as given.
         given: String,
         /// What can be given.
-        wanted: &'static str,
+        wanted: String,
     },
 }
 
@@ -170,7 +170,7 @@ impl<'a> Arguments<'a> {
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
-        wanted: &'static str,
+        wanted: impl Into<String>,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, StrategyError> {
         let Some(given) = self.take(key) else { return Ok(None) };
@@ -209,8 +209,9 @@ impl<'a> Arguments<'a> {
         Some(self.given.remove(index).1)
     }
 
-    fn bad_argument(&self, key: &'static str, given: &str, wanted: &'static str) -> StrategyError {
-        StrategyError::BadArgument { strategy: self.name, key, given: given.to_owned(), wanted }
+    fn bad_argument(&self, key: &'static str, given: &str, wanted: impl Into<String>) -> StrategyError {
+        let (strategy, given, wanted) = (self.name, given.to_owned(), wanted.into());
+        StrategyError::BadArgument { strategy, key, given, wanted }
     }
 }
 

@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::setup::{Action, Transition};
 use super::setup::{ProcessKind, REJOIN, Space};
-use super::transition::{Action, Transition};
 use crate::access::{Access, Answer, Op};
 use crate::history::{Event, Recorded};
 use crate::invariants::Invariants;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::params::{AppendWindow, Params, ParamsError, ParamsSpec, Patience};
-use crate::types::{Value, WarpId};
+use crate::types::{ProcessId, Value, WarpId};
 
 /// Which warp may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -204,4 +204,28 @@ impl Space {
     pub(super) fn index_of(&self, value: &Value) -> u8 {
         value.as_bytes()[0] - b'a'
     }
+}
+
+/// What a process does with its access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A correct process: what Algorithm 1 says.
+    Follow,
+    /// A Byzantine process: appends the value with this index.
+    Append(u8),
+    /// A Byzantine process: reads.
+    Read,
+}
+
+/// One phase. A member of the warp that is not named has no access ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The warp of the phase.
+    pub warp: WarpId,
+    /// What its members are, if it is the warp's first phase.
+    pub kinds: Vec<(ProcessId, ProcessKind)>,
+    /// The accesses of the phase, in the order of acceptance.
+    pub accesses: Vec<(ProcessId, Action)>,
+    /// The server restarts when so many of the accesses were accepted (F3).
+    pub restart: Option<usize>,
 }

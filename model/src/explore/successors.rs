@@ -2,8 +2,8 @@
 //! member, and each append that may be accepted first.
 
 use super::search_state::{SearchState, Slot};
+use super::setup::{Action, Transition};
 use super::setup::{Adversary, ProcessKind, ScheduleClass, Space};
-use super::transition::{Action, Transition};
 use crate::bounds::strong_validity;
 use crate::params::AppendWindow;
 use crate::types::{ProcessId, WarpId};

@@ -6,9 +6,9 @@ use super::claims::{Claim, section_9, tasks};
 use super::key::Key;
 use super::search::{SearchOrder, search, traverse};
 use super::search_state::SearchState;
+use super::setup::Action;
 use super::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError, Space};
 use super::successors::successors;
-use super::transition::Action;
 use crate::params::AppendWindow;
 
 /// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the search

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::plan::{SimPlan, SimRestart};
 use crate::access::{Access, Answer, ReadAnswer};
-use crate::cast::Latecomers;
+use crate::cast::{Cast, Latecomers};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
@@ -13,7 +13,28 @@ use crate::player::{Player, StepKind};
 use crate::process::{Behaviour, Report, SendTime};
 use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
-use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value};
+
+/// A restart of the server in a run. All connections break and what was on its way is lost; processes that have not ended
+/// come back with a new hello, in an order that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimRestart {
+    /// It happens once this phase is reached.
+    pub reached: Phase,
+    /// How long patience waits for processes to reconnect (F3).
+    pub rejoin: Duration,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct SimPlan {
+    /// The parameters of the instance.
+    pub params: Arc<Params>,
+    /// What each process is. A process that the cast does not name never joins.
+    pub cast: Cast,
+    /// The seed from which the order of arrival is drawn, and all draws of strategies.
+    pub seed: u64,
+}
 
 /// The incarnation in the hello of a simulated process: each has one life.
 const INCARNATION: u64 = 1;
@@ -374,12 +395,13 @@ fn read_so_far<'a>(read: &'a mut Arc<Vec<Value>>, machine: &Machine, answer: Ans
 mod tests {
     use std::time::Duration;
 
-    use super::*;
     use crate::cast::Cast;
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
     use crate::process::{Act, Correct, ProcessEnd, RawOp, View};
     use crate::sim::{SimOutcome, replay};
+
+    use super::*;
 
     /// Acts as a correct process, as late as its patience allows.
     struct Stall(Correct);
