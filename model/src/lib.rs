@@ -18,9 +18,8 @@
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
 //! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`cast`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`predicates`], [`invariants`], [`detection`], [`judge`] |
-//! | all of it in words, for people | [`words`] |
+//! | events in words, for people | [`describe`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
-//! | the theorem's question as a probability | [`chance`] |
 //!
 //! # What is pure about it
 //! No socket, no clock, no thread, no randomness of the system: moments, seeds and arrivals are inputs. The
@@ -32,9 +31,9 @@ pub mod access;
 pub mod bounds;
 pub mod byzantine;
 pub mod cast;
-pub mod chance;
 pub mod compact_codec;
 pub mod counts;
+pub mod describe;
 pub mod detection;
 pub mod entries;
 pub mod explore;
@@ -54,4 +53,3 @@ pub mod sim;
 pub mod sticky_cas;
 mod sync;
 pub mod types;
-pub mod words;

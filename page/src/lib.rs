@@ -11,6 +11,7 @@
 //! | what changes, and in which pieces it is sent | [`frame`], with [`lateness`] and [`basis`] |
 //! | how long a text may be | [`cut`] |
 //! | the theorem with other numbers | [`promise`] |
+//! | an explanation in words | [`explanation`] |
 //! | a recorded run as frames | [`recorded`] |
 //! | who serves it | [`source`], `routes` with `headers`, `assets`, [`events`] |
 //!
@@ -20,6 +21,7 @@ mod assets;
 pub mod basis;
 pub mod cut;
 pub mod events;
+pub mod explanation;
 pub mod frame;
 mod headers;
 pub mod lateness;

@@ -6,7 +6,8 @@ use serde::Serialize;
 use stickycas_model::cast::{Cast, Role};
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::types::ProcessId;
-use stickycas_model::words;
+
+use crate::explanation;
 
 /// Above this number of processes their names are not sent.
 const NAMES: usize = 1_024;
@@ -84,9 +85,9 @@ impl Setting {
                 Patience::Endless => None,
             },
             words: vec![
-                format!("Warps take turns {}.", words::order(params)),
-                format!("Of the appends of a phase one wins, {}.", words::arbiter(params)),
-                format!("{}.", words::append_window(params)),
+                format!("Warps take turns {}.", explanation::order(params)),
+                format!("Of the appends of a phase one wins, {}.", explanation::arbiter(params)),
+                format!("{}.", explanation::append_window(params)),
             ],
             names: names.iter().map(|&name| name.to_owned()).collect(),
             first_event: 0,

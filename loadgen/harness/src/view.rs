@@ -10,7 +10,7 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, ProcessId};
-use stickycas_model::words::{ExplainedRun, Place, Section};
+use stickycas_page::explanation::{ExplainedRun, Place, Section};
 use stickycas_page::recorded::{EncodedFrame, frames};
 use stickycas_page::setting::{CastShown, Setting, StoryStep};
 use stickycas_page::source::{ListQuery, Opened, Page, Refused, Row, Source, Told};

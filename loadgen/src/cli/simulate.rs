@@ -6,12 +6,12 @@ use std::time::Instant;
 use clap::Args;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;
 use stickycas_lab::batch::{IN_FULL, tally};
 use stickycas_lab::need::Need;
-use stickycas_model::words::grouped;
 
 use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;

@@ -248,13 +248,7 @@ impl<S: PhaseOrder> Invariants<S> {
 
     /// The patience of a process that had joined is spent: phases have been open for so long since gathering ended, and
     /// not while processes were away.
-    fn check_spent(
-        &self,
-        at: Time,
-        process: ProcessId,
-        ended: Time,
-        patience: Duration,
-    ) -> CheckResult {
+    fn check_spent(&self, at: Time, process: ProcessId, ended: Time, patience: Duration) -> CheckResult {
         if let Some(until) = self.rejoin.until().filter(|until| at < *until && !self.rejoin.just_now) {
             let what = format!(
                 "the patience of process {process} drained before {} ns, while processes were away after a restart",

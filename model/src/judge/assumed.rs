@@ -94,8 +94,7 @@ mod tests {
     use crate::history::OffenceKind;
     use crate::judge::FaultReason;
     use crate::params::ParamsSpec;
-    use crate::types::{Phase, Time, WarpId};
-    use crate::words::{ExplainedRun, Place};
+    use crate::types::Time;
 
     #[test]
     fn only_who_has_an_offence_on_record_counts_as_faulty() {
@@ -111,39 +110,5 @@ mod tests {
         let explanation = explain_assumed(&params, &history);
         let faulty: Vec<_> = explanation.faulty.iter().map(|it| (it.process.get(), &it.why)).collect();
         assert_eq!(faulty, [(2, &FaultReason::Planned)]);
-    }
-
-    #[test]
-    fn what_a_server_cannot_know_is_not_told_as_known() {
-        let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 3)).unwrap());
-        let phase = |number: usize| Event::Stepped {
-            phase: Phase::new(number as u64).unwrap(),
-            warp: WarpId::from_index(number - 1).unwrap(),
-            length: 0,
-        };
-        let decided = |process, text| Event::Decided {
-            process: ProcessId::new(process).unwrap(),
-            value: Value::parse(text).unwrap(),
-        };
-        // All are late, two differ, and the third has not decided.
-        let events = [phase(1), phase(2), phase(3), decided(1, "a"), decided(2, "b")];
-        let history = events.map(|event| Recorded { at: Time::ZERO, event });
-        let explanation = explain_assumed(&params, &history);
-        let reasons = &explanation.verdict.reasons;
-        let agreement = "broke: process 1 decided a (";
-        assert!(reasons.iter().any(|reason| reason.contains(agreement)), "{reasons:?}");
-        let missing = "no decision came from correct processes: 3";
-        assert_eq!(reasons.last().map(String::as_str), Some(missing));
-        let run = ExplainedRun {
-            params: &params,
-            history: &history,
-            place: Place::Server,
-            explanation: &explanation,
-        };
-        let told = format!("{:?}", run.sections(9));
-        for unknown in ["plan", "no report", "earlier life", "from []"] {
-            assert!(!told.contains(unknown), "{unknown}: {told}");
-        }
-        assert!(told.contains("on their own side"), "{told}");
     }
 }
