@@ -4,7 +4,7 @@
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::{Event, OffenceKind};
 
-/// What happened, in a sentence without a full stop.
+/// An event, in a sentence without a full stop.
 #[must_use]
 pub fn event(event: &Event) -> String {
     match event {

@@ -42,7 +42,7 @@ pub enum Event {
         /// The session it came on, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<SessionId>,
-        /// What it does.
+        /// Its operation.
         op: Op,
     },
     /// An input was refused. Only the first [`crate::machine::REFUSALS_RECORDED`] of each process are

@@ -26,7 +26,7 @@ use crate::types::{AccessNumber, Phase, ProcessId, Value};
 /// After this many refusals in a row a process gives up: it would only go on asking for the same.
 pub const REFUSALS_IN_A_ROW: u64 = 8;
 
-/// What the driver of a player does next.
+/// The next step of the driver of a player.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send this access.

@@ -174,7 +174,7 @@ struct Reading {
     progress: Progress,
 }
 
-/// What the behaviour has done. It counts for itself, since the process may have been correct before.
+/// The progress of the behaviour. It counts for itself, since the process may have been correct before.
 #[derive(Clone, Copy)]
 enum Progress {
     Nothing,

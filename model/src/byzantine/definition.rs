@@ -1,4 +1,4 @@
-//! What each strategy defines about itself, and what several of them share.
+//! The definition of a strategy, and the acts that several of them share.
 
 use super::observations::Conduct;
 use super::parse::{Arguments, StrategyError};

@@ -109,7 +109,7 @@ strategies! {
     Liar,
 }
 
-/// What is known of a strategy without its arguments.
+/// A strategy without its arguments.
 struct Registered {
     name: &'static str,
     usage: &'static str,

@@ -1,4 +1,4 @@
-//! What a process with a strategy does, and the part of a history that shows it: per Byzantine process, what it sent and when
+//! The conduct of a process with a strategy, and the part of a history that shows it: per Byzantine process, its accesses and their moments
 //! (SPEC B3).
 //!
 //! Only what the server recorded counts (V5). A strategy that holds back is shown by what did not come: a crash, by
@@ -13,7 +13,7 @@ use crate::params::{AppendWindow, Params, Patience};
 use crate::process::{Behaviour, mode};
 use crate::types::{Phase, ProcessId, Time, Value};
 
-/// What a history shows of some processes, taken in event by event: for runs that keep no history.
+/// The evidence of some processes in a history, taken in event by event: for runs that keep no history.
 #[derive(Clone, Debug)]
 pub struct Observations {
     /// A phase that waits for a process for so long is stalled; `None`: no phase is.
@@ -29,11 +29,11 @@ pub struct Observations {
     processes: BTreeMap<ProcessId, ProcessEvents>,
 }
 
-/// What a history shows of one process.
+/// The evidence of one process.
 #[derive(Clone, Debug, Default)]
 struct ProcessEvents {
     joined: bool,
-    /// What its accesses append, in the order of their numbers; `None` for a read.
+    /// The values that its accesses append, in the order of their numbers; `None` for a read.
     accesses: Vec<Option<Value>>,
     /// The phases in which they were executed.
     executed: Vec<Phase>,
@@ -106,7 +106,7 @@ impl Observations {
         }
     }
 
-    /// What was observed of a process that draws from this seed; `None` if it is not one of those observed.
+    /// The observations of a process that draws from this seed; `None` if it is not one of those observed.
     pub(crate) fn of(&self, me: ProcessId, seed: u64) -> Option<ObservedProcess<'_>> {
         let events = self.processes.get(&me)?;
         Some(ObservedProcess { me, seed, from: 1, run: self, events })
@@ -126,7 +126,7 @@ fn appended(op: &Op) -> Option<Value> {
     }
 }
 
-/// What was observed of one process.
+/// The observations of one process.
 #[derive(Clone, Copy)]
 pub(crate) struct ObservedProcess<'a> {
     /// The process.
@@ -212,7 +212,7 @@ impl<'a> ObservedProcess<'a> {
     }
 }
 
-/// What a process with one strategy does, and what shows it.
+/// The acts of a process with one strategy, and the evidence of them.
 pub(super) trait Conduct {
     /// The offences of the closed list (B2) that the process was observed to commit by the strategy and that its accepted
     /// accesses and its report do not show by themselves ([`ObservedProcess::offences`]).

@@ -56,7 +56,7 @@ pub enum StrategyError {
         key: &'static str,
         /// The argument as given.
         given: String,
-        /// What can be given.
+        /// The arguments that can be given.
         wanted: String,
     },
 }
@@ -70,7 +70,7 @@ pub(super) trait Nested: Display + Sized {
     /// The text is no such strategy.
     fn parse_within(text: &str, depth: usize) -> Result<Self, StrategyError>;
 
-    /// What a process with this strategy does.
+    /// The conduct of a process with this strategy.
     fn conduct(&self) -> &dyn Conduct;
 }
 
@@ -187,7 +187,7 @@ impl<'a> Arguments<'a> {
         self.present(key, given)
     }
 
-    /// What was given under this key, which must be there.
+    /// The argument under this key, which must be there.
     pub(super) fn present<T>(&self, key: &'static str, given: Option<T>) -> Result<T, StrategyError> {
         given.ok_or(StrategyError::Missing { strategy: self.name, key, usage: self.usage })
     }

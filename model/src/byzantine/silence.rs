@@ -129,7 +129,7 @@ impl Behaviour for Crashing {
 /// stalls costs the others no more than a silent one, and is always in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall<S> {
-    /// What it does, apart from the moment; without one, what a correct process does.
+    /// Its acts, apart from their moment; without one, those of a correct process.
     pub conduct: Option<Box<S>>,
 }
 

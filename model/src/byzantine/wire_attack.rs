@@ -58,7 +58,7 @@ struct AttackSpec {
     shown_by: ShownBy,
 }
 
-/// What shows that an attack happened: always a count, never an offence on record. The judge must be able to find that an
+/// The evidence that an attack happened: always a count, never an offence on record. The judge must be able to find that an
 /// offence is missing from the record (B2).
 #[derive(Clone, Copy)]
 enum ShownBy {
@@ -206,7 +206,7 @@ impl WireAttackKind {
                 max: 1_000_000,
                 usage: "bad-token-flood(calls=K): K calls with bearer tokens that prove nothing, as fast as it can",
                 offences: &[],
-                // Whoever fails has proven nobody, on any listener. One for tokens also counts `tokens_refused`.
+                // A caller that fails has proven no identity, on any listener. One for tokens also counts `tokens_refused`.
                 shown_by: ShownBy::CountOfServer("NO_IDENTITY"),
             },
         }

@@ -19,7 +19,7 @@ pub enum SearchOrder {
     BreadthFirst,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct SearchResult {
     /// States that differ.

@@ -1,4 +1,4 @@
-//! What one search varies and what it holds fixed.
+//! The setup of one search: its variables and its constants, and one phase as the search chooses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl ScheduleClass {
     }
 }
 
-/// What Byzantine processes try.
+/// The attempts of Byzantine processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Adversary {
     /// In each phase each of them appends any of the values, reads, or stays silent, and each append may be accepted
@@ -40,7 +40,7 @@ pub enum Adversary {
     Lean,
 }
 
-/// What a process is.
+/// The kind of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessKind {
     /// Sends anything or nothing.
@@ -64,7 +64,7 @@ pub struct Setup {
     pub window: AppendWindow,
     /// Which warp may come next.
     pub schedule: ScheduleClass,
-    /// What Byzantine processes try.
+    /// The attempts of Byzantine processes.
     pub adversary: Adversary,
     /// How many values there are: `a`, `b`, `c`, ... in this order.
     pub values: u8,
@@ -206,7 +206,7 @@ impl Space {
     }
 }
 
-/// What a process does with its access.
+/// The use that a process makes of its access.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A correct process: what Algorithm 1 says.
@@ -222,7 +222,7 @@ pub enum Action {
 pub struct Transition {
     /// The warp of the phase.
     pub warp: WarpId,
-    /// What its members are, if it is the warp's first phase.
+    /// The kinds of its members, if it is the warp's first phase.
     pub kinds: Vec<(ProcessId, ProcessKind)>,
     /// The accesses of the phase, in the order of acceptance.
     pub accesses: Vec<(ProcessId, Action)>,

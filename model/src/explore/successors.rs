@@ -103,7 +103,7 @@ fn candidates(space: &Space, state: &SearchState) -> Vec<WarpId> {
         .collect()
 }
 
-/// What the members of a warp may be in its first phase. In a later phase there is nothing to choose.
+/// The kinds that the members of a warp may have in its first phase. In a later phase there is nothing to choose.
 fn assignments(space: &Space, state: &SearchState, warp: WarpId) -> Vec<Vec<(ProcessId, ProcessKind)>> {
     if state.progress[warp.index()].first {
         return vec![Vec::new()];

@@ -1,4 +1,4 @@
-//! What follows from a case before anything is judged: the correct processes, their decisions, f.
+//! The consequences of a case before anything is judged: the correct processes, their decisions, f.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use super::evidence::Evidence;
 use super::table::{SortedSet, Table};
 use super::verdict::Decision;
 
-/// What follows from a case.
+/// The consequences of a case.
 #[derive(Debug)]
 pub(super) struct Analysis<'a> {
     pub(super) evidence: &'a Evidence,

@@ -16,7 +16,7 @@ use crate::params::Params;
 use crate::process::{ProcessEnd, Report};
 use crate::types::{ProcessId, Value};
 
-/// What is taken for granted, in sentences.
+/// The assumptions, in sentences.
 pub const ASSUMPTIONS: &str = "A server does not know who is Byzantine: a process with an offence on record counts as faulty, \
                                every other one as correct, with its first append as its proposal.";
 

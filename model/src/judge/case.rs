@@ -1,4 +1,4 @@
-//! What the judge judges: the ground truth of a run, and the evidence of it.
+//! The case of the judge: the ground truth of a run, and the evidence of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::params::Params;
 use crate::process::Report;
 use crate::types::ProcessId;
 
-/// What is expected to happen in a run.
+/// The expectations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expectations {
@@ -62,7 +62,7 @@ pub struct Case<'a> {
     pub params: Arc<Params>,
     /// The role of each process. Must have a part for each of the n.
     pub cast: &'a Cast,
-    /// What was expected to happen.
+    /// The expectations.
     pub expected: &'a Expectations,
     /// The history of the instance.
     pub history: &'a [Recorded],

@@ -19,7 +19,7 @@ pub(super) struct Violation {
     pub(super) says: String,
 }
 
-/// What is found of the rules.
+/// The findings on the rules.
 #[derive(Debug, Default)]
 pub(super) struct RuleFindings {
     /// The rules that broke, apart from the five properties.

@@ -20,7 +20,7 @@ use crate::types::{Phase, ProcessId, Seed, Value};
 ///   nested strategies count, whether or not the whole strategy shows.
 pub const VERDICT_VERSION: u32 = 3;
 
-/// What a run shows as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the cast is
+/// The outcome of a run as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the cast is
 /// false, a run that shows no breach of a rule by the server is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -82,33 +82,14 @@ impl<S: PhaseOrder> Machine<S> {
         let first = member.waiting() == 1;
         self.accepted += 1;
         if first {
-            self.add_ready(now, process, was_missing, matches!(op, Op::Append(_)), events);
-        }
-    }
-
-    /// A member without a waiting access has one now.
-    fn add_ready(
-        &mut self,
-        now: Time,
-        process: ProcessId,
-        was_missing: bool,
-        appends: bool,
-        events: &mut Vec<Event>,
-    ) {
-        let warp = self.params.warp_of(process);
-        let tally = &mut self.warps[warp.index()];
-        self.ready_queues.push(&self.params, warp, tally, process);
-        tally.ready += 1;
-        tally.appends |= appends;
-        tally.missing -= u32::from(was_missing);
-        if tally.is_live() && tally.awaited == 0 && tally.ready == 1 {
-            self.live.insert(warp);
-        }
-        self.ready += 1;
-        if let (true, Some(open_phase)) = (was_missing && warp == self.warp, self.open_phase)
-            && let Some(held) = open_phase.held(now)
-        {
-            self.drain(process, held, events);
+            let warp = self.params.warp_of(process);
+            self.warps.add_ready(warp, process, was_missing, matches!(op, Op::Append(_)));
+            if was_missing
+                && warp == self.warp
+                && let Some(held) = self.open_phase.and_then(|open_phase| open_phase.held(now))
+            {
+                self.drain(process, held, events);
+            }
         }
     }
 
@@ -245,10 +226,10 @@ impl<S: PhaseOrder> Machine<S> {
     /// before it, because every awaited member of its warp has an access waiting.
     fn all_pass_before(&mut self, phase: Phase) -> bool {
         let mut before = (self.phase.get()..phase.get()).filter_map(Phase::new);
-        self.pace == 0 && before.all(|phase| self.warps[self.schedule.warp_of(phase).index()].missing == 0)
+        self.pace == 0 && before.all(|phase| self.warps[self.schedule.warp_of(phase)].missing == 0)
     }
 
-    /// What became of a number of this process below its next (F8b to F8d).
+    /// The fate of a number of this process below its next (F8b to F8d).
     #[cold]
     fn look_up(&self, process: ProcessId, number: AccessNumber, op: &Op) -> Lookup {
         let member = &self.members[process.index()];

@@ -18,7 +18,7 @@ use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 use super::answer_cache::CachedAnswer;
 use super::member;
 use super::offences::OffenceCount;
-use super::queues::{ReadyQueues, WaitingAccess};
+use super::queues::WaitingAccess;
 use super::state::{Entry, Machine, State};
 
 /// A machine, as data. See the module.
@@ -64,7 +64,7 @@ pub struct Checkpoint {
 pub struct MemberCheckpoint {
     /// The number of its next new access.
     pub next: AccessNumber,
-    /// What is left of its patience (F3). Nothing if it is spent or the instance has ended.
+    /// The rest of its patience (F3). Nothing if it is spent or the instance has ended.
     pub patience: Patience,
     /// Whether it has joined (F5).
     pub joined: bool,
@@ -95,7 +95,7 @@ pub struct MemberCheckpoint {
 pub struct WaitingCheckpoint {
     /// The session on which it came, if any.
     pub session: Option<SessionId>,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// Of an append its place in the order of acceptance, from 0; of a read 0.
     pub accepted: u64,
@@ -167,16 +167,8 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// The members with an access waiting, as they stand in the queues of their warps.
     fn ready_members(&self) -> Vec<ProcessId> {
-        if self.ready == 0 {
-            return Vec::new();
-        }
-        let queues = self.warps.iter().enumerate().flat_map(|(warp, tally)| {
-            let start = ReadyQueues::start(&self.params, warp);
-            start..start + tally.queued as usize
-        });
-        let queued = queues.map(|place| self.ready_queues.get(place));
         // A member that left is still in the queue.
-        queued.filter(|process| self.members[process.index()].waiting() > 0).collect()
+        self.warps.all_queued().filter(|process| self.members[process.index()].waiting() > 0).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 use super::offences::Counts;
 use super::state::{Machine, State};
 
-/// What can happen to an instance.
+/// An input of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A process opens a session (F8e).
@@ -70,11 +70,11 @@ pub struct Welcome {
     pub session: SessionId,
     /// The number of the process's next access.
     pub next: AccessNumber,
-    /// What waits, in order; the answers will go to this session.
+    /// The accesses that wait, in order; the answers will go to this session.
     pub waiting: Vec<(AccessNumber, Op)>,
     /// The answer of the process's first append and its phase, once there is one.
     pub append: Option<(Phase, AppendAnswer)>,
-    /// What the process decided, if it has.
+    /// The decision of the process, if it has decided.
     pub decided: Option<Value>,
 }
 
@@ -118,14 +118,14 @@ impl<S: PhaseOrder> Machine<S> {
         });
     }
 
-    /// What is due at `now` happens, and all that was due before. See [`Machine::deadline`].
+    /// All that is due at `now` or was due before happens. See [`Machine::deadline`].
     pub fn tick(&mut self, now: Time, events: &mut Vec<Event>) {
         let before = events.len();
         let now = self.catch_up(now, true, events);
         self.settle(now, before, events);
     }
 
-    /// Takes an input: what was due before it happens first, then the input, then all that follows from it. Returns what its
+    /// Takes an input: all that was due before it happens first, then the input, then all that follows from it. Returns what its
     /// sender is answered at once.
     pub(super) fn take<R>(
         &mut self,
@@ -140,7 +140,7 @@ impl<S: PhaseOrder> Machine<S> {
         answer
     }
 
-    /// What was due before `now` happens; with `inclusive` also what is due exactly then. Returns the moment of the
+    /// All that was due before `now` happens; with `inclusive` also all that is due exactly then. Returns the moment of the
     /// input, which is never earlier than that of the one before.
     pub(super) fn catch_up(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) -> Time {
         let now = now.max(self.now);

@@ -15,7 +15,7 @@ use super::queues::{MAX_SESSIONS, OptionalSession};
 use super::state::{Machine, State};
 
 impl<S: PhaseOrder> Machine<S> {
-    /// What the machine tells a process about itself (F8e).
+    /// The state of one process, as the machine tells it to that process (F8e).
     ///
     /// # Panics
     /// If the parameters do not have this process.
@@ -197,13 +197,6 @@ impl<S: PhaseOrder> Machine<S> {
             taken.drop(&mut self.queues);
             events.push(Event::Withdrawn { process, number: taken.number });
         }
-        self.ready -= 1;
-        let warp = self.params.warp_of(process);
-        let tally = &mut self.warps[warp.index()];
-        tally.ready -= 1;
-        if tally.ready == 0 {
-            tally.queued = 0;
-        }
-        self.update_live(warp);
+        self.warps.withdraw(self.params.warp_of(process));
     }
 }

@@ -39,11 +39,11 @@ impl<S: PhaseOrder> Machine<S> {
         if self.state != State::Running {
             return;
         }
-        while self.ready > 0 {
+        while self.warps.ready() > 0 {
             if self.open_phase.is_none() && !self.open(now, events) {
                 return;
             }
-            let warp = &self.warps[self.warp.index()];
+            let warp = &self.warps[self.warp];
             if warp.missing > 0 {
                 return;
             }
@@ -67,7 +67,7 @@ impl<S: PhaseOrder> Machine<S> {
         let phase = self.next_live_phase(None);
         self.go_to(phase);
         self.seal_if_due(events);
-        let warp = &self.warps[self.warp.index()];
+        let warp = &self.warps[self.warp];
         let since = self.drains_from(now);
         self.open_phase = Some(OpenPhase { since, wake: wake(since, warp.least_patience) });
         self.changed = true;
@@ -88,23 +88,14 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// The first phase from the current one on whose warp is live, counting `also` as live.
     pub(super) fn next_live_phase(&mut self, also: Option<WarpId>) -> Phase {
-        if also == Some(self.warp) || self.warps[self.warp.index()].is_live() {
+        if also == Some(self.warp) || self.warps[self.warp].is_live() {
             return self.phase;
         }
-        let live = self.schedule.next_phase_among(self.phase, &self.live);
+        let live = self.schedule.next_phase_among(self.phase, self.warps.live());
         match also {
-            Some(warp) if self.live.is_empty() => self.schedule.next_phase_of(warp, self.phase),
+            Some(warp) if self.warps.live().is_empty() => self.schedule.next_phase_of(warp, self.phase),
             Some(warp) => live.min(self.schedule.next_phase_of(warp, self.phase)),
             None => live,
-        }
-    }
-
-    /// Updates the set of live warps from a warp's tallies.
-    pub(super) fn update_live(&mut self, warp: WarpId) {
-        if self.warps[warp.index()].is_live() {
-            self.live.insert(warp);
-        } else {
-            self.live.remove(warp);
         }
     }
 
@@ -218,8 +209,7 @@ impl<S: PhaseOrder> Machine<S> {
         if member.patience == 0 {
             self.give_up_on(process, events);
         } else {
-            let warp = &mut self.warps[self.params.warp_of(process).index()];
-            warp.least_patience = warp.least_patience.min(member.patience);
+            self.warps.lower_patience(self.params.warp_of(process), member.patience);
         }
     }
 
@@ -236,7 +226,7 @@ impl<S: PhaseOrder> Machine<S> {
                 least_missing = least_missing.min(if missing { member.patience } else { member::ENDLESS });
             }
         }
-        self.warps[self.warp.index()].least_patience = least;
+        self.warps.set_patience(self.warp, least);
         if let Some(open_phase) = &mut self.open_phase {
             open_phase.wake = wake(open_phase.since, least_missing);
         }
@@ -256,11 +246,7 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// Removes a member from the tallies of awaited members.
     pub(super) fn await_no_more(&mut self, process: ProcessId, missing: bool) {
-        let warp = self.params.warp_of(process);
-        let tally = &mut self.warps[warp.index()];
-        tally.awaited -= 1;
-        tally.missing -= u32::from(missing);
-        self.update_live(warp);
+        self.warps.await_no_more(self.params.warp_of(process), missing);
         self.come_back(process);
     }
 }
@@ -306,7 +292,7 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// The open phase counts as opened then.
     fn drain_from(&mut self, since: Time) {
-        let least = self.warps[self.warp.index()].least_patience;
+        let least = self.warps[self.warp].least_patience;
         if let Some(open_phase) = &mut self.open_phase {
             (open_phase.since, open_phase.wake) = (since, wake(since, least));
         }

@@ -41,7 +41,7 @@ pub enum CheckpointError {
     Process {
         /// The process.
         process: ProcessId,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// Something is wrong with an entry of the list.
@@ -49,7 +49,7 @@ pub enum CheckpointError {
     Entry {
         /// Its position.
         position: Position,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// Something is wrong with the instance as a whole.
@@ -260,12 +260,8 @@ impl Machine {
         for &process in ready {
             let waits = self.params.contains(process) && self.members[process.index()].waiting() > 0;
             ensure(waits && named.insert(process), "a process stands in the order of its warp that may not")?;
-            let warp = self.params.warp_of(process);
-            let tally = &mut self.warps[warp.index()];
-            self.ready_queues.push(&self.params, warp, tally, process);
-            tally.ready += 1;
-            tally.appends |= self.members[process.index()].appends();
-            self.ready += 1;
+            let appends = self.members[process.index()].appends();
+            self.warps.add_ready(self.params.warp_of(process), process, false, appends);
         }
         ensure(named.len() == waiting, "a process whose access waits is missing in the order of its warp")
     }
@@ -302,7 +298,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What is known of each warp follows from its members.
+    /// The tallies of each warp follow from its members.
     fn restore_tallies(&mut self) {
         for index in 0..self.params.warps() as usize {
             let Some(warp) = crate::types::WarpId::from_index(index) else { continue };
@@ -314,9 +310,8 @@ impl Machine {
                 missing += u32::from(member.is_missing());
                 least = least.min(member.patience);
             }
-            let tally = &mut self.warps[index];
-            (tally.awaited, tally.missing, tally.least_patience) = (count, missing, least);
-            self.update_live(warp);
+            self.warps.set_patience(warp, least);
+            self.warps.set_awaited(warp, count, missing);
         }
     }
 
@@ -332,7 +327,7 @@ impl Machine {
 
     fn restore_open_phase(&mut self, since: Option<Time>) -> Checked {
         let Some(since) = since else { return Ok(()) };
-        let waits = self.ready > 0 && self.warps[self.warp.index()].missing > 0;
+        let waits = self.warps.ready() > 0 && self.warps[self.warp].missing > 0;
         ensure(self.state == State::Running && waits, "a phase is open that would have passed")?;
         ensure(since <= self.drains_from(self.now), "the open phase opened in the future")?;
         let missing = self.params.members(self.warp).map(|process| &self.members[process.index()]);

@@ -1,18 +1,18 @@
-//! What a machine holds.
+//! The state of a machine: the list, the open phase, the members and warps, and the buffers of a step.
 
 use std::ops::Deref;
 use std::sync::Arc;
 
 use crate::access::AppendAnswer;
 use crate::params::{Arbiter, Params};
-use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule, WarpSet};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule};
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
 use super::answer_cache::AnswerCache;
 use super::member::{self, ColdMember, DueAccess, Member};
 use super::offences::{Counts, OffenceRecord};
-use super::queues::{AccessQueues, OptionalSession, ReadyQueues, WarpTally};
+use super::queues::{AccessQueues, OptionalSession, Warps};
 
 /// One entry of the list, with the process whose append won it and the phase of that append.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -144,10 +144,7 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) cold_members: Vec<ColdMember>,
     pub(super) queues: AccessQueues,
     pub(super) answers: AnswerCache,
-    pub(super) warps: Vec<WarpTally>,
-    pub(super) ready_queues: ReadyQueues,
-    /// The warps whose phases do not pass unseen: a member is awaited, or has an access waiting (F4).
-    pub(super) live: WarpSet,
+    pub(super) warps: Warps,
     pub(super) state: State,
     /// The latest moment of an input.
     pub(super) now: Time,
@@ -156,8 +153,6 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) joined: u32,
     /// The decisions of the processes that left, in order.
     pub(super) decisions: Vec<Value>,
-    /// Members with an access waiting. Phases pass only while this is not 0 (F4).
-    pub(super) ready: u32,
     /// The phase that is open, or the first that has not passed.
     pub(super) phase: Phase,
     /// The warp of that phase.
@@ -191,8 +186,7 @@ struct Buffers {
     cold_members: Vec<ColdMember>,
     queues: AccessQueues,
     answers: AnswerCache,
-    warps: Vec<WarpTally>,
-    ready_queues: ReadyQueues,
+    warps: Warps,
     decisions: Vec<Value>,
     early_reports: Vec<ProcessId>,
     step_buffers: StepBuffers,
@@ -208,13 +202,7 @@ impl Buffers {
         self.cold_members.resize(processes as usize, ColdMember::default());
         self.queues.clear();
         self.answers.reset(processes, params.spec().pipeline);
-        self.warps.clear();
-        let sizes = (0..params.warps()).map(|warp| {
-            let before = warp * params.warp_size();
-            params.warp_size().min(processes - before)
-        });
-        self.warps.extend(sizes.map(|size| WarpTally::new(size, patience)));
-        self.ready_queues.reset(processes);
+        self.warps.reset(params, patience);
         self.decisions.clear();
         self.early_reports.clear();
         self
@@ -237,7 +225,6 @@ impl Machine {
             queues: std::mem::take(&mut self.queues),
             answers: std::mem::take(&mut self.answers),
             warps: std::mem::take(&mut self.warps),
-            ready_queues: std::mem::take(&mut self.ready_queues),
             decisions: std::mem::take(&mut self.decisions),
             early_reports: std::mem::take(&mut self.early_reports),
             step_buffers: std::mem::take(&mut self.step_buffers),
@@ -278,14 +265,11 @@ impl<S: PhaseOrder> Machine<S> {
             queues: buffers.queues,
             answers: buffers.answers,
             warps: buffers.warps,
-            ready_queues: buffers.ready_queues,
-            live: WarpSet::all(params.warps()),
             state: State::Gathering,
             now: Time::ZERO,
             join_deadline: None,
             joined: 0,
             decisions: buffers.decisions,
-            ready: 0,
             phase: Phase::FIRST,
             warp: schedule.warp_of(Phase::FIRST),
             open_phase: None,
@@ -352,7 +336,7 @@ impl<S: PhaseOrder> Machine<S> {
     /// ([`Machine::take_counts`]).
     ///
     /// An input that changed something is to be logged with its effective moment, [`Machine::now`].
-    // Whatever changes is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
+    // Every change is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
     // mark (F8d). What the end of a timer changes without an event is a cache: the moment at which to look again.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
@@ -369,7 +353,7 @@ impl<S: PhaseOrder> Machine<S> {
     pub fn deadline(&self) -> Option<Time> {
         match self.state {
             State::Gathering => self.join_deadline,
-            State::Running if self.ready == 0 => None,
+            State::Running if self.warps.ready() == 0 => None,
             State::Running => match self.open_phase {
                 Some(open_phase) => open_phase.wake,
                 None => Some(self.opens_at()),

@@ -41,7 +41,7 @@ pub struct Status {
     pub given_up: Vec<ProcessId>,
     /// Offences by process and kind.
     pub offences: Vec<OffenceCount>,
-    /// What is not named one by one.
+    /// The numbers of rows that are not named one by one.
     pub left_out: LeftOut,
 }
 
@@ -50,7 +50,7 @@ pub struct Status {
 pub struct AwaitedMember {
     /// The process.
     pub process: ProcessId,
-    /// What is left of its patience.
+    /// The rest of its patience.
     pub patience: Patience,
 }
 
@@ -156,7 +156,7 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// What the members show each for itself. The missing members of an open phase are not among those that are awaited.
+    /// The rows that each member shows for itself. The missing members of an open phase are not among those that are awaited.
     fn member_rows(&self, rows: usize) -> MemberRows {
         let gathering = self.state == State::Gathering;
         let mut found = MemberRows::new(rows);
@@ -229,7 +229,7 @@ pub struct Brief {
     pub offences: u32,
 }
 
-/// What a process has done, in short.
+/// The acts of a process, in short.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberBrief {
     /// It has joined.
@@ -258,7 +258,7 @@ impl<S: PhaseOrder> Machine<S> {
             (self.params.processes() - self.joined, self.first(all, |member| !member.has_joined()))
         } else if is_open {
             let members = self.params.members(self.warp);
-            (self.warps[self.warp.index()].missing, self.first(members, Member::is_missing))
+            (self.warps[self.warp].missing, self.first(members, Member::is_missing))
         } else {
             (0, None)
         };

@@ -8,7 +8,7 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, Time};
 
 use super::answer_cache::CachedAnswer;
 use super::member::DueAccess;
-use super::queues::{ReadyQueues, WaitingAccess};
+use super::queues::WaitingAccess;
 use super::state::{CompetingAppend, DueRead, Entry, Machine, StepBuffers};
 
 /// The list when the phase began, as all its reads see it, before its appends (F2).
@@ -26,9 +26,8 @@ impl<S: PhaseOrder> Machine<S> {
         let start = PhaseStart { phase, length: self.list.len(), sealed: self.sealed.is_some() };
         let warp = self.warp;
         push_event(events, || Event::Stepped { phase, warp, length: start.length });
-        let tally = &mut self.warps[self.warp.index()];
-        events.reserve(tally.ready as usize);
-        if std::mem::take(&mut tally.appends) {
+        events.reserve(self.warps[warp].ready as usize);
+        if self.warps.take_appends(warp) {
             self.execute(start, events);
         } else {
             self.execute_reads(start, events);
@@ -36,7 +35,6 @@ impl<S: PhaseOrder> Machine<S> {
 
         self.open_phase = None;
         self.last_step = Some(now);
-        self.update_live(self.warp);
         self.go_to(phase.next());
         self.seal_if_due(events);
     }
@@ -79,12 +77,10 @@ impl<S: PhaseOrder> Machine<S> {
     /// member with another access stays in the queue.
     #[inline]
     fn pop_first_of_each(&mut self, mut take: impl FnMut(&mut Self, ProcessId, DueAccess)) {
-        let warp = self.warp.index();
-        let start = ReadyQueues::start(&self.params, warp);
-        let queued = std::mem::take(&mut self.warps[warp].queued) as usize;
-        let (mut stay, mut done, mut missing) = (0_u32, 0, 0);
-        for place in start..start + queued {
-            let process = self.ready_queues.get(place);
+        let warp = self.warp;
+        let (mut done, mut missing) = (0, 0);
+        for place in self.warps.take_queue(warp) {
+            let process = self.warps.queued(place);
             let member = &mut self.members[process.index()];
             // A member that left is still in the queue.
             let Some(due) = member.pop(&mut self.queues) else { continue };
@@ -92,17 +88,11 @@ impl<S: PhaseOrder> Machine<S> {
                 done += 1;
                 missing += u32::from(member.is_awaited());
             } else {
-                self.warps[warp].appends |= member.appends();
-                self.ready_queues.set(start + stay as usize, process);
-                stay += 1;
+                self.warps.keep(warp, process, member.appends());
             }
             take(self, process, due);
         }
-        let tally = &mut self.warps[warp];
-        tally.queued = stay;
-        tally.ready -= done;
-        tally.missing += missing;
-        self.ready -= done;
+        self.warps.end_step(warp, done, missing);
     }
 
     #[inline(always)]

@@ -1,4 +1,4 @@
-//! What a machine needs to know of the order of phases, and the schedule that nearly all have: it keeps the shuffled order of
+//! The order of phases as a machine asks for it, and the schedule that nearly all have: it keeps the shuffled order of
 //! two rounds, for a walk through the phases.
 
 use crate::params::Order;

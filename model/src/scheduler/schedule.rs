@@ -163,7 +163,7 @@ fn shuffled(seed: Seed, round: Round, count: u32) -> Arrangement {
     Arrangement::Shuffled { warps, slots }
 }
 
-/// What a draw is for; keeps the order of warps and the arbiter apart.
+/// The purpose of a draw; keeps the order of warps and the arbiter apart.
 #[derive(Clone, Copy)]
 pub(super) enum Purpose {
     Order = 1,

@@ -30,7 +30,7 @@ pub struct SimRestart {
 pub struct SimPlan {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// What each process is. A process that the cast does not name never joins.
+    /// The role of each process. A process that the cast does not name never joins.
     pub cast: Cast,
     /// The seed from which the order of arrival is drawn, and all draws of strategies.
     pub seed: u64,
