@@ -179,47 +179,18 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) opened_phases: u32,
 }
 
-/// The allocations of a machine, which the next one uses again.
-#[derive(Default)]
-struct Buffers {
-    members: Vec<Member>,
-    cold_members: Vec<ColdMember>,
-    queues: AccessQueues,
-    answers: AnswerCache,
-    warps: Warps,
-    decisions: Vec<Value>,
-    early_reports: Vec<ProcessId>,
-    step_buffers: StepBuffers,
-}
-
-impl Buffers {
-    /// Cleared and sized for a new instance.
-    fn cleared(mut self, params: &Params) -> Self {
-        let (processes, patience) = (params.processes(), member::patience_nanos(params.spec().patience));
-        self.members.clear();
-        self.members.resize(processes as usize, Member::new(patience));
-        self.cold_members.clear();
-        self.cold_members.resize(processes as usize, ColdMember::default());
-        self.queues.clear();
-        self.answers.reset(processes, params.spec().pipeline);
-        self.warps.reset(params, patience);
-        self.decisions.clear();
-        self.early_reports.clear();
-        self
-    }
-}
-
 impl Machine {
     /// A new instance: no process has joined, the list is empty.
     #[must_use]
     pub fn new(params: Arc<Params>) -> Self {
         let schedule = CachedSchedule::new(Schedule::new(&params));
-        Self::with_schedule(Buffers::default(), params, schedule)
+        Self::with_order(params, schedule)
     }
 
     /// A new instance in the memory of this one: what [`Machine::new`] makes, with fewer allocations.
     pub fn reset(&mut self, params: Arc<Params>) {
-        let buffers = Buffers {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        let reused = Self {
             members: std::mem::take(&mut self.members),
             cold_members: std::mem::take(&mut self.cold_members),
             queues: std::mem::take(&mut self.queues),
@@ -228,9 +199,9 @@ impl Machine {
             decisions: std::mem::take(&mut self.decisions),
             early_reports: std::mem::take(&mut self.early_reports),
             step_buffers: std::mem::take(&mut self.step_buffers),
+            ..Self::without_members(params, schedule)
         };
-        let schedule = CachedSchedule::new(Schedule::new(&params));
-        *self = Self::with_schedule(buffers, params, schedule);
+        *self = reused.with_members();
     }
 }
 
@@ -251,25 +222,25 @@ impl Machine<ScriptedSchedule> {
 
 impl<S: PhaseOrder> Machine<S> {
     /// A new instance whose phases come in the order of this schedule.
-    pub(crate) fn with_order(params: Arc<Params>, schedule: S) -> Self {
-        Self::with_schedule(Buffers::default(), params, schedule)
+    fn with_order(params: Arc<Params>, schedule: S) -> Self {
+        Self::without_members(params, schedule).with_members()
     }
 
-    fn with_schedule(buffers: Buffers, params: Arc<Params>, mut schedule: S) -> Self {
-        let buffers = buffers.cleared(&params);
+    /// The machine of a new instance, but for what it holds of its processes and warps.
+    fn without_members(params: Arc<Params>, mut schedule: S) -> Self {
         Self {
             ranks: ranks(&params),
             list: SharedList::with_limit(params.list_limit()),
-            members: buffers.members,
-            cold_members: buffers.cold_members,
-            queues: buffers.queues,
-            answers: buffers.answers,
-            warps: buffers.warps,
+            members: Vec::new(),
+            cold_members: Vec::new(),
+            queues: AccessQueues::default(),
+            answers: AnswerCache::default(),
+            warps: Warps::default(),
             state: State::Gathering,
             now: Time::ZERO,
             join_deadline: None,
             joined: 0,
-            decisions: buffers.decisions,
+            decisions: Vec::new(),
             phase: Phase::FIRST,
             warp: schedule.warp_of(Phase::FIRST),
             open_phase: None,
@@ -278,15 +249,31 @@ impl<S: PhaseOrder> Machine<S> {
             pace: member::nanos(params.spec().pace),
             sealed: None,
             accepted: 0,
-            early_reports: buffers.early_reports,
+            early_reports: Vec::new(),
             sealed_mode: None,
             offences: OffenceRecord::default(),
-            step_buffers: buffers.step_buffers,
+            step_buffers: StepBuffers::default(),
             changed: false,
             opened_phases: 0,
             schedule,
             params,
         }
+    }
+
+    /// The machine with new members and warps, in the memory of those that it has.
+    fn with_members(mut self) -> Self {
+        let params = &self.params;
+        let (processes, patience) = (params.processes(), member::patience_nanos(params.spec().patience));
+        self.members.clear();
+        self.members.resize(processes as usize, Member::new(patience));
+        self.cold_members.clear();
+        self.cold_members.resize(processes as usize, ColdMember::default());
+        self.queues.clear();
+        self.answers.reset(processes, params.spec().pipeline);
+        self.warps.reset(params, patience);
+        self.decisions.clear();
+        self.early_reports.clear();
+        self
     }
 
     /// The parameters of the instance.
