@@ -52,7 +52,7 @@ pub struct Table {
 /// Where the events of a run stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In `history.ndjson`, whole; the cast is known.
+    /// In `history.ndjson`, whole; the ground truth is known.
     RunFolder,
     /// In the log or the memory of a server, which does not know who is Byzantine: a process with an offence on record
     /// counts as faulty.

@@ -254,8 +254,8 @@ fn given<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
 async fn preview(body: Result<Json<Form>, JsonRejection>) -> Result<Json<Preview>, Refused> {
     let (text, scenario) = given(body)?.scenario()?;
     let assumed = Assumed {
-        f: scenario.cast.byzantine().count() as u64,
-        values: scenario.cast.correct_proposals().len() as u64,
+        f: scenario.truth.byzantine().count() as u64,
+        values: scenario.truth.correct_proposals().len() as u64,
     };
     Ok(Json(Preview { promise: promise(&scenario.params, assumed), scenario: text }))
 }

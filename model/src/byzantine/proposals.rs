@@ -241,7 +241,7 @@ impl Conduct for Mixed {
 mod tests {
     use std::collections::BTreeSet;
 
-    use crate::cast::seed_of;
+    use crate::ground_truth::seed_of;
 
     use super::super::test_events::{append, fired, fired_in_run, joined, malformed, read};
     use super::*;

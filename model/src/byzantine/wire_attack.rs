@@ -368,9 +368,9 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use crate::byzantine::Strategy;
-    use crate::cast::{Cast, Part, Role};
     use crate::counts::Counts;
     use crate::detection::{Detection, detect};
+    use crate::ground_truth::{Assignment, GroundTruth, Role};
     use crate::params::{Params, ParamsSpec};
     use crate::types::Value;
 
@@ -422,14 +422,16 @@ mod tests {
     /// Two processes have this attack: those of them that it is detected of, given these counts of the server and of
     /// process 2.
     fn attackers_detected(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
-        let part =
-            || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };
-        let cast = Cast::new(vec![part(), part()]);
+        let assignment = || Assignment {
+            role: Role::Attacker(attack.parse().unwrap()),
+            proposal: Value::parse("a").unwrap(),
+        };
+        let truth = GroundTruth::new(vec![assignment(), assignment()]);
         let process = ProcessId::new(2).unwrap();
         let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
         let counted = RunCounts { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
         let params = Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap();
-        let Detection { fired, attackers, .. } = detect(&params, &cast, 0, &[], &counted);
+        let Detection { fired, attackers, .. } = detect(&params, &truth, 0, &[], &counted);
         assert_eq!(fired.into_values().collect::<Vec<_>>(), [attackers.len() as u64]);
         attackers.into_iter().map(ProcessId::get).collect()
     }

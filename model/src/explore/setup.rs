@@ -76,7 +76,7 @@ pub struct Setup {
     pub restarts: bool,
     /// The kinds of the processes, if they are not left open.
     pub kinds: Option<Vec<ProcessKind>>,
-    /// Only casts within the bound of strong validity (V3).
+    /// Only ground truths within the bound of strong validity (V3).
     pub inside_the_bound: bool,
     /// Disagreement is a violation. If not, it is ignored, and only rules are checked.
     pub agreement: bool,
@@ -160,11 +160,11 @@ pub enum SetupError {
         /// How many of them no correct process may propose.
         foreign: u8,
     },
-    /// The cast does not fit.
+    /// The ground truth does not fit.
     #[error(
-        "the cast has {0} roles, or one that proposes a value which is not there: give one for each process"
+        "the setup has {0} roles, or one that proposes a value which is not there: give one for each process"
     )]
-    Cast(usize),
+    GroundTruth(usize),
 }
 
 /// A setup, checked, with what follows from it.
@@ -186,10 +186,10 @@ impl Space {
         if !(1..=26).contains(&values) || foreign >= values {
             return Err(SetupError::Values { values, foreign });
         }
-        if let Some(cast) = &setup.kinds {
+        if let Some(truth) = &setup.kinds {
             let known = |kind: &ProcessKind| !matches!(kind, ProcessKind::Correct(value) if *value >= values);
-            if cast.len() != params.processes() as usize || !cast.iter().all(known) {
-                return Err(SetupError::Cast(cast.len()));
+            if truth.len() != params.processes() as usize || !truth.iter().all(known) {
+                return Err(SetupError::GroundTruth(truth.len()));
             }
         }
         let warps = (0..params.warps() as usize).filter_map(WarpId::from_index).collect();

@@ -109,8 +109,8 @@ fn assignments(space: &Space, state: &SearchState, warp: WarpId) -> Vec<Vec<(Pro
         return vec![Vec::new()];
     }
     let processes: Vec<ProcessId> = space.params.members(warp).collect();
-    if let Some(cast) = &space.setup.kinds {
-        return vec![processes.into_iter().map(|process| (process, cast[process.index()])).collect()];
+    if let Some(truth) = &space.setup.kinds {
+        return vec![processes.into_iter().map(|process| (process, truth[process.index()])).collect()];
     }
     let correct = (space.setup.foreign..space.setup.values).map(ProcessKind::Correct);
     let all: Vec<ProcessKind> = std::iter::once(ProcessKind::Byzantine).chain(correct).collect();

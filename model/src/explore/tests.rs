@@ -192,6 +192,6 @@ fn an_impossible_setup_is_refused_with_the_reason() {
     assert_eq!(refused(Setup::new(40, 1, 1)), SetupError::TooLarge(40));
     let foreign = Setup { foreign: 2, ..Setup::new(2, 1, 1) };
     assert_eq!(refused(foreign), SetupError::Values { values: 2, foreign: 2 });
-    let cast = Setup { kinds: Some(vec![ProcessKind::Byzantine]), ..Setup::new(2, 1, 1) };
-    assert_eq!(refused(cast), SetupError::Cast(1));
+    let truth = Setup { kinds: Some(vec![ProcessKind::Byzantine]), ..Setup::new(2, 1, 1) };
+    assert_eq!(refused(truth), SetupError::GroundTruth(1));
 }

@@ -1,4 +1,4 @@
-//! A history without its cast, as a server or its log has it: who is Byzantine is not known, and what processes read on their
+//! A history without its ground truth, as a server or its log has it: who is Byzantine is not known, and what processes read on their
 //! own side is not there. So something is assumed, and [`ASSUMPTIONS`] says it to readers.
 
 use std::collections::BTreeSet;
@@ -7,10 +7,10 @@ use std::sync::Arc;
 use super::case::{Case, Expectations};
 use super::explain::{Explanation, explain};
 use crate::access::Op;
-use crate::cast::{Cast, Part, Role};
 use crate::counts::RunCounts;
 use crate::detection::detect;
 use crate::entries::Entries;
+use crate::ground_truth::{Assignment, GroundTruth, Role};
 use crate::history::{Event, Offence, Recorded};
 use crate::params::Params;
 use crate::process::{ProcessEnd, Report};
@@ -20,21 +20,21 @@ use crate::types::{ProcessId, Value};
 pub const ASSUMPTIONS: &str = "A server does not know who is Byzantine: a process with an offence on record counts as faulty, \
                                every other one as correct, with its first append as its proposal.";
 
-/// The cast that is assumed: a process with an offence on record is faulty, every other one correct.
+/// The ground truth that is assumed: a process with an offence on record is faulty, every other one correct.
 ///
 /// One that never appended proposes what the first append of all proposes, so that it adds no value to those of correct
 /// processes.
 #[must_use]
-pub fn assumed_cast(params: &Params, history: &[Recorded]) -> Cast {
+pub fn assumed_truth(params: &Params, history: &[Recorded]) -> GroundTruth {
     let accused = history.iter().filter_map(|recorded| match &recorded.event {
         Event::Offence(Offence { process, .. }) => Some(*process),
         _ => None,
     });
     let accused: BTreeSet<ProcessId> = accused.collect();
-    Cast::new(parts(params, history)).with_faulty(accused)
+    GroundTruth::new(assignments(params, history)).with_faulty(accused)
 }
 
-fn parts(params: &Params, history: &[Recorded]) -> Vec<Part> {
+fn assignments(params: &Params, history: &[Recorded]) -> Vec<Assignment> {
     let mut proposals: Vec<Option<&Value>> = vec![None; params.processes() as usize];
     let mut first = None;
     for recorded in history {
@@ -47,14 +47,16 @@ fn parts(params: &Params, history: &[Recorded]) -> Vec<Part> {
     }
     let none = Value::parse("none").expect("a text is a value");
     let first = first.unwrap_or(&none);
-    let part =
-        |proposal: Option<&Value>| Part { role: Role::Correct, proposal: proposal.unwrap_or(first).clone() };
-    proposals.into_iter().map(part).collect()
+    let assignment = |proposal: Option<&Value>| Assignment {
+        role: Role::Correct,
+        proposal: proposal.unwrap_or(first).clone(),
+    };
+    proposals.into_iter().map(assignment).collect()
 }
 
 /// The decisions that the server was told, as reports.
 #[must_use]
-pub fn told_reports(history: &[Recorded]) -> Vec<Report> {
+pub fn reports_to_server(history: &[Recorded]) -> Vec<Report> {
     let decided = history.iter().filter_map(|recorded| match &recorded.event {
         Event::Decided { process, value } => Some(Report {
             process: *process,
@@ -74,13 +76,13 @@ pub fn told_reports(history: &[Recorded]) -> Vec<Report> {
 /// Explains a whole history under these assumptions.
 #[must_use]
 pub fn explain_assumed(params: &Arc<Params>, history: &[Recorded]) -> Explanation {
-    let (cast, reports) = (assumed_cast(params, history), told_reports(history));
-    let detection = detect(params, &cast, 0, history, &RunCounts::default());
+    let (truth, reports) = (assumed_truth(params, history), reports_to_server(history));
+    let detection = detect(params, &truth, 0, history, &RunCounts::default());
     let over = history.iter().any(|recorded| matches!(recorded.event, Event::Finished | Event::Closed));
     explain(&Case {
         params: params.clone(),
-        expected: &Expectations { assumed: true, ..Expectations::new(&cast, &detection) },
-        cast: &cast,
+        expected: &Expectations { assumed: true, ..Expectations::new(&truth, &detection) },
+        truth: &truth,
         history,
         complete: over,
         reports: &reports,

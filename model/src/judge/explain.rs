@@ -199,7 +199,7 @@ fn broke(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Breach> {
         })
         .collect();
     let found = rules::find(case, run);
-    let rules = found.violations.into_iter().chain(found.false_cast);
+    let rules = found.violations.into_iter().chain(found.false_roles);
     broke.extend(rules.map(|rule| Breach { property: None, event: rule.event, says: rule.says }));
     broke.sort_by_key(|broke| broke.event.unwrap_or(usize::MAX));
     broke

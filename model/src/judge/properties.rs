@@ -166,7 +166,10 @@ pub(super) fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<(ProcessId
 
 /// V: the values that any process proposed or appended.
 pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Analysis<'_>) -> SortedSet<&'a Value> {
-    run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
+    run.evidence
+        .values()
+        .chain(case.truth.assignments().map(|(_, assignment)| &assignment.proposal))
+        .collect()
 }
 
 /// The witness that a decision is none of `proposed`.

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use crate::bounds::{self, Property};
 use crate::byzantine::Observations;
-use crate::cast::Cast;
 use crate::counts::RunCounts;
 use crate::detection::Detection;
+use crate::ground_truth::GroundTruth;
 use crate::history::Event;
 use crate::params::Params;
 use crate::process::Report;
@@ -38,18 +38,18 @@ pub struct StreamingJudge {
 impl StreamingJudge {
     /// A judge of a run that has not begun.
     #[must_use]
-    pub fn new(params: &Arc<Params>, cast: &Cast) -> Self {
+    pub fn new(params: &Arc<Params>, truth: &GroundTruth) -> Self {
         let mut judge = Self { evidence: Evidence::new(params), events: 0, observations: None };
-        judge.begin(params, cast);
+        judge.begin(params, truth);
         judge
     }
 
     /// Another run begins.
-    pub fn begin(&mut self, params: &Arc<Params>, cast: &Cast) {
+    pub fn begin(&mut self, params: &Arc<Params>, truth: &GroundTruth) {
         self.evidence.begin_again(params);
         self.events = 0;
-        let anybody = cast.byzantine().next().is_some();
-        self.observations = anybody.then(|| Observations::new(params, cast.byzantine()));
+        let anybody = truth.byzantine().next().is_some();
+        self.observations = anybody.then(|| Observations::new(params, truth.byzantine()));
     }
 
     /// Takes in the next event.
@@ -69,18 +69,18 @@ impl StreamingJudge {
     pub fn summary(
         &mut self,
         params: &Arc<Params>,
-        cast: &Cast,
+        truth: &GroundTruth,
         seed: u64,
         reports: &[Report],
     ) -> VerdictSummary {
         self.evidence.end();
         let counted = RunCounts::default();
-        let detect = |observations: &Observations| Detection::new(cast, seed, observations, &counted);
+        let detect = |observations: &Observations| Detection::new(truth, seed, observations, &counted);
         let detection = self.observations.as_ref().map(detect).unwrap_or_default();
-        let expected = Expectations::new(cast, &detection);
+        let expected = Expectations::new(truth, &detection);
         let case = Case {
             params: Arc::clone(params),
-            cast,
+            truth,
             expected: &expected,
             history: &[],
             complete: true,

@@ -16,11 +16,11 @@ use crate::types::{Phase, ProcessId, Seed, Value};
 /// - 2: termination is `unknown` there, or `violated` (V1); a process that waits for a first phase that never came is
 ///   punctual, so that more runs promise termination.
 /// - 3: correct processes are judged by what the record shows that they did and were given (D1), not by what they report to
-///   have read; `deviated` names those that differ. A false cast is `unknown` before a property that broke. Offences of
+///   have read; `deviated` names those that differ. A false assignment of roles is `unknown` before a property that broke. Offences of
 ///   nested strategies count, whether or not the whole strategy shows.
 pub const VERDICT_VERSION: u32 = 3;
 
-/// The outcome of a run as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the cast is
+/// The outcome of a run as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the ground truth is
 /// false, a run that shows no breach of a rule by the server is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -79,7 +79,7 @@ pub struct Decision {
 
 /// The verdict of a run.
 ///
-/// For each property: what was observed, whether it was promised, and the premise that is missing where it was not. "Correct" means: correct in the cast, and not made faulty by the plan (V4).
+/// For each property: what was observed, whether it was promised, and the premise that is missing where it was not. "Correct" means: correct in the ground truth, and not made faulty by the plan (V4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// [`VERDICT_VERSION`].
@@ -87,7 +87,7 @@ pub struct Verdict {
     /// The verdict as a whole.
     pub verdict: Outcome,
     /// The reasons, in sentences: violations first, then properties that broke outside the promises, then the reasons why
-    /// the run proves nothing. Where the cast is false, why it is comes before the properties.
+    /// the run proves nothing. Where the assignment of roles is false, why it is comes before the properties.
     pub reasons: Vec<String>,
     /// Observed: agreement.
     pub agreement: Observed,

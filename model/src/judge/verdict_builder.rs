@@ -1,7 +1,7 @@
 //! The verdict, from what is found of the properties and rules, and the reasons why a run proves nothing (SPEC V4, B3).
 
 use crate::bounds;
-use crate::cast::{Part, Role};
+use crate::ground_truth::{Assignment, Role};
 use crate::process::ProcessEnd;
 use crate::types::ProcessId;
 
@@ -42,12 +42,12 @@ pub(super) fn verdict(case: &Case<'_>, run: &Analysis<'_>) -> Verdict {
 
     let found = rules::find(case, run);
     let outcome = outcome(&found, !promised.is_empty(), !outside.is_empty(), !unknown.is_empty());
-    let RuleFindings { violations, false_cast, deviated } = found;
+    let RuleFindings { violations, false_roles, deviated } = found;
     let says = |violations: Vec<Violation>| violations.into_iter().map(|violation| violation.says).collect();
-    let (rules, cast): (Vec<String>, Vec<String>) = (says(violations), says(false_cast));
-    let reasons = match cast.is_empty() {
+    let (rules, roles): (Vec<String>, Vec<String>) = (says(violations), says(false_roles));
+    let reasons = match roles.is_empty() {
         true => [promised, rules, outside, unknown].concat(),
-        false => [rules, cast, promised, outside, unknown].concat(),
+        false => [rules, roles, promised, outside, unknown].concat(),
     };
     let mut witness: Vec<String> = Vec::new();
     for sentence in broken().flat_map(|finding| &finding.witness) {
@@ -68,7 +68,7 @@ pub(super) fn outcome(
 ) -> Outcome {
     match (promised_broke, other_broke, unknown) {
         _ if !rules.violations.is_empty() => Outcome::Violation,
-        _ if !rules.false_cast.is_empty() => Outcome::Unknown,
+        _ if !rules.false_roles.is_empty() => Outcome::Unknown,
         (true, _, _) => Outcome::Violation,
         (false, true, _) => Outcome::Outside,
         (false, false, true) => Outcome::Unknown,
@@ -87,7 +87,7 @@ fn write(
 ) -> Verdict {
     let [agreement, termination, weak, common, strong] = findings;
     let premise = |finding: &PropertyFinding| finding.missing.as_ref().map(ToString::to_string);
-    let strategy = |(process, part): (ProcessId, &Part)| match &part.role {
+    let strategy = |(process, assignment): (ProcessId, &Assignment)| match &assignment.role {
         Role::Correct => None,
         role @ (Role::Byzantine(_) | Role::Attacker(_)) => Some((process, role.to_string())),
     };
@@ -133,7 +133,7 @@ fn write(
         named,
         unnamed,
         fired: case.fired.clone(),
-        byzantine: case.cast.parts().filter_map(strategy).collect(),
+        byzantine: case.truth.assignments().filter_map(strategy).collect(),
         witness,
         blame: run.evidence.blame.clone(),
         decisions: run.decisions.iter().map(|(process, decision)| (process, decision.clone())).collect(),

@@ -7,7 +7,7 @@ use crate::history::{Event, Offence, OffenceKind};
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
-use super::offences::Counts;
+use super::offences::MisbehaviourCounts;
 use super::state::{Machine, State};
 
 /// An input of an instance.
@@ -42,7 +42,7 @@ pub enum Input {
         rejoin: Duration,
     },
     /// Counters as they were left by inputs that changed nothing else and were not logged (B2).
-    Counts(Counts),
+    Counts(MisbehaviourCounts),
 }
 
 /// How an access is admitted that is not refused.

@@ -71,7 +71,7 @@ pub use self::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint, WaitingChec
 pub use self::input::{Admission, Input, Welcome};
 pub use self::member::MemberStatus;
 pub(crate) use self::offences::brief_value;
-pub use self::offences::{Counts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
+pub use self::offences::{MisbehaviourCounts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use self::outcome_digest::OutcomeDigest;
 pub use self::queues::MAX_SESSIONS;
 pub use self::restore::CheckpointError;

@@ -25,7 +25,7 @@ pub struct OffenceCount {
 
 /// Some counters of an instance, as they stand.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct MisbehaviourCounts {
     /// How many offences of this kind the process has committed, in the order of processes and kinds.
     pub offences: Vec<(ProcessId, OffenceKind, u64)>,
     /// How many inputs of the process were refused, in the order of processes.
@@ -70,7 +70,7 @@ impl OffenceRecord {
     }
 
     /// The counts that rose without an event since the last call.
-    pub(super) fn take_silent(&mut self) -> Option<Counts> {
+    pub(super) fn take_silent(&mut self) -> Option<MisbehaviourCounts> {
         if self.silent_offences.is_empty() && self.silent_refusals.is_empty() {
             return None;
         }
@@ -78,11 +78,11 @@ impl OffenceRecord {
         let offences = offences.filter_map(|key| Some((key.0, key.1, self.counts.get(&key)?.count)));
         let refusals = std::mem::take(&mut self.silent_refusals).into_iter();
         let refusals = refusals.filter_map(|process| Some((process, *self.refusals.get(&process)?)));
-        Some(Counts { offences: offences.collect(), refusals: refusals.collect() })
+        Some(MisbehaviourCounts { offences: offences.collect(), refusals: refusals.collect() })
     }
 
     /// Raises the counts that there are to these.
-    pub(super) fn raise(&mut self, counts: &Counts) {
+    pub(super) fn raise(&mut self, counts: &MisbehaviourCounts) {
         for &(process, kind, count) in &counts.offences {
             if let Some(known) = self.counts.get_mut(&(process, kind)) {
                 known.count = known.count.max(count);

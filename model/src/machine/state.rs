@@ -11,7 +11,7 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId
 
 use super::answer_cache::AnswerCache;
 use super::member::{self, ColdMember, DueAccess, Member};
-use super::offences::{Counts, OffenceRecord};
+use super::offences::{MisbehaviourCounts, OffenceRecord};
 use super::queues::{AccessQueues, OptionalSession, Warps};
 
 /// One entry of the list, with the process whose append won it and the phase of that append.
@@ -375,13 +375,13 @@ impl<S: PhaseOrder> Machine<S> {
     ///
     /// One that rose with an input which is logged for another reason may be among them: to set it again changes
     /// nothing.
-    pub fn take_counts(&mut self) -> Option<Counts> {
+    pub fn take_counts(&mut self) -> Option<MisbehaviourCounts> {
         self.offences.take_silent()
     }
 
     /// Raises counters to these numbers, as a replay does. None is lowered. Takes no time, and a counter that was never
     /// recorded stays at 0: its first offences are events of logged inputs.
-    pub fn set_counts(&mut self, counts: &Counts) {
+    pub fn set_counts(&mut self, counts: &MisbehaviourCounts) {
         self.offences.raise(counts);
     }
 }

@@ -65,7 +65,7 @@ impl Simulator {
     pub fn new(plan: &SimPlan) -> Self {
         Self {
             sim_run: SimRun::new(plan),
-            judge: StreamingJudge::new(&plan.params, &plan.cast),
+            judge: StreamingJudge::new(&plan.params, &plan.truth),
             reports: Vec::new(),
         }
     }
@@ -88,16 +88,16 @@ impl Simulator {
         SimOutcome { history, reports, list: self.sim_run.list().iter().cloned().collect() }
     }
 
-    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its cast.
+    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its ground truth.
     #[must_use]
     pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {
         let Self { sim_run, judge, reports } = self;
         // They hold the list of the run before.
         reports.clear();
         sim_run.prepare(plan);
-        judge.begin(&plan.params, &plan.cast);
+        judge.begin(&plan.params, &plan.truth);
         sim_run.run(|at, events| events.iter().for_each(|event| judge.observe(at, event)));
         sim_run.report(reports);
-        judge.summary(&plan.params, &plan.cast, plan.seed, reports)
+        judge.summary(&plan.params, &plan.truth, plan.seed, reports)
     }
 }

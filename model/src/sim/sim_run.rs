@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::access::{Access, Answer, ReadAnswer};
-use crate::cast::{Cast, Latecomers};
+use crate::ground_truth::{GroundTruth, Latecomers};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
@@ -30,8 +30,8 @@ pub struct SimRestart {
 pub struct SimPlan {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// The role of each process. A process that the cast does not name never joins.
-    pub cast: Cast,
+    /// The role of each process. A process that the ground truth does not name never joins.
+    pub truth: GroundTruth,
     /// The seed from which the order of arrival is drawn, and all draws of strategies.
     pub seed: u64,
 }
@@ -105,11 +105,13 @@ impl SimRun {
     /// Prepares the run of this plan.
     pub(super) fn prepare(&mut self, plan: &SimPlan) {
         self.clear(&plan.params, plan.seed);
-        self.late = plan.cast.latecomers(&plan.params);
+        self.late = plan.truth.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
-            let part = plan.cast.part(process).filter(|part| part.joins());
+            let assignment = plan.truth.assignment(process).filter(|assignment| assignment.joins());
             // A wire attack has no behaviour: it needs the network.
-            match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
+            match assignment
+                .and_then(|assignment| Some((assignment.behaviour(process, plan.seed)?, assignment.ends())))
+            {
                 Some((behaviour, ends)) => self.add_process(process, &plan.params, behaviour, ends),
                 None => self.add_none(process),
             }
@@ -395,7 +397,7 @@ fn read_so_far<'a>(read: &'a mut Arc<Vec<Value>>, machine: &Machine, answer: Ans
 mod tests {
     use std::time::Duration;
 
-    use crate::cast::Cast;
+    use crate::ground_truth::GroundTruth;
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
     use crate::process::{Act, Correct, ProcessEnd, RawOp, View};
@@ -431,8 +433,11 @@ mod tests {
     /// Process 1 has this behaviour among four correct ones, in warps of two.
     fn run_with(first: Box<dyn Behaviour>) -> SimOutcome {
         let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
-        let mut run =
-            SimRun::new(&SimPlan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
+        let mut run = SimRun::new(&SimPlan {
+            params: Arc::clone(&params),
+            truth: GroundTruth::new(Vec::new()),
+            seed: 1,
+        });
         run.clear(&params, 1);
         let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
         for (process, behaviour) in ProcessId::all(5).zip(std::iter::once(first).chain(others)) {

@@ -99,15 +99,15 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
     let shown = shown(record);
     let mut table =
         grid(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
-    for (process, part) in record.scenario.cast.parts().take(rows) {
+    for (process, assignment) in record.scenario.truth.assignments().take(rows) {
         let append = shown.get(&process).and_then(|shown| shown.append);
         let decision = record.verdict.decisions.get(&process);
         let phase = |phase: Option<Phase>| phase.map_or_else(dash, |phase| format!("phase {phase}"));
         table.add_row([
             process.to_string(),
             record.scenario.params.warp_of(process).to_string(),
-            part.role.to_string(),
-            short(&part.proposal),
+            assignment.role.to_string(),
+            short(&assignment.proposal),
             phase(append.map(|(phase, _)| phase)),
             append.map_or_else(dash, |(_, answer)| describe::append_answer(answer)),
             phase(decision.and_then(|decision| decision.phase)),

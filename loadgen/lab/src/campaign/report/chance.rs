@@ -12,7 +12,7 @@ use stickycas_harness::report::html::figure::{Figure, Panel, Table};
 use stickycas_harness::report::html::words::counted;
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_model::byzantine::{Collude, Silent, Strategy};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
 
