@@ -36,7 +36,7 @@ impl fmt::Display for Role {
 }
 
 /// The assignment of one process: its role and its proposal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Assignment {
     /// Correct or Byzantine.
     pub role: Role,
@@ -85,12 +85,10 @@ pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
 }
 
 /// The assignments of all n processes, in order; which of them come late, and which are made faulty from outside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroundTruth {
     assignments: Vec<Assignment>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     late: BTreeSet<ProcessId>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     faulty: BTreeSet<ProcessId>,
 }
 

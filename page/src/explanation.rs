@@ -466,9 +466,9 @@ pub fn entries(count: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::assumed::explain_assumed;
     use std::sync::Arc;
     use stickycas_model::history::Event;
-    use stickycas_model::judge::explain_assumed;
     use stickycas_model::params::ParamsSpec;
     use stickycas_model::types::{Phase, Time};
 

@@ -26,7 +26,6 @@
 
 mod algorithm;
 mod analysis;
-mod assumed;
 mod case;
 mod evidence;
 mod explain;
@@ -38,7 +37,6 @@ mod value_counts;
 mod verdict;
 mod verdict_builder;
 
-pub use self::assumed::{ASSUMPTIONS, assumed_truth, explain_assumed, reports_to_server};
 pub use self::case::{Case, Expectations};
 pub use self::explain::{
     Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, ServerRestart, WonEntry, explain,

@@ -353,14 +353,14 @@ impl SimRun {
     fn schedule_step(&mut self, process: ProcessId) {
         let own = self.process_mut(process);
         match own.player.next_step_kind() {
-            StepKind::Access { number, when } => {
+            StepKind::Access { number, when, .. } => {
                 let to = match when {
                     SendTime::Ready => &mut self.ready,
                     SendTime::LastMoment => &mut self.delayed,
                 };
                 to.push((process, Message::Access(number)));
             }
-            StepKind::Decide => self.ready.push((process, Message::Decide)),
+            StepKind::Decide(()) => self.ready.push((process, Message::Decide)),
             StepKind::Wait => {}
             StepKind::Stay | StepKind::Leave => {
                 let ended = std::mem::take(&mut own.active);

@@ -4,17 +4,16 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::case::{Case, Expectations};
-use super::explain::{Explanation, explain};
-use crate::access::Op;
-use crate::counts::RunCounts;
-use crate::detection::detect;
-use crate::entries::Entries;
-use crate::ground_truth::{Assignment, GroundTruth, Role};
-use crate::history::{Event, Offence, Recorded};
-use crate::params::Params;
-use crate::process::{ProcessEnd, Report};
-use crate::types::{ProcessId, Value};
+use stickycas_model::access::Op;
+use stickycas_model::counts::RunCounts;
+use stickycas_model::detection::detect;
+use stickycas_model::entries::Entries;
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
+use stickycas_model::history::{Event, Offence, Recorded};
+use stickycas_model::judge::{Case, Expectations, Explanation, explain};
+use stickycas_model::params::Params;
+use stickycas_model::process::{ProcessEnd, Report};
+use stickycas_model::types::{ProcessId, Value};
 
 /// The assumptions, in sentences.
 pub const ASSUMPTIONS: &str = "A server does not know who is Byzantine: a process with an offence on record counts as faulty, \
@@ -93,10 +92,10 @@ pub fn explain_assumed(params: &Arc<Params>, history: &[Recorded]) -> Explanatio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::history::OffenceKind;
-    use crate::judge::FaultReason;
-    use crate::params::ParamsSpec;
-    use crate::types::Time;
+    use stickycas_model::history::OffenceKind;
+    use stickycas_model::judge::FaultReason;
+    use stickycas_model::params::ParamsSpec;
+    use stickycas_model::types::Time;
 
     #[test]
     fn only_who_has_an_offence_on_record_counts_as_faulty() {
