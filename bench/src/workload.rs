@@ -11,7 +11,7 @@ use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
 use stickycas_load::observations::{self, AnsweredAccess, ProcessObservation};
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
@@ -167,12 +167,12 @@ pub(crate) fn judge(observations: &[Vec<Observation>], instances: usize) -> anyh
     agree(observations, instances)?;
     let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(PROCESSES, WARP_SIZE, READ_SIZE) };
     let params = Params::try_new(spec)?;
-    let casts = (0..VALUES.len()).map(cast).collect::<anyhow::Result<Vec<_>>>()?;
+    let truths = (0..VALUES.len()).map(truth).collect::<anyhow::Result<Vec<_>>>()?;
     for instance in 0..instances {
         let seen =
             ProcessId::all(PROCESSES).zip(observations).map(|(process, own)| own[instance].to_seen(process));
         let seen = seen.collect::<anyhow::Result<Vec<_>>>()?;
-        let finding = observations::judge(&params, &casts[instance % casts.len()], &seen);
+        let finding = observations::judge(&params, &truths[instance % truths.len()], &seen);
         if finding.outcome != Outcome::Valid {
             bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
         }
@@ -181,12 +181,12 @@ pub(crate) fn judge(observations: &[Vec<Observation>], instances: usize) -> anyh
 }
 
 /// The roles and proposals of the processes in this instance.
-fn cast(instance: usize) -> anyhow::Result<Cast> {
-    let part = |process| {
+fn truth(instance: usize) -> anyhow::Result<GroundTruth> {
+    let assignment = |process| {
         let proposal = Value::new(&proposal(process, instance)).context("an empty proposal")?;
-        Ok(Part { role: Role::Correct, proposal })
+        Ok(Assignment { role: Role::Correct, proposal })
     };
-    Ok(Cast::new((0..PROCESSES as usize).map(part).collect::<anyhow::Result<_>>()?))
+    Ok(GroundTruth::new((0..PROCESSES as usize).map(assignment).collect::<anyhow::Result<_>>()?))
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use stickycas_model::access::{Access, Op, Refusal};
-use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::compact_codec::{Decoder, Encoder};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::Event;
 use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::params::{Params, ParamsSpec};
@@ -276,12 +276,15 @@ fn rebuild() {
     println!("| --- | --- | --- | --- | --- |");
     for processes in [8, 32, 1_024] {
         let params = Arc::new(Params::try_new(ParamsSpec::new(processes, 4, 8)).expect("valid parameters"));
-        let part = |process: ProcessId| {
+        let assignment = |process: ProcessId| {
             let proposal = format!("value {:02}", process.get() % 4);
-            Part { role: Role::Correct, proposal: Value::new(proposal.as_bytes()).expect("there are bytes") }
+            Assignment {
+                role: Role::Correct,
+                proposal: Value::new(proposal.as_bytes()).expect("there are bytes"),
+            }
         };
-        let cast = Cast::new(ProcessId::all(processes).map(part).collect());
-        let history = sim::run(&SimPlan { params: Arc::clone(&params), cast, seed: 7 }).history;
+        let truth = GroundTruth::new(ProcessId::all(processes).map(assignment).collect());
+        let history = sim::run(&SimPlan { params: Arc::clone(&params), truth, seed: 7 }).history;
         let machine = sim::replay(&params, &history).expect("a history of the simulator");
         let mut snapshot = Encoder::default();
         machine.write_snapshot(&mut snapshot);

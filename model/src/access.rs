@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Value};
 
-/// What an access does: one append or one read (F1).
+/// The operation of an access: one append or one read (F1).
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Op {
@@ -27,7 +27,7 @@ pub struct Access {
     pub session: Option<SessionId>,
     /// The process's own number for it (F8).
     pub number: AccessNumber,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// Refuse at once unless the process's phase is open, or would open with this access (F7).
     pub no_wait: bool,

@@ -21,6 +21,40 @@ use serde::{Deserialize, Serialize};
 use crate::params::Params;
 use crate::types::{Phase, ProcessId};
 
+/// A property of consensus (V1, V2; paper, Definitions 1 to 3).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Property {
+    /// All correct processes that decide, decide the same.
+    Agreement,
+    /// Every correct process decides within D2's bound.
+    Termination,
+    /// A decision was proposed by some process.
+    WeakValidity,
+    /// If all correct processes propose v, the decision is v.
+    CommonValidity,
+    /// A decision was proposed by a correct process.
+    StrongValidity,
+}
+
+impl Property {
+    /// All five.
+    pub const ALL: [Self; 5] =
+        [Self::Agreement, Self::Termination, Self::WeakValidity, Self::CommonValidity, Self::StrongValidity];
+}
+
+impl fmt::Display for Property {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Agreement => "agreement",
+            Self::Termination => "termination",
+            Self::WeakValidity => "weak validity",
+            Self::CommonValidity => "common-value validity",
+            Self::StrongValidity => "strong validity",
+        })
+    }
+}
+
 /// A premise of a promise that a run did not have (V1 to V4). Its text has the run's numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

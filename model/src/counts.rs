@@ -1,4 +1,4 @@
-//! What a server counted in the course of a run. Wire attacks are detected by it: they concern no instance and leave
+//! The counts of a server in the course of a run. Wire attacks are detected by them: they concern no instance and leave
 //! no trace in a history (SPEC B3).
 //!
 //! Counts have names, which the server chooses: the reasons of refusals as the wire has them (`NOT_YOUR_PHASE`), and
@@ -52,7 +52,7 @@ impl FromIterator<(String, u64)> for Counts {
     }
 }
 
-/// What a server counted: in all, and for each process as far as it could attribute the count.
+/// The counts of a server: in all, and for each process as far as it could attribute the count.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunCounts {
     /// In all.

@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::byzantine::Observations;
-use crate::cast::{Cast, Role, seed_of};
 use crate::counts::RunCounts;
+use crate::ground_truth::{GroundTruth, Role, seed_of};
 use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::types::ProcessId;
@@ -16,10 +16,10 @@ use crate::types::ProcessId;
 /// The attacks of a run that happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detection {
-    /// By the name of each strategy and wire attack of the cast, the number of processes that were observed to
+    /// By the name of each strategy and wire attack of the ground truth, the number of processes that were observed to
     /// carry it out.
     pub fired: BTreeMap<String, u64>,
-    /// The processes that were observed to carry out the attack that the cast gives them.
+    /// The processes that were observed to carry out the attack that the ground truth gives them.
     pub attackers: BTreeSet<ProcessId>,
     /// The offences of the closed list that Byzantine processes were observed to commit: each must be on record (B2).
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
@@ -29,11 +29,11 @@ impl Detection {
     /// Detects the attacks of a run from its observations. `run_seed` is the seed of the whole run, since a strategy
     /// may draw what it does; `counted` is what the server counted.
     #[must_use]
-    pub fn new(cast: &Cast, run_seed: u64, observations: &Observations, counted: &RunCounts) -> Self {
+    pub fn new(truth: &GroundTruth, run_seed: u64, observations: &Observations, counted: &RunCounts) -> Self {
         let mut detection = Self::default();
-        for (process, part) in cast.parts() {
+        for (process, assignment) in truth.assignments() {
             let observed = observations.of(process, seed_of(process, run_seed));
-            let (name, detected, offences) = match (&part.role, observed) {
+            let (name, detected, offences) = match (&assignment.role, observed) {
                 (Role::Correct, _) | (_, None) => continue,
                 (Role::Byzantine(strategy), Some(observed)) => {
                     (strategy.name(), strategy.is_shown_by(&observed), strategy.offences(&observed))
@@ -61,14 +61,14 @@ impl Detection {
 #[must_use]
 pub fn detect(
     params: &Params,
-    cast: &Cast,
+    truth: &GroundTruth,
     run_seed: u64,
     history: &[Recorded],
     counted: &RunCounts,
 ) -> Detection {
-    let mut observations = Observations::new(params, cast.byzantine());
+    let mut observations = Observations::new(params, truth.byzantine());
     for Recorded { at, event } in history {
         observations.observe(*at, event);
     }
-    Detection::new(cast, run_seed, &observations, counted)
+    Detection::new(truth, run_seed, &observations, counted)
 }

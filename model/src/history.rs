@@ -42,7 +42,7 @@ pub enum Event {
         /// The session it came on, if any.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<SessionId>,
-        /// What it does.
+        /// Its operation.
         op: Op,
     },
     /// An input was refused. Only the first [`crate::machine::REFUSALS_RECORDED`] of each process are
@@ -175,6 +175,13 @@ impl Event {
             | Self::Restarted { .. } => None,
         }
     }
+}
+
+/// Pushes an event. The closure builds it where it will lie: `Vec::push` builds it elsewhere first, field by field,
+/// and its copy to the vector waits for the last field.
+#[inline(always)]
+pub(crate) fn push_event(events: &mut Vec<Event>, event: impl FnOnce() -> Event) {
+    events.extend(std::iter::once_with(event));
 }
 
 /// A duration in nanoseconds; at most five centuries.

@@ -16,11 +16,10 @@
 //! | phases and rounds (section 2) | [`scheduler`] |
 //! | the object (section 4, Algorithm 2) | [`sticky_cas`] |
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
-//! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`cast`] |
+//! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`ground_truth`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`predicates`], [`invariants`], [`detection`], [`judge`] |
-//! | all of it in words, for people | [`words`] |
+//! | events in words, for people | [`describe`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
-//! | the theorem's question as a probability | [`chance`] |
 //!
 //! # What is pure about it
 //! No socket, no clock, no thread, no randomness of the system: moments, seeds and arrivals are inputs. The
@@ -31,13 +30,13 @@
 pub mod access;
 pub mod bounds;
 pub mod byzantine;
-pub mod cast;
-pub mod chance;
 pub mod compact_codec;
 pub mod counts;
+pub mod describe;
 pub mod detection;
 pub mod entries;
 pub mod explore;
+pub mod ground_truth;
 pub mod history;
 pub mod invariants;
 pub mod judge;
@@ -54,4 +53,3 @@ pub mod sim;
 pub mod sticky_cas;
 mod sync;
 pub mod types;
-pub mod words;

@@ -26,20 +26,20 @@ use crate::types::{AccessNumber, Phase, ProcessId, Value};
 /// After this many refusals in a row a process gives up: it would only go on asking for the same.
 pub const REFUSALS_IN_A_ROW: u64 = 8;
 
-/// What the driver of a player does next.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+/// The next step of the driver of a player.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step<Content = RawOp, Decision = Value> {
     /// Send this access.
     Access {
         /// Its number.
         number: AccessNumber,
         /// The operation.
-        op: RawOp,
+        op: Content,
         /// When it is sent.
         when: SendTime,
     },
     /// Report this decision.
-    Decide(Value),
+    Decide(Decision),
     /// Wait for what was sent to be answered.
     Wait,
     /// Nothing more will be sent, but the process stays: keep its session.
@@ -49,24 +49,7 @@ pub enum Step {
 }
 
 /// A [`Step`] without its content, which [`Player::sent`] and [`Player::decision`] lend out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StepKind {
-    /// An access.
-    Access {
-        /// Its number.
-        number: AccessNumber,
-        /// When it is sent.
-        when: SendTime,
-    },
-    /// The report of its decision.
-    Decide,
-    /// See [`Step::Wait`].
-    Wait,
-    /// See [`Step::Stay`].
-    Stay,
-    /// See [`Step::Leave`].
-    Leave,
-}
+pub type StepKind = Step<(), ()>;
 
 /// A behaviour with its state. See the module.
 pub struct Player {
@@ -190,11 +173,11 @@ impl Player {
     /// The next step. Each access and each report is given once per session.
     pub fn next_step(&mut self) -> Step {
         match self.next_step_kind() {
-            StepKind::Access { number, when } => {
+            StepKind::Access { number, when, op: () } => {
                 let op = self.sent(number).expect("what is due stands in the player").clone();
                 Step::Access { number, op, when }
             }
-            StepKind::Decide => {
+            StepKind::Decide(()) => {
                 Step::Decide(self.decision().expect("a report is due once there is a decision").clone())
             }
             StepKind::Wait => Step::Wait,
@@ -215,11 +198,11 @@ impl Player {
         }
         if let Some(pending) = self.pending.iter_mut().find(|pending| !pending.sent) {
             pending.sent = true;
-            return StepKind::Access { number: pending.number, when: pending.when };
+            return StepKind::Access { number: pending.number, op: (), when: pending.when };
         }
         if self.decision.is_some() && self.pending.is_empty() && !self.reported {
             self.reported = true;
-            return StepKind::Decide;
+            return StepKind::Decide(());
         }
         StepKind::Wait
     }

@@ -7,8 +7,7 @@
 use std::ops::Range;
 
 use crate::access::ReadAnswer;
-use crate::bounds::{self, Premise};
-use crate::judge::Property;
+use crate::bounds::{self, Premise, Property};
 use crate::params::{AppendWindow, Params};
 use crate::types::{Phase, Position, WarpId};
 
@@ -142,7 +141,7 @@ pub fn is_in_time(decided: Phase, bound: Phase) -> bool {
     decided <= bound
 }
 
-/// What is known of the decisions of correct processes: all that agreement and the three validities ask.
+/// The decisions of correct processes: all that agreement and the three validities ask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decisions {
     /// f: processes that are Byzantine, made faulty, or late.

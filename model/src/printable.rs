@@ -5,7 +5,7 @@
 
 use std::borrow::Cow;
 
-/// What is printed as it is, though `escape_debug` would escape it.
+/// The characters that are printed as they are, though `escape_debug` would escape them.
 const PLAIN: [char; 3] = ['\'', '"', '\\'];
 
 /// Whether a line of text shows as what it is.

@@ -1,4 +1,4 @@
-//! What a process does: the interface that a correct process and every Byzantine strategy share, and the
+//! The acts of a process: the interface that a correct process and every Byzantine strategy share, and the
 //! correct process itself (paper, Algorithm 1; SPEC D1 to D3).
 //!
 //! A [`Behaviour`] gives its next [`Act`] at the start, after each answer and after each refusal. It may base it on
@@ -13,7 +13,7 @@ use crate::entries::Entries;
 use crate::params::{AppendWindow, Params, ValueError};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, Value};
 
-/// What a process has learnt so far.
+/// The knowledge of a process so far.
 #[derive(Clone, Debug)]
 pub struct View {
     /// The process.
@@ -135,7 +135,7 @@ impl View {
         }
     }
 
-    /// What comes after the first entries without a gap is one of them.
+    /// Entries that come after the first ones without a gap become some of them.
     #[inline]
     fn close_gap(&mut self) {
         let next = self.first.len();
@@ -249,7 +249,7 @@ impl Act {
     }
 }
 
-/// What a process does, given what it has learnt.
+/// The acts of a process, given its knowledge.
 pub trait Behaviour: Send {
     /// The next act. Called at the start and after each answer or refusal; not called again after [`Act::Decide`],
     /// [`Act::Silent`] or [`Act::Crash`].

@@ -32,15 +32,11 @@
 //! second that is half a million years away.
 
 mod cached_schedule;
-mod hash;
-mod phase_order;
 mod schedule;
 mod scripted_schedule;
 mod warp_set;
 
-pub use self::cached_schedule::CachedSchedule;
-pub use self::hash::arbiter_hash;
-pub use self::phase_order::PhaseOrder;
-pub use self::schedule::{RoundOrder, Schedule};
+pub use self::cached_schedule::{CachedSchedule, PhaseOrder};
+pub use self::schedule::{RoundOrder, Schedule, arbiter_hash};
 pub(crate) use self::scripted_schedule::ScriptedSchedule;
 pub use self::warp_set::WarpSet;

@@ -7,7 +7,7 @@ use stickycas_model::params::AppendWindow;
 
 use crate::story::{Story, id, value, values};
 
-/// Process 3 differs so, which is a bug of ours, or shows that the cast is false where others started the process.
+/// Process 3 differs so, which is a bug of ours, or shows that the assignment of roles is false where others started the process.
 #[track_caller]
 fn deviates(mut story: Story, says: &str) {
     story.is(Outcome::Violation, says);
@@ -125,7 +125,7 @@ fn as_printed_a_read_starts_at_a_multiple_of_its_size() {
     let second_from = |start| {
         let mut story = Story::new("a", 1, 1, |spec| spec.append_window = AppendWindow::Open);
         story.params = Story::new("a a a a", 1, 2, |spec| spec.append_window = AppendWindow::Open).params;
-        story.cast = Story::new("a !a !a !a", 1, 2, |_| {}).cast;
+        story.truth = Story::new("a !a !a !a", 1, 2, |_| {}).truth;
         story.all_join();
         story.append(1, "a");
         story.step();

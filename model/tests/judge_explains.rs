@@ -13,7 +13,7 @@ use crate::story::{Story, id, phase, value, values};
 fn explained(story: &Story) -> Explanation {
     explain(&Case {
         params: Arc::clone(&story.params),
-        cast: &story.cast,
+        truth: &story.truth,
         expected: &story.expected,
         history: &story.history,
         complete: story.complete,

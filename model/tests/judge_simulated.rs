@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use stickycas_model::byzantine::Strategy as Byzantine;
-use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::{Detection, detect};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::Event;
 use stickycas_model::judge::{self, Case, Outcome, Property, Verdict, VerdictSummary};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
@@ -24,7 +24,7 @@ fn case_of<'a>(
 ) -> Case<'a> {
     Case {
         params: Arc::clone(&plan.params),
-        cast: &plan.cast,
+        truth: &plan.truth,
         expected,
         history: &outcome.history,
         complete: true,
@@ -39,10 +39,10 @@ fn judged(plan: &sim::SimPlan, outcome: &sim::SimOutcome, expected: &judge::Expe
 }
 
 fn detected(plan: &sim::SimPlan, outcome: &sim::SimOutcome) -> Detection {
-    detect(&plan.params, &plan.cast, plan.seed, &outcome.history, &RunCounts::default())
+    detect(&plan.params, &plan.truth, plan.seed, &outcome.history, &RunCounts::default())
 }
 
-fn part() -> impl Strategy<Value = Part> {
+fn assignment() -> impl Strategy<Value = Assignment> {
     let names = [
         "absent",
         "silent",
@@ -67,23 +67,30 @@ fn part() -> impl Strategy<Value = Part> {
     let strategy = strategy.prop_map(|strategy| Role::Byzantine(strategy.parse::<Byzantine>().unwrap()));
     let role = prop_oneof![3 => Just(Role::Correct), 1 => strategy];
     let proposal = prop::sample::select(&["a", "b", "c"][..]);
-    (role, proposal).prop_map(|(role, text)| Part { role, proposal: Value::parse(text).unwrap() })
+    (role, proposal).prop_map(|(role, text)| Assignment { role, proposal: Value::parse(text).unwrap() })
 }
 
 fn plans() -> impl Strategy<Value = sim::SimPlan> {
-    let cast = prop::collection::vec(part(), 1..12);
-    let sizes = cast.prop_flat_map(|parts| {
-        let n = u32::try_from(parts.len()).unwrap();
-        (Just(parts), 1..=n, 1..=n)
+    let truth = prop::collection::vec(assignment(), 1..12);
+    let sizes = truth.prop_flat_map(|assignments| {
+        let n = u32::try_from(assignments.len()).unwrap();
+        (Just(assignments), 1..=n, 1..=n)
     });
     let order = prop_oneof![Just(Order::Ascending), Just(Order::Descending), Just(Order::Shuffled)];
     let arbiter = prop_oneof![Just(Arbiter::FirstCome), Just(Arbiter::Uniform)];
     let window = prop_oneof![3 => Just(AppendWindow::FirstAccess), 1 => Just(AppendWindow::Open)];
-    (sizes, order, arbiter, window, any::<u64>()).prop_map(|((parts, p, r), order, arbiter, window, seed)| {
-        let mut spec = ParamsSpec::new(u32::try_from(parts.len()).unwrap(), p, r);
-        (spec.order, spec.arbiter, spec.append_window, spec.seed) = (order, arbiter, window, Seed::new(seed));
-        sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
-    })
+    (sizes, order, arbiter, window, any::<u64>()).prop_map(
+        |((assignments, p, r), order, arbiter, window, seed)| {
+            let mut spec = ParamsSpec::new(u32::try_from(assignments.len()).unwrap(), p, r);
+            (spec.order, spec.arbiter, spec.append_window, spec.seed) =
+                (order, arbiter, window, Seed::new(seed));
+            sim::SimPlan {
+                params: Arc::new(Params::try_new(spec).unwrap()),
+                truth: GroundTruth::new(assignments),
+                seed,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -131,7 +138,7 @@ proptest! {
                 plan.params = Arc::new(Params::try_new(spec).unwrap());
             }
             let outcome = sim::run(&plan);
-            let verdict = judged(&plan, &outcome, &judge::Expectations::new(&plan.cast, &detected(&plan, &outcome)));
+            let verdict = judged(&plan, &outcome, &judge::Expectations::new(&plan.truth, &detected(&plan, &outcome)));
             let summary = simulator.summary(&plan);
             prop_assert_eq!(summary, VerdictSummary::from(&verdict), "{:#?}", verdict);
             prop_assert_eq!(simulator.run(&plan), outcome);

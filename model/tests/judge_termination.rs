@@ -40,7 +40,7 @@ fn give_up(story: &mut Story, unanswered: Option<u64>) {
 
 /// The processes that were asked to play are given up, each waiting for the answer of this access.
 fn all_give_up(story: &mut Story, unanswered: Option<u64>) {
-    let correct: Vec<_> = story.cast.correct().collect();
+    let correct: Vec<_> = story.truth.correct().collect();
     for process in correct {
         story.reports.push(Report {
             process,

@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackKind};
-use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::detection::detect;
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::{Event, Offence, OffenceKind, Recorded};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{Params, ParamsSpec};
@@ -24,36 +24,36 @@ fn culprits() -> [ProcessId; 2] {
 
 /// Seven processes, a warp each, of which the culprits have this role:
 /// f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n.
-fn cast(role: &Role) -> Cast {
-    let part = |(number, proposal)| {
+fn truth(role: &Role) -> GroundTruth {
+    let assignment = |(number, proposal)| {
         let role = if CULPRITS.contains(&number) { role.clone() } else { Role::Correct };
-        Part { role, proposal: Value::parse(proposal).unwrap() }
+        Assignment { role, proposal: Value::parse(proposal).unwrap() }
     };
-    Cast::new((1..).zip(["a", "c", "a", "b", "a", "a", "a"]).map(part).collect())
+    GroundTruth::new((1..).zip(["a", "c", "a", "b", "a", "a", "a"]).map(assignment).collect())
 }
 
 fn played(strategy: &str, seed: u64) -> (sim::SimPlan, sim::SimOutcome) {
-    let cast = cast(&Role::Byzantine(strategy.parse::<Strategy>().unwrap()));
+    let truth = truth(&Role::Byzantine(strategy.parse::<Strategy>().unwrap()));
     let params = Arc::new(Params::try_new(ParamsSpec::new(7, 1, 3)).unwrap());
-    let plan = sim::SimPlan { params, cast, seed };
+    let plan = sim::SimPlan { params, truth, seed };
     let outcome = sim::run(&plan);
     (plan, outcome)
 }
 
-/// The verdict on what was played, if this is the history, the cast and what the server counted.
+/// The verdict on what was played, if this is the history, the ground truth and what the server counted.
 fn judged(
     plan: &sim::SimPlan,
     outcome: &sim::SimOutcome,
     history: &[Recorded],
-    cast: &Cast,
+    truth: &GroundTruth,
     counted: &RunCounts,
 ) -> Verdict {
     let sim::SimPlan { params, seed, .. } = plan;
-    let detection = detect(params, cast, *seed, history, counted);
-    let expected = judge::Expectations::new(cast, &detection);
+    let detection = detect(params, truth, *seed, history, counted);
+    let expected = judge::Expectations::new(truth, &detection);
     judge::judge(&Case {
         params: Arc::clone(params),
-        cast,
+        truth,
         expected: &expected,
         history,
         complete: true,
@@ -107,12 +107,12 @@ fn whoever_commits_an_offence_and_is_not_filed_is_unnamed() {
         ("adaptive(phase=9, then=stall(conduct=late-append(access=3, value=0)))", OffenceKind::LateAppend),
     ] {
         let (plan, outcome) = played(text, seed);
-        let filed = judged(&plan, &outcome, &outcome.history, &plan.cast, &RunCounts::default());
+        let filed = judged(&plan, &outcome, &outcome.history, &plan.truth, &RunCounts::default());
         check(&filed, kind, true, text);
         let mut history = outcome.history.clone();
         history.retain(|recorded| !is_offence_of(recorded, second));
         assert!(history.len() < outcome.history.len());
-        let unfiled = judged(&plan, &outcome, &history, &plan.cast, &RunCounts::default());
+        let unfiled = judged(&plan, &outcome, &history, &plan.truth, &RunCounts::default());
         check(&unfiled, kind, false, text);
     }
 }
@@ -125,7 +125,7 @@ fn an_offence_counts_where_its_strategy_does_not_show() {
     for recorded in &mut history {
         recorded.at = Time::ZERO;
     }
-    let detection = detect(&plan.params, &plan.cast, 1, &history, &RunCounts::default());
+    let detection = detect(&plan.params, &plan.truth, 1, &history, &RunCounts::default());
     assert!(detection.attackers.is_empty(), "{detection:?}");
     let lie = BTreeSet::from([OffenceKind::FalseDecision]);
     assert_eq!(detection.offences, culprits().map(|culprit| (culprit, lie.clone())).into());
@@ -145,7 +145,7 @@ fn whoever_attacks_the_wire_and_is_not_filed_is_unnamed() {
     for (attack, count) in attacks {
         let attack = WireAttack::new(attack);
         let &[kind] = attack.offences() else { panic!("{attack} commits one kind of offence") };
-        let cast = cast(&Role::Attacker(attack));
+        let truth = truth(&Role::Attacker(attack));
         let counts = || Counts::from_iter([(count.to_owned(), 3)]);
         let processes: BTreeMap<_, _> = culprits().map(|process| (process, counts())).into();
         let counted = RunCounts { all: Counts::default(), processes };
@@ -165,7 +165,7 @@ fn whoever_attacks_the_wire_and_is_not_filed_is_unnamed() {
             history
         };
         for filed in [&culprits()[..], &culprits()[..1]] {
-            let verdict = judged(&plan, &outcome, &with_offences_of(filed), &cast, &counted);
+            let verdict = judged(&plan, &outcome, &with_offences_of(filed), &truth, &counted);
             check(&verdict, kind, filed.len() == 2, &attack.to_string());
         }
     }

@@ -5,7 +5,6 @@
 mod json_schema;
 mod story;
 
-mod chance;
 mod invariants_of_machine;
 mod judge_algorithm;
 mod judge_explains;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use proptest::sample::subsequence;
 use stickycas_model::byzantine::Strategy as Byzantine;
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
@@ -23,31 +23,31 @@ fn value(text: &str) -> Value {
 }
 
 /// One word per process: what a correct one proposes, or a strategy after `!`.
-fn cast(parts: &[&str]) -> Cast {
-    let part = |text: &&str| match text.strip_prefix('!') {
-        None => Part { role: Role::Correct, proposal: value(text) },
+fn truth(assignments: &[&str]) -> GroundTruth {
+    let assignment = |text: &&str| match text.strip_prefix('!') {
+        None => Assignment { role: Role::Correct, proposal: value(text) },
         Some(strategy) => {
-            Part { role: Role::Byzantine(strategy.parse().unwrap()), proposal: value("unused") }
+            Assignment { role: Role::Byzantine(strategy.parse().unwrap()), proposal: value("unused") }
         }
     };
-    Cast::new(parts.iter().map(part).collect())
+    GroundTruth::new(assignments.iter().map(assignment).collect())
 }
 
-fn plan(warp_size: u32, read_size: u32, parts: &[&str], seed: u64) -> SimPlan {
-    plan_with(warp_size, read_size, parts, seed, |_| {})
+fn plan(warp_size: u32, read_size: u32, assignments: &[&str], seed: u64) -> SimPlan {
+    plan_with(warp_size, read_size, assignments, seed, |_| {})
 }
 
 fn plan_with(
     warp_size: u32,
     read_size: u32,
-    parts: &[&str],
+    assignments: &[&str],
     seed: u64,
     change: impl Fn(&mut ParamsSpec),
 ) -> SimPlan {
-    let processes = u32::try_from(parts.len()).unwrap();
+    let processes = u32::try_from(assignments.len()).unwrap();
     let mut spec = ParamsSpec::new(processes, warp_size, read_size);
     change(&mut spec);
-    SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: cast(parts), seed }
+    SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), truth: truth(assignments), seed }
 }
 
 /// Runs it, and checks what holds of every run: that its history can be replayed, to the same list.
@@ -65,7 +65,7 @@ fn decisions(plan: &SimPlan, outcome: &SimOutcome) -> Vec<String> {
         (ProcessEnd::Decided, Some(value)) => value.to_string(),
         other => panic!("process {}: {other:?}", report.process),
     };
-    plan.cast.correct().map(report).map(decision).collect()
+    plan.truth.correct().map(report).map(decision).collect()
 }
 
 /// W * (1 + c): the phase by which every correct process has decided (D2).
@@ -117,9 +117,9 @@ fn with_all_correct_the_last_decision_falls_in_the_bound_phase() {
 
 #[test]
 fn the_same_seed_gives_the_same_history() {
-    let parts = ["a", "b", "!silent", "c", "!collude(value=0)", "b", "!absent", "a"];
+    let assignments = ["a", "b", "!silent", "c", "!collude(value=0)", "b", "!absent", "a"];
     for seed in 0..20 {
-        let plan = plan(3, 2, &parts, seed);
+        let plan = plan(3, 2, &assignments, seed);
         assert_eq!(run_and_replay(&plan), run_and_replay(&plan));
     }
 }
@@ -138,8 +138,9 @@ fn different_seeds_give_different_orders_and_winners() {
 
 #[test]
 fn collude_and_distinct_append_and_commit_no_offence() {
-    let parts = ["a", "!collude(value=0)", "!collude(value=0)", "!distinct", "!distinct(value=x)", "a", "a"];
-    let plan = plan_with(1, 3, &parts, 9, |spec| spec.patience = Patience::Endless);
+    let assignments =
+        ["a", "!collude(value=0)", "!collude(value=0)", "!distinct", "!distinct(value=x)", "a", "a"];
+    let plan = plan_with(1, 3, &assignments, 9, |spec| spec.patience = Patience::Endless);
     let outcome = run_and_replay(&plan);
     let list: Vec<String> = outcome.list.iter().map(|entry| entry.value.to_string()).collect();
     assert_eq!(list, ["a", "0", "0", "byzantine-4", "x", "a", "a"]);
@@ -149,8 +150,8 @@ fn collude_and_distinct_append_and_commit_no_offence() {
 
 /// SPEC section 9: process 3 withholds its append until some have read the whole list.
 fn counterexample(window: AppendWindow, seed: u64) -> SimPlan {
-    let parts = ["a", "a", "!late-append(access=2, value=b)", "b", "b"];
-    plan_with(1, 5, &parts, seed, |spec| {
+    let assignments = ["a", "a", "!late-append(access=2, value=b)", "b", "b"];
+    plan_with(1, 5, &assignments, seed, |spec| {
         spec.append_window = window;
         spec.patience = Patience::Endless;
     })
@@ -178,13 +179,13 @@ fn under_first_access_the_same_late_append_changes_nothing() {
 
 #[test]
 fn silent_processes_cost_their_patience_once_and_no_decision() {
-    let parts = ["a", "!silent", "a", "!silent", "!silent", "b", "b", "a", "!silent"];
+    let assignments = ["a", "!silent", "a", "!silent", "!silent", "b", "b", "a", "!silent"];
     for (warp_size, seed) in (1..=9).flat_map(|p| (0..10).map(move |seed| (p, seed))) {
-        let plan = plan(warp_size, 1, &parts, seed);
+        let plan = plan(warp_size, 1, &assignments, seed);
         let outcome = run_and_replay(&plan);
         decisions(&plan, &outcome);
         // Silent members of one warp are waited for together (F3).
-        let warps: BTreeSet<_> = plan.cast.byzantine().map(|silent| plan.params.warp_of(silent)).collect();
+        let warps: BTreeSet<_> = plan.truth.byzantine().map(|silent| plan.params.warp_of(silent)).collect();
         assert_eq!(duration(&outcome), PATIENCE * u32::try_from(warps.len()).unwrap());
         let phases = outcome.reports.iter().filter_map(|report| report.phase);
         assert!(phases.max().unwrap().get() <= bound(&plan.params));
@@ -217,8 +218,8 @@ fn endless_patience_with_a_silent_process_still_ends_the_run() {
 #[test]
 fn with_a_pace_every_step_comes_at_least_that_much_later() {
     let pace = Duration::from_millis(10);
-    for parts in [["a", "b", "c"], ["a", "!silent", "c"]] {
-        let plan = plan_with(1, 1, &parts, 0, |spec| spec.pace = pace);
+    for assignments in [["a", "b", "c"], ["a", "!silent", "c"]] {
+        let plan = plan_with(1, 1, &assignments, 0, |spec| spec.pace = pace);
         let outcome = run_and_replay(&plan);
         decisions(&plan, &outcome);
         let stepped = |recorded: &Recorded| matches!(recorded.event, Event::Stepped { .. });
@@ -294,8 +295,8 @@ fn any_role() -> impl Strategy<Value = Role> {
     prop_oneof![3 => Just(Role::Correct), 2 => byzantine]
 }
 
-fn any_part() -> impl Strategy<Value = Part> {
-    (any_role(), "[a-c]").prop_map(|(role, text)| Part { role, proposal: value(&text) })
+fn any_part() -> impl Strategy<Value = Assignment> {
+    (any_role(), "[a-c]").prop_map(|(role, text)| Assignment { role, proposal: value(&text) })
 }
 
 fn any_params(processes: u32) -> impl Strategy<Value = Arc<Params>> {
@@ -321,7 +322,11 @@ fn any_params(processes: u32) -> impl Strategy<Value = Arc<Params>> {
 fn any_plan() -> impl Strategy<Value = SimPlan> {
     (1_u32..=12)
         .prop_flat_map(|n| (any_params(n), prop::collection::vec(any_part(), n as usize), any::<u64>()))
-        .prop_map(|(params, parts, seed)| SimPlan { params, cast: Cast::new(parts), seed })
+        .prop_map(|(params, assignments, seed)| SimPlan {
+            params,
+            truth: GroundTruth::new(assignments),
+            seed,
+        })
 }
 
 fn any_restarts() -> impl Strategy<Value = Vec<SimRestart>> {
@@ -348,7 +353,7 @@ proptest! {
         if plan.params.spec().append_window == AppendWindow::FirstAccess {
             prop_assert!(decided.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", decided);
         }
-        let correct: BTreeSet<ProcessId> = plan.cast.correct().collect();
+        let correct: BTreeSet<ProcessId> = plan.truth.correct().collect();
         for report in outcome.reports.iter().filter(|report| correct.contains(&report.process)) {
             prop_assert!(report.phase.unwrap().get() <= bound(&plan.params), "{:?}", report);
         }
@@ -367,7 +372,7 @@ proptest! {
         if spec.append_window == AppendWindow::FirstAccess {
             prop_assert!(decided.windows(2).all(|pair| pair[0] == pair[1]), "{:?}", decided);
         }
-        let correct: BTreeSet<ProcessId> = plan.cast.correct().collect();
+        let correct: BTreeSet<ProcessId> = plan.truth.correct().collect();
         for report in outcome.reports.iter().filter(|report| correct.contains(&report.process)) {
             prop_assert!(report.phase.unwrap().get() <= bound(&plan.params), "{:?}", report);
         }

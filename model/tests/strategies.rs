@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use stickycas_model::byzantine::{Reader, Strategy};
-use stickycas_model::cast::{Cast, Part, Role};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::{Detection, detect};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::{Event, OffenceKind};
 use stickycas_model::judge::{self, Case, Outcome, Verdict};
 use stickycas_model::params::{AppendWindow, Order, Params, ParamsSpec};
@@ -57,28 +57,32 @@ fn process(number: u32) -> ProcessId {
 /// Seven processes, a warp each, two of them Byzantine: f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n, and c = 3.
 fn plan(strategy: &str, window: AppendWindow, order: Order, seed: u64) -> sim::SimPlan {
     let strategy: Strategy = strategy.parse().unwrap();
-    let part = |(number, proposal)| {
+    let assignment = |(number, proposal)| {
         let byzantine = CULPRITS.contains(&number);
         let role = if byzantine { Role::Byzantine(strategy.clone()) } else { Role::Correct };
-        Part { role, proposal: value(proposal) }
+        Assignment { role, proposal: value(proposal) }
     };
-    let parts = (1..).zip(["a", "c", "a", "b", "d", "a", "a"]).map(part).collect();
+    let assignments = (1..).zip(["a", "c", "a", "b", "d", "a", "a"]).map(assignment).collect();
     let mut spec = ParamsSpec::new(7, 1, 3);
     (spec.append_window, spec.order, spec.seed) = (window, order, Seed::new(seed));
-    sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast: Cast::new(parts), seed }
+    sim::SimPlan {
+        params: Arc::new(Params::try_new(spec).unwrap()),
+        truth: GroundTruth::new(assignments),
+        seed,
+    }
 }
 
-fn detected(plan: &sim::SimPlan, cast: &Cast, outcome: &sim::SimOutcome) -> Detection {
-    detect(&plan.params, cast, plan.seed, &outcome.history, &RunCounts::default())
+fn detected(plan: &sim::SimPlan, truth: &GroundTruth, outcome: &sim::SimOutcome) -> Detection {
+    detect(&plan.params, truth, plan.seed, &outcome.history, &RunCounts::default())
 }
 
-/// A run of a plan, held against what `cast` says was to happen.
-fn judged(plan: &sim::SimPlan, cast: &Cast) -> (sim::SimOutcome, Verdict) {
+/// A run of a plan, held against what `ground truth` says was to happen.
+fn judged(plan: &sim::SimPlan, truth: &GroundTruth) -> (sim::SimOutcome, Verdict) {
     let outcome = sim::run(plan);
-    let Detection { fired, .. } = detected(plan, cast, &outcome);
+    let Detection { fired, .. } = detected(plan, truth, &outcome);
     let verdict = judge::judge(&Case {
         params: Arc::clone(&plan.params),
-        cast,
+        truth,
         expected: &judge::Expectations {
             attacks: fired.keys().cloned().collect(),
             ..judge::Expectations::default()
@@ -92,8 +96,11 @@ fn judged(plan: &sim::SimPlan, cast: &Cast) -> (sim::SimOutcome, Verdict) {
 }
 
 fn everyone_correct(plan: &sim::SimPlan) -> sim::SimPlan {
-    let correct = |(_, part): (_, &Part)| Part { role: Role::Correct, proposal: part.proposal.clone() };
-    sim::SimPlan { cast: Cast::new(plan.cast.parts().map(correct).collect()), ..plan.clone() }
+    let correct = |(_, assignment): (_, &Assignment)| Assignment {
+        role: Role::Correct,
+        proposal: assignment.proposal.clone(),
+    };
+    sim::SimPlan { truth: GroundTruth::new(plan.truth.assignments().map(correct).collect()), ..plan.clone() }
 }
 
 fn kinds(verdict: &Verdict, process: ProcessId) -> BTreeSet<OffenceKind> {
@@ -112,17 +119,17 @@ fn inside_the_bound_each_is_observed_and_blamed_exactly() {
         for order in [Order::Ascending, Order::Descending, Order::Shuffled] {
             for seed in 0..20 {
                 let plan = plan(text, AppendWindow::FirstAccess, order, seed);
-                let (outcome, verdict) = judged(&plan, &plan.cast);
+                let (outcome, verdict) = judged(&plan, &plan.truth);
                 let at = format!("{text}, {order:?}, seed {seed}");
                 assert_eq!(verdict.verdict, Outcome::Valid, "{at}: {:?}", verdict.reasons);
                 assert_eq!(verdict.decision, Some(value("a")), "{at}");
                 assert_eq!(verdict.decisions.len(), 5, "{at}");
-                let Detection { attackers: seen, offences, .. } = detected(&plan, &plan.cast, &outcome);
+                let Detection { attackers: seen, offences, .. } = detected(&plan, &plan.truth, &outcome);
                 // A report may come when all correct processes have ended, and with them the run.
                 if !text.contains("liar") {
                     assert_eq!(seen, CULPRITS.map(process).into(), "{at}");
                 }
-                for (process, _) in plan.cast.parts() {
+                for (process, _) in plan.truth.assignments() {
                     let expected = offences.get(&process).cloned().unwrap_or_default();
                     assert_eq!(kinds(&verdict, process), expected, "{at}: process {process}");
                 }
@@ -135,8 +142,8 @@ fn inside_the_bound_each_is_observed_and_blamed_exactly() {
 fn where_all_are_correct_no_strategy_is_observed() {
     for text in ALL {
         let claimed = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
-        let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.cast);
-        assert!(detected(&claimed, &claimed.cast, &outcome).attackers.is_empty(), "{text}");
+        let (outcome, verdict) = judged(&everyone_correct(&claimed), &claimed.truth);
+        assert!(detected(&claimed, &claimed.truth, &outcome).attackers.is_empty(), "{text}");
         assert_eq!(verdict.verdict, Outcome::Unknown, "{text}: {:?}", verdict.reasons);
         assert!(verdict.blame.is_empty(), "{text}");
     }
@@ -145,7 +152,7 @@ fn where_all_are_correct_no_strategy_is_observed() {
 #[test]
 fn a_lie_is_an_offence_only_under_first_access() {
     let plan = plan("liar(value=b)", AppendWindow::Open, Order::Ascending, 1);
-    let (_, verdict) = judged(&plan, &plan.cast);
+    let (_, verdict) = judged(&plan, &plan.truth);
     assert_eq!(verdict.verdict, Outcome::Valid, "{:?}", verdict.reasons);
     assert_eq!(verdict.fired, BTreeMap::from([("liar".to_owned(), 2)]));
     assert!(verdict.blame.is_empty());
@@ -155,9 +162,12 @@ fn a_lie_is_an_offence_only_under_first_access() {
 fn a_liar_who_is_told_the_truth_lies_all_the_same() {
     for truth in ["a", "lie"] {
         let mut plan = plan(&format!("liar(value={truth})"), AppendWindow::FirstAccess, Order::Ascending, 1);
-        let parts = plan.cast.parts().map(|(_, part)| Part { proposal: value(truth), ..part.clone() });
-        plan.cast = Cast::new(parts.collect());
-        let (_, verdict) = judged(&plan, &plan.cast);
+        let assignments = plan
+            .truth
+            .assignments()
+            .map(|(_, assignment)| Assignment { proposal: value(truth), ..assignment.clone() });
+        plan.truth = GroundTruth::new(assignments.collect());
+        let (_, verdict) = judged(&plan, &plan.truth);
         assert_eq!(verdict.decision, Some(value(truth)));
         assert_eq!(verdict.blame.len(), 2, "{truth}");
     }
@@ -187,15 +197,15 @@ fn a_mix_has_each_of_its_cases_among_its_draws() {
 #[test]
 fn a_reader_appends_the_runner_up_or_its_proposal() {
     let appended = |n, proposals: &[&str], reader: u32| {
-        let part = |(number, proposal): (u32, &&str)| {
+        let assignment = |(number, proposal): (u32, &&str)| {
             let role =
                 if number == reader { Role::Byzantine(Strategy::Reader(Reader)) } else { Role::Correct };
-            Part { role, proposal: value(proposal) }
+            Assignment { role, proposal: value(proposal) }
         };
         let mut spec = ParamsSpec::new(n, 1, n);
         spec.append_window = AppendWindow::Open;
-        let cast = Cast::new((1..).zip(proposals).map(part).collect());
-        let plan = sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), cast, seed: 1 };
+        let truth = GroundTruth::new((1..).zip(proposals).map(assignment).collect());
+        let plan = sim::SimPlan { params: Arc::new(Params::try_new(spec).unwrap()), truth, seed: 1 };
         sim::run(&plan).list.iter().find(|entry| entry.process.get() == reader).unwrap().value.clone()
     };
     assert_eq!(
@@ -211,7 +221,7 @@ fn a_corrupted_process_is_correct_until_its_phase() {
     let corrupted_from = |phase: u64| {
         let text = format!("adaptive(phase={phase}, then=repeat-append(value=0))");
         let plan = plan(&text, AppendWindow::FirstAccess, Order::Ascending, 1);
-        let (outcome, verdict) = judged(&plan, &plan.cast);
+        let (outcome, verdict) = judged(&plan, &plan.truth);
         let first = outcome.list.iter().find(|entry| entry.process.get() == 5).unwrap().value.clone();
         (first, verdict.blame.get(&process(5)).map(|kinds| kinds[&OffenceKind::LateAppend]))
     };
@@ -232,8 +242,8 @@ fn a_corrupted_process_lies_from_its_phase_on_only() {
             Order::Ascending,
             1,
         );
-        let (outcome, verdict) = judged(&plan, &plan.cast);
-        let seen = detected(&plan, &plan.cast, &outcome).attackers;
+        let (outcome, verdict) = judged(&plan, &plan.truth);
+        let seen = detected(&plan, &plan.truth, &outcome).attackers;
         (kinds(&verdict, process(2)), kinds(&verdict, process(5)), seen)
     };
     let lie = || BTreeSet::from([OffenceKind::FalseDecision]);
@@ -249,7 +259,7 @@ fn a_corrupted_process_lies_from_its_phase_on_only() {
 fn patience_lost_to_who_stalls_or_crashes_is_lost_once() {
     for text in ["silent", "crash@1", "stall"] {
         let plan = plan(text, AppendWindow::FirstAccess, Order::Ascending, 1);
-        let (outcome, verdict) = judged(&plan, &plan.cast);
+        let (outcome, verdict) = judged(&plan, &plan.truth);
         let took = outcome.history.last().unwrap().at.as_nanos();
         assert!(took <= 2_000_000_000, "{text}: two of them, with a second each, took {took} ns");
         assert_eq!(verdict.verdict, Outcome::Valid, "{text}: {:?}", verdict.reasons);

@@ -6,7 +6,8 @@ use stickycas_model::access::{Answer, ReadAnswer};
 use stickycas_model::history::Event;
 use stickycas_model::judge::ValueCounts;
 use stickycas_model::types::{ProcessId, Value};
-use stickycas_model::words;
+
+use crate::explanation;
 
 /// The most values that are named with their counts, and how much of a long one.
 const VALUES: usize = 4;
@@ -48,7 +49,7 @@ impl DecisionBasis {
             return known.clone();
         }
         if self.known.len() >= COUNTED {
-            return words::entries(read_to as u64);
+            return explanation::entries(read_to as u64);
         }
         let counted = in_words(&self.entries[..read_to]);
         self.known.insert(read_to, counted.clone());
@@ -68,7 +69,7 @@ fn in_words(entries: &[Value]) -> String {
         more => parts.push(format!("{more} other values")),
     }
     let tie = if counted.tied.is_empty() { "" } else { "; a tie, which goes to the smallest value" };
-    format!("{}: {}{tie}", words::entries(counted.entries), parts.join(", "))
+    format!("{}: {}{tie}", explanation::entries(counted.entries), parts.join(", "))
 }
 
 /// The value, or its beginning and how long it is.

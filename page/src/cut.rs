@@ -1,6 +1,6 @@
 //! Texts with values of clients in them, cut so that what is sent stays small.
 
-use stickycas_model::words::{Block, Section};
+use crate::explanation::{Block, Section};
 
 /// The most characters of a text.
 const CHARS: usize = 1_024;
@@ -42,8 +42,8 @@ mod tests {
     use super::*;
     use stickycas_model::history::{Event, Recorded};
     use stickycas_model::types::{ProcessId, Time, Value};
-    use stickycas_model::words::Table;
 
+    use crate::explanation::Table;
     use crate::source::Told;
 
     #[test]

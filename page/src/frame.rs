@@ -4,12 +4,12 @@
 //! told of with a sentence.
 
 use serde::Serialize;
+use stickycas_model::describe;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::{State, Status};
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::scheduler::Schedule;
 use stickycas_model::types::{Phase, ProcessId, Time, WarpId};
-use stickycas_model::words;
 
 use crate::basis::DecisionBasis;
 use crate::lateness::Lateness;
@@ -150,7 +150,7 @@ impl Framer {
             if let Some(lateness) = &mut self.lateness {
                 late.extend(lateness.observe(params, &recorded.event));
             }
-            let says = is_told(&recorded.event).then(|| words::event(&recorded.event));
+            let says = is_told(&recorded.event).then(|| describe::event(&recorded.event));
             let from = self.basis.as_mut().and_then(|basis| basis.observe(&recorded.event));
             numbered.push(NumberedEvent { index: self.next, recorded, says, from });
             self.next += 1;

@@ -11,15 +11,18 @@
 //! | what changes, and in which pieces it is sent | [`frame`], with [`lateness`] and [`basis`] |
 //! | how long a text may be | [`cut`] |
 //! | the theorem with other numbers | [`promise`] |
+//! | an explanation in words | [`explanation`], and [`assumed`] where the ground truth is not known |
 //! | a recorded run as frames | [`recorded`] |
 //! | who serves it | [`source`], `routes` with `headers`, `assets`, [`events`] |
 //!
 //! The scripts are in `assets/`. There is no build step, nothing is downloaded from elsewhere.
 
 mod assets;
+pub mod assumed;
 pub mod basis;
 pub mod cut;
 pub mod events;
+pub mod explanation;
 pub mod frame;
 mod headers;
 pub mod lateness;

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
-use stickycas_model::cast::{Cast, Role};
+use stickycas_model::ground_truth::{GroundTruth, Role};
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::types::ProcessId;
-use stickycas_model::words;
+
+use crate::explanation;
 
 /// Above this number of processes their names are not sent.
 const NAMES: usize = 1_024;
@@ -84,9 +85,9 @@ impl Setting {
                 Patience::Endless => None,
             },
             words: vec![
-                format!("Warps take turns {}.", words::order(params)),
-                format!("Of the appends of a phase one wins, {}.", words::arbiter(params)),
-                format!("{}.", words::append_window(params)),
+                format!("Warps take turns {}.", explanation::order(params)),
+                format!("Of the appends of a phase one wins, {}.", explanation::arbiter(params)),
+                format!("{}.", explanation::append_window(params)),
             ],
             names: names.iter().map(|&name| name.to_owned()).collect(),
             first_event: 0,
@@ -98,20 +99,20 @@ impl Setting {
 }
 
 impl CastShown {
-    /// The cast of a run with the f that its judge counts.
+    /// The ground truth of a run with the f that its judge counts.
     #[must_use]
-    pub fn new(cast: &Cast, f: u64) -> Self {
+    pub fn new(truth: &GroundTruth, f: u64) -> Self {
         let mut byzantine = BTreeMap::new();
         let mut proposals = Vec::new();
         let mut values = std::collections::BTreeSet::new();
-        for (process, part) in cast.parts() {
-            let is_correct = matches!(part.role, Role::Correct);
+        for (process, assignment) in truth.assignments() {
+            let is_correct = matches!(assignment.role, Role::Correct);
             if !is_correct {
-                byzantine.insert(ProcessId::get(process), part.role.to_string());
+                byzantine.insert(ProcessId::get(process), assignment.role.to_string());
             } else {
-                values.insert(&part.proposal);
+                values.insert(&assignment.proposal);
             }
-            proposals.push(is_correct.then(|| part.proposal.to_string()));
+            proposals.push(is_correct.then(|| assignment.proposal.to_string()));
         }
         Self { byzantine, proposals, values: values.len() as u64, f }
     }

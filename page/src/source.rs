@@ -7,13 +7,14 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
+use stickycas_model::describe;
 use stickycas_model::history::Recorded;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
-use stickycas_model::words::{self, Section};
 use tokio_stream::Stream;
 
 use crate::cut::cut;
+use crate::explanation::Section;
 use crate::setting::Setting;
 
 /// What a page shows. Calls are cheap, or are charged to the viewer by the source itself.
@@ -118,7 +119,7 @@ impl Told {
         let mut told = Self::default();
         for recorded in events.into_iter().filter(|recorded| recorded.event.process() == Some(process)) {
             if told.sentences.len() < Self::MOST {
-                told.sentences.push(cut(words::event(&recorded.event)));
+                told.sentences.push(cut(describe::event(&recorded.event)));
             } else {
                 told.left_out += 1;
             }

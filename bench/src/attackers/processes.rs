@@ -13,7 +13,7 @@ use stickycas_client::Client;
 use stickycas_load::observations::{self, AnsweredAccess, ObservedRefusal, ProcessObservation};
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::bounds;
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::predicates;
@@ -215,7 +215,7 @@ impl Processes {
                 ));
             }
         }
-        let finding = observations::judge(&self.params, &cast(self.roster.len(), channel)?, &seen);
+        let finding = observations::judge(&self.params, &truth(self.roster.len(), channel)?, &seen);
         if finding.outcome != Outcome::Valid {
             turn.not_valid += 1;
             turn.note(format!("{}: {}", finding.outcome, finding.reasons.join("; ")));
@@ -229,12 +229,12 @@ fn proposal(process: usize, channel: u32) -> &'static str {
 }
 
 /// The roles and proposals in an instance.
-fn cast(processes: usize, channel: u32) -> anyhow::Result<Cast> {
-    let part = |process| {
+fn truth(processes: usize, channel: u32) -> anyhow::Result<GroundTruth> {
+    let assignment = |process| {
         let proposal = Value::parse(proposal(process, channel)).context("an empty proposal")?;
-        Ok(Part { role: Role::Correct, proposal })
+        Ok(Assignment { role: Role::Correct, proposal })
     };
-    Ok(Cast::new((0..processes).map(part).collect::<anyhow::Result<_>>()?))
+    Ok(GroundTruth::new((0..processes).map(assignment).collect::<anyhow::Result<_>>()?))
 }
 
 fn phase(access: &AnsweredAccess) -> Option<Phase> {

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use stickycas_load::observations::{self, ProcessObservation};
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{ProcessId, Value};
@@ -30,12 +30,12 @@ pub(super) fn judge(
     }
     let all = rosters.iter().zip(&seen).enumerate();
     all.map(|(instance, (roster, seen))| {
-        let part = |principal: &usize| {
+        let assignment = |principal: &usize| {
             let proposal = Value::new(&proposal(*principal, instance)).context("an empty proposal")?;
-            Ok(Part { role: Role::Correct, proposal })
+            Ok(Assignment { role: Role::Correct, proposal })
         };
-        let cast = Cast::new(roster.iter().map(part).collect::<anyhow::Result<_>>()?);
-        let finding = observations::judge(&params, &cast, seen);
+        let truth = GroundTruth::new(roster.iter().map(assignment).collect::<anyhow::Result<_>>()?);
+        let finding = observations::judge(&params, &truth, seen);
         if finding.outcome != Outcome::Valid {
             bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
         }

@@ -7,7 +7,7 @@ use stickycas_attacks::{Attacked, Targets};
 use stickycas_client::info::InstanceView;
 use stickycas_client::{Client, Error, InstanceEnd, ProcessSpec};
 use stickycas_model::byzantine::{Strategy, WireAttack, WireAttackError};
-use stickycas_model::cast::seed_of;
+use stickycas_model::ground_truth::seed_of;
 use stickycas_model::types::Value;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;

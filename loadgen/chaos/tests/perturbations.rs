@@ -63,7 +63,7 @@ fn plans_of_a_cluster_touch_servers_and_members_of_etcd_alone() {
 fn a_plan_beyond_the_bound_names_the_missing_premise() {
     for (_, plan) in plans().iter().filter(|(_, plan)| plan.expect == Outcome::Valid) {
         let scenario = scenario(plan);
-        let byzantine = scenario.cast.byzantine().count();
+        let byzantine = scenario.truth.byzantine().count();
         let f = u64::try_from(byzantine + plan.faulty.len() + plan.late.len()).unwrap();
         let promised = bounds::strong_validity(&scenario.params, f, 1);
         let named = plan.expectations.missing.get(&Property::StrongValidity);

@@ -9,9 +9,9 @@ use std::time::Duration;
 use stickycas_client::raw::Told;
 use stickycas_client::{MemberState, State};
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
-use stickycas_model::cast::Role;
 use stickycas_model::counts::RunCounts;
 use stickycas_model::detection::detect;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
 use stickycas_model::params::Patience;
@@ -413,7 +413,7 @@ impl Checker<'_> {
     fn patience(&mut self) {
         let Evidence { plan, lateness, .. } = self.evidence;
         let impatient: Vec<_> =
-            plan.cast.correct().filter(|process| self.shown.impatient.contains(process)).collect();
+            plan.truth.correct().filter(|process| self.shown.impatient.contains(process)).collect();
         let Patience::Finite(patience) = plan.params.spec().patience else { return };
         if !impatient.is_empty() && lateness >= patience / 2 {
             self.checked.starved = true;
@@ -431,7 +431,7 @@ impl Checker<'_> {
         let closed_early = plan.closed_after.is_some();
         let said = by_process(reports);
         if !closed_early {
-            let correct = plan.cast.parts().filter(|(_, part)| part.role == Role::Correct);
+            let correct = plan.truth.assignments().filter(|(_, assignment)| assignment.role == Role::Correct);
             let mut found = Vec::new();
             for (process, _) in correct {
                 match said.get(&process).map(|report| &report.ended) {
@@ -462,15 +462,15 @@ impl Checker<'_> {
 
     fn verdict(&self, closed_early: bool) -> Verdict {
         let Evidence { plan, reports, history, .. } = self.evidence;
-        let detection = detect(&plan.params, &plan.cast, plan.seed, history, &RunCounts::default());
-        let mut expected = Expectations::new(&plan.cast, &detection);
+        let detection = detect(&plan.params, &plan.truth, plan.seed, history, &RunCounts::default());
+        let mut expected = Expectations::new(&plan.truth, &detection);
         // It is not their attacks that are tried here: an instance may end before they come to it.
         expected.attacks.clear();
         let ended = |report: &&Report| !closed_early || report.ended == ProcessEnd::Decided;
         let reports: Vec<Report> = reports.iter().filter(ended).cloned().collect();
         judge(&Case {
             params: plan.params.clone(),
-            cast: &plan.cast,
+            truth: &plan.truth,
             expected: &expected,
             history,
             complete: self.shown.over,

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::random::SplitMix64;
 
@@ -49,8 +49,8 @@ fn slowed(mut plan: InstancePlan, random: &mut SplitMix64) -> InstancePlan {
         plan.params = Arc::new(Params::try_new(spec).expect("a pace is in its range"));
     }
     // The library appends no empty value, and a raw call would have to find the owner by itself.
-    for (process, part) in plan.cast.parts() {
-        if let Role::Byzantine(strategy) = &part.role
+    for (process, assignment) in plan.truth.assignments() {
+        if let Role::Byzantine(strategy) = &assignment.role
             && strategy.name() == "empty"
         {
             plan.unary.remove(&process);

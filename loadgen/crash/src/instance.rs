@@ -8,7 +8,7 @@ use stickycas_client::info::InstanceView;
 use stickycas_client::raw::{Connection, Told};
 use stickycas_client::watch::WatchFrom;
 use stickycas_client::{Client, Error, ProcessSpec, RetryPolicy, State};
-use stickycas_model::cast::{Part, Role, seed_of};
+use stickycas_model::ground_truth::{Assignment, Role, seed_of};
 use stickycas_model::history::Recorded;
 use stickycas_model::process::{RawOp, Report};
 use stickycas_model::types::{Position, ProcessId};
@@ -112,11 +112,12 @@ impl InstanceRun {
     /// Whether it was created, and everybody who is to come before the last kill has been welcomed, and has decided if
     /// that is to be waited for.
     pub(crate) fn is_under_way(&self) -> bool {
-        let InstancePlan { cast, absent_before, ends_before, .. } = &self.plan;
-        let mut parts =
-            cast.parts().filter(|(process, part)| part.joins() && Some(*process) != *absent_before);
+        let InstancePlan { truth, absent_before, ends_before, .. } = &self.plan;
+        let mut assignments = truth
+            .assignments()
+            .filter(|(process, assignment)| assignment.joins() && Some(*process) != *absent_before);
         self.facts.was_created()
-            && parts.all(|(process, _)| {
+            && assignments.all(|(process, _)| {
                 self.facts.was_welcomed(process) && (!ends_before || self.facts.has_decided(process))
             })
     }
@@ -156,7 +157,7 @@ impl InstanceRun {
         let closing = plan.closed_after.map(|after| Instant::now() + after);
         self.play_all(site, id, stopped, closing, &mut ended).await;
         let _ = stop.send(true);
-        if closing.is_none() && plan.cast.byzantine().next().is_some() {
+        if closing.is_none() && plan.truth.byzantine().next().is_some() {
             self.close(site, id, &mut ended).await;
         }
         let _ = over.send(true);
@@ -179,16 +180,16 @@ impl InstanceRun {
     ) {
         let mut playing = JoinSet::new();
         let mut correct = 0;
-        for (process, part) in self.plan.cast.parts() {
-            correct += usize::from(part.role == Role::Correct);
-            let is_correct = part.role == Role::Correct;
+        for (process, assignment) in self.plan.truth.assignments() {
+            correct += usize::from(assignment.role == Role::Correct);
+            let is_correct = assignment.role == Role::Correct;
             let mut last_kill = site.last_kill.subscribe();
             let is_absent = self.plan.absent_before == Some(process);
             let player = PlayerTask {
                 client: site.client(&self.plan, process),
                 instance: id,
                 process,
-                part: part.clone(),
+                assignment: assignment.clone(),
                 unary: self.plan.unary.contains(&process),
                 run_seed: self.plan.seed,
                 facts: self.facts.clone(),
@@ -265,7 +266,7 @@ impl InstanceRun {
         let Some(&id) = self.id.get() else { return };
         // Any error but an unknown instance, which is noted, tells nothing about it.
         drop(self.note_status(server.get(id)).await);
-        let process = self.plan.cast.correct().next();
+        let process = self.plan.truth.correct().next();
         let principal = process.map(|process| self.plan.principal(site.round, process));
         if let Some(Ok(server)) = principal.map(|principal| server.as_principal(&principal)) {
             drop(self.note_status(server.get(id)).await);
@@ -330,7 +331,7 @@ struct PlayerTask {
     client: Client,
     instance: InstanceId,
     process: ProcessId,
-    part: Part,
+    assignment: Assignment,
     unary: bool,
     run_seed: u64,
     facts: Arc<Facts>,
@@ -353,27 +354,36 @@ impl PlayerTask {
 
     /// What the process says at its end; a correct one always says something.
     async fn play(self) -> Option<Report> {
-        let Self { client, instance, process, part, unary, run_seed, facts, killed_after: _, mut stopped } =
-            self;
+        let Self {
+            client,
+            instance,
+            process,
+            assignment,
+            unary,
+            run_seed,
+            facts,
+            killed_after: _,
+            mut stopped,
+        } = self;
         // An error means that nobody is there to stop it any more.
         let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         if unary {
             let caller = UnaryProcess { client: &client, instance, process, facts: &facts };
-            if !part.joins() {
+            if !assignment.joins() {
                 stop.await;
                 return None;
             }
             return tokio::select! {
-                report = caller.play(&part, run_seed) => Some(report),
+                report = caller.play(&assignment, run_seed) => Some(report),
                 () = stop => None,
             };
         }
-        let spec = match part.role {
+        let spec = match assignment.role {
             Role::Byzantine(strategy) => {
                 let seed = seed_of(process, run_seed);
-                ProcessSpec::byzantine(strategy, Some(part.proposal), seed)
+                ProcessSpec::byzantine(strategy, Some(assignment.proposal), seed)
             }
-            Role::Correct | Role::Attacker(_) => ProcessSpec::correct(part.proposal),
+            Role::Correct | Role::Attacker(_) => ProcessSpec::correct(assignment.proposal),
         };
         let notes = facts.clone();
         let spec = spec.observed(move |told| notes.note(Fact::Told(process, told)));

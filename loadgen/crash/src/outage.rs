@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
@@ -65,13 +65,13 @@ impl RoundPlan {
 
 fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePlan {
     let silent: Strategy = "silent".parse().expect("it has no arguments");
-    let parts = ProcessId::all(PROCESSES).map(|process| {
+    let assignments = ProcessId::all(PROCESSES).map(|process| {
         let role = if stage == Stage::PhaseOpen && process == ProcessId::FIRST {
             Role::Byzantine(silent.clone())
         } else {
             Role::Correct
         };
-        Part { role, proposal: Value::new(b"v").expect("it is not empty") }
+        Assignment { role, proposal: Value::new(b"v").expect("it is not empty") }
     });
     let spec = ParamsSpec {
         seed: Seed::new(random.next_u64() >> 1),
@@ -86,7 +86,7 @@ fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePla
         number,
         begin: Duration::ZERO,
         params: Arc::new(Params::try_new(spec).expect("these are in their ranges")),
-        cast: Cast::new(parts.collect()),
+        truth: GroundTruth::new(assignments.collect()),
         seed: random.next_u64(),
         // Calls that wait are a client's other way.
         unary: if number.is_multiple_of(2) { BTreeSet::from_iter(last) } else { BTreeSet::new() },
@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(plan.instances.len(), 15);
         assert_eq!(count(|instance| instance.ends_before), 3);
         assert_eq!(count(|instance| instance.absent_before.is_some()), 4);
-        assert_eq!(count(|instance| instance.cast.byzantine().next().is_some()), 4);
+        assert_eq!(count(|instance| instance.truth.byzantine().next().is_some()), 4);
         assert_eq!(count(|instance| !instance.params.spec().pace.is_zero()), 4);
         // Whoever is to come first must not wait for whoever comes last.
         assert!(plan.instances.iter().all(|plan| !(plan.ends_before && plan.absent_before.is_some())));

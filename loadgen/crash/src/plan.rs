@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
@@ -84,7 +84,7 @@ pub struct InstancePlan {
     /// Its parameters.
     pub params: Arc<Params>,
     /// Who plays what.
-    pub cast: Cast,
+    pub truth: GroundTruth,
     /// What its processes draw from.
     pub seed: u64,
     /// The processes that make unary calls; the others are on Attach.
@@ -154,7 +154,7 @@ impl InstancePlan {
         }
         // All strategies in turn, so that a round of some size has each.
         let mut turn = number;
-        let parts = (0..n as usize).map(|index| {
+        let assignments = (0..n as usize).map(|index| {
             let role = if faulty.contains(&index) {
                 turn += 1;
                 Role::Byzantine(strategy(turn, random))
@@ -162,15 +162,19 @@ impl InstancePlan {
                 Role::Correct
             };
             let proposal = ["v1", "v2", "v3"][random.index(3)];
-            Part { role, proposal: value(proposal) }
+            Assignment { role, proposal: value(proposal) }
         });
-        let cast = Cast::new(parts.collect());
-        let stays_away = |part: &Part| match &part.role {
+        let truth = GroundTruth::new(assignments.collect());
+        let stays_away = |assignment: &Assignment| match &assignment.role {
             Role::Byzantine(strategy) => STAYING_AWAY.contains(&strategy.name()),
             Role::Correct | Role::Attacker(_) => false,
         };
         let Waiting { in_vain, otherwise } = load.waiting;
-        let waiting = if cast.parts().any(|(_, part)| stays_away(part)) { in_vain } else { otherwise };
+        let waiting = if truth.assignments().any(|(_, assignment)| stays_away(assignment)) {
+            in_vain
+        } else {
+            otherwise
+        };
         let spec = ParamsSpec {
             order: Order::ALL[random.index(Order::ALL.len())],
             seed: Seed::new(random.next_u64() >> 1),
@@ -191,7 +195,7 @@ impl InstancePlan {
             number,
             begin,
             params: Arc::new(params),
-            cast,
+            truth,
             seed,
             unary,
             killed_clients,
@@ -274,11 +278,13 @@ mod tests {
         let plan = RoundPlan::draw(1, LOAD);
         let mut played = BTreeSet::new();
         for instance in &plan.instances {
-            assert!(instance.cast.correct().next().is_some());
-            played.extend(instance.cast.parts().filter_map(|(_, part)| match &part.role {
-                Role::Byzantine(strategy) => Some(strategy.name()),
-                _ => None,
-            }));
+            assert!(instance.truth.correct().next().is_some());
+            played.extend(instance.truth.assignments().filter_map(
+                |(_, assignment)| match &assignment.role {
+                    Role::Byzantine(strategy) => Some(strategy.name()),
+                    _ => None,
+                },
+            ));
         }
         assert_eq!(played, Strategy::ALL_NAMES.into_iter().collect());
         let unary: usize = plan.instances.iter().map(|instance| instance.unary.len()).sum();

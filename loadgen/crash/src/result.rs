@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use anstyle::{AnsiColor, Style};
 use serde::{Deserialize, Serialize};
+use stickycas_harness::report::table::grouped;
 use stickycas_harness::report::table::{align_right, grid};
-use stickycas_model::words::grouped;
 
 use crate::fail_over::FailOver;
 use crate::fault::FaultKind;

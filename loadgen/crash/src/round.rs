@@ -184,7 +184,7 @@ impl Round<'_> {
             // An instance with Byzantine processes may wait for them in vain.
             let is_timed = |run: &&Arc<InstanceRun>| {
                 run.id.get().is_some_and(|id| hit.owned(*id))
-                    && run.plan.cast.byzantine().next().is_none()
+                    && run.plan.truth.byzantine().next().is_none()
                     && run.facts.answered_before(hit.at)
             };
             let mut fail_over = FailOver::default();

@@ -183,7 +183,7 @@ fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts)
 mod tests {
     use super::*;
     use crate::fail_over::FailOver;
-    use crate::plan::Waiting;
+    use crate::plan::{Load, Waiting};
 
     const SIZE: ClusterSize = ClusterSize {
         servers: 3,

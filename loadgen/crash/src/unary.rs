@@ -6,7 +6,7 @@ use std::time::Duration;
 use stickycas_client::raw::Told;
 use stickycas_client::{Client, Error, LAST_MOMENT, MemberState, RefusalReason, WaitMode};
 use stickycas_model::access::{Answer, ReadAnswer};
-use stickycas_model::cast::{Part, Role};
+use stickycas_model::ground_truth::{Assignment, Role};
 use stickycas_model::machine::Welcome;
 use stickycas_model::params::{Params, Patience};
 use stickycas_model::player::{Player, Step};
@@ -30,13 +30,15 @@ pub(crate) struct UnaryProcess<'a> {
 
 impl UnaryProcess<'_> {
     /// Plays it to its end; a Byzantine one that falls silent stays silent for ever.
-    pub(crate) async fn play(&self, part: &Part, run_seed: u64) -> Report {
+    pub(crate) async fn play(&self, assignment: &Assignment, run_seed: u64) -> Report {
         let view = match self.client.get(self.instance).await {
             Ok(view) => view,
             Err(error) => return self.failed(&error),
         };
         let params = Arc::new(view.instance.parameters);
-        let Some(behaviour) = part.behaviour(self.process, run_seed) else { std::future::pending().await };
+        let Some(behaviour) = assignment.behaviour(self.process, run_seed) else {
+            std::future::pending().await
+        };
         let mut player = Player::new(self.process, params.clone(), behaviour);
         if let Some(own) = view.own {
             player.welcome(&welcome(own.clone()));
@@ -67,7 +69,7 @@ impl UnaryProcess<'_> {
                 },
                 Step::Leave => return player.report(),
                 // A correct process that has nothing to decide has nothing to wait for either.
-                Step::Stay if part.role == Role::Correct => return player.report(),
+                Step::Stay if assignment.role == Role::Correct => return player.report(),
                 Step::Wait | Step::Stay => std::future::pending().await,
             }
         }

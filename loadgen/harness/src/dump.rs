@@ -1,8 +1,8 @@
 //! The instances in a dump of a server's log (`stickycas-server data dump`), as runs that can be replayed and explained.
 //!
-//! A log has what happened at its instances. It does not have the cast, nor what processes read on their own side. So a
+//! A log has what happened at its instances. It does not have the ground truth, nor what processes read on their own side. So a
 //! process with an offence on record counts as faulty, and every other one as correct, with its first append as its proposal
-//! and with the decision that it reported to the server ([`assumed_cast`]). [`ASSUMPTIONS`] says this to readers.
+//! and with the decision that it reported to the server ([`assumed_truth`]). [`ASSUMPTIONS`] says this to readers.
 
 use std::fmt;
 use std::fs::File;
@@ -14,8 +14,8 @@ use prost::Message as _;
 use serde::Serialize;
 use stickycas_model::counts::RunCounts;
 use stickycas_model::history::{Event, Recorded};
-use stickycas_model::judge::{ASSUMPTIONS, assumed_cast, told_reports};
 use stickycas_model::params::Params;
+use stickycas_page::assumed::{ASSUMPTIONS, assumed_truth, reports_to_server};
 use stickycas_proto::convert::WireError;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::convert::params::params_from_wire;
@@ -169,10 +169,16 @@ impl DumpedInstance {
 /// The instance as a run.
 fn record(id: InstanceId, params: Arc<Params>, history: Vec<Recorded>, is_whole: bool) -> Record {
     let over = history.iter().any(|recorded| matches!(recorded.event, Event::Finished | Event::Closed));
-    let cast = assumed_cast(&params, &history);
-    let reports = told_reports(&history);
-    let scenario =
-        Scenario { name: id.to_string(), about: ASSUMPTIONS.to_owned(), expect: None, params, cast, seed: 0 };
+    let truth = assumed_truth(&params, &history);
+    let reports = reports_to_server(&history);
+    let scenario = Scenario {
+        name: id.to_string(),
+        about: ASSUMPTIONS.to_owned(),
+        expect: None,
+        params,
+        truth,
+        seed: 0,
+    };
     Record::judged(scenario, ExecutionMode::Dumped, history, is_whole && over, RunCounts::default(), reports)
 }
 

@@ -1,11 +1,11 @@
-//! An explanation as text for a terminal: what was run, its outcome and the reasons. The words are the model's
-//! ([`stickycas_model::words`]).
+//! An explanation as text for a terminal: what was run, its outcome and the reasons. The words are those of the page
+//! ([`stickycas_page::explanation`]).
 
 use std::fmt::{Result, Write};
 
 use stickycas_model::judge::Explanation;
 use stickycas_model::printable::printable;
-use stickycas_model::words::{Block, ExplainedRun, Place, Table};
+use stickycas_page::explanation::{Block, ExplainedRun, Place, Table};
 use textwrap::Options;
 
 use crate::record::{ExecutionMode, Record};

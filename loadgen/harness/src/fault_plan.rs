@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::StrategyError;
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::ProcessId;

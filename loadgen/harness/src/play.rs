@@ -19,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
-use stickycas_model::words::Section;
 use stickycas_page::Hosts;
+use stickycas_page::explanation::Section;
 use stickycas_page::promise::{Assumed, Promise, promise};
 use stickycas_page::setting::StoryStep;
 use stickycas_page::source::{ListQuery, Opened, Page, Refused, Source, Told};
@@ -254,8 +254,8 @@ fn given<T>(body: Result<Json<T>, JsonRejection>) -> Result<T, Refused> {
 async fn preview(body: Result<Json<Form>, JsonRejection>) -> Result<Json<Preview>, Refused> {
     let (text, scenario) = given(body)?.scenario()?;
     let assumed = Assumed {
-        f: scenario.cast.byzantine().count() as u64,
-        values: scenario.cast.correct_proposals().len() as u64,
+        f: scenario.truth.byzantine().count() as u64,
+        values: scenario.truth.correct_proposals().len() as u64,
     };
     Ok(Json(Preview { promise: promise(&scenario.params, assumed), scenario: text }))
 }

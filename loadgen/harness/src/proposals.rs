@@ -113,7 +113,7 @@ mod tests {
     use std::collections::BTreeSet;
 
     use stickycas_model::byzantine::{Silent, Strategy};
-    use stickycas_model::cast::Role;
+    use stickycas_model::ground_truth::Role;
     use stickycas_model::params::ParamsSpec;
 
     use super::*;

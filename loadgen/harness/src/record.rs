@@ -150,18 +150,18 @@ fn with_case<T>(
     run: Run<'_>,
     to_record: impl FnOnce(&Case<'_>) -> T,
 ) -> T {
-    let Scenario { params, cast, seed, .. } = scenario;
+    let Scenario { params, truth, seed, .. } = scenario;
     let Run { how, complete, counted, reports, role_mismatches } = run;
-    let detection = detect(params, cast, *seed, history, counted);
+    let detection = detect(params, truth, *seed, history, counted);
     let expected = Expectations {
         assumed: how == ExecutionMode::Dumped,
         started_elsewhere: how == ExecutionMode::Judged,
         role_mismatches: role_mismatches.to_vec(),
-        ..Expectations::new(cast, &detection)
+        ..Expectations::new(truth, &detection)
     };
     to_record(&Case {
         params: Arc::clone(params),
-        cast,
+        truth,
         expected: &expected,
         history,
         complete,

@@ -16,12 +16,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use stickycas_model::describe;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Observed, Verdict};
 use stickycas_model::params::Params;
 use stickycas_model::sim::{self, Difference};
 use stickycas_model::types::Time;
-use stickycas_model::words;
 
 use crate::report::folder::Folder;
 
@@ -189,7 +189,7 @@ impl ReplayResult {
 fn event(recorded: Option<&Recorded>, nothing: &str) -> String {
     recorded.map_or_else(
         || nothing.to_owned(),
-        |Recorded { at, event }| format!("after {:?}: {}", at.since(Time::ZERO), words::event(event)),
+        |Recorded { at, event }| format!("after {:?}: {}", at.since(Time::ZERO), describe::event(event)),
     )
 }
 

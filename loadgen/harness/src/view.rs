@@ -1,4 +1,4 @@
-//! A run folder as a source of the live page: the same picture as of a server's instance, with the cast and the verdict.
+//! A run folder as a source of the live page: the same picture as of a server's instance, with the ground truth and the verdict.
 
 use std::io;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::{Phase, ProcessId};
-use stickycas_model::words::{ExplainedRun, Place, Section};
+use stickycas_page::explanation::{ExplainedRun, Place, Section};
 use stickycas_page::recorded::{EncodedFrame, frames};
 use stickycas_page::setting::{CastShown, Setting, StoryStep};
 use stickycas_page::source::{ListQuery, Opened, Page, Refused, Row, Source, Told};
@@ -47,7 +47,7 @@ impl ViewedRun {
         let id = format!("{}-{}", scenario.name, scenario.seed);
         let title = if scenario.about.is_empty() { scenario.name.clone() } else { scenario.about.clone() };
         let mut setting = Setting::new(id.clone(), title, &params, &[], false);
-        setting.cast = Some(CastShown::new(&scenario.cast, record.verdict.f));
+        setting.cast = Some(CastShown::new(&scenario.truth, record.verdict.f));
         let reached = record.history.iter().rev().find_map(|recorded| recorded.event.reached());
         let ended = record.history.iter().rev().find_map(|recorded| match recorded.event {
             Event::Finished => Some(State::Finished),

@@ -1,6 +1,5 @@
 //! Whole runs: their files, the scenarios that are delivered, run folders, and what is said of them.
 
-mod chance;
 mod explain;
 mod full_block;
 mod matrix;

@@ -3,7 +3,7 @@
 
 use stickycas_harness::Scenario;
 use stickycas_model::byzantine::{Adaptive, Strategy};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
 
@@ -49,7 +49,8 @@ fn a_good_file_is_taken_as_it_stands() {
     assert_eq!(spec.patience, Patience::Finite(std::time::Duration::from_millis(250)));
     assert_eq!((scenario.seed, spec.seed.get()), (9, 9));
     assert_eq!(scenario.expect, Some(Outcome::Valid));
-    let roles: Vec<bool> = scenario.cast.parts().map(|(_, part)| part.role == Role::Correct).collect();
+    let roles: Vec<bool> =
+        scenario.truth.assignments().map(|(_, assignment)| assignment.role == Role::Correct).collect();
     assert_eq!(roles, [true, true, false, true]);
 }
 
@@ -292,7 +293,7 @@ fn late_processes_exist_and_are_correct() {
     assert_eq!(late("[1, 1]"), "bad.toml:2: process 1 is late already: name it once\n  2 | late = [1, 1]");
     let text = GOOD.replacen("expect = \"valid\"", "late = [4]", 1);
     let scenario = Scenario::parse("good.toml", &text, None).unwrap();
-    assert_eq!(scenario.cast.late().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
+    assert_eq!(scenario.truth.late().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
 }
 
 #[test]
@@ -308,7 +309,7 @@ fn faulty_processes_exist_and_are_correct_and_not_late() {
     assert!(told.starts_with("bad.toml:3: process 1 is late: a faulty one is not judged"), "{told}");
     let text = GOOD.replacen("expect = \"valid\"", "faulty = [4]", 1);
     let scenario = Scenario::parse("good.toml", &text, None).unwrap();
-    assert_eq!(scenario.cast.faulty().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
+    assert_eq!(scenario.truth.faulty().iter().map(|process| process.get()).collect::<Vec<_>>(), [4]);
     assert_eq!(Scenario::parse("again.toml", &scenario.to_toml(), None).unwrap(), scenario);
 }
 
@@ -318,14 +319,15 @@ fn processes_are_corrupted_in_phases_of_their_own_drawn_by_seed() {
         let corrupted = format!("count = 2\ncorrupted_in = [3, 9]\nseed = {seed}");
         let scenario =
             Scenario::parse("good.toml", &GOOD.replacen("processes = [3]", &corrupted, 1), Some(1));
-        let corrupted = |(_, part): (_, &stickycas_model::cast::Part)| match &part.role {
-            Role::Byzantine(Strategy::Adaptive(Adaptive { phase, then })) => {
-                assert_eq!(then.to_string(), "collude(value=zzz)");
-                Some(phase.get())
-            }
-            _ => None,
-        };
-        scenario.unwrap().cast.parts().filter_map(corrupted).collect::<Vec<u64>>()
+        let corrupted =
+            |(_, assignment): (_, &stickycas_model::ground_truth::Assignment)| match &assignment.role {
+                Role::Byzantine(Strategy::Adaptive(Adaptive { phase, then })) => {
+                    assert_eq!(then.to_string(), "collude(value=zzz)");
+                    Some(phase.get())
+                }
+                _ => None,
+            };
+        scenario.unwrap().truth.assignments().filter_map(corrupted).collect::<Vec<u64>>()
     };
     let phases: std::collections::BTreeSet<u64> = (0..60).flat_map(drawn).collect();
     assert_eq!(phases, (3..=9).collect());
@@ -379,7 +381,7 @@ fn byzantine_first_follows_the_drawn_byzantine_processes() {
     let mut orders = std::collections::BTreeSet::new();
     for seed in 0..8 {
         let scenario = Scenario::parse("drawn.toml", text, Some(seed)).unwrap();
-        let byzantine: Vec<_> = scenario.cast.byzantine().collect();
+        let byzantine: Vec<_> = scenario.truth.byzantine().collect();
         assert_eq!(scenario.params.spec().arbiter, Arbiter::Priority(byzantine.clone()), "seed {seed}");
         assert_eq!(Scenario::parse("again.toml", &scenario.to_toml(), None).unwrap(), scenario);
         orders.insert(byzantine);

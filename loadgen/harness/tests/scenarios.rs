@@ -9,7 +9,7 @@ use std::time::Duration;
 use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::byzantine::{Strategy, WireAttack};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::judge::{Observed, Outcome, Property};
 use stickycas_model::params::Patience;
 use stickycas_model::types::Value;
@@ -94,7 +94,7 @@ fn every_strategy_has_a_scenario() {
     let mut played = BTreeSet::new();
     for path in delivered() {
         let scenario = Scenario::load(&path, Some(1)).unwrap();
-        played.extend(scenario.cast.parts().filter_map(|(_, part)| match &part.role {
+        played.extend(scenario.truth.assignments().filter_map(|(_, assignment)| match &assignment.role {
             Role::Byzantine(strategy) => Some(strategy.name()),
             Role::Correct | Role::Attacker(_) => None,
         }));
@@ -168,7 +168,7 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
     let server = OwnServer::start_with(limits.clone()).await.unwrap();
     let handle = Arc::new(server.connect().await.unwrap());
     let scenarios = delivered().into_iter().map(|path| Scenario::load(&path, Some(5)).unwrap());
-    let attacked = |scenario: &Scenario| scenario.cast.attackers().next().is_some();
+    let attacked = |scenario: &Scenario| scenario.truth.attackers().next().is_some();
     let (attacked, others): (Vec<Scenario>, Vec<Scenario>) = scenarios.partition(attacked);
     let mut waiting = others.into_iter();
     let mut running = JoinSet::new();

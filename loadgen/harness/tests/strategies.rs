@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::cast::Role;
 use stickycas_model::detection::detect;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::history::OffenceKind;
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::{ProcessId, Value};
@@ -54,19 +54,21 @@ fn scenario(strategy: Option<&str>, seed: u64) -> Scenario {
 
 /// What a run lacks to show what `claimed` says that it shows.
 fn check(claimed: &Scenario, run: &Record) -> Result<(), String> {
-    let culprits: BTreeSet<ProcessId> = claimed.cast.byzantine().collect();
-    let detected = detect(&claimed.params, &claimed.cast, claimed.seed, &run.history, &run.counted);
+    let culprits: BTreeSet<ProcessId> = claimed.truth.byzantine().collect();
+    let detected = detect(&claimed.params, &claimed.truth, claimed.seed, &run.history, &run.counted);
     let at_work = detected.attackers;
     // Those who stall do so at the same time, from when they join on, so a phase may have to wait for one only.
-    let some_will_do =
-        claimed.cast.parts().any(|(_, part)| matches!(part.role, Role::Byzantine(Strategy::Stall(_))));
+    let some_will_do = claimed
+        .truth
+        .assignments()
+        .any(|(_, assignment)| matches!(assignment.role, Role::Byzantine(Strategy::Stall(_))));
     if at_work != culprits && (at_work.is_empty() || !some_will_do) {
         return Err(format!("not at work: {:?}", culprits.difference(&at_work)));
     }
     // The history and the reports as they are, judged by what is claimed.
     let Record { how, history, complete, counted, reports, .. } = run.clone();
     let verdict = Record::judged(claimed.clone(), how, history, complete, counted, reports).verdict;
-    for (process, _) in claimed.cast.parts() {
+    for (process, _) in claimed.truth.assignments() {
         let committed = detected.offences.get(&process).cloned().unwrap_or_default();
         let blamed = verdict.blame.get(&process).into_iter().flat_map(|kinds| kinds.keys().copied());
         let blamed: BTreeSet<OffenceKind> = blamed.collect();

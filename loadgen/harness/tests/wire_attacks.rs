@@ -41,7 +41,7 @@ fn limits() -> Limits {
 /// What is missing of a run under attack.
 fn check(record: &Record) -> Result<(), String> {
     let Record { scenario, verdict, .. } = record;
-    let attackers: BTreeMap<ProcessId, WireAttack> = scenario.cast.attackers().collect();
+    let attackers: BTreeMap<ProcessId, WireAttack> = scenario.truth.attackers().collect();
     let attack = *attackers.values().next().unwrap();
     if verdict.fired.get(attack.name()) != Some(&(attackers.len() as u64)) {
         return Err(format!("fired: {:?}, counted: {:?}", verdict.fired, record.counted));
@@ -71,7 +71,7 @@ fn check(record: &Record) -> Result<(), String> {
 /// has not grown beyond what each process may fill of it.
 fn unharmed(record: &Record) -> Result<(), String> {
     let Record { scenario, verdict, history, .. } = record;
-    let correct: BTreeSet<ProcessId> = scenario.cast.correct().collect();
+    let correct: BTreeSet<ProcessId> = scenario.truth.correct().collect();
     if verdict.decision.is_none() || verdict.decisions.len() != correct.len() {
         return Err(format!("decisions: {:?}", verdict.decisions));
     }

@@ -129,13 +129,13 @@ fn a_cell_is_a_scenario() {
         assert_eq!((spec.processes, spec.warp_size, spec.read_size), (point.n, point.p, point.r));
         assert_eq!((spec.order, spec.append_window), (point.order, point.window));
         assert_eq!(spec.patience, Patience::Finite(Duration::from_millis(250)));
-        assert_eq!(scenario.cast.byzantine().count(), point.f as usize);
-        assert_eq!(scenario.cast.correct_proposals().len(), point.distinct as usize);
+        assert_eq!(scenario.truth.byzantine().count(), point.f as usize);
+        assert_eq!(scenario.truth.correct_proposals().len(), point.distinct as usize);
         match point.arbiter {
             ArbiterKind::FirstCome => assert_eq!(spec.arbiter, Arbiter::FirstCome),
             ArbiterKind::Uniform => assert_eq!(spec.arbiter, Arbiter::Uniform),
             ArbiterKind::ByzantineFirst => {
-                assert_eq!(spec.arbiter, Arbiter::Priority(scenario.cast.byzantine().collect()));
+                assert_eq!(spec.arbiter, Arbiter::Priority(scenario.truth.byzantine().collect()));
             }
         }
     }

@@ -3,5 +3,7 @@
 mod batch;
 mod campaign;
 mod campaign_files;
+mod chance;
+mod chance_simulated;
 mod explore;
 mod report;

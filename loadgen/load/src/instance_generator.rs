@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use stickycas_harness::proposals;
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
 use stickycas_model::types::{ProcessId, Seed, Value};
@@ -17,7 +17,7 @@ pub(super) struct GeneratedInstance {
     /// Of the instance, and of what its Byzantine processes draw.
     pub(super) seed: u64,
     pub(super) params: Arc<Params>,
-    pub(super) cast: Cast,
+    pub(super) truth: GroundTruth,
     /// Whether its whole history is to be judged.
     pub(super) watched: bool,
 }
@@ -32,12 +32,17 @@ impl GeneratedInstance {
         let params = Arc::new(profile.params.with_seed(Seed::new(seed)));
         let proposals = proposals::draw(profile.distinct, &params, &profile.faults, seed)
             .expect("it was checked with the profile that there are as many correct processes");
-        let part = |(process, proposal): (ProcessId, Value)| Part {
+        let assignment = |(process, proposal): (ProcessId, Value)| Assignment {
             role: profile.faults.role(process).cloned().unwrap_or(Role::Correct),
             proposal: padded(&proposal, profile.value_bytes as usize),
         };
-        let parts = ProcessId::all(params.processes()).zip(proposals).map(part).collect();
-        Self { seed, params, cast: Cast::new(parts), watched: chance < profile.load.history_sample }
+        let assignments = ProcessId::all(params.processes()).zip(proposals).map(assignment).collect();
+        Self {
+            seed,
+            params,
+            truth: GroundTruth::new(assignments),
+            watched: chance < profile.load.history_sample,
+        }
     }
 }
 
@@ -69,9 +74,9 @@ mod tests {
         assert_eq!(seeds.len(), 100);
         let (one, again) =
             (GeneratedInstance::instance(&profile, 5), GeneratedInstance::instance(&profile, 5));
-        assert_eq!((one.seed, &one.cast), (again.seed, &again.cast));
-        assert_eq!(one.cast.correct_proposals().len(), 3);
-        assert!(one.cast.parts().all(|(_, part)| part.proposal.as_bytes().len() == 8));
+        assert_eq!((one.seed, &one.truth), (again.seed, &again.truth));
+        assert_eq!(one.truth.correct_proposals().len(), 3);
+        assert!(one.truth.assignments().all(|(_, assignment)| assignment.proposal.as_bytes().len() == 8));
     }
 
     #[test]

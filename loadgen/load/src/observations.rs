@@ -20,7 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::bounds;
-use stickycas_model::cast::Cast;
+use stickycas_model::ground_truth::GroundTruth;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::params::Params;
 use stickycas_model::predicates::{self, Decisions, EntriesGiven};
@@ -119,8 +119,8 @@ pub struct Finding {
 /// Judges an instance by what its correct processes saw. One of which nothing is given saw nothing: it failed, and
 /// the instance proves no more than the others did.
 #[must_use]
-pub fn judge(params: &Params, cast: &Cast, seen: &[ProcessObservation]) -> Finding {
-    let mut check = Check::new(params, cast);
+pub fn judge(params: &Params, truth: &GroundTruth, seen: &[ProcessObservation]) -> Finding {
+    let mut check = Check::new(params, truth);
     for process in seen {
         check.process(process);
     }
@@ -138,7 +138,7 @@ pub fn judge(params: &Params, cast: &Cast, seen: &[ProcessObservation]) -> Findi
 
 struct Check<'a> {
     params: &'a Params,
-    cast: &'a Cast,
+    truth: &'a GroundTruth,
     schedule: Schedule,
     /// The value at each position, and who read it there first.
     entries: Vec<Option<(&'a Value, ProcessId)>>,
@@ -148,10 +148,10 @@ struct Check<'a> {
 }
 
 impl<'a> Check<'a> {
-    fn new(params: &'a Params, cast: &'a Cast) -> Self {
+    fn new(params: &'a Params, truth: &'a GroundTruth) -> Self {
         Self {
             params,
-            cast,
+            truth,
             schedule: Schedule::new(params),
             entries: vec![None; params.list_limit() as usize],
             violations: Vec::new(),
@@ -290,7 +290,7 @@ impl<'a> Check<'a> {
                     "A1: position {position} was won in phase {first} and in phase {second}"
                 ));
             }
-            let proposal = self.cast.part(*me).map(|part| &part.proposal);
+            let proposal = self.truth.assignment(*me).map(|assignment| &assignment.proposal);
             if let (Some((stands, by)), Some(proposal)) =
                 (self.entries.get(position.index()).copied().flatten(), proposal)
                 && stands != proposal
@@ -351,7 +351,7 @@ impl<'a> Check<'a> {
     /// The five properties, each with what promises it.
     fn properties(&mut self, seen: &[ProcessObservation]) {
         let params = self.params;
-        let correct: BTreeSet<ProcessId> = self.cast.correct().collect();
+        let correct: BTreeSet<ProcessId> = self.truth.correct().collect();
         let missing = correct.len() - seen.iter().filter(|seen| seen.decision.is_some()).count();
         if missing > 0 {
             self.unknown.push(format!("{missing} correct processes have not decided"));
@@ -362,12 +362,12 @@ impl<'a> Check<'a> {
         };
         // A process without observations may have been late.
         let f = u64::from(params.processes()) - seen.iter().filter(punctual).count() as u64;
-        let proposals = self.cast.correct_proposals();
+        let proposals = self.truth.correct_proposals();
         let mut decided: BTreeMap<&Value, ProcessId> = BTreeMap::new();
         for ProcessObservation { process, decision, .. } in seen {
             decided.extend(decision.as_ref().map(|decision| (decision, *process)));
         }
-        let everything = self.cast.parts().map(|(_, part)| &part.proposal);
+        let everything = self.truth.assignments().map(|(_, assignment)| &assignment.proposal);
         let proposed: BTreeSet<&Value> =
             everything.chain(self.entries.iter().flatten().map(|(value, _)| *value)).collect();
         let known = Decisions {

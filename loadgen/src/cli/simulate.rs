@@ -6,12 +6,12 @@ use std::time::Instant;
 use clap::Args;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;
 use stickycas_lab::batch::{IN_FULL, tally};
 use stickycas_lab::need::Need;
-use stickycas_model::words::grouped;
 
 use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;
@@ -54,7 +54,8 @@ fn many_times(text: &str) -> Result<u64, String> {
 fn once(args: &ScenarioArgs) -> anyhow::Result<Exit> {
     let scenario = args.load()?;
     scenario.check_simulable().map_err(|error| UsageError(error.to_string()))?;
-    let lengths = scenario.cast.parts().map(|(_, part)| part.proposal.as_bytes().len() as u64);
+    let lengths =
+        scenario.truth.assignments().map(|(_, assignment)| assignment.proposal.as_bytes().len() as u64);
     let value_bytes = lengths.max().unwrap_or(1);
     tell_need(Need::of_one(&scenario.params, value_bytes))?;
     args.finish(&simulate(&scenario), None, &RunLog::default())

@@ -140,7 +140,7 @@ async fn a_process_that_a_plan_kills_is_faulty_and_not_awaited() {
     assert_verdict(&record, Outcome::Valid);
     assert_eq!(record.verdict.f, 2);
     assert!(!record.verdict.strong_validity_promised);
-    assert_eq!(record.scenario.cast.faulty().len(), 1);
+    assert_eq!(record.scenario.truth.faulty().len(), 1);
 }
 
 #[tokio::test]

@@ -10,8 +10,8 @@ use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
 use stickycas_crash::table;
 use stickycas_harness::exit::Exit;
+use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::draw_seed;
-use stickycas_model::words::grouped;
 
 use crate::seeds::{self, Options, SeedsResult};
 use crate::test::Test;

@@ -73,11 +73,11 @@ impl Plan {
 /// In a quarter of the instances a correct process's client is killed, within so many milliseconds.
 pub(crate) fn kill_clients(round: &mut RoundPlan, within: u64, random: &mut SplitMix64) {
     for instance in &mut round.instances {
-        let correct: Vec<_> = instance.cast.correct().collect();
+        let correct: Vec<_> = instance.truth.correct().collect();
         if correct.len() > 1 && random.below(4) == 0 {
             let process = correct[random.index(correct.len())];
             instance.killed_clients.insert(process, millis(random, within));
-            instance.cast = instance.cast.clone().with_faulty([process].into());
+            instance.truth = instance.truth.clone().with_faulty([process].into());
         }
     }
 }

@@ -7,8 +7,8 @@
 //! accesses before it stand: a process that has appended does not append again because its new strategy would have
 //! begun with an append.
 
-use super::conduct::Conduct;
 use super::definition::Definition;
+use super::observations::Conduct;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, Nested, StrategyError};
 use crate::history::OffenceKind;

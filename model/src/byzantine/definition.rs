@@ -1,6 +1,6 @@
-//! What each strategy defines about itself, and what several of them share.
+//! The definition of a strategy, and the acts that several of them share.
 
-use super::conduct::Conduct;
+use super::observations::Conduct;
 use super::parse::{Arguments, StrategyError};
 use crate::process::{Act, View, read_and_decide};
 use crate::types::{ProcessId, Value};
@@ -22,8 +22,10 @@ pub(super) trait Definition: Conduct + Sized {
     /// An argument is missing or cannot be used.
     fn parse(given: &mut Arguments<'_>) -> Result<Self, StrategyError>;
 
-    /// The arguments with their names, in canonical order; empty for defaults.
-    fn arguments(&self) -> Vec<(&'static str, String)>;
+    /// The arguments with their names, in canonical order; empty for defaults, and where there are none.
+    fn arguments(&self) -> Vec<(&'static str, String)> {
+        Vec::new()
+    }
 }
 
 /// A value that no other process has: `byzantine-7` for process 7. Also the proposal of a Byzantine process that is

@@ -4,8 +4,8 @@
 //! `open` nobody can prove the lie. It deceives no process in either case: a correct process decides from the entries
 //! that it read, never from the reports of others.
 
-use super::conduct::Conduct;
 use super::definition::{Definition, own_value};
+use super::observations::Conduct;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
 use crate::params::Params;

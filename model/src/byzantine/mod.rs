@@ -1,4 +1,4 @@
-//! Byzantine strategies, each in a file of its own, and wire attacks (SPEC section 8).
+//! Byzantine strategies and wire attacks (SPEC section 8).
 //!
 //! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it: `silent`,
 //! `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy must know
@@ -9,20 +9,23 @@
 //! name, its offences and what shows that it happened, and the client carries it out.
 //!
 //! # How to add a strategy
-//! 1. Write `my_strategy.rs`: a struct that holds the arguments, its `Definition` (in `definition.rs`): name, usage and
-//!    parsing, and its `Conduct` (in `conduct.rs`): whether it ends by itself, behaviour, and what shows in the history that
-//!    it was at work. A strategy that only proposes another value implements `OtherProposal` instead (in
-//!    `other_proposal.rs`). Its tests make histories from `test_events`.
-//! 2. Add the line `my_strategy::MyStrategy,` to the list below.
+//! 1. Write a struct that holds the arguments, in the file of its kind; its `Definition` (in `definition.rs`): name, usage and
+//!    parsing; and its `Conduct` (in `observations.rs`): whether it ends by itself, behaviour, and what shows in the history
+//!    that it was at work. A strategy that only proposes another value implements `OtherProposal` instead (in
+//!    `proposals.rs`). Its tests make histories from `test_events`.
+//! 2. Add it to the list below.
 //!
 //! The compiler asks for the rest of the definition; the tests of this file, which go through the list, check that
-//! the usage is what is parsed. `rustfmt` does not follow a list in a macro, so `scripts/fix` names these files.
+//! the usage is what is parsed.
 
-mod conduct;
+mod adaptive;
+mod appends;
 mod definition;
+mod liar;
 mod observations;
-mod other_proposal;
 mod parse;
+mod proposals;
+mod silence;
 #[cfg(test)]
 mod test_events;
 mod wire_attack;
@@ -33,13 +36,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use self::conduct::Conduct;
+pub use self::adaptive::Adaptive;
+pub use self::appends::{LateAppend, Reader, RepeatAppend};
 use self::definition::Definition;
 pub use self::definition::own_value;
+pub use self::liar::Liar;
+use self::observations::Conduct;
 pub use self::observations::Observations;
 pub(crate) use self::observations::ObservedProcess;
 pub use self::parse::StrategyError;
 use self::parse::{Arguments, MAX_DEPTH, Nested, Vocabulary};
+pub use self::proposals::{Collude, Distinct, Empty, Mimic, Mixed};
+pub use self::silence::{Absent, Crash, Silent, Stall};
 pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind};
 use crate::history::OffenceKind;
 use crate::machine::brief_value;
@@ -47,14 +55,9 @@ use crate::params::Params;
 use crate::process::Behaviour;
 use crate::types::{ProcessId, Value};
 
-/// Declares the file of each strategy, [`Strategy`] with one variant each, and [`REGISTRY`].
+/// Declares [`Strategy`] with one variant each, and [`REGISTRY`].
 macro_rules! strategies {
-    ($($module:ident::$Name:ident $(<$Inner:ident>)?,)*) => {
-        $(
-            mod $module;
-            pub use self::$module::$Name;
-        )*
-
+    ($($Name:ident $(<$Inner:ident>)?,)*) => {
         /// A strategy with its arguments. Its text, which is also its form in JSON, is `name` or
         /// `name(key=value, key=value)`; see [`Strategy::ALL_NAMES`].
         #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -90,23 +93,23 @@ macro_rules! strategies {
 }
 
 strategies! {
-    absent::Absent,
-    silent::Silent,
-    crash::Crash,
-    empty::Empty,
-    distinct::Distinct,
-    collude::Collude,
-    mimic::Mimic,
-    mixed::Mixed,
-    late_append::LateAppend,
-    repeat_append::RepeatAppend,
-    reader::Reader,
-    stall::Stall<Strategy>,
-    adaptive::Adaptive<Strategy>,
-    liar::Liar,
+    Absent,
+    Silent,
+    Crash,
+    Empty,
+    Distinct,
+    Collude,
+    Mimic,
+    Mixed,
+    LateAppend,
+    RepeatAppend,
+    Reader,
+    Stall<Strategy>,
+    Adaptive<Strategy>,
+    Liar,
 }
 
-/// What is known of a strategy without its arguments.
+/// A strategy without its arguments.
 struct Registered {
     name: &'static str,
     usage: &'static str,

@@ -1,4 +1,5 @@
-//! The part of a history that shows strategies: per Byzantine process, what it sent and when (SPEC B3).
+//! The conduct of a process with a strategy, and the part of a history that shows it: per Byzantine process, its accesses and their moments
+//! (SPEC B3).
 //!
 //! Only what the server recorded counts (V5). A strategy that holds back is shown by what did not come: a crash, by
 //! the access that was due.
@@ -9,10 +10,10 @@ use std::time::Duration;
 use crate::access::Op;
 use crate::history::{Event, OffenceKind};
 use crate::params::{AppendWindow, Params, Patience};
-use crate::process::mode;
+use crate::process::{Behaviour, mode};
 use crate::types::{Phase, ProcessId, Time, Value};
 
-/// What a history shows of some processes, taken in event by event: for runs that keep no history.
+/// The evidence of some processes in a history, taken in event by event: for runs that keep no history.
 #[derive(Clone, Debug)]
 pub struct Observations {
     /// A phase that waits for a process for so long is stalled; `None`: no phase is.
@@ -28,11 +29,11 @@ pub struct Observations {
     processes: BTreeMap<ProcessId, ProcessEvents>,
 }
 
-/// What a history shows of one process.
+/// The evidence of one process.
 #[derive(Clone, Debug, Default)]
 struct ProcessEvents {
     joined: bool,
-    /// What its accesses append, in the order of their numbers; `None` for a read.
+    /// The values that its accesses append, in the order of their numbers; `None` for a read.
     accesses: Vec<Option<Value>>,
     /// The phases in which they were executed.
     executed: Vec<Phase>,
@@ -105,7 +106,7 @@ impl Observations {
         }
     }
 
-    /// What was observed of a process that draws from this seed; `None` if it is not one of those observed.
+    /// The observations of a process that draws from this seed; `None` if it is not one of those observed.
     pub(crate) fn of(&self, me: ProcessId, seed: u64) -> Option<ObservedProcess<'_>> {
         let events = self.processes.get(&me)?;
         Some(ObservedProcess { me, seed, from: 1, run: self, events })
@@ -125,7 +126,7 @@ fn appended(op: &Op) -> Option<Value> {
     }
 }
 
-/// What was observed of one process.
+/// The observations of one process.
 #[derive(Clone, Copy)]
 pub(crate) struct ObservedProcess<'a> {
     /// The process.
@@ -209,4 +210,36 @@ impl<'a> ObservedProcess<'a> {
     pub(super) fn decision(&self) -> Option<&'a Value> {
         self.events.decision.as_ref()
     }
+}
+
+/// The acts of a process with one strategy, and the evidence of them.
+pub(super) trait Conduct {
+    /// The offences of the closed list (B2) that the process was observed to commit by the strategy and that its accepted
+    /// accesses and its report do not show by themselves ([`ObservedProcess::offences`]).
+    fn offences(&self, _process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
+        &[]
+    }
+
+    /// Whether a process with this strategy joins at all.
+    fn joins(&self) -> bool {
+        true
+    }
+
+    /// Whether the strategy comes to an end by itself, as a correct process does.
+    fn ends(&self) -> bool {
+        true
+    }
+
+    /// The values that process `me` sends of its own accord, as long as any that it makes up may be.
+    fn values(&self, _me: ProcessId, _params: &Params) -> Vec<Value> {
+        Vec::new()
+    }
+
+    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it draws, it
+    /// draws from `seed`.
+    fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour>;
+
+    /// Whether the history shows that the process carried out the strategy (B3). It must not look at offences:
+    /// the judge asks whether the offences of the processes that were observed are on record (B2).
+    fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool;
 }

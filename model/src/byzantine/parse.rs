@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use super::conduct::Conduct;
+use super::observations::Conduct;
 use crate::types::{AccessNumber, Phase, Value};
 
 /// How deep strategies may stand within each other: enough for any that makes sense, and no text can exhaust
@@ -56,8 +56,8 @@ pub enum StrategyError {
         key: &'static str,
         /// The argument as given.
         given: String,
-        /// What can be given.
-        wanted: &'static str,
+        /// The arguments that can be given.
+        wanted: String,
     },
 }
 
@@ -70,7 +70,7 @@ pub(super) trait Nested: Display + Sized {
     /// The text is no such strategy.
     fn parse_within(text: &str, depth: usize) -> Result<Self, StrategyError>;
 
-    /// What a process with this strategy does.
+    /// The conduct of a process with this strategy.
     fn conduct(&self) -> &dyn Conduct;
 }
 
@@ -170,7 +170,7 @@ impl<'a> Arguments<'a> {
     pub(super) fn parsed<T>(
         &mut self,
         key: &'static str,
-        wanted: &'static str,
+        wanted: impl Into<String>,
         parse: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>, StrategyError> {
         let Some(given) = self.take(key) else { return Ok(None) };
@@ -187,7 +187,7 @@ impl<'a> Arguments<'a> {
         self.present(key, given)
     }
 
-    /// What was given under this key, which must be there.
+    /// The argument under this key, which must be there.
     pub(super) fn present<T>(&self, key: &'static str, given: Option<T>) -> Result<T, StrategyError> {
         given.ok_or(StrategyError::Missing { strategy: self.name, key, usage: self.usage })
     }
@@ -209,8 +209,9 @@ impl<'a> Arguments<'a> {
         Some(self.given.remove(index).1)
     }
 
-    fn bad_argument(&self, key: &'static str, given: &str, wanted: &'static str) -> StrategyError {
-        StrategyError::BadArgument { strategy: self.name, key, given: given.to_owned(), wanted }
+    fn bad_argument(&self, key: &'static str, given: &str, wanted: impl Into<String>) -> StrategyError {
+        let (strategy, given, wanted) = (self.name, given.to_owned(), wanted.into());
+        StrategyError::BadArgument { strategy, key, given, wanted }
     }
 }
 

@@ -2,9 +2,9 @@
 
 use super::Strategy;
 use crate::access::{Answer, AppendAnswer, Op};
-use crate::cast::{Cast, Part, Role};
 use crate::counts::RunCounts;
 use crate::detection::detect;
+use crate::ground_truth::{Assignment, GroundTruth, Role};
 use crate::history::{Event, Offence, OffenceKind, Recorded};
 use crate::params::{Params, ParamsSpec};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
@@ -20,11 +20,11 @@ pub(super) fn fired_in_run(strategy: &str, run_seed: u64, events: Vec<Event>) ->
     let proposal = Value::parse("a").unwrap();
     let strategy: Strategy = strategy.parse().unwrap();
     let name = strategy.name();
-    let correct = Part { role: Role::Correct, proposal: proposal.clone() };
-    let cast = Cast::new(vec![Part { role: Role::Byzantine(strategy), proposal }, correct]);
+    let correct = Assignment { role: Role::Correct, proposal: proposal.clone() };
+    let truth = GroundTruth::new(vec![Assignment { role: Role::Byzantine(strategy), proposal }, correct]);
     let at = (0..).map(|second| Time::from_nanos(second * 1_000_000_000));
     let history: Vec<Recorded> = at.zip(events).map(|(at, event)| Recorded { at, event }).collect();
-    detect(&params, &cast, run_seed, &history, &RunCounts::default()).fired[name]
+    detect(&params, &truth, run_seed, &history, &RunCounts::default()).fired[name]
 }
 
 pub(super) fn joined() -> Event {

@@ -53,13 +53,12 @@ struct AttackSpec {
     default: u32,
     /// The largest amount: an attack is bounded, so that it cannot take down the machine that it runs on.
     max: u32,
-    wanted: &'static str,
     usage: &'static str,
     offences: &'static [OffenceKind],
     shown_by: ShownBy,
 }
 
-/// What shows that an attack happened: always a count, never an offence on record. The judge must be able to find that an
+/// The evidence that an attack happened: always a count, never an offence on record. The judge must be able to find that an
 /// offence is missing from the record (B2).
 #[derive(Clone, Copy)]
 enum ShownBy {
@@ -95,7 +94,6 @@ impl WireAttackKind {
                 key: "rounds",
                 default: 3,
                 max: 1_000,
-                wanted: "a number from 1 to 1000",
                 usage: "impersonate(rounds=K): K times, calls without identity, with two, with an unknown one, and \
                            in roles that it has not",
                 offences: &[OffenceKind::ForeignIdentity],
@@ -106,7 +104,6 @@ impl WireAttackKind {
                 key: "calls",
                 default: 50,
                 max: 10_000,
-                wanted: "a number from 1 to 10000",
                 usage: "out-of-turn(calls=K): K calls with no_wait, also in the phases of others",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["NOT_YOUR_PHASE"]),
@@ -116,7 +113,6 @@ impl WireAttackKind {
                 key: "times",
                 default: 3,
                 max: 1_000,
-                wanted: "a number from 1 to 1000",
                 usage: "double(times=K): K times another content for one access number within one session",
                 offences: &[OffenceKind::OtherContent],
                 shown_by: ShownBy::CountOfProcess(&["ACCESS_CONTENT_DIFFERS"]),
@@ -126,7 +122,6 @@ impl WireAttackKind {
                 key: "times",
                 default: 5,
                 max: 1_000,
-                wanted: "a number from 1 to 1000",
                 usage: "replay(times=K): its own old messages K times again, in this session, an older one, and after \
                            it has left",
                 offences: &[],
@@ -137,7 +132,6 @@ impl WireAttackKind {
                 key: "frames",
                 default: 5_000,
                 max: 1_000_000,
-                wanted: "a number from 1 to 1000000",
                 usage: "flood(frames=K): K accesses ahead on one stream and as many calls, as fast as it can",
                 offences: &[OffenceKind::QuotaExceeded],
                 shown_by: ShownBy::CountOfProcess(&["TOO_MANY_WAITING"]),
@@ -147,7 +141,6 @@ impl WireAttackKind {
                 key: "messages",
                 default: 3,
                 max: 100,
-                wanted: "a number from 1 to 100",
                 usage: "oversize(messages=K): K values and K whole messages above their limits",
                 offences: &[OffenceKind::Oversized],
                 shown_by: ShownBy::CountOfProcess(&["VALUE_TOO_LARGE", "messages_oversized"]),
@@ -157,7 +150,6 @@ impl WireAttackKind {
                 key: "messages",
                 default: 10,
                 max: 10_000,
-                wanted: "a number from 1 to 10000",
                 usage: "garbage(messages=K): K calls, K streams and K connections with bytes that are no message",
                 offences: &[OffenceKind::Malformed],
                 shown_by: ShownBy::CountOfProcess(&["messages_undecodable"]),
@@ -167,7 +159,6 @@ impl WireAttackKind {
                 key: "frames",
                 default: 4_096,
                 max: 1_000_000,
-                wanted: "a number from 1 to 1000000",
                 usage: "slow-read(frames=K): asks for K answers on a stream that it never reads",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["streams_stalled"]),
@@ -177,7 +168,6 @@ impl WireAttackKind {
                 key: "connections",
                 default: 64,
                 max: 10_000,
-                wanted: "a number from 1 to 10000",
                 usage: "slow-open(connections=K): opens K connections and says nothing",
                 offences: &[],
                 shown_by: ShownBy::CountOfServer("connections_silent"),
@@ -187,7 +177,6 @@ impl WireAttackKind {
                 key: "streams",
                 default: 5_000,
                 max: 1_000_000,
-                wanted: "a number from 1 to 1000000",
                 usage: "reset-flood(streams=K): opens K streams and resets each at once",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["connections_reset_flooded"]),
@@ -197,7 +186,6 @@ impl WireAttackKind {
                 key: "connections",
                 default: 256,
                 max: 10_000,
-                wanted: "a number from 1 to 10000",
                 usage: "handshake-flood(connections=K): opens K connections, begins a handshake on each and stops",
                 offences: &[],
                 shown_by: ShownBy::CountOfServer("connections_silent"),
@@ -207,7 +195,6 @@ impl WireAttackKind {
                 key: "frames",
                 default: 60_000,
                 max: 100_000_000,
-                wanted: "a number from 1 to 100000000",
                 usage: "frame-flood(frames=K): sends K frames of HTTP/2 that carry no request, as fast as it can",
                 offences: &[],
                 shown_by: ShownBy::CountOfProcess(&["connections_paced"]),
@@ -217,10 +204,9 @@ impl WireAttackKind {
                 key: "calls",
                 default: 2_000,
                 max: 1_000_000,
-                wanted: "a number from 1 to 1000000",
                 usage: "bad-token-flood(calls=K): K calls with bearer tokens that prove nothing, as fast as it can",
                 offences: &[],
-                // Whoever fails has proven nobody, on any listener. One for tokens also counts `tokens_refused`.
+                // A caller that fails has proven no identity, on any listener. One for tokens also counts `tokens_refused`.
                 shown_by: ShownBy::CountOfServer("NO_IDENTITY"),
             },
         }
@@ -347,9 +333,9 @@ impl FromStr for WireAttack {
         let mut given = Arguments::parse(text, VOCABULARY, 0)?;
         let kind = kind_of(given.name());
         let kind = kind.ok_or_else(|| WireAttackError::UnknownName(given.name().to_owned()))?;
-        let AttackSpec { key, default, max, wanted, .. } = kind.spec();
+        let AttackSpec { key, default, max, .. } = kind.spec();
         let bounded = |count: &str| count.parse().ok().filter(|count| (1..=max).contains(count));
-        let count = given.parsed(key, wanted, bounded)?.unwrap_or(default);
+        let count = given.parsed(key, format!("a number from 1 to {max}"), bounded)?.unwrap_or(default);
         given.finish()?;
         Ok(Self { kind, count })
     }
@@ -382,9 +368,9 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
 
     use crate::byzantine::Strategy;
-    use crate::cast::{Cast, Part, Role};
     use crate::counts::Counts;
     use crate::detection::{Detection, detect};
+    use crate::ground_truth::{Assignment, GroundTruth, Role};
     use crate::params::{Params, ParamsSpec};
     use crate::types::Value;
 
@@ -400,15 +386,17 @@ mod tests {
             let described = WireAttack::describe(attack.name()).unwrap();
             let usage = attack.to_string().replace(&attack.count().to_string(), "K");
             assert!(described.starts_with(&format!("{usage}: ")), "{described}");
-            let AttackSpec { key, max, wanted, .. } = kind.spec();
-            assert!(wanted.ends_with(&format!(" {max}")), "{wanted}");
+            let AttackSpec { key, max, .. } = kind.spec();
             for count in [1, max] {
                 let attack = WireAttack { kind, count };
                 assert_eq!(attack.to_string().parse(), Ok(attack));
                 let json = serde_json::to_string(&attack).unwrap();
                 assert_eq!(serde_json::from_str::<WireAttack>(&json).unwrap(), attack);
             }
-            assert!(refused(&format!("{}({key}={})", attack.name(), u64::from(max) + 1)).ends_with(wanted));
+            assert!(
+                refused(&format!("{}({key}={})", attack.name(), u64::from(max) + 1))
+                    .ends_with(&format!(": give a number from 1 to {max}"))
+            );
         }
     }
 
@@ -434,14 +422,16 @@ mod tests {
     /// Two processes have this attack: those of them that it is detected of, given these counts of the server and of
     /// process 2.
     fn attackers_detected(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
-        let part =
-            || Part { role: Role::Attacker(attack.parse().unwrap()), proposal: Value::parse("a").unwrap() };
-        let cast = Cast::new(vec![part(), part()]);
+        let assignment = || Assignment {
+            role: Role::Attacker(attack.parse().unwrap()),
+            proposal: Value::parse("a").unwrap(),
+        };
+        let truth = GroundTruth::new(vec![assignment(), assignment()]);
         let process = ProcessId::new(2).unwrap();
         let one = |name: &str| Counts::from_iter([(name.to_owned(), 1)]);
         let counted = RunCounts { all: one(all), processes: BTreeMap::from([(process, one(of_2))]) };
         let params = Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap();
-        let Detection { fired, attackers, .. } = detect(&params, &cast, 0, &[], &counted);
+        let Detection { fired, attackers, .. } = detect(&params, &truth, 0, &[], &counted);
         assert_eq!(fired.into_values().collect::<Vec<_>>(), [attackers.len() as u64]);
         attackers.into_iter().map(ProcessId::get).collect()
     }

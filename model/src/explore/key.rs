@@ -8,7 +8,7 @@
 //! [`crate::explore`] compare with a search that leaves out nothing.
 
 use super::search_state::{CorrectProcess, SearchState, Slot};
-use super::setup::{ProcessKind, ScheduleClass, Space};
+use super::setup::{ScheduleClass, Space};
 use crate::params::AppendWindow;
 use crate::process::Act;
 use crate::types::WarpId;
@@ -87,7 +87,7 @@ impl Space {
         }
     }
 
-    /// What is particular to one warp and its members.
+    /// The part of the key that belongs to one warp and its members.
     pub(super) fn warp_key(&self, state: &SearchState, warp: WarpId) -> Key {
         let members = self.params.members(warp);
         let mut codes: Vec<u64> =
@@ -141,7 +141,7 @@ impl Space {
         }
     }
 
-    /// What it holds and knows. The entries themselves stand in the list.
+    /// The entries that it holds, and its knowledge of the seal. The entries themselves stand in the list.
     fn holding(&self, correct: &CorrectProcess) -> u64 {
         let view = &correct.view;
         match self.setup.window {
@@ -160,17 +160,6 @@ impl Space {
         match self.setup.window {
             AppendWindow::FirstAccess => 2 * (u64::from(warps) + 1),
             AppendWindow::Open => (u64::from(self.params.reads()) + 1) << warps.min(32),
-        }
-    }
-}
-
-impl ProcessKind {
-    /// As it stands in a cast: `.` for Byzantine, else the value.
-    #[must_use]
-    pub fn letter(self) -> char {
-        match self {
-            Self::Byzantine => '.',
-            Self::Correct(value) => char::from(b'a' + value),
         }
     }
 }

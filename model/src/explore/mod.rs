@@ -58,11 +58,10 @@ mod setup;
 mod successors;
 #[cfg(test)]
 mod tests;
-mod transition;
 
 pub use self::check::ValidityOutcome;
 pub use self::claims::{Claim, Expected, Task, section_9, tasks};
 pub use self::search::{SearchOrder, SearchResult, Witness, search};
 pub use self::search_state::RuleViolation;
+pub use self::setup::{Action, Transition};
 pub use self::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError};
-pub use self::transition::{Action, Transition};

@@ -6,9 +6,9 @@ use std::rc::Rc;
 use super::check::{ValidityOutcome, check, outcome};
 use super::key::Key;
 use super::search_state::{RuleViolation, SearchState};
+use super::setup::Transition;
 use super::setup::{Setup, SetupError, Space};
 use super::successors::successors;
-use super::transition::Transition;
 
 /// Which state is visited next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum SearchOrder {
     BreadthFirst,
 }
 
-/// What a search found.
+/// The result of a search.
 #[derive(Clone, Debug)]
 pub struct SearchResult {
     /// States that differ.

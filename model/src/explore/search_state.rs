@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
+use super::setup::{Action, Transition};
 use super::setup::{ProcessKind, REJOIN, Space};
-use super::transition::{Action, Transition};
 use crate::access::{Access, Answer, Op};
 use crate::history::{Event, Recorded};
 use crate::invariants::Invariants;
@@ -18,7 +18,7 @@ use crate::types::{AccessNumber, Position, ProcessId, Time, Value, WarpId};
 pub struct RuleViolation {
     /// Its id in SPEC.
     pub rule: &'static str,
-    /// What happened, and what the rule requires.
+    /// The breach, and the requirement of the rule.
     pub what: String,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct CorrectProcess {
     pub(super) proposal: u8,
     behaviour: Correct,
     pub(super) view: View,
-    /// What it does next.
+    /// Its next act.
     pub(super) next: Act,
     /// Its own phases, from the first on, in which it had nothing ready: D2's m. If any, it is late.
     pub(super) missed: u8,
@@ -281,7 +281,7 @@ impl SearchState {
     }
 
     /// Whether the first phase of every warp has come.
-    pub(super) fn all_began(&self) -> bool {
+    fn all_began(&self) -> bool {
         self.progress.iter().all(|progress| progress.first)
     }
 

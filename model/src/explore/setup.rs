@@ -1,10 +1,10 @@
-//! What one search varies and what it holds fixed.
+//! The setup of one search: its variables and its constants, and one phase as the search chooses it.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::params::{AppendWindow, Params, ParamsError, ParamsSpec, Patience};
-use crate::types::{Value, WarpId};
+use crate::types::{ProcessId, Value, WarpId};
 
 /// Which warp may come next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +29,7 @@ impl ScheduleClass {
     }
 }
 
-/// What Byzantine processes try.
+/// The attempts of Byzantine processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Adversary {
     /// In each phase each of them appends any of the values, reads, or stays silent, and each append may be accepted
@@ -40,7 +40,7 @@ pub enum Adversary {
     Lean,
 }
 
-/// What a process is.
+/// The kind of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum ProcessKind {
     /// Sends anything or nothing.
@@ -64,7 +64,7 @@ pub struct Setup {
     pub window: AppendWindow,
     /// Which warp may come next.
     pub schedule: ScheduleClass,
-    /// What Byzantine processes try.
+    /// The attempts of Byzantine processes.
     pub adversary: Adversary,
     /// How many values there are: `a`, `b`, `c`, ... in this order.
     pub values: u8,
@@ -76,7 +76,7 @@ pub struct Setup {
     pub restarts: bool,
     /// The kinds of the processes, if they are not left open.
     pub kinds: Option<Vec<ProcessKind>>,
-    /// Only casts within the bound of strong validity (V3).
+    /// Only ground truths within the bound of strong validity (V3).
     pub inside_the_bound: bool,
     /// Disagreement is a violation. If not, it is ignored, and only rules are checked.
     pub agreement: bool,
@@ -160,11 +160,11 @@ pub enum SetupError {
         /// How many of them no correct process may propose.
         foreign: u8,
     },
-    /// The cast does not fit.
+    /// The ground truth does not fit.
     #[error(
-        "the cast has {0} roles, or one that proposes a value which is not there: give one for each process"
+        "the setup has {0} roles, or one that proposes a value which is not there: give one for each process"
     )]
-    Cast(usize),
+    GroundTruth(usize),
 }
 
 /// A setup, checked, with what follows from it.
@@ -186,10 +186,10 @@ impl Space {
         if !(1..=26).contains(&values) || foreign >= values {
             return Err(SetupError::Values { values, foreign });
         }
-        if let Some(cast) = &setup.kinds {
+        if let Some(truth) = &setup.kinds {
             let known = |kind: &ProcessKind| !matches!(kind, ProcessKind::Correct(value) if *value >= values);
-            if cast.len() != params.processes() as usize || !cast.iter().all(known) {
-                return Err(SetupError::Cast(cast.len()));
+            if truth.len() != params.processes() as usize || !truth.iter().all(known) {
+                return Err(SetupError::GroundTruth(truth.len()));
             }
         }
         let warps = (0..params.warps() as usize).filter_map(WarpId::from_index).collect();
@@ -204,4 +204,28 @@ impl Space {
     pub(super) fn index_of(&self, value: &Value) -> u8 {
         value.as_bytes()[0] - b'a'
     }
+}
+
+/// The use that a process makes of its access.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A correct process: what Algorithm 1 says.
+    Follow,
+    /// A Byzantine process: appends the value with this index.
+    Append(u8),
+    /// A Byzantine process: reads.
+    Read,
+}
+
+/// One phase. A member of the warp that is not named has no access ready.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// The warp of the phase.
+    pub warp: WarpId,
+    /// The kinds of its members, if it is the warp's first phase.
+    pub kinds: Vec<(ProcessId, ProcessKind)>,
+    /// The accesses of the phase, in the order of acceptance.
+    pub accesses: Vec<(ProcessId, Action)>,
+    /// The server restarts when so many of the accesses were accepted (F3).
+    pub restart: Option<usize>,
 }

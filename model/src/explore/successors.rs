@@ -2,8 +2,8 @@
 //! member, and each append that may be accepted first.
 
 use super::search_state::{SearchState, Slot};
+use super::setup::{Action, Transition};
 use super::setup::{Adversary, ProcessKind, ScheduleClass, Space};
-use super::transition::{Action, Transition};
 use crate::bounds::strong_validity;
 use crate::params::AppendWindow;
 use crate::types::{ProcessId, WarpId};
@@ -103,14 +103,14 @@ fn candidates(space: &Space, state: &SearchState) -> Vec<WarpId> {
         .collect()
 }
 
-/// What the members of a warp may be in its first phase. In a later phase there is nothing to choose.
+/// The kinds that the members of a warp may have in its first phase. In a later phase there is nothing to choose.
 fn assignments(space: &Space, state: &SearchState, warp: WarpId) -> Vec<Vec<(ProcessId, ProcessKind)>> {
     if state.progress[warp.index()].first {
         return vec![Vec::new()];
     }
     let processes: Vec<ProcessId> = space.params.members(warp).collect();
-    if let Some(cast) = &space.setup.kinds {
-        return vec![processes.into_iter().map(|process| (process, cast[process.index()])).collect()];
+    if let Some(truth) = &space.setup.kinds {
+        return vec![processes.into_iter().map(|process| (process, truth[process.index()])).collect()];
     }
     let correct = (space.setup.foreign..space.setup.values).map(ProcessKind::Correct);
     let all: Vec<ProcessKind> = std::iter::once(ProcessKind::Byzantine).chain(correct).collect();

@@ -6,9 +6,9 @@ use super::claims::{Claim, section_9, tasks};
 use super::key::Key;
 use super::search::{SearchOrder, search, traverse};
 use super::search_state::SearchState;
+use super::setup::Action;
 use super::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError, Space};
 use super::successors::successors;
-use super::transition::Action;
 use crate::params::AppendWindow;
 
 /// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the search
@@ -192,6 +192,6 @@ fn an_impossible_setup_is_refused_with_the_reason() {
     assert_eq!(refused(Setup::new(40, 1, 1)), SetupError::TooLarge(40));
     let foreign = Setup { foreign: 2, ..Setup::new(2, 1, 1) };
     assert_eq!(refused(foreign), SetupError::Values { values: 2, foreign: 2 });
-    let cast = Setup { kinds: Some(vec![ProcessKind::Byzantine]), ..Setup::new(2, 1, 1) };
-    assert_eq!(refused(cast), SetupError::Cast(1));
+    let truth = Setup { kinds: Some(vec![ProcessKind::Byzantine]), ..Setup::new(2, 1, 1) };
+    assert_eq!(refused(truth), SetupError::GroundTruth(1));
 }

@@ -19,18 +19,13 @@
 //! much of a patience has drained; only that it cannot have drained while processes were away after a restart. [`crate::sim`] compares a whole replay for that.
 
 mod admission;
-mod fault;
-mod observe;
 mod phase_oracle;
-mod rejoin;
-mod restart;
 mod state;
 mod step;
 
 use std::sync::Arc;
 
-pub use self::fault::BrokenRule;
-pub use self::state::Invariants;
+pub use self::state::{BrokenRule, Invariants};
 use crate::history::Recorded;
 use crate::params::Params;
 

@@ -6,7 +6,7 @@ use crate::predicates;
 use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
-use super::fault::{CheckResult, RuleFault, ensure};
+use super::state::{CheckResult, RuleFault, ensure};
 use super::state::{ExecutedStep, Invariants, UnansweredAccess};
 
 impl<S: PhaseOrder> Invariants<S> {

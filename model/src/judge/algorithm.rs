@@ -11,15 +11,15 @@ use crate::params::Params;
 use crate::predicates::EntriesGiven;
 use crate::types::{AccessNumber, Position, Value};
 
-/// What the record shows of how one process follows Algorithm 1.
+/// One process beside Algorithm 1, by the record.
 #[derive(Clone, Debug, Default)]
 pub(super) struct AlgorithmRecord {
-    /// What its first access appends.
+    /// The value that its first access appends.
     proposed: Option<Value>,
     /// The number of the last access that was accepted.
     accepted: u64,
     life: Life,
-    /// What its life may be instead.
+    /// The other lives that it may be in.
     possible_lives: Vec<Life>,
     /// The first access that Algorithm 1 does not have, and the index of its event.
     deviation: Option<(usize, Deviation)>,
@@ -124,7 +124,7 @@ impl AlgorithmRecord {
         Some((Some(index), says))
     }
 
-    /// What each life that it may be in was given; nothing if that is not known.
+    /// The entries that each life that it may be in was given; nothing if that is not known.
     pub(super) fn given(&self) -> impl Iterator<Item = &EntriesGiven> {
         once(&self.life).chain(&self.possible_lives).filter(|_| !self.is_incomplete).map(|life| &life.given)
     }

@@ -1,4 +1,4 @@
-//! What follows from a case before anything is judged: the correct processes, their decisions, f.
+//! The consequences of a case before anything is judged: the correct processes, their decisions, f.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use super::evidence::Evidence;
 use super::table::{SortedSet, Table};
 use super::verdict::Decision;
 
-/// What follows from a case.
+/// The consequences of a case.
 #[derive(Debug)]
 pub(super) struct Analysis<'a> {
     pub(super) evidence: &'a Evidence,
-    /// Correct in the cast and not made faulty by the plan.
+    /// Correct in the ground truth and not made faulty by the plan.
     pub(super) correct: SortedSet<ProcessId>,
     pub(super) reports: Table<&'a Report>,
     /// Vc.
@@ -32,7 +32,7 @@ impl<'a> Analysis<'a> {
     pub(super) fn new(case: &Case<'a>, evidence: &'a Evidence) -> Self {
         let faulty = &case.expected.faulty;
         let correct: SortedSet<ProcessId> = case
-            .cast
+            .truth
             .correct()
             .filter(|process| !faulty.contains(process) && case.params.contains(*process))
             .collect();
@@ -48,7 +48,7 @@ impl<'a> Analysis<'a> {
             .filter(|&process| evidence.own_phases(process, None) > 0)
             .collect();
         let not_correct = u64::from(case.params.processes()) - correct.len() as u64;
-        let part = |process: &ProcessId| case.cast.part(*process);
+        let assignment = |process: &ProcessId| case.truth.assignment(*process);
         let decided = |&process: &ProcessId| Some((process, decided(process, &reports, evidence)?));
         let mut decisions = Table::empty(case.params.processes());
         for (process, (value, phase)) in correct.iter().filter_map(decided) {
@@ -57,7 +57,7 @@ impl<'a> Analysis<'a> {
             decisions.insert(process, Decision { value: value.clone(), phase, bound, missed });
         }
         Self {
-            proposals: correct.iter().filter_map(part).map(|part| &part.proposal).collect(),
+            proposals: correct.iter().filter_map(assignment).map(|assignment| &assignment.proposal).collect(),
             decided: correct.iter().filter_map(decided).map(|(_, (value, _))| value).collect(),
             decisions,
             f: not_correct + late.len() as u64,

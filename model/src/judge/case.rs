@@ -1,18 +1,18 @@
-//! What the judge judges: the ground truth of a run, and the evidence of it.
+//! The case of the judge: the ground truth of a run, and the evidence of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::cast::Cast;
 use crate::detection::Detection;
+use crate::ground_truth::GroundTruth;
 use crate::history::{OffenceKind, Recorded};
 use crate::params::Params;
 use crate::process::Report;
 use crate::types::ProcessId;
 
-/// What is expected to happen in a run.
+/// The expectations of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Expectations {
@@ -24,25 +24,25 @@ pub struct Expectations {
     pub attacks: BTreeSet<String>,
     /// Offences that Byzantine processes were observed to commit: each must be on record (B2).
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
-    /// Whether the cast is assumed, for a history of a server: nothing was planned, and nobody reports but to the server.
+    /// Whether the ground truth is assumed, for a history of a server: nothing was planned, and nobody reports but to the server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
-    /// Whether others started the processes, and not the program that judges: one that does not act as its part in the cast
-    /// has it shows then that the cast is false, and no bug of ours (V4).
+    /// Whether others started the processes, and not the program that judges: one that does not act as its part in the ground truth
+    /// has it shows then that the assignment of roles is false, and no bug of ours (V4).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub started_elsewhere: bool,
-    /// What else shows that correct processes played other parts than the cast gives them, in sentences.
+    /// What else shows that correct processes played other roles than the ground truth gives them, in sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub role_mismatches: Vec<String>,
 }
 
 impl Expectations {
-    /// The expectations that follow from the cast of a run and the attacks that were detected in it.
+    /// The expectations that follow from the ground truth of a run and the attacks that were detected in it.
     #[must_use]
-    pub fn new(cast: &Cast, detection: &Detection) -> Self {
+    pub fn new(truth: &GroundTruth, detection: &Detection) -> Self {
         Self {
-            faulty: cast.faulty().clone(),
-            late: cast.late().clone(),
+            faulty: truth.faulty().clone(),
+            late: truth.late().clone(),
             attacks: detection.fired.keys().cloned().collect(),
             offences: detection.offences.clone(),
             ..Self::default()
@@ -60,9 +60,9 @@ impl Expectations {
 pub struct Case<'a> {
     /// The parameters of the instance.
     pub params: Arc<Params>,
-    /// The role of each process. Must have a part for each of the n.
-    pub cast: &'a Cast,
-    /// What was expected to happen.
+    /// The role of each process. Must have an assignment for each of the n.
+    pub truth: &'a GroundTruth,
+    /// The expectations.
     pub expected: &'a Expectations,
     /// The history of the instance.
     pub history: &'a [Recorded],

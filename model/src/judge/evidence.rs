@@ -20,7 +20,7 @@ pub(super) struct Evidence {
     /// The first rule that the history breaks.
     pub(super) broken: Option<BrokenRule>,
     pub(super) list: Vec<AppendedValue>,
-    pub(super) sealed: bool,
+    sealed: bool,
     /// The last phase that was executed.
     last: Option<Phase>,
     seen: Vec<ProcessEvidence>,

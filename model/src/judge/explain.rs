@@ -15,9 +15,10 @@ use super::properties::{self, PropertyFinding};
 use super::rules;
 use super::table::SortedSet;
 use super::value_counts::ValueCounts;
-use super::verdict::{Decision, Observed, Property, Verdict};
-use super::verdict_builder::judge;
+use super::verdict::{Decision, Observed, Verdict};
+use super::verdict_builder::verdict;
 use crate::access::{Answer, AppendAnswer};
+use crate::bounds::Property;
 use crate::history::{Event, Recorded};
 use crate::types::{Phase, Position, ProcessId, Value, WarpId};
 
@@ -116,7 +117,7 @@ pub struct Breach {
 pub fn explain(case: &Case<'_>) -> Explanation {
     let evidence = Evidence::gather(case);
     let run = Analysis::new(case, &evidence);
-    let verdict = judge(case);
+    let verdict = verdict(case, &run);
     Explanation {
         entries: entries(case),
         restarts: restarts(case.history),
@@ -198,7 +199,7 @@ fn broke(case: &Case<'_>, run: &Analysis<'_>) -> Vec<Breach> {
         })
         .collect();
     let found = rules::find(case, run);
-    let rules = found.violations.into_iter().chain(found.false_cast);
+    let rules = found.violations.into_iter().chain(found.false_roles);
     broke.extend(rules.map(|rule| Breach { property: None, event: rule.event, says: rule.says }));
     broke.sort_by_key(|broke| broke.event.unwrap_or(usize::MAX));
     broke

@@ -1,6 +1,6 @@
 //! The judge: what a run proves (SPEC V1 to V5, B3, D2).
 //!
-//! [`judge`] compares the ground truth of a run (its [`Cast`](crate::cast::Cast) and [`Expectations`]) with the evidence:
+//! [`judge`] compares the ground truth of a run (its [`GroundTruth`](crate::ground_truth::GroundTruth) and [`Expectations`]) with the evidence:
 //! the history of the instance, and the reports of the correct processes. The report of a Byzantine process counts for
 //! nothing (V5). Whether a correct process follows Algorithm 1 is judged by the history: by the accesses that it has of the
 //! process, and by the entries that it shows the process was given (D1).
@@ -9,7 +9,7 @@
 //! - **violation**, a bug of ours: a promised property broke, or a rule of SPEC; a correct process was accused, or missed a
 //!   phase for which its access had been accepted in time, or decided a value that Algorithm 1 does not decide; or an
 //!   attacker is not on record with an offence of the closed list that it was observed to commit.
-//! - **unknown**, since the cast is false: a correct process that others started did not act as Algorithm 1 says. Only a
+//! - **unknown**, since the assignment of roles is false: a correct process that others started did not act as Algorithm 1 says. Only a
 //!   rule that the server broke comes before.
 //! - **outside**: a property broke that was not promised. The witness shows how.
 //! - **unknown**: the run proves nothing: something happened that the plan does not name, or something that it names did
@@ -26,27 +26,23 @@
 
 mod algorithm;
 mod analysis;
-mod assumed;
 mod case;
 mod evidence;
 mod explain;
 mod properties;
 mod rules;
 mod streaming;
-mod summary;
 mod table;
-mod unknown;
 mod value_counts;
 mod verdict;
 mod verdict_builder;
 
-pub use self::assumed::{ASSUMPTIONS, assumed_cast, explain_assumed, told_reports};
 pub use self::case::{Case, Expectations};
 pub use self::explain::{
     Breach, DecisionGroup, Explanation, FaultReason, FaultyProcess, ServerRestart, WonEntry, explain,
 };
-pub use self::streaming::StreamingJudge;
-pub use self::summary::{Finding, VerdictSummary};
+pub use self::streaming::{Finding, StreamingJudge, VerdictSummary};
 pub use self::value_counts::{Margin, ValueCount, ValueCounts};
-pub use self::verdict::{Decision, Observed, Outcome, Property, VERDICT_VERSION, Verdict};
+pub use self::verdict::{Decision, Observed, Outcome, VERDICT_VERSION, Verdict};
 pub use self::verdict_builder::judge;
+pub use crate::bounds::Property;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Display;
 
-use crate::bounds::Premise;
+use crate::bounds::{Premise, Property};
 use crate::params::Patience;
 use crate::predicates::{self, Decisions};
 use crate::process::ProcessEnd;
@@ -12,7 +12,8 @@ use crate::types::{AccessNumber, Phase, ProcessId, Value};
 use super::analysis::Analysis;
 use super::case::Case;
 use super::table::SortedSet;
-use super::verdict::{Decision, Observed, Property};
+use super::value_counts::ValueCounts;
+use super::verdict::{Decision, Observed};
 
 /// The finding on one property.
 #[derive(Debug)]
@@ -165,7 +166,10 @@ pub(super) fn termination(case: &Case<'_>, run: &Analysis<'_>) -> Vec<(ProcessId
 
 /// V: the values that any process proposed or appended.
 pub(super) fn proposed<'a>(case: &Case<'a>, run: &'a Analysis<'_>) -> SortedSet<&'a Value> {
-    run.evidence.values().chain(case.cast.parts().map(|(_, part)| &part.proposal)).collect()
+    run.evidence
+        .values()
+        .chain(case.truth.assignments().map(|(_, assignment)| &assignment.proposal))
+        .collect()
 }
 
 /// The witness that a decision is none of `proposed`.
@@ -220,13 +224,8 @@ pub(super) fn in_order<'a>(values: impl IntoIterator<Item = &'a Value>) -> Strin
 
 /// The values with their counts, the most frequent first.
 fn counted<'a>(values: impl IntoIterator<Item = &'a Value>) -> String {
-    let mut counts: BTreeMap<&Value, usize> = BTreeMap::new();
-    for value in values {
-        *counts.entry(value).or_default() += 1;
-    }
-    let mut counts: Vec<_> = counts.into_iter().collect();
-    counts.sort_by_key(|&(_, count)| std::cmp::Reverse(count));
-    few(counts.into_iter().map(|(value, count)| format!("{count} x {value}")))
+    let counts = ValueCounts::of(values).counts;
+    few(counts.iter().map(|count| format!("{} x {}", count.entries, count.value)))
 }
 
 /// The first few of them, and how many more there are.

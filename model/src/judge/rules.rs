@@ -19,13 +19,13 @@ pub(super) struct Violation {
     pub(super) says: String,
 }
 
-/// What is found of the rules.
+/// The findings on the rules.
 #[derive(Debug, Default)]
 pub(super) struct RuleFindings {
     /// The rules that broke, apart from the five properties.
     pub(super) violations: Vec<Violation>,
-    /// Why the cast is false: a process that others started is correct in it, and does not act as D1 says.
-    pub(super) false_cast: Vec<Violation>,
+    /// Why the assignment of roles is false: a process that others started is correct in it, and does not act as D1 says.
+    pub(super) false_roles: Vec<Violation>,
     /// Correct processes that do not act as D1 says, whoever started them.
     pub(super) deviated: Vec<ProcessId>,
 }
@@ -39,7 +39,7 @@ pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> RuleFindings {
     let mut violations: Vec<Violation> =
         broken.map(|broken| Violation { event: Some(broken.index), says: broken.to_string() }).collect();
     let elsewhere = case.expected.are_started_elsewhere();
-    // Of a process whose part in the cast is false, an accusation may be true.
+    // Of a process whose role is false, an accusation may be true.
     let accused =
         run.evidence.first_offences.iter().filter(|(process, _)| {
             run.correct.contains(process) && !(elsewhere && deviated.contains(process))
@@ -55,10 +55,10 @@ pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> RuleFindings {
     violations.extend(denied_phase(case, run));
     violations.extend(run.reports.values().filter_map(|report| unrecorded(case, run, report)));
     let told = case.expected.role_mismatches.iter();
-    let mut false_cast: Vec<Violation> =
+    let mut false_roles: Vec<Violation> =
         told.map(|says| Violation { event: None, says: says.clone() }).collect();
-    if elsewhere { &mut false_cast } else { &mut violations }.extend(deviations);
-    RuleFindings { violations, false_cast, deviated }
+    if elsewhere { &mut false_roles } else { &mut violations }.extend(deviations);
+    RuleFindings { violations, false_roles, deviated }
 }
 
 /// Observed offences that are not on record: an offence of the closed list is provable, so it must be (B2). An
@@ -108,7 +108,7 @@ fn deviation<'a>(
     process: ProcessId,
 ) -> Option<Violation> {
     let seen = run.evidence.of(process);
-    if let Some((event, says)) = seen.algorithm.deviation(&case.cast.part(process)?.proposal) {
+    if let Some((event, says)) = seen.algorithm.deviation(&case.truth.assignment(process)?.proposal) {
         return Some(Violation { event, says: format!("D1: process {process} is correct and {says}") });
     }
     let report = run.reports.get(process).copied();

@@ -6,7 +6,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::rules::RuleFindings;
+use crate::bounds::Property;
 use crate::history::OffenceKind;
 use crate::types::{Phase, ProcessId, Seed, Value};
 
@@ -16,11 +16,11 @@ use crate::types::{Phase, ProcessId, Seed, Value};
 /// - 2: termination is `unknown` there, or `violated` (V1); a process that waits for a first phase that never came is
 ///   punctual, so that more runs promise termination.
 /// - 3: correct processes are judged by what the record shows that they did and were given (D1), not by what they report to
-///   have read; `deviated` names those that differ. A false cast is `unknown` before a property that broke. Offences of
+///   have read; `deviated` names those that differ. A false assignment of roles is `unknown` before a property that broke. Offences of
 ///   nested strategies count, whether or not the whole strategy shows.
 pub const VERDICT_VERSION: u32 = 3;
 
-/// What a run shows as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the cast is
+/// The outcome of a run as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the ground truth is
 /// false, a run that shows no breach of a rule by the server is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -38,18 +38,6 @@ pub enum Outcome {
 impl Outcome {
     /// All four.
     pub const ALL: [Self; 4] = [Self::Valid, Self::Outside, Self::Unknown, Self::Violation];
-
-    /// The outcome of a run in which these kinds of reasons were found: the first that applies (V4).
-    pub(super) fn of(rules: &RuleFindings, promised_broke: bool, other_broke: bool, unknown: bool) -> Self {
-        match (promised_broke, other_broke, unknown) {
-            _ if !rules.violations.is_empty() => Self::Violation,
-            _ if !rules.false_cast.is_empty() => Self::Unknown,
-            (true, _, _) => Self::Violation,
-            (false, true, _) => Self::Outside,
-            (false, false, true) => Self::Unknown,
-            (false, false, false) => Self::Valid,
-        }
-    }
 }
 
 impl fmt::Display for Outcome {
@@ -76,40 +64,6 @@ pub enum Observed {
     Unknown,
 }
 
-/// A property of consensus (V1, V2; paper, Definitions 1 to 3).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Property {
-    /// All correct processes that decide, decide the same.
-    Agreement,
-    /// Every correct process decides within D2's bound.
-    Termination,
-    /// A decision was proposed by some process.
-    WeakValidity,
-    /// If all correct processes propose v, the decision is v.
-    CommonValidity,
-    /// A decision was proposed by a correct process.
-    StrongValidity,
-}
-
-impl Property {
-    /// All five.
-    pub const ALL: [Self; 5] =
-        [Self::Agreement, Self::Termination, Self::WeakValidity, Self::CommonValidity, Self::StrongValidity];
-}
-
-impl fmt::Display for Property {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Agreement => "agreement",
-            Self::Termination => "termination",
-            Self::WeakValidity => "weak validity",
-            Self::CommonValidity => "common-value validity",
-            Self::StrongValidity => "strong validity",
-        })
-    }
-}
-
 /// The decision of one correct process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Decision {
@@ -125,7 +79,7 @@ pub struct Decision {
 
 /// The verdict of a run.
 ///
-/// For each property: what was observed, whether it was promised, and the premise that is missing where it was not. "Correct" means: correct in the cast, and not made faulty by the plan (V4).
+/// For each property: what was observed, whether it was promised, and the premise that is missing where it was not. "Correct" means: correct in the ground truth, and not made faulty by the plan (V4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// [`VERDICT_VERSION`].
@@ -133,7 +87,7 @@ pub struct Verdict {
     /// The verdict as a whole.
     pub verdict: Outcome,
     /// The reasons, in sentences: violations first, then properties that broke outside the promises, then the reasons why
-    /// the run proves nothing. Where the cast is false, why it is comes before the properties.
+    /// the run proves nothing. Where the assignment of roles is false, why it is comes before the properties.
     pub reasons: Vec<String>,
     /// Observed: agreement.
     pub agreement: Observed,

@@ -12,7 +12,7 @@
 use crate::access::Op;
 use crate::types::{AccessNumber, Phase, ProcessId};
 
-use super::session::OptionalSession;
+use super::queues::OptionalSession;
 
 /// An access that was executed: enough to recognise it and to answer it again, and no copy of any value.
 #[derive(Clone, Copy, Debug)]

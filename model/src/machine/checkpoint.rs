@@ -15,13 +15,11 @@ use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
-use super::access_queues::WaitingAccess;
 use super::answer_cache::CachedAnswer;
-use super::list::Entry;
 use super::member;
-use super::offence_record::OffenceCount;
-use super::ready_queues::ReadyQueues;
-use super::state::{Machine, State};
+use super::offences::OffenceCount;
+use super::queues::WaitingAccess;
+use super::state::{Entry, Machine, State};
 
 /// A machine, as data. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +64,7 @@ pub struct Checkpoint {
 pub struct MemberCheckpoint {
     /// The number of its next new access.
     pub next: AccessNumber,
-    /// What is left of its patience (F3). Nothing if it is spent or the instance has ended.
+    /// The rest of its patience (F3). Nothing if it is spent or the instance has ended.
     pub patience: Patience,
     /// Whether it has joined (F5).
     pub joined: bool,
@@ -97,7 +95,7 @@ pub struct MemberCheckpoint {
 pub struct WaitingCheckpoint {
     /// The session on which it came, if any.
     pub session: Option<SessionId>,
-    /// What it does.
+    /// Its operation.
     pub op: Op,
     /// Of an append its place in the order of acceptance, from 0; of a read 0.
     pub accepted: u64,
@@ -142,10 +140,6 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    pub(super) fn has_ended(&self) -> bool {
-        matches!(self.state, State::Finished | State::Closed)
-    }
-
     fn member_checkpoint(&self, process: ProcessId) -> MemberCheckpoint {
         let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
         let patience = match member.patience {
@@ -173,16 +167,8 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// The members with an access waiting, as they stand in the queues of their warps.
     fn ready_members(&self) -> Vec<ProcessId> {
-        if self.ready == 0 {
-            return Vec::new();
-        }
-        let queues = (0_u32..).zip(&self.warps).flat_map(|(warp, tally)| {
-            let start = ReadyQueues::start_of(&self.params, warp);
-            start..start + tally.queued as usize
-        });
-        let queued = queues.map(|place| self.ready_queues.get(place));
         // A member that left is still in the queue.
-        queued.filter(|process| self.members[process.index()].waiting() > 0).collect()
+        self.warps.all_queued().filter(|process| self.members[process.index()].waiting() > 0).collect()
     }
 }
 

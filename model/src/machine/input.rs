@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
-use crate::history::{Event, Offence};
+use crate::history::{Event, Offence, OffenceKind};
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
-use super::offence_record::Counts;
-use super::state::Machine;
+use super::offences::MisbehaviourCounts;
+use super::state::{Machine, State};
 
-/// What can happen to an instance.
+/// An input of an instance.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Input {
     /// A process opens a session (F8e).
@@ -42,7 +42,7 @@ pub enum Input {
         rejoin: Duration,
     },
     /// Counters as they were left by inputs that changed nothing else and were not logged (B2).
-    Counts(Counts),
+    Counts(MisbehaviourCounts),
 }
 
 /// How an access is admitted that is not refused.
@@ -70,11 +70,11 @@ pub struct Welcome {
     pub session: SessionId,
     /// The number of the process's next access.
     pub next: AccessNumber,
-    /// What waits, in order; the answers will go to this session.
+    /// The accesses that wait, in order; the answers will go to this session.
     pub waiting: Vec<(AccessNumber, Op)>,
     /// The answer of the process's first append and its phase, once there is one.
     pub append: Option<(Phase, AppendAnswer)>,
-    /// What the process decided, if it has.
+    /// The decision of the process, if it has decided.
     pub decided: Option<Value>,
 }
 
@@ -89,101 +89,17 @@ impl<S: PhaseOrder> Machine<S> {
     pub fn apply(&mut self, now: Time, input: Input, events: &mut Vec<Event>) -> Result<(), Refusal> {
         match input {
             Input::Hello { process, incarnation } => {
-                self.hello(now, process, incarnation, events).map(|_| ())
+                return self.hello(now, process, incarnation, events).map(|_| ());
             }
-            Input::Access(access) => self.access(now, access, events).map(|_| ()),
-            Input::Decide { process, value } => self.decide(now, process, value, events),
-            Input::Offence(offence) => {
-                self.file_offence(now, offence, events);
-                Ok(())
-            }
-            Input::Close => {
-                self.close(now, events);
-                Ok(())
-            }
-            Input::Tick => {
-                self.tick(now, events);
-                Ok(())
-            }
-            Input::Restart { rejoin } => {
-                self.restart(now, rejoin, events);
-                Ok(())
-            }
-            Input::Counts(counts) => {
-                self.set_counts(&counts);
-                Ok(())
-            }
+            Input::Access(access) => return self.access(now, access, events).map(|_| ()),
+            Input::Decide { process, value } => return self.decide(now, process, value, events),
+            Input::Offence(offence) => self.file_offence(now, offence, events),
+            Input::Close => self.close(now, events),
+            Input::Tick => self.tick(now, events),
+            Input::Restart { rejoin } => self.restart(now, rejoin, events),
+            Input::Counts(counts) => self.set_counts(&counts),
         }
-    }
-
-    /// A process opens a session, which replaces its older one (F8e, F8f).
-    ///
-    /// # Errors
-    /// If the process has opened [`MAX_SESSIONS`](super::MAX_SESSIONS).
-    ///
-    /// # Panics
-    /// If the parameters do not have this process.
-    pub fn hello(
-        &mut self,
-        now: Time,
-        process: ProcessId,
-        incarnation: u64,
-        events: &mut Vec<Event>,
-    ) -> Result<Welcome, Refusal> {
-        let before = events.len();
-        let now = self.catch_up(now, false, events);
-        let welcome = self.open_session(now, process, incarnation, events);
-        self.settle(now, before, events);
-        welcome
-    }
-
-    /// A process sends an access (F8).
-    ///
-    /// # Errors
-    /// Why the access is refused; it has then changed nothing but the record of refusals and offences.
-    ///
-    /// # Panics
-    /// If the parameters do not have the access's process.
-    #[expect(clippy::needless_pass_by_value, reason = "like every input, an access is handed over")]
-    pub fn access(
-        &mut self,
-        now: Time,
-        access: Access,
-        events: &mut Vec<Event>,
-    ) -> Result<Admission, Refusal> {
-        let before = events.len();
-        let now = self.catch_up(now, false, events);
-        // Nearly all accesses take this short way.
-        if self.is_plain(&access) {
-            self.accept(now, &access, events);
-            self.advance(now, events);
-            self.changed = true;
-            return Ok(Admission::Accepted);
-        }
-        let admission = self.admit_or_refuse(now, &access, events);
-        self.settle(now, before, events);
-        admission
-    }
-
-    /// A process reports its decision and leaves (F10, D3). The same decision again changes nothing.
-    ///
-    /// # Errors
-    /// If the process decided on another value before, or the instance is closed.
-    ///
-    /// # Panics
-    /// If the parameters do not have this process.
-    pub fn decide(
-        &mut self,
-        now: Time,
-        process: ProcessId,
-        value: Value,
-        events: &mut Vec<Event>,
-    ) -> Result<(), Refusal> {
-        let before = events.len();
-        let now = self.catch_up(now, false, events);
-        let decided = self.leave(now, process, value, events);
-        self.settle(now, before, events);
-        decided
+        Ok(())
     }
 
     /// Files an offence of a message that the server refused before it reached the machine (B2), under the phase that
@@ -192,33 +108,39 @@ impl<S: PhaseOrder> Machine<S> {
     /// # Panics
     /// If the parameters do not have the offence's process.
     pub fn file_offence(&mut self, now: Time, offence: Offence, events: &mut Vec<Event>) {
-        let before = events.len();
-        let now = self.catch_up(now, false, events);
-        // The server has refused an access, so the later accesses on its stream are out of order through no fault of
-        // the process (F8d). If it came by a unary call, this excuses more than it must.
-        if offence.number.is_some() {
-            self.changed |= self.members[offence.process.index()].mark_refused();
-        }
-        self.file(offence, events);
-        self.settle(now, before, events);
+        self.take(now, events, |machine, _, events| {
+            // The server has refused an access, so the later accesses on its stream are out of order through no fault of
+            // the process (F8d). If it came by a unary call, this excuses more than it must.
+            if offence.number.is_some() {
+                machine.changed |= machine.members[offence.process.index()].mark_refused();
+            }
+            machine.file(offence, events);
+        });
     }
 
-    /// The creator closes the instance; everything that waits is withdrawn (F10).
-    pub fn close(&mut self, now: Time, events: &mut Vec<Event>) {
-        let before = events.len();
-        let now = self.catch_up(now, false, events);
-        self.withdraw_all(events);
-        self.settle(now, before, events);
-    }
-
-    /// What is due at `now` happens, and all that was due before. See [`Machine::deadline`].
+    /// All that is due at `now` or was due before happens. See [`Machine::deadline`].
     pub fn tick(&mut self, now: Time, events: &mut Vec<Event>) {
         let before = events.len();
         let now = self.catch_up(now, true, events);
         self.settle(now, before, events);
     }
 
-    /// What was due before `now` happens; with `inclusive` also what is due exactly then. Returns the moment of the
+    /// Takes an input: all that was due before it happens first, then the input, then all that follows from it. Returns what its
+    /// sender is answered at once.
+    pub(super) fn take<R>(
+        &mut self,
+        now: Time,
+        events: &mut Vec<Event>,
+        input: impl FnOnce(&mut Self, Time, &mut Vec<Event>) -> R,
+    ) -> R {
+        let before = events.len();
+        let now = self.catch_up(now, false, events);
+        let answer = input(self, now, events);
+        self.settle(now, before, events);
+        answer
+    }
+
+    /// All that was due before `now` happens; with `inclusive` also all that is due exactly then. Returns the moment of the
     /// input, which is never earlier than that of the one before.
     pub(super) fn catch_up(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) -> Time {
         let now = now.max(self.now);
@@ -231,5 +153,37 @@ impl<S: PhaseOrder> Machine<S> {
     pub(super) fn settle(&mut self, now: Time, before: usize, events: &mut Vec<Event>) {
         self.advance(now, events);
         self.changed |= events.len() > before;
+    }
+
+    /// Counts a refusal, records it while the bound allows, and returns it.
+    pub(super) fn refuse(
+        &mut self,
+        process: ProcessId,
+        number: Option<AccessNumber>,
+        refusal: Refusal,
+        events: &mut Vec<Event>,
+    ) -> Refusal {
+        if self.offences.count_refusal(process) {
+            events.push(Event::Refused { process, number, why: refusal.to_string() });
+        }
+        refusal
+    }
+
+    /// Files an offence of a process, perhaps of its access with this number (B2).
+    pub(super) fn accuse(
+        &mut self,
+        process: ProcessId,
+        kind: OffenceKind,
+        number: Option<AccessNumber>,
+        detail: String,
+        events: &mut Vec<Event>,
+    ) {
+        self.file(Offence { process, kind, number, phase: None, detail }, events);
+    }
+
+    /// Files an offence under the phase that is open or next.
+    fn file(&mut self, offence: Offence, events: &mut Vec<Event>) {
+        let phase = (self.state != State::Gathering).then_some(self.phase);
+        self.offences.file(Offence { phase, ..offence }, events);
     }
 }

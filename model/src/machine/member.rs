@@ -1,4 +1,4 @@
-//! What the machine knows of one process.
+//! The state of one process.
 //!
 //! # Laid out by how often it is used
 //! An instance of 65,536 processes fits into a processor's cache only if the data of every access is small. So a
@@ -12,8 +12,7 @@ use crate::access::{AppendAnswer, Op};
 use crate::params::Patience;
 use crate::types::{AccessNumber, Phase, Position, SessionId, Value};
 
-use super::access_queues::{AccessQueues, WaitingAccess};
-use super::session::OptionalSession;
+use super::queues::{AccessQueues, OptionalSession, WaitingAccess};
 
 /// Patience without end, in nanoseconds.
 pub(super) const ENDLESS: u64 = u64::MAX;
@@ -37,7 +36,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
 pub(super) struct Member {
     /// The number of its next new access.
     pub(super) next: AccessNumber,
-    /// What is left of its patience, in nanoseconds.
+    /// The rest of its patience, in nanoseconds.
     pub(super) patience: u64,
     /// Of the first access that waits: where a read starts, or where an append lies in the queues.
     first: u32,
@@ -65,11 +64,10 @@ const LEFT: u8 = 1 << 2;
 const REFUSED: u8 = 1 << 3;
 /// The first access that waits is an append.
 const APPENDS: u8 = 1 << 4;
-
 /// It has not been heard of since the server restarted (F3).
 const AWAY: u8 = 1 << 5;
 
-/// What is used once or twice in the life of a process.
+/// The data that is used once or twice in the life of a process.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ColdMember {
     /// The phase of its first append.
@@ -247,7 +245,7 @@ impl Member {
         }
     }
 
-    /// What waits, in order. Of a read its place in the order of acceptance may be missing.
+    /// The accesses that wait, in order. Of a read its place in the order of acceptance may be missing.
     pub(super) fn waiting_accesses<'a>(
         &self,
         queues: &'a AccessQueues,
@@ -264,22 +262,14 @@ impl Member {
         first.into_iter().chain(others)
     }
 
-    /// What waits, in order.
+    /// The accesses that wait, in order, with their numbers.
     pub(super) fn queue<'a>(
         &self,
         queues: &'a AccessQueues,
     ) -> impl Iterator<Item = (AccessNumber, OptionalSession, Op)> + use<'a> {
-        let first = (self.waiting > 0).then(|| {
-            let op = match self.appends() {
-                true => queues.get(self.first).op.clone(),
-                false => Op::Read { start: Position::new(self.first) },
-            };
-            (self.first_session, op)
-        });
-        let others = queues.ring((self.waiting > 1).then_some(self.last));
-        let others = others.map(|waiting| (waiting.session, waiting.op.clone()));
         let numbers = (self.first_number()..).filter_map(AccessNumber::new);
-        numbers.zip(first.into_iter().chain(others)).map(|(number, (session, op))| (number, session, op))
+        let waiting = self.waiting_accesses(queues);
+        numbers.zip(waiting).map(|(number, WaitingAccess { op, session, .. })| (number, session, op))
     }
 }
 
@@ -302,17 +292,17 @@ impl DueAccess {
     }
 }
 
-/// What one process may know of itself at an instance (F8e).
+/// The state of one process at an instance, as it may know it (F8e).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
     /// The session that counts, if it has opened one.
     pub session: Option<SessionId>,
     /// The number of its next access.
     pub next: AccessNumber,
-    /// What waits, in order.
+    /// The accesses that wait, in order.
     pub waiting: Vec<(AccessNumber, Op)>,
     /// The answer of its first append and its phase, once there is one.
     pub append: Option<(Phase, AppendAnswer)>,
-    /// What it decided, if it has.
+    /// Its decision, if it has decided.
     pub decided: Option<Value>,
 }

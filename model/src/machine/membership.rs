@@ -1,20 +1,21 @@
-//! How processes open sessions and leave, and how the creator closes the instance (SPEC F8e, F8f, F10).
+//! How processes open sessions and leave, and how the creator closes the instance (SPEC F8e, F8f, F10, D3). How they join is
+//! part of `phases`.
 
 use crate::access::Refusal;
-use crate::history::{Event, Offence, OffenceKind};
+use crate::history::{Event, OffenceKind, push_event};
 use crate::params::AppendWindow;
+use crate::process::mode;
 use crate::scheduler::PhaseOrder;
 use crate::types::{ProcessId, SessionId, Time, Value};
 
-use super::events::push_event;
 use super::input::Welcome;
 use super::member::MemberStatus;
-use super::offences::brief;
-use super::session::{MAX_SESSIONS, OptionalSession};
+use super::offences::brief_value;
+use super::queues::{MAX_SESSIONS, OptionalSession};
 use super::state::{Machine, State};
 
 impl<S: PhaseOrder> Machine<S> {
-    /// What the machine tells a process about itself (F8e).
+    /// The state of one process, as the machine tells it to that process (F8e).
     ///
     /// # Panics
     /// If the parameters do not have this process.
@@ -52,7 +53,23 @@ impl<S: PhaseOrder> Machine<S> {
     }
 
     /// A process opens a session, which replaces its older one (F8e, F8f).
-    pub(super) fn open_session(
+    ///
+    /// # Errors
+    /// If the process has opened [`MAX_SESSIONS`](super::MAX_SESSIONS).
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    pub fn hello(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        incarnation: u64,
+        events: &mut Vec<Event>,
+    ) -> Result<Welcome, Refusal> {
+        self.take(now, events, |machine, now, events| machine.open_session(now, process, incarnation, events))
+    }
+
+    fn open_session(
         &mut self,
         now: Time,
         process: ProcessId,
@@ -74,8 +91,24 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(Welcome { session, next, waiting, append, decided })
     }
 
-    /// A process reports its decision and leaves (F10, D3).
-    pub(super) fn leave(
+    /// A process reports its decision and leaves (F10, D3). The same decision again changes nothing.
+    ///
+    /// # Errors
+    /// If the process decided on another value before, or the instance is closed.
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    pub fn decide(
+        &mut self,
+        now: Time,
+        process: ProcessId,
+        value: Value,
+        events: &mut Vec<Event>,
+    ) -> Result<(), Refusal> {
+        self.take(now, events, |machine, now, events| machine.leave(now, process, value, events))
+    }
+
+    fn leave(
         &mut self,
         now: Time,
         process: ProcessId,
@@ -86,9 +119,8 @@ impl<S: PhaseOrder> Machine<S> {
             if *first == value {
                 return Ok(());
             }
-            let detail = format!("decided {} first, now {}", brief(first), brief(&value));
-            let kind = OffenceKind::SecondDecision;
-            self.file(Offence { process, kind, number: None, phase: None, detail }, events);
+            let detail = format!("decided {} first, now {}", brief_value(first), brief_value(&value));
+            self.accuse(process, OffenceKind::SecondDecision, None, detail, events);
             return Err(self.refuse(process, None, Refusal::OtherDecision, events));
         }
         if self.state == State::Closed {
@@ -119,6 +151,41 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(())
     }
 
+    /// Compares a reported decision with the mode of the sealed list (D3). Under `open` correct processes can decide
+    /// differently (SPEC section 9), so nothing is compared.
+    pub(super) fn compare_report(&mut self, process: ProcessId, events: &mut Vec<Event>) {
+        if self.params.spec().append_window != AppendWindow::FirstAccess {
+            return;
+        }
+        let Self { list, sealed_mode, .. } = self;
+        sealed_mode.get_or_insert_with(|| mode(list.iter().map(|entry| &entry.value)).cloned());
+        let mode = self.sealed_mode.as_ref().and_then(Option::as_ref);
+        let report = self.decision(process);
+        if report != mode {
+            let say = |value: Option<&Value>| value.map_or("nothing".to_owned(), brief_value);
+            let detail = format!("reports {}, the sealed list decides {}", say(report), say(mode));
+            self.accuse(process, OffenceKind::FalseDecision, None, detail, events);
+        }
+    }
+
+    /// The creator closes the instance; everything that waits is withdrawn (F10).
+    pub fn close(&mut self, now: Time, events: &mut Vec<Event>) {
+        self.take(now, events, |machine, _, events| machine.withdraw_all(events));
+    }
+
+    fn withdraw_all(&mut self, events: &mut Vec<Event>) {
+        if self.state == State::Closed {
+            return;
+        }
+        for process in ProcessId::all(self.params.processes()) {
+            self.withdraw(process, events);
+        }
+        self.state = State::Closed;
+        self.open_phase = None;
+        self.end_rejoin();
+        events.push(Event::Closed);
+    }
+
     /// Withdraws the waiting accesses of a process that leaves, or of each process at the close (F10).
     fn withdraw(&mut self, process: ProcessId, events: &mut Vec<Event>) {
         let member = &mut self.members[process.index()];
@@ -130,27 +197,6 @@ impl<S: PhaseOrder> Machine<S> {
             taken.drop(&mut self.queues);
             events.push(Event::Withdrawn { process, number: taken.number });
         }
-        self.ready -= 1;
-        let warp = self.params.warp_of(process);
-        let tally = &mut self.warps[warp.index()];
-        tally.ready -= 1;
-        if tally.ready == 0 {
-            tally.queued = 0;
-        }
-        self.update_live(warp);
-    }
-
-    /// Closes the instance: everything that waits is withdrawn (F10).
-    pub(super) fn withdraw_all(&mut self, events: &mut Vec<Event>) {
-        if self.state == State::Closed {
-            return;
-        }
-        for process in ProcessId::all(self.params.processes()) {
-            self.withdraw(process, events);
-        }
-        self.state = State::Closed;
-        self.open_phase = None;
-        self.end_rejoin();
-        events.push(Event::Closed);
+        self.warps.withdraw(self.params.warp_of(process));
     }
 }

@@ -19,7 +19,7 @@
 //! A server that keeps a log replays the inputs ([`Machine::take_changed`] says which it must log,
 //! [`Machine::take_counts`] what of the others counts), from a [`Checkpoint`] on, and compares what they lead to
 //! ([`OutcomeDigest`]). Then it tells the machine that it has restarted ([`Machine::restart`]): no patience drains until
-//! the processes had time to reconnect (`rejoin`). That is an input like all others.
+//! the processes had time to reconnect. That is an input like all others.
 //!
 //! # How phases go
 //! ```text
@@ -43,56 +43,37 @@
 //!
 //! The time is about constant too, because an access uses little memory: of its process half a cache line, in the
 //! order of processes, so that a warp is one piece of memory (`member`); of its warp half a line and a place in a
-//! queue (`warp`, `ready_queues`); for the answer that is kept 16 bytes, beside those of neighbours (`answer_cache`).
-//! Nothing is allocated for an access; memory grows with the accesses that wait at once (`access_queues`) and with
+//! queue (`queues`); for the answer that is kept 16 bytes, beside those of neighbours (`answer_cache`).
+//! Nothing is allocated for an access; memory grows with the accesses that wait at once (`queues`) and with
 //! the access numbers that processes have come to. `docs/benchmarks.md` has the figures.
 //!
 //! # What is not here
 //! Names, roles, connections, retention and idle lifetime belong to the server. The machine knows processes
 //! by number and relies on the server for their identities (SPEC section 10).
 
-mod access_queues;
 mod admission;
 mod answer_cache;
-mod append_window;
-mod arbiter;
-mod brief;
 mod checkpoint;
-mod counts;
-mod events;
-mod gathering;
 mod input;
-mod list;
 mod member;
 mod membership;
-mod offence_record;
 mod offences;
 mod outcome_digest;
-mod patience;
 mod phases;
-mod ranks;
-mod ready_queues;
-mod rejoin;
-mod repeated_access;
+mod queues;
 mod restore;
-mod scripted;
-mod session;
 mod snapshot;
 mod state;
 mod status;
 mod step;
-mod step_buffers;
-mod warp;
 
-pub use self::brief::{Brief, MemberBrief};
 pub use self::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint, WaitingCheckpoint};
 pub use self::input::{Admission, Input, Welcome};
-pub use self::list::Entry;
 pub use self::member::MemberStatus;
-pub use self::offence_record::{Counts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
-pub(crate) use self::offences::brief as brief_value;
+pub(crate) use self::offences::brief_value;
+pub use self::offences::{MisbehaviourCounts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use self::outcome_digest::OutcomeDigest;
+pub use self::queues::MAX_SESSIONS;
 pub use self::restore::CheckpointError;
-pub use self::session::MAX_SESSIONS;
-pub use self::state::{Machine, State};
-pub use self::status::{AwaitedMember, LeftOut, Status, WaitingMember};
+pub use self::state::{Entry, Machine, State};
+pub use self::status::{AwaitedMember, Brief, LeftOut, MemberBrief, Status, WaitingMember};

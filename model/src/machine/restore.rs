@@ -16,12 +16,11 @@ use crate::types::{Phase, Position, ProcessId, SessionId, Time, Value};
 
 use super::answer_cache::CachedAnswer;
 use super::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint};
-use super::list::Entry;
 use super::member;
-use super::offence_record::OffenceCount;
-use super::patience::wake;
-use super::session::{MAX_SESSIONS, OptionalSession};
-use super::state::{Machine, OpenPhase, Rejoin, State};
+use super::offences::OffenceCount;
+use super::phases::wake;
+use super::queues::{MAX_SESSIONS, OptionalSession};
+use super::state::{Entry, Machine, OpenPhase, Rejoin, State};
 
 /// Numbers that only grow are below this, so that no instance comes to the end of their range.
 const LARGEST: u64 = u64::MAX / 2;
@@ -42,7 +41,7 @@ pub enum CheckpointError {
     Process {
         /// The process.
         process: ProcessId,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// Something is wrong with an entry of the list.
@@ -50,7 +49,7 @@ pub enum CheckpointError {
     Entry {
         /// Its position.
         position: Position,
-        /// What is wrong.
+        /// The fault.
         what: &'static str,
     },
     /// Something is wrong with the instance as a whole.
@@ -125,11 +124,7 @@ impl Machine {
             };
             return Err(CheckpointError::Entry { position, what });
         }
-        let due = match self.params.spec().append_window {
-            AppendWindow::FirstAccess => self.schedule.all_began_before(self.phase),
-            AppendWindow::Open => self.list.len() == self.list.limit(),
-        };
-        ensure(due == sealed.is_some(), "the list is sealed too early or too late")?;
+        ensure(self.is_seal_due() == sealed.is_some(), "the list is sealed too early or too late")?;
         let fits = |at: Phase| at <= self.phase && (!first_access || self.schedule.all_began_before(at));
         ensure(sealed.is_none_or(fits), "the list is sealed in a phase in which it cannot be")?;
         self.sealed = sealed;
@@ -265,12 +260,8 @@ impl Machine {
         for &process in ready {
             let waits = self.params.contains(process) && self.members[process.index()].waiting() > 0;
             ensure(waits && named.insert(process), "a process stands in the order of its warp that may not")?;
-            let warp = self.params.warp_of(process);
-            let tally = &mut self.warps[warp.index()];
-            self.ready_queues.push(&self.params, warp, tally, process);
-            tally.ready += 1;
-            tally.appends |= self.members[process.index()].appends();
-            self.ready += 1;
+            let appends = self.members[process.index()].appends();
+            self.warps.add_ready(self.params.warp_of(process), process, false, appends);
         }
         ensure(named.len() == waiting, "a process whose access waits is missing in the order of its warp")
     }
@@ -307,7 +298,7 @@ impl Machine {
         Ok(())
     }
 
-    /// What is known of each warp follows from its members.
+    /// The tallies of each warp follow from its members.
     fn restore_tallies(&mut self) {
         for index in 0..self.params.warps() as usize {
             let Some(warp) = crate::types::WarpId::from_index(index) else { continue };
@@ -319,9 +310,8 @@ impl Machine {
                 missing += u32::from(member.is_missing());
                 least = least.min(member.patience);
             }
-            let tally = &mut self.warps[index];
-            (tally.awaited, tally.missing, tally.least_patience) = (count, missing, least);
-            self.update_live(warp);
+            self.warps.set_patience(warp, least);
+            self.warps.set_awaited(warp, count, missing);
         }
     }
 
@@ -337,7 +327,7 @@ impl Machine {
 
     fn restore_open_phase(&mut self, since: Option<Time>) -> Checked {
         let Some(since) = since else { return Ok(()) };
-        let waits = self.ready > 0 && self.warps[self.warp.index()].missing > 0;
+        let waits = self.warps.ready() > 0 && self.warps[self.warp].missing > 0;
         ensure(self.state == State::Running && waits, "a phase is open that would have passed")?;
         ensure(since <= self.drains_from(self.now), "the open phase opened in the future")?;
         let missing = self.params.members(self.warp).map(|process| &self.members[process.index()]);

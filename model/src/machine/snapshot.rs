@@ -12,16 +12,16 @@
 
 use std::sync::Arc;
 
-use super::answer_cache::CachedAnswer;
-use super::list::Entry;
-use super::offence_record::OffenceCount;
-use super::session::{MAX_SESSIONS, OptionalSession};
-use super::state::{Machine, State};
 use crate::access::AppendAnswer;
 use crate::compact_codec::{Decoder, Encoder};
 use crate::history::{Offence, OffenceKind};
 use crate::params::Params;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId};
+
+use super::answer_cache::CachedAnswer;
+use super::offences::OffenceCount;
+use super::queues::{MAX_SESSIONS, OptionalSession};
+use super::state::{Entry, Machine, State};
 
 // Flags of a member.
 const JOINED: u8 = 1;
@@ -51,11 +51,7 @@ fn session_flag(session: OptionalSession) -> u8 {
 impl Machine {
     /// Writes a snapshot of the machine. The instance must have ended.
     pub fn write_snapshot(&self, out: &mut Encoder) {
-        debug_assert!(
-            matches!(self.state, State::Finished | State::Closed),
-            "{:?} has not ended",
-            self.state
-        );
+        debug_assert!(self.has_ended(), "{:?} has not ended", self.state);
         let deadline = self.join_deadline.map_or(0, |deadline| deadline.as_nanos().saturating_add(1));
         let flags = u8::from(self.state == State::Closed)
             | u8::from(self.sealed.is_some()) << 1

@@ -1,21 +1,60 @@
-//! What a machine holds.
+//! The state of a machine: the list, the open phase, the members and warps, and the buffers of a step.
 
+use std::ops::Deref;
 use std::sync::Arc;
 
-use crate::params::Params;
-use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, WarpSet};
+use crate::access::AppendAnswer;
+use crate::params::{Arbiter, Params};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule};
 use crate::sticky_cas::StickyCas;
-use crate::types::{Phase, ProcessId, Time, Value, WarpId};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
-use super::access_queues::AccessQueues;
 use super::answer_cache::AnswerCache;
-use super::list::{Entry, SharedList};
-use super::member::{self, ColdMember, Member};
-use super::offence_record::OffenceRecord;
-use super::ranks::ranks;
-use super::ready_queues::ReadyQueues;
-use super::step_buffers::StepBuffers;
-use super::warp::WarpTally;
+use super::member::{self, ColdMember, DueAccess, Member};
+use super::offences::{MisbehaviourCounts, OffenceRecord};
+use super::queues::{AccessQueues, OptionalSession, Warps};
+
+/// One entry of the list, with the process whose append won it and the phase of that append.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Entry {
+    /// The value.
+    pub value: Value,
+    /// The process whose append won.
+    pub process: ProcessId,
+    /// The phase that it won.
+    pub phase: Phase,
+}
+
+/// A StickyCAS object that is shared with readers; only the machine appends to it.
+#[derive(Debug)]
+pub(super) struct SharedList(Arc<StickyCas<Entry>>);
+
+impl SharedList {
+    /// An empty list that takes this many entries.
+    pub(super) fn with_limit(limit: u32) -> Self {
+        Self(Arc::new(StickyCas::with_limit(limit)))
+    }
+
+    /// The list for a reader.
+    pub(super) fn share(&self) -> &Arc<StickyCas<Entry>> {
+        &self.0
+    }
+}
+
+impl Deref for SharedList {
+    type Target = StickyCas<Entry>;
+
+    fn deref(&self) -> &StickyCas<Entry> {
+        &self.0
+    }
+}
+
+/// A copy of the list: what a cloned machine appends is not added to the original's list.
+impl Clone for SharedList {
+    fn clone(&self) -> Self {
+        Self(Arc::new(StickyCas::clone(&self.0)))
+    }
+}
 
 /// The state of an instance (F10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -55,6 +94,42 @@ pub(super) struct Rejoin {
     pub(super) away: u32,
 }
 
+/// The appends and the reads of a phase.
+#[derive(Clone, Debug, Default)]
+pub(super) struct StepBuffers {
+    pub(super) appends: Vec<CompetingAppend>,
+    pub(super) reads: Vec<DueRead>,
+}
+
+/// An append that competes in the phase.
+#[derive(Clone, Debug)]
+pub(super) struct CompetingAppend {
+    pub(super) process: ProcessId,
+    pub(super) number: AccessNumber,
+    pub(super) session: OptionalSession,
+    pub(super) value: Value,
+    /// The append's place in the order of acceptance.
+    pub(super) accepted: u64,
+    /// `LimitReached` until the append competes, which it does only inside the append window (A2).
+    pub(super) answer: AppendAnswer,
+}
+
+/// A read of the phase.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DueRead {
+    pub(super) process: ProcessId,
+    pub(super) number: AccessNumber,
+    pub(super) session: OptionalSession,
+    pub(super) start: Position,
+}
+
+impl DueRead {
+    pub(super) fn new(process: ProcessId, access: DueAccess) -> Self {
+        let DueAccess { number, session, content, .. } = access;
+        Self { process, number, session, start: Position::new(content) }
+    }
+}
+
 /// One instance. See the [module](super). Its phases come in the order of `S`.
 #[derive(Clone, Debug)]
 pub struct Machine<S = CachedSchedule> {
@@ -69,10 +144,7 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) cold_members: Vec<ColdMember>,
     pub(super) queues: AccessQueues,
     pub(super) answers: AnswerCache,
-    pub(super) warps: Vec<WarpTally>,
-    pub(super) ready_queues: ReadyQueues,
-    /// The warps whose phases do not pass unseen: a member is awaited, or has an access waiting (F4).
-    pub(super) live: WarpSet,
+    pub(super) warps: Warps,
     pub(super) state: State,
     /// The latest moment of an input.
     pub(super) now: Time,
@@ -81,8 +153,6 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) joined: u32,
     /// The decisions of the processes that left, in order.
     pub(super) decisions: Vec<Value>,
-    /// Members with an access waiting. Phases pass only while this is not 0 (F4).
-    pub(super) ready: u32,
     /// The phase that is open, or the first that has not passed.
     pub(super) phase: Phase,
     /// The warp of that phase.
@@ -109,93 +179,68 @@ pub struct Machine<S = CachedSchedule> {
     pub(super) opened_phases: u32,
 }
 
-/// The allocations of a machine, which the next one uses again.
-#[derive(Default)]
-struct Buffers {
-    members: Vec<Member>,
-    cold_members: Vec<ColdMember>,
-    queues: AccessQueues,
-    answers: AnswerCache,
-    warps: Vec<WarpTally>,
-    ready_queues: ReadyQueues,
-    decisions: Vec<Value>,
-    early_reports: Vec<ProcessId>,
-    step_buffers: StepBuffers,
-}
-
-impl Buffers {
-    /// Cleared and sized for a new instance.
-    fn cleared(mut self, params: &Params) -> Self {
-        let (processes, patience) = (params.processes(), member::patience_nanos(params.spec().patience));
-        self.members.clear();
-        self.members.resize(processes as usize, Member::new(patience));
-        self.cold_members.clear();
-        self.cold_members.resize(processes as usize, ColdMember::default());
-        self.queues.clear();
-        self.answers.reset(processes, params.spec().pipeline);
-        self.warps.clear();
-        let sizes = (0..params.warps()).map(|warp| {
-            let before = warp * params.warp_size();
-            params.warp_size().min(processes - before)
-        });
-        self.warps.extend(sizes.map(|size| WarpTally::new(size, patience)));
-        self.ready_queues.reset(processes);
-        self.decisions.clear();
-        self.early_reports.clear();
-        self
-    }
-}
-
 impl Machine {
     /// A new instance: no process has joined, the list is empty.
     #[must_use]
     pub fn new(params: Arc<Params>) -> Self {
         let schedule = CachedSchedule::new(Schedule::new(&params));
-        Self::with_schedule(Buffers::default(), params, schedule)
+        Self::with_order(params, schedule)
     }
 
     /// A new instance in the memory of this one: what [`Machine::new`] makes, with fewer allocations.
     pub fn reset(&mut self, params: Arc<Params>) {
-        let buffers = Buffers {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        let reused = Self {
             members: std::mem::take(&mut self.members),
             cold_members: std::mem::take(&mut self.cold_members),
             queues: std::mem::take(&mut self.queues),
             answers: std::mem::take(&mut self.answers),
             warps: std::mem::take(&mut self.warps),
-            ready_queues: std::mem::take(&mut self.ready_queues),
             decisions: std::mem::take(&mut self.decisions),
             early_reports: std::mem::take(&mut self.early_reports),
             step_buffers: std::mem::take(&mut self.step_buffers),
+            ..Self::without_members(params, schedule)
         };
-        let schedule = CachedSchedule::new(Schedule::new(&params));
-        *self = Self::with_schedule(buffers, params, schedule);
+        *self = reused.with_members();
+    }
+}
+
+impl Machine<ScriptedSchedule> {
+    /// A new instance in which [`Machine::schedule_next`] says which warp comes next.
+    pub(crate) fn scripted(params: Arc<Params>) -> Self {
+        let schedule = ScriptedSchedule::new(params.warps());
+        Self::with_order(params, schedule)
+    }
+
+    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can open, which
+    /// is before anything waits.
+    pub(crate) fn schedule_next(&mut self, warp: WarpId) {
+        self.schedule.push(warp);
+        self.go_to(self.phase);
     }
 }
 
 impl<S: PhaseOrder> Machine<S> {
     /// A new instance whose phases come in the order of this schedule.
-    pub(crate) fn with_order(params: Arc<Params>, schedule: S) -> Self {
-        Self::with_schedule(Buffers::default(), params, schedule)
+    fn with_order(params: Arc<Params>, schedule: S) -> Self {
+        Self::without_members(params, schedule).with_members()
     }
 
-    fn with_schedule(buffers: Buffers, params: Arc<Params>, mut schedule: S) -> Self {
-        let buffers = buffers.cleared(&params);
+    /// The machine of a new instance, but for what it holds of its processes and warps.
+    fn without_members(params: Arc<Params>, mut schedule: S) -> Self {
         Self {
             ranks: ranks(&params),
             list: SharedList::with_limit(params.list_limit()),
-            members: buffers.members,
-            cold_members: buffers.cold_members,
-            queues: buffers.queues,
-            answers: buffers.answers,
-            warps: buffers.warps,
-            ready_queues: buffers.ready_queues,
-            live: WarpSet::all(params.warps()),
+            members: Vec::new(),
+            cold_members: Vec::new(),
+            queues: AccessQueues::default(),
+            answers: AnswerCache::default(),
+            warps: Warps::default(),
             state: State::Gathering,
             now: Time::ZERO,
             join_deadline: None,
             joined: 0,
-            decisions: buffers.decisions,
-            ready: 0,
+            decisions: Vec::new(),
             phase: Phase::FIRST,
             warp: schedule.warp_of(Phase::FIRST),
             open_phase: None,
@@ -204,15 +249,31 @@ impl<S: PhaseOrder> Machine<S> {
             pace: member::nanos(params.spec().pace),
             sealed: None,
             accepted: 0,
-            early_reports: buffers.early_reports,
+            early_reports: Vec::new(),
             sealed_mode: None,
             offences: OffenceRecord::default(),
-            step_buffers: buffers.step_buffers,
+            step_buffers: StepBuffers::default(),
             changed: false,
             opened_phases: 0,
             schedule,
             params,
         }
+    }
+
+    /// The machine with new members and warps, in the memory of those that it has.
+    fn with_members(mut self) -> Self {
+        let params = &self.params;
+        let (processes, patience) = (params.processes(), member::patience_nanos(params.spec().patience));
+        self.members.clear();
+        self.members.resize(processes as usize, Member::new(patience));
+        self.cold_members.clear();
+        self.cold_members.resize(processes as usize, ColdMember::default());
+        self.queues.clear();
+        self.answers.reset(processes, params.spec().pipeline);
+        self.warps.reset(params, patience);
+        self.decisions.clear();
+        self.early_reports.clear();
+        self
     }
 
     /// The parameters of the instance.
@@ -240,6 +301,11 @@ impl<S: PhaseOrder> Machine<S> {
         self.state
     }
 
+    /// Whether no phase opens any more (F10).
+    pub(super) fn has_ended(&self) -> bool {
+        matches!(self.state, State::Finished | State::Closed)
+    }
+
     /// Whether the list takes no more entries (A2).
     #[must_use]
     pub fn sealed(&self) -> bool {
@@ -257,7 +323,7 @@ impl<S: PhaseOrder> Machine<S> {
     /// ([`Machine::take_counts`]).
     ///
     /// An input that changed something is to be logged with its effective moment, [`Machine::now`].
-    // Whatever changes is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
+    // Every change is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
     // mark (F8d). What the end of a timer changes without an event is a cache: the moment at which to look again.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
@@ -274,7 +340,7 @@ impl<S: PhaseOrder> Machine<S> {
     pub fn deadline(&self) -> Option<Time> {
         match self.state {
             State::Gathering => self.join_deadline,
-            State::Running if self.ready == 0 => None,
+            State::Running if self.warps.ready() == 0 => None,
             State::Running => match self.open_phase {
                 Some(open_phase) => open_phase.wake,
                 None => Some(self.opens_at()),
@@ -299,4 +365,34 @@ impl<S: PhaseOrder> Machine<S> {
     pub fn awaits_time(&self) -> bool {
         self.drains() || (self.state == State::Running && self.now < self.opens_at())
     }
+
+    /// The counters of offences and refusals that have risen without an event since the last call, as they stand now; `None` if none has.
+    ///
+    /// Above [`OFFENCES_RECORDED`](super::OFFENCES_RECORDED) and [`REFUSALS_RECORDED`](super::REFUSALS_RECORDED) an input
+    /// that is refused or accused leaves no event and changes nothing but a counter, so nobody need log it: a client could
+    /// fill the log with such inputs. A log holds the counters themselves from time to time. They are at most n times the
+    /// number of kinds of offences, and n of refusals.
+    ///
+    /// One that rose with an input which is logged for another reason may be among them: to set it again changes
+    /// nothing.
+    pub fn take_counts(&mut self) -> Option<MisbehaviourCounts> {
+        self.offences.take_silent()
+    }
+
+    /// Raises counters to these numbers, as a replay does. None is lowered. Takes no time, and a counter that was never
+    /// recorded stays at 0: its first offences are events of logged inputs.
+    pub fn set_counts(&mut self, counts: &MisbehaviourCounts) {
+        self.offences.raise(counts);
+    }
+}
+
+/// Rank of each process under a `priority` arbiter: the named processes in their order, the others behind (A4).
+fn ranks(params: &Params) -> Box<[u32]> {
+    let Arbiter::Priority(order) = &params.spec().arbiter else { return Box::default() };
+    let named = u32::try_from(order.len()).unwrap_or(u32::MAX);
+    let mut ranks: Box<[u32]> = (0..params.processes()).map(|index| named.saturating_add(index)).collect();
+    for (rank, process) in (0..).zip(order) {
+        ranks[process.index()] = rank;
+    }
+    ranks
 }

@@ -1,18 +1,15 @@
 //! The step: one phase, executed at once over the accesses that wait from its warp (SPEC F2, A1 to A5, R1).
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use crate::history::Event;
-use crate::scheduler::PhaseOrder;
+use crate::history::{Event, push_event};
+use crate::params::Arbiter;
+use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time};
 
-use super::access_queues::WaitingAccess;
 use super::answer_cache::CachedAnswer;
-use super::events::push_event;
-use super::list::Entry;
 use super::member::DueAccess;
-use super::ready_queues::ReadyQueues;
-use super::state::Machine;
-use super::step_buffers::{CompetingAppend, DueRead, StepBuffers};
+use super::queues::WaitingAccess;
+use super::state::{CompetingAppend, DueRead, Entry, Machine, StepBuffers};
 
 /// The list when the phase began, as all its reads see it, before its appends (F2).
 #[derive(Clone, Copy)]
@@ -29,9 +26,8 @@ impl<S: PhaseOrder> Machine<S> {
         let start = PhaseStart { phase, length: self.list.len(), sealed: self.sealed.is_some() };
         let warp = self.warp;
         push_event(events, || Event::Stepped { phase, warp, length: start.length });
-        let tally = &mut self.warps[self.warp.index()];
-        events.reserve(tally.ready as usize);
-        if std::mem::take(&mut tally.appends) {
+        events.reserve(self.warps[warp].ready as usize);
+        if self.warps.take_appends(warp) {
             self.execute(start, events);
         } else {
             self.execute_reads(start, events);
@@ -39,7 +35,6 @@ impl<S: PhaseOrder> Machine<S> {
 
         self.open_phase = None;
         self.last_step = Some(now);
-        self.update_live(self.warp);
         self.go_to(phase.next());
         self.seal_if_due(events);
     }
@@ -82,12 +77,10 @@ impl<S: PhaseOrder> Machine<S> {
     /// member with another access stays in the queue.
     #[inline]
     fn pop_first_of_each(&mut self, mut take: impl FnMut(&mut Self, ProcessId, DueAccess)) {
-        let warp = self.warp.index();
-        let start = ReadyQueues::start(&self.params, self.warp);
-        let queued = std::mem::take(&mut self.warps[warp].queued) as usize;
-        let (mut stay, mut done, mut missing) = (0_u32, 0, 0);
-        for place in start..start + queued {
-            let process = self.ready_queues.get(place);
+        let warp = self.warp;
+        let (mut done, mut missing) = (0, 0);
+        for place in self.warps.take_queue(warp) {
+            let process = self.warps.queued(place);
             let member = &mut self.members[process.index()];
             // A member that left is still in the queue.
             let Some(due) = member.pop(&mut self.queues) else { continue };
@@ -95,17 +88,11 @@ impl<S: PhaseOrder> Machine<S> {
                 done += 1;
                 missing += u32::from(member.is_awaited());
             } else {
-                self.warps[warp].appends |= member.appends();
-                self.ready_queues.set(start + stay as usize, process);
-                stay += 1;
+                self.warps.keep(warp, process, member.appends());
             }
             take(self, process, due);
         }
-        let tally = &mut self.warps[warp];
-        tally.queued = stay;
-        tally.ready -= done;
-        tally.missing += missing;
-        self.ready -= done;
+        self.warps.end_step(warp, done, missing);
     }
 
     #[inline(always)]
@@ -138,6 +125,25 @@ impl<S: PhaseOrder> Machine<S> {
             self.cold_members[process.index()].append.get_or_insert(phase);
             let cached = CachedAnswer { phase, content, session, append: true };
             self.answer(process, number, cached, Answer::Append(answer), events);
+        }
+    }
+
+    /// Puts the appends of the phase in the order in which they compete (A4). Only the first can win, so
+    /// the order of the others does not matter.
+    fn arbitrate(&self, appends: &mut [CompetingAppend]) {
+        let seed = self.params.spec().seed;
+        let first = match self.params.spec().arbiter {
+            Arbiter::FirstCome => appends.iter().enumerate().min_by_key(|(_, append)| append.accepted),
+            Arbiter::Uniform => appends
+                .iter()
+                .enumerate()
+                .min_by_key(|(_, append)| (arbiter_hash(seed, self.phase, append.process), append.process)),
+            Arbiter::Priority(_) => {
+                appends.iter().enumerate().min_by_key(|(_, append)| self.ranks[append.process.index()])
+            }
+        };
+        if let Some((first, _)) = first {
+            appends.swap(0, first);
         }
     }
 

@@ -4,7 +4,7 @@
 //! In such an order some warps may wait for ever. That is beyond W1 and W2, and intended: agreement is promised for
 //! every order, so it must not rest on a fair scheduler.
 
-use super::phase_order::PhaseOrder;
+use super::cached_schedule::PhaseOrder;
 use super::warp_set::WarpSet;
 use crate::types::{Phase, WarpId};
 

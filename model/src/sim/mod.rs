@@ -13,11 +13,91 @@
 //! Connections break only where the server restarts ([`run_with_restarts`]). Those that break one by one and clients that
 //! restart are left out: [`crate::player`] covers them, and runs over the network show them.
 
-mod plan;
 mod replay;
 mod sim_run;
-mod simulator;
 
-pub use self::plan::{SimPlan, SimRestart};
+use self::sim_run::SimRun;
+use crate::history::Recorded;
+use crate::judge::{StreamingJudge, VerdictSummary};
+use crate::machine::Entry;
+use crate::process::Report;
+
 pub use self::replay::{Difference, replay, replay_observed};
-pub use self::simulator::{SimOutcome, Simulator, run, run_with_restarts};
+pub use self::sim_run::{SimPlan, SimRestart};
+
+/// The outcome of a run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SimOutcome {
+    /// Everything that happened at the instance.
+    pub history: Vec<Recorded>,
+    /// The reports of the processes that joined, in order.
+    pub reports: Vec<Report>,
+    /// The list at the end.
+    pub list: Vec<Entry>,
+}
+
+/// Runs until every process that comes to its end by itself has done so, as all correct ones do, or until nothing can
+/// happen any more.
+///
+/// A run that takes far more inputs than correct processes need is stopped; a process that has not decided by then
+/// says so in its report.
+#[must_use]
+pub fn run(plan: &SimPlan) -> SimOutcome {
+    Simulator::new(plan).run(plan)
+}
+
+/// The same, with restarts of the server, in the order of their phases.
+#[must_use]
+pub fn run_with_restarts(plan: &SimPlan, restarts: &[SimRestart]) -> SimOutcome {
+    Simulator::new(plan).run_with_restarts(plan, restarts)
+}
+
+/// Makes one run after another, as [`run`] makes them, in the same memory.
+pub struct Simulator {
+    sim_run: SimRun,
+    judge: StreamingJudge,
+    reports: Vec<Report>,
+}
+
+impl Simulator {
+    /// With memory for runs of this plan's size; it takes others as well.
+    #[must_use]
+    pub fn new(plan: &SimPlan) -> Self {
+        Self {
+            sim_run: SimRun::new(plan),
+            judge: StreamingJudge::new(&plan.params, &plan.truth),
+            reports: Vec::new(),
+        }
+    }
+
+    /// Runs the plan and keeps the whole history.
+    #[must_use]
+    pub fn run(&mut self, plan: &SimPlan) -> SimOutcome {
+        self.run_with_restarts(plan, &[])
+    }
+
+    /// See [`run_with_restarts`].
+    #[must_use]
+    pub fn run_with_restarts(&mut self, plan: &SimPlan, restarts: &[SimRestart]) -> SimOutcome {
+        let mut history = Vec::new();
+        self.sim_run.prepare(plan);
+        self.sim_run.restart_at(restarts);
+        self.sim_run.run(|at, events| history.extend(events.drain(..).map(|event| Recorded { at, event })));
+        let mut reports = Vec::new();
+        self.sim_run.report(&mut reports);
+        SimOutcome { history, reports, list: self.sim_run.list().iter().cloned().collect() }
+    }
+
+    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its ground truth.
+    #[must_use]
+    pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {
+        let Self { sim_run, judge, reports } = self;
+        // They hold the list of the run before.
+        reports.clear();
+        sim_run.prepare(plan);
+        judge.begin(&plan.params, &plan.truth);
+        sim_run.run(|at, events| events.iter().for_each(|event| judge.observe(at, event)));
+        sim_run.report(reports);
+        judge.summary(&plan.params, &plan.truth, plan.seed, reports)
+    }
+}

@@ -23,9 +23,9 @@ use crate::types::{ProcessId, Time};
 pub struct Difference {
     /// Index of the event in the record.
     pub index: usize,
-    /// What the record says; `None` if it is at its end.
+    /// The event of the record; `None` if it is at its end.
     pub expected: Option<Box<Recorded>>,
-    /// What the machine did; `None` if nothing.
+    /// The event of the machine; `None` if there was none.
     pub got: Option<Box<Recorded>>,
 }
 

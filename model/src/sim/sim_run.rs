@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
-use super::plan::{SimPlan, SimRestart};
 use crate::access::{Access, Answer, ReadAnswer};
-use crate::cast::Latecomers;
+use crate::ground_truth::{GroundTruth, Latecomers};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
@@ -13,7 +13,28 @@ use crate::player::{Player, StepKind};
 use crate::process::{Behaviour, Report, SendTime};
 use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
-use crate::types::{AccessNumber, Position, ProcessId, SessionId, Time, Value};
+use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value};
+
+/// A restart of the server in a run. All connections break and what was on its way is lost; processes that have not ended
+/// come back with a new hello, in an order that is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SimRestart {
+    /// It happens once this phase is reached.
+    pub reached: Phase,
+    /// How long patience waits for processes to reconnect (F3).
+    pub rejoin: Duration,
+}
+
+/// A run.
+#[derive(Clone, Debug)]
+pub struct SimPlan {
+    /// The parameters of the instance.
+    pub params: Arc<Params>,
+    /// The role of each process. A process that the ground truth does not name never joins.
+    pub truth: GroundTruth,
+    /// The seed from which the order of arrival is drawn, and all draws of strategies.
+    pub seed: u64,
+}
 
 /// The incarnation in the hello of a simulated process: each has one life.
 const INCARNATION: u64 = 1;
@@ -84,11 +105,13 @@ impl SimRun {
     /// Prepares the run of this plan.
     pub(super) fn prepare(&mut self, plan: &SimPlan) {
         self.clear(&plan.params, plan.seed);
-        self.late = plan.cast.latecomers(&plan.params);
+        self.late = plan.truth.latecomers(&plan.params);
         for process in ProcessId::all(plan.params.processes()) {
-            let part = plan.cast.part(process).filter(|part| part.joins());
+            let assignment = plan.truth.assignment(process).filter(|assignment| assignment.joins());
             // A wire attack has no behaviour: it needs the network.
-            match part.and_then(|part| Some((part.behaviour(process, plan.seed)?, part.ends()))) {
+            match assignment
+                .and_then(|assignment| Some((assignment.behaviour(process, plan.seed)?, assignment.ends())))
+            {
                 Some((behaviour, ends)) => self.add_process(process, &plan.params, behaviour, ends),
                 None => self.add_none(process),
             }
@@ -330,14 +353,14 @@ impl SimRun {
     fn schedule_step(&mut self, process: ProcessId) {
         let own = self.process_mut(process);
         match own.player.next_step_kind() {
-            StepKind::Access { number, when } => {
+            StepKind::Access { number, when, .. } => {
                 let to = match when {
                     SendTime::Ready => &mut self.ready,
                     SendTime::LastMoment => &mut self.delayed,
                 };
                 to.push((process, Message::Access(number)));
             }
-            StepKind::Decide => self.ready.push((process, Message::Decide)),
+            StepKind::Decide(()) => self.ready.push((process, Message::Decide)),
             StepKind::Wait => {}
             StepKind::Stay | StepKind::Leave => {
                 let ended = std::mem::take(&mut own.active);
@@ -374,12 +397,13 @@ fn read_so_far<'a>(read: &'a mut Arc<Vec<Value>>, machine: &Machine, answer: Ans
 mod tests {
     use std::time::Duration;
 
-    use super::*;
-    use crate::cast::Cast;
+    use crate::ground_truth::GroundTruth;
     use crate::history::Recorded;
     use crate::params::ParamsSpec;
     use crate::process::{Act, Correct, ProcessEnd, RawOp, View};
     use crate::sim::{SimOutcome, replay};
+
+    use super::*;
 
     /// Acts as a correct process, as late as its patience allows.
     struct Stall(Correct);
@@ -409,8 +433,11 @@ mod tests {
     /// Process 1 has this behaviour among four correct ones, in warps of two.
     fn run_with(first: Box<dyn Behaviour>) -> SimOutcome {
         let params = Arc::new(Params::try_new(ParamsSpec::new(5, 2, 1)).unwrap());
-        let mut run =
-            SimRun::new(&SimPlan { params: Arc::clone(&params), cast: Cast::new(Vec::new()), seed: 1 });
+        let mut run = SimRun::new(&SimPlan {
+            params: Arc::clone(&params),
+            truth: GroundTruth::new(Vec::new()),
+            seed: 1,
+        });
         run.clear(&params, 1);
         let others = (0..4).map(|_| -> Box<dyn Behaviour> { Box::new(correct()) });
         for (process, behaviour) in ProcessId::all(5).zip(std::iter::once(first).chain(others)) {

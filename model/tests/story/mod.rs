@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use stickycas_model::byzantine::{Silent, Strategy};
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
@@ -35,7 +35,7 @@ pub(crate) fn values(texts: &str) -> Vec<Value> {
 /// A run in the making.
 pub(crate) struct Story {
     pub(crate) params: Arc<Params>,
-    pub(crate) cast: Cast,
+    pub(crate) truth: GroundTruth,
     pub(crate) expected: Expectations,
     pub(crate) history: Vec<Recorded>,
     pub(crate) complete: bool,
@@ -58,13 +58,15 @@ impl Story {
         let words: Vec<&str> = proposals.split_whitespace().collect();
         let mut spec = ParamsSpec::new(u32::try_from(words.len()).unwrap(), p, r);
         change(&mut spec);
-        let part = |word: &&str| match word.strip_prefix('!') {
-            None => Part { role: Role::Correct, proposal: value(word) },
-            Some(word) => Part { role: Role::Byzantine(Strategy::Silent(Silent)), proposal: value(word) },
+        let assignment = |word: &&str| match word.strip_prefix('!') {
+            None => Assignment { role: Role::Correct, proposal: value(word) },
+            Some(word) => {
+                Assignment { role: Role::Byzantine(Strategy::Silent(Silent)), proposal: value(word) }
+            }
         };
         Self {
             params: Arc::new(Params::try_new(spec).unwrap()),
-            cast: Cast::new(words.iter().map(part).collect()),
+            truth: GroundTruth::new(words.iter().map(assignment).collect()),
             expected: Expectations::default(),
             history: Vec::new(),
             complete: true,
@@ -218,7 +220,7 @@ impl Story {
     }
 
     pub(crate) fn proposal(&self, process: u32) -> Value {
-        self.cast.part(id(process)).unwrap().proposal.clone()
+        self.truth.assignment(id(process)).unwrap().proposal.clone()
     }
 
     pub(crate) fn round_of_appends(&mut self) {
@@ -313,7 +315,7 @@ impl Story {
     pub(crate) fn verdict(&self) -> Verdict {
         judge(&Case {
             params: Arc::clone(&self.params),
-            cast: &self.cast,
+            truth: &self.truth,
             expected: &self.expected,
             history: &self.history,
             complete: self.complete,

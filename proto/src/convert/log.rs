@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use stickycas_model::access::{Access, Op};
 use stickycas_model::history::Offence;
-use stickycas_model::machine::{Counts, Input};
+use stickycas_model::machine::{Input, MisbehaviourCounts};
 use stickycas_model::params::Params;
 use stickycas_model::types::{Position, ProcessId, SessionId, Value};
 
@@ -48,7 +48,7 @@ pub fn offence_to_log(offence: &Offence) -> record::Input {
 
 /// Counters as the log keeps them.
 #[must_use]
-pub fn counts_to_log(counts: &Counts) -> record::Input {
+pub fn counts_to_log(counts: &MisbehaviourCounts) -> record::Input {
     let refusals = counts.refusals.iter();
     let offences = counts.offences.iter();
     record::Input::Counts(log::Counts {
@@ -64,14 +64,14 @@ pub fn counts_to_log(counts: &Counts) -> record::Input {
     })
 }
 
-fn counts_from_log(counts: &log::Counts, params: &Params) -> Result<Counts, WireError> {
+fn counts_from_log(counts: &log::Counts, params: &Params) -> Result<MisbehaviourCounts, WireError> {
     let offence = |it: &log::OffencesOfKind| {
         let process = member("counts.offences.process", it.process, params)?;
         Ok((process, offence_kind_from_wire("counts.offences.kind", it.kind)?, it.count))
     };
     let refusal =
         |it: &log::RefusalsOfProcess| Ok((member("counts.refusals.process", it.process, params)?, it.count));
-    Ok(Counts {
+    Ok(MisbehaviourCounts {
         offences: counts.offences.iter().map(offence).collect::<Result<_, WireError>>()?,
         refusals: counts.refusals.iter().map(refusal).collect::<Result<_, WireError>>()?,
     })

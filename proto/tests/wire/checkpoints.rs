@@ -7,7 +7,7 @@ use proptest::option;
 use proptest::prelude::*;
 use proptest::sample::Index;
 use prost::Message as _;
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::machine::{
     Checkpoint, Entry, KeptAnswer, Machine, MemberCheckpoint, OffenceCount, State, WaitingCheckpoint,
 };
@@ -119,16 +119,17 @@ proptest! {
     }
 }
 
-fn correct(proposal: Value) -> Part {
-    Part { role: Role::Correct, proposal }
+fn correct(proposal: Value) -> Assignment {
+    Assignment { role: Role::Correct, proposal }
 }
 
 /// An instance in which all processes were correct and have left.
 fn ended(processes: u32) -> (Arc<Params>, Machine) {
     let params = Arc::new(Params::try_new(ParamsSpec::new(processes, 2, 2)).expect("valid"));
     let proposal = |process: ProcessId| Value::new(format!("value {}", process.get() % 3).as_bytes());
-    let parts = ProcessId::all(processes).filter_map(proposal).map(correct);
-    let plan = SimPlan { params: Arc::clone(&params), cast: Cast::new(parts.collect()), seed: 1 };
+    let assignments = ProcessId::all(processes).filter_map(proposal).map(correct);
+    let plan =
+        SimPlan { params: Arc::clone(&params), truth: GroundTruth::new(assignments.collect()), seed: 1 };
     let machine = replay(&params, &sim::run(&plan).history).expect("the record is its own");
     assert_eq!(machine.state(), State::Finished);
     (params, machine)

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::types::ProcessId;
-use stickycas_model::words;
 use stickycas_proto::names::InstanceId;
 
 use super::config::InstanceConfig;
@@ -43,7 +43,7 @@ impl RecentOffences {
             instance: config.id,
             name: config.name.as_ref().map_or(String::new(), ToString::to_string),
             process: offence.process,
-            says: words::event(event),
+            says: describe::event(event),
         };
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         recent.count += 1;

@@ -522,8 +522,8 @@ strategy = "silent"
     fn a_plan_takes_the_place_of_what_the_scenario_says() {
         let scenario = under(GOOD).unwrap();
         assert_eq!(scenario.params.spec().pace, std::time::Duration::from_millis(300));
-        assert_eq!(scenario.cast.faulty(), &[process(5)].into());
-        assert_eq!(scenario.cast.late(), &[process(6)].into());
+        assert_eq!(scenario.truth.faulty(), &[process(5)].into());
+        assert_eq!(scenario.truth.late(), &[process(6)].into());
     }
 
     #[test]

@@ -91,7 +91,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use stickycas_harness::files::schema_of;
 use stickycas_harness::scenario::{Scenario, Settings};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
@@ -242,8 +242,9 @@ impl Plan {
         if let Some(process) = named.chain(self.expectations.processes()).find(|process| process.get() > n) {
             return Err(Mismatch::NoProcess { plan: self.name.clone(), process, n });
         }
-        let is_correct =
-            |process: &ProcessId| scenario.cast.part(*process).is_some_and(|part| part.role == Role::Correct);
+        let is_correct = |process: &ProcessId| {
+            scenario.truth.assignment(*process).is_some_and(|assignment| assignment.role == Role::Correct)
+        };
         match self.without_memory().find(|process| is_correct(process) && !self.faulty.contains(process)) {
             Some(process) => Err(Mismatch::NotFaulty { plan: self.name.clone(), process }),
             None => Ok(()),

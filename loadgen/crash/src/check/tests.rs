@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::cast::{Cast, Part};
+use stickycas_model::ground_truth::{Assignment, GroundTruth};
 use stickycas_model::history::Event;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::sim::{self, SimPlan};
@@ -26,14 +26,14 @@ struct Story {
 fn story() -> Story {
     let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 2)).unwrap());
     let proposal = |text: &str| Value::new(text.as_bytes()).unwrap();
-    let part = |text| Part { role: Role::Correct, proposal: proposal(text) };
-    let cast = Cast::new(vec![part("a"), part("b"), part("b")]);
-    let outcome = sim::run(&SimPlan { params: params.clone(), cast: cast.clone(), seed: 1 });
+    let assignment = |text| Assignment { role: Role::Correct, proposal: proposal(text) };
+    let truth = GroundTruth::new(vec![assignment("a"), assignment("b"), assignment("b")]);
+    let outcome = sim::run(&SimPlan { params: params.clone(), truth: truth.clone(), seed: 1 });
     let plan = InstancePlan {
         number: 0,
         begin: Duration::ZERO,
         params,
-        cast,
+        truth,
         seed: 1,
         unary: BTreeSet::new(),
         killed_clients: BTreeMap::new(),
@@ -48,9 +48,10 @@ fn story() -> Story {
         match event {
             Event::Answered { process, number, phase, answer } => {
                 let (op, entries) = match answer {
-                    Answer::Append(_) => {
-                        (RawOp::Append((&plan.cast.part(*process).unwrap().proposal).into()), Vec::new())
-                    }
+                    Answer::Append(_) => (
+                        RawOp::Append((&plan.truth.assignment(*process).unwrap().proposal).into()),
+                        Vec::new(),
+                    ),
                     Answer::Read(ReadAnswer { start, count, .. }) => {
                         let read = list[start.index()..start.index() + *count as usize].to_vec();
                         (RawOp::Read(*start), read)

@@ -5,7 +5,7 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::{Strategy, WireAttack};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
 

@@ -235,10 +235,10 @@ distinct = 1
     fn any_key_of_any_table_can_be_set() {
         let scenario =
             with(&["name=seven", "late=[6]", "proposals.distinct=2", "instance.pace=1ms"]).unwrap();
-        assert_eq!((scenario.name.as_str(), scenario.cast.late().len()), ("seven", 1));
+        assert_eq!((scenario.name.as_str(), scenario.truth.late().len()), ("seven", 1));
         assert_eq!(scenario.params.spec().pace, Duration::from_millis(1));
         let scenario = with(&["faults=[{ processes = [2], strategy = \"silent\" }]"]).unwrap();
-        assert_eq!(scenario.cast.correct().count(), 5);
+        assert_eq!(scenario.truth.correct().count(), 5);
     }
 
     #[test]
@@ -248,7 +248,7 @@ distinct = 1
         let long = format!("{}{text}", "# a comment\n".repeat(9_000));
         let scenario = Scenario::parse_with("six.toml", &long, None, &settings).unwrap();
         assert_eq!(
-            scenario.cast.correct_proposals().into_iter().collect::<std::collections::BTreeSet<_>>().len(),
+            scenario.truth.correct_proposals().into_iter().collect::<std::collections::BTreeSet<_>>().len(),
             2
         );
         let told = with(&["instance=1"]).unwrap_err();

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::process::{ProcessEnd, Report};
 use stickycas_model::types::{ProcessId, Value};
 use stickycas_proto::convert::report::ProcessReport;
@@ -138,7 +138,10 @@ impl CompletionSource for Completion<'_> {
         self.lost |= happened.lost.is_some();
         // An attack goes on when its process has left.
         let attacks = |process| {
-            matches!(self.scenario.cast.part(process).map(|part| &part.role), Some(Role::Attacker(_)))
+            matches!(
+                self.scenario.truth.assignment(process).map(|assignment| &assignment.role),
+                Some(Role::Attacker(_))
+            )
         };
         for (process, value) in happened.decided.iter().filter(|(process, _)| !attacks(**process)) {
             let until = || (value.clone(), Instant::now() + REPORT_GRACE);
@@ -177,6 +180,7 @@ fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> Process
         ended: ProcessEnd::Decided,
         unanswered: None,
     };
-    let correct = scenario.cast.part(process).is_some_and(|part| part.role == Role::Correct);
+    let correct =
+        scenario.truth.assignment(process).is_some_and(|assignment| assignment.role == Role::Correct);
     ProcessEnding { process, report: correct.then(report), trouble: None }
 }

@@ -43,10 +43,10 @@ pub async fn judge(
     options: &JudgeOptions,
 ) -> anyhow::Result<Record> {
     reports_at.expect(instance, &scenario.params);
-    let everybody = || scenario.cast.parts().map(|(process, _)| process);
+    let everybody = || scenario.truth.assignments().map(|(process, _)| process);
     let awaited: BTreeSet<ProcessId> =
         everybody().filter(|process| !options.gone.contains(process)).collect();
-    let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
+    let progress = RunProgress::new(scenario.truth.correct().collect(), options.quiet);
     let mut collector = Collector::start(handle.client(), instance, progress);
     let observer = CountsObserver::start(handle, scenario, before);
     let mut completion = Completion::new(scenario, reports_at, options.tell);
@@ -68,7 +68,7 @@ pub async fn judge(
     }
     if lost.is_none() && stalled {
         // The close tells the processes that still wait; each says in its report for which answer (V1).
-        let playing = waiting.still(scenario.cast.correct());
+        let playing = waiting.still(scenario.truth.correct());
         await_ended(playing, TIME_TO_REPORT, &mut completion, &mut collector, &mut waiting).await?;
     }
     if lost.is_some() {
@@ -81,9 +81,9 @@ pub async fn judge(
     counts.add(&reported_for_others(reports_at));
     let endings = completion.endings();
     let collected = collector.finish(lost.is_none(), options.stall).await;
-    let parts = RoleCheck::seen(scenario, &collected.history);
-    let role_mismatches = parts.role_mismatches(&completion.proposals());
-    anomalies.extend(parts.anomalies(collected.complete));
+    let assignments = RoleCheck::seen(scenario, &collected.history);
+    let role_mismatches = assignments.role_mismatches(&completion.proposals());
+    anomalies.extend(assignments.anomalies(collected.complete));
     let record = to_record(scenario, ExecutionMode::Judged, collected, counts, endings, stalled);
     let record = record.with_anomalies(anomalies).with_role_mismatches(role_mismatches);
     Ok(Record { told_unknown: completion.told_unknown(), ..record })

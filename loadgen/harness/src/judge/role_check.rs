@@ -46,7 +46,7 @@ impl<'a> RoleCheck<'a> {
     }
 
     fn other_part(&self, process: ProcessId, said: &BTreeMap<ProcessId, Value>) -> Option<String> {
-        let planned = &self.scenario.cast.part(process)?.proposal;
+        let planned = &self.scenario.truth.assignment(process)?.proposal;
         let proposed = said.get(&process).filter(|said| !self.acted(process) && *said != planned)?;
         Some(format!(
             "process {process} is correct and proposed {proposed}, where the scenario has {planned}"
@@ -69,8 +69,8 @@ impl<'a> RoleCheck<'a> {
 
     /// Correct processes that the plan does not make faulty.
     fn correct(&self) -> impl Iterator<Item = ProcessId> {
-        let cast = &self.scenario.cast;
-        cast.correct().filter(|process| !cast.faulty().contains(process))
+        let truth = &self.scenario.truth;
+        truth.correct().filter(|process| !truth.faulty().contains(process))
     }
 }
 

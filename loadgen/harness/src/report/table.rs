@@ -7,11 +7,11 @@ use std::ops::RangeBounds;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
-use stickycas_model::words;
 
 use crate::record::Record;
 
@@ -99,17 +99,17 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
     let shown = shown(record);
     let mut table =
         grid(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
-    for (process, part) in record.scenario.cast.parts().take(rows) {
+    for (process, assignment) in record.scenario.truth.assignments().take(rows) {
         let append = shown.get(&process).and_then(|shown| shown.append);
         let decision = record.verdict.decisions.get(&process);
         let phase = |phase: Option<Phase>| phase.map_or_else(dash, |phase| format!("phase {phase}"));
         table.add_row([
             process.to_string(),
             record.scenario.params.warp_of(process).to_string(),
-            part.role.to_string(),
-            short(&part.proposal),
+            assignment.role.to_string(),
+            short(&assignment.proposal),
             phase(append.map(|(phase, _)| phase)),
-            append.map_or_else(dash, |(_, answer)| words::append_answer(answer)),
+            append.map_or_else(dash, |(_, answer)| describe::append_answer(answer)),
             phase(decision.and_then(|decision| decision.phase)),
             decision.map_or_else(dash, |decision| short(&decision.value)),
         ]);
@@ -117,6 +117,20 @@ fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Resul
     align_right(&mut table, 0..2);
     writeln!(text, "{table}")?;
     left_out(text, record.scenario.params.processes() as usize, rows, "processes")
+}
+
+/// With a comma after each three digits.
+#[must_use]
+pub fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 fn dash() -> String {
@@ -202,4 +216,14 @@ fn sentences(text: &mut String, title: &str, sentences: &[String]) -> std::fmt::
     }
     writeln!(text, "{title}:")?;
     sentences.iter().try_for_each(|sentence| writeln!(text, "  - {sentence}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_grouped_from_the_right() {
+        assert_eq!([0, 999, 1_000, 1_234_567].map(grouped), ["0", "999", "1,000", "1,234,567"]);
+    }
 }

@@ -69,7 +69,7 @@ pub(crate) async fn await_correct(
     waiting: &mut Waiting<'_>,
 ) -> anyhow::Result<bool> {
     let longest = waiting.stall.saturating_add(longest_wait(waiting.scenario));
-    let mut playing = waiting.still(waiting.scenario.cast.correct());
+    let mut playing = waiting.still(waiting.scenario.truth.correct());
     let mut deadline = Instant::now() + longest;
     while !playing.is_empty() {
         tokio::select! {
@@ -98,7 +98,7 @@ pub(crate) async fn await_byzantine(
 ) -> anyhow::Result<()> {
     if !stalled {
         let within = LAST_WORDS.saturating_add(longest_wait(waiting.scenario));
-        await_ended(waiting.still(waiting.scenario.cast.ending()), within, ends, collector, waiting).await?;
+        await_ended(waiting.still(waiting.scenario.truth.ending()), within, ends, collector, waiting).await?;
     }
     let within = stickycas_attacks::LONGEST + BEYOND_AN_ATTACK;
     await_ended(waiting.still(attackers(waiting.scenario).into_iter()), within, ends, collector, waiting)
@@ -129,7 +129,7 @@ pub(crate) async fn await_ended(
 }
 
 pub(crate) fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {
-    scenario.cast.attackers().map(|(process, _)| process).collect()
+    scenario.truth.attackers().map(|(process, _)| process).collect()
 }
 
 /// For how long nothing may happen at an instance with all well.

@@ -79,7 +79,7 @@ struct CountsQuery {
 impl CountsQuery {
     fn new(handle: &ServerHandle, scenario: &Scenario) -> Self {
         let named = |process| (server_handle::principal(process), process);
-        let attackers = scenario.cast.attackers().map(|(process, _)| named(process)).collect();
+        let attackers = scenario.truth.attackers().map(|(process, _)| named(process)).collect();
         Self { client: handle.client().clone(), attackers }
     }
 

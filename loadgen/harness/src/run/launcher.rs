@@ -1,6 +1,6 @@
 //! Which process is started when.
 
-use stickycas_model::cast::{Latecomers, Part, Role};
+use stickycas_model::ground_truth::{Assignment, Latecomers, Role};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 
@@ -32,11 +32,11 @@ impl<'a> Launcher<'a> {
         instance: InstanceId,
         options: &'a RunOptions,
     ) -> anyhow::Result<Self> {
-        let late = scenario.cast.latecomers(&scenario.params);
+        let late = scenario.truth.latecomers(&scenario.params);
         let mut launcher = Self { scenario, options, handle, instance, late, processes: Processes::new() };
-        for (process, part) in scenario.cast.parts() {
+        for (process, assignment) in scenario.truth.assignments() {
             if !launcher.late.contains(process) {
-                launcher.start_one(process, part)?;
+                launcher.start_one(process, assignment)?;
             }
         }
         Ok(launcher)
@@ -47,7 +47,7 @@ impl<'a> Launcher<'a> {
         self.processes.stop().await
     }
 
-    fn start_one(&mut self, process: ProcessId, part: &Part) -> anyhow::Result<()> {
+    fn start_one(&mut self, process: ProcessId, assignment: &Assignment) -> anyhow::Result<()> {
         let processes = &mut self.processes;
         let (handle, instance, run_seed) = (self.handle, self.instance, self.scenario.seed);
         match &self.options.program {
@@ -61,18 +61,24 @@ impl<'a> Launcher<'a> {
                     credentials,
                     instance,
                     process,
-                    part,
+                    assignment,
                     run_seed,
                 };
                 processes.start(process, |stop| child.start(stop))
             }
             None => {
-                let (client, token_server) = match part.role {
+                let (client, token_server) = match assignment.role {
                     Role::Attacker(_) => (handle.client_apart(process)?, handle.token_client(process)?),
                     Role::Correct | Role::Byzantine(_) => (handle.client_of(process)?, None),
                 };
-                let task =
-                    task::Task { client, token_server, instance, process, part: part.clone(), run_seed };
+                let task = task::Task {
+                    client,
+                    token_server,
+                    instance,
+                    process,
+                    assignment: assignment.clone(),
+                    run_seed,
+                };
                 processes.start(process, |stop| Ok(task.play(stop)))
             }
         }
@@ -91,8 +97,8 @@ impl CompletionSource for Launcher<'_> {
     fn happened(&mut self, happened: &InstanceProgress) -> anyhow::Result<()> {
         let Some(phase) = happened.reached.filter(|_| !self.late.is_empty()) else { return Ok(()) };
         for process in self.late.come(phase) {
-            if let Some(part) = self.scenario.cast.part(process) {
-                self.start_one(process, part)?;
+            if let Some(assignment) = self.scenario.truth.assignment(process) {
+                self.start_one(process, assignment)?;
             }
         }
         Ok(())

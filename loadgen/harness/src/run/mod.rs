@@ -56,11 +56,11 @@ pub(crate) const TIME_TO_REPORT: Duration = Duration::from_secs(5);
 pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOptions) -> anyhow::Result<Record> {
     let counts = CountsObserver::start(handle, scenario, counted(handle, scenario).await?);
     let instance = create(handle, None, scenario).await?;
-    let progress = RunProgress::new(scenario.cast.correct().collect(), options.quiet);
+    let progress = RunProgress::new(scenario.truth.correct().collect(), options.quiet);
     let mut collector = Collector::start(handle.client(), instance, progress);
     let mut launcher = Launcher::start(handle, scenario, instance, options)?;
 
-    let everybody = scenario.cast.parts().map(|(process, _)| process).collect();
+    let everybody = scenario.truth.assignments().map(|(process, _)| process).collect();
     let mut waiting = Waiting { scenario, awaited: everybody, stall: options.stall, endings: Vec::new() };
     let stalled = await_correct(&mut launcher, &mut collector, &mut waiting).await?;
     await_byzantine(&mut launcher, &mut collector, &mut waiting, stalled).await?;
@@ -68,7 +68,7 @@ pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOption
     handle.client().close(instance).await.context("cannot close the instance")?;
     if stalled {
         // The close tells them; a child that is stopped first could not report what it waited for.
-        let playing = waiting.still(scenario.cast.correct());
+        let playing = waiting.still(scenario.truth.correct());
         await_ended(playing, TIME_TO_REPORT, &mut launcher, &mut collector, &mut waiting).await?;
     }
     let collected = collector.finish(true, options.stall).await;

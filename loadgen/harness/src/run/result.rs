@@ -25,7 +25,7 @@ pub(crate) fn to_record(
     let attackers = attackers(scenario);
     let mut reports = Vec::new();
     for ProcessEnding { process, report, trouble } in endings {
-        let correct = scenario.cast.correct().any(|correct| correct == process);
+        let correct = scenario.truth.correct().any(|correct| correct == process);
         match (report, trouble) {
             (Some(report), _) if report.process != process => {
                 anomalies.push(format!("process {process} says that it is process {}", report.process));

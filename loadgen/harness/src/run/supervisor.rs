@@ -8,7 +8,7 @@ use std::process::{ExitStatus, Stdio};
 
 use anyhow::Context;
 use stickycas_client_program::PlayRecord;
-use stickycas_model::cast::{Part, Role, seed_of};
+use stickycas_model::ground_truth::{Assignment, Role, seed_of};
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
@@ -35,7 +35,7 @@ pub(super) struct Child<'a> {
     pub(super) credentials: Option<PathBuf>,
     pub(super) instance: InstanceId,
     pub(super) process: ProcessId,
-    pub(super) part: &'a Part,
+    pub(super) assignment: &'a Assignment,
     pub(super) run_seed: u64,
 }
 
@@ -52,9 +52,9 @@ impl Child<'_> {
         if let Some(folder) = &self.credentials {
             command.arg("--credentials").arg(folder);
         }
-        let proposal = format!("--value={}", self.part.proposal);
+        let proposal = format!("--value={}", self.assignment.proposal);
         let seed = format!("--seed={}", seed_of(self.process, self.run_seed));
-        match &self.part.role {
+        match &self.assignment.role {
             Role::Correct => command.arg(proposal),
             Role::Byzantine(strategy) => {
                 command.arg(proposal).arg(format!("--strategy={strategy}")).arg(seed)

@@ -2,7 +2,7 @@
 
 use stickycas_attacks::Targets;
 use stickycas_client::{Client, Played, ProcessSpec};
-use stickycas_model::cast::{Part, Role, seed_of};
+use stickycas_model::ground_truth::{Assignment, Role, seed_of};
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
@@ -17,14 +17,21 @@ pub(super) struct Task {
     pub(super) token_server: Option<Client>,
     pub(super) instance: InstanceId,
     pub(super) process: ProcessId,
-    pub(super) part: Part,
+    pub(super) assignment: Assignment,
     pub(super) run_seed: u64,
 }
 
 impl Task {
     /// Plays it to its end, or until it is told to stop.
     pub(super) async fn play(self, stop: Stop) -> (Option<Report>, Option<String>) {
-        let Self { client, token_server, instance, process, part: Part { role, proposal }, run_seed } = self;
+        let Self {
+            client,
+            token_server,
+            instance,
+            process,
+            assignment: Assignment { role, proposal },
+            run_seed,
+        } = self;
         let seed = seed_of(process, run_seed);
         let spec = match role {
             Role::Correct => ProcessSpec::correct(proposal),

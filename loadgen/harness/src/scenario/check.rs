@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use stickycas_model::cast::{Cast, Part, Role};
+use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, Value};
 
@@ -26,9 +26,8 @@ pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
     let faults = fault_plan(&file.faults, &params, seed)?;
     let params = Arc::new(with_arbiter(params, &file.instance, &faults)?);
     let proposals = proposals(&file.proposals, &params, &faults, seed)?;
-    let parts = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| Part {
-        role: faults.role(process).cloned().unwrap_or(Role::Correct),
-        proposal,
+    let assignments = ProcessId::all(params.processes()).zip(proposals).map(|(process, proposal)| {
+        Assignment { role: faults.role(process).cloned().unwrap_or(Role::Correct), proposal }
     });
     let late = correct("late", &file.late, &params, &faults)?;
     let faulty = correct("faulty", &file.faulty, &params, &faults)?;
@@ -40,8 +39,8 @@ pub(super) fn check(file: &File, seed: Option<u64>) -> Result<Scenario, Fault> {
         );
         return Err(Fault::new(number.span(), reason));
     }
-    let cast = Cast::new(parts.collect()).with_late(late).with_faulty(faulty);
-    Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, cast, seed })
+    let truth = GroundTruth::new(assignments.collect()).with_late(late).with_faulty(faulty);
+    Ok(Scenario { name, about: file.about.clone(), expect: file.expect, params, truth, seed })
 }
 
 /// Correct processes of which a key says something.

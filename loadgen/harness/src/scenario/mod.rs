@@ -14,7 +14,7 @@ pub(crate) mod write;
 use std::sync::Arc;
 
 use stickycas_model::byzantine::WireAttack;
-use stickycas_model::cast::Cast;
+use stickycas_model::ground_truth::GroundTruth;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
@@ -40,7 +40,7 @@ pub struct Scenario {
     /// Parameters of the instance.
     pub params: Arc<Params>,
     /// The proposal and the part of each process.
-    pub cast: Cast,
+    pub truth: GroundTruth,
     /// From which everything is drawn that the file does not fix. Also the seed of the instance (W4).
     pub seed: u64,
 }
@@ -51,13 +51,13 @@ impl Scenario {
     /// # Errors
     /// It has wire attacks, which only the network can show.
     pub fn check_simulable(&self) -> Result<(), NeedsNetwork> {
-        self.cast.attackers().next().map_or(Ok(()), |(_, attack)| Err(NeedsNetwork(attack)))
+        self.truth.attackers().next().map_or(Ok(()), |(_, attack)| Err(NeedsNetwork(attack)))
     }
 
     /// The scenario as the simulator takes it.
     #[must_use]
     pub fn plan(&self) -> sim::SimPlan {
-        sim::SimPlan { params: Arc::clone(&self.params), cast: self.cast.clone(), seed: self.seed }
+        sim::SimPlan { params: Arc::clone(&self.params), truth: self.truth.clone(), seed: self.seed }
     }
 }
 

@@ -76,7 +76,7 @@ impl Template {
         let Scenario { params, .. } = &self.scenario;
         if self.written.draws_proposals() {
             let drawn = check::proposals(&self.written.proposals, params, &self.faults, seed);
-            plan.cast.propose(drawn.map_err(|fault| self.source.error(fault))?);
+            plan.truth.propose(drawn.map_err(|fault| self.source.error(fault))?);
         }
         plan.params = Arc::new(params.with_seed(Seed::new(seed)));
         plan.seed = seed;

@@ -42,12 +42,16 @@ impl Scenario {
             name: &scenario.name,
             about: &scenario.about,
             expect: scenario.expect,
-            late: scenario.cast.late(),
-            faulty: scenario.cast.faulty(),
+            late: scenario.truth.late(),
+            faulty: scenario.truth.faulty(),
             seed: scenario.seed,
             instance: WrittenInstance::of(spec, &spec.arbiter),
-            proposals: Proposals { values: scenario.cast.parts().map(|(_, part)| &part.proposal).collect() },
-            faults: written_faults(scenario.cast.parts().map(|(process, part)| (process, &part.role))),
+            proposals: Proposals {
+                values: scenario.truth.assignments().map(|(_, assignment)| &assignment.proposal).collect(),
+            },
+            faults: written_faults(
+                scenario.truth.assignments().map(|(process, assignment)| (process, &assignment.role)),
+            ),
         };
         let text = toml::to_string(&file).expect("a checked scenario has nothing that TOML cannot hold");
         format!("# The scenario as it was run: every default, draw and seed filled in.\n\n{text}")

@@ -21,7 +21,7 @@ use stickycas_harness::replay::replay;
 use stickycas_harness::report::folder::{self, Folder};
 use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::judge::{Outcome, Property, Verdict};
 use stickycas_model::params::{AppendWindow, Arbiter, Patience};
 use tokio::task::JoinSet;
@@ -53,7 +53,7 @@ fn order_matters(scenario: &Scenario) -> bool {
     let competing = scenario.params.warp_size() > 1;
     let first_come = scenario.params.spec().arbiter == Arbiter::FirstCome;
     let racing = |role: &Role| role.to_string().contains("stall");
-    (first_come && competing) || scenario.cast.parts().any(|(_, part)| racing(&part.role))
+    (first_come && competing) || scenario.truth.assignments().any(|(_, assignment)| racing(&assignment.role))
 }
 
 /// Whether every process is waited for longer than any machine that runs tests may keep it. In the other scenarios
@@ -166,7 +166,7 @@ fn what_is_drawn_covers_the_space_of_parameters() {
         scenarios.iter().flat_map(what).collect()
     };
     let strategies = seen(&|scenario| {
-        let roles = scenario.cast.parts().map(|(_, part)| part.role.to_string());
+        let roles = scenario.truth.assignments().map(|(_, assignment)| assignment.role.to_string());
         roles.map(|role| role.split('(').next().unwrap_or_default().to_owned()).collect()
     });
     for name in stickycas_model::byzantine::Strategy::ALL_NAMES {

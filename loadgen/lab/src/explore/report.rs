@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
+use stickycas_harness::report::table::grouped;
 use stickycas_harness::report::table::{align_right, grid};
-use stickycas_model::words::grouped;
 
 use super::Report;
 

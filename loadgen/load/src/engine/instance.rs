@@ -7,8 +7,8 @@ use std::time::Duration;
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
 use stickycas_harness::Scenario;
 use stickycas_harness::record::{ExecutionMode, Record};
-use stickycas_model::cast::Role;
 use stickycas_model::counts::RunCounts;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::history::{Event, OffenceKind, Recorded};
 use stickycas_model::judge::Outcome;
 use stickycas_model::process::Report;
@@ -273,7 +273,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         .filter_map(|ending| is_correct(state, ending).then(|| ending.seen.take())?)
         .collect();
     let correct: Vec<&ProcessEnding> = endings.iter().filter(|ending| is_correct(state, ending)).collect();
-    let finding = observations::judge(&drawn.params, &drawn.cast, &seen);
+    let finding = observations::judge(&drawn.params, &drawn.truth, &seen);
     let mut judgement = InstanceVerdict {
         number: state.number,
         seed: drawn.seed,
@@ -319,7 +319,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         judgement.observations = Some(Box::new(InstanceObservations {
             instance: state.instance.to_string(),
             seed: drawn.seed,
-            proposals: drawn.cast.parts().map(|(_, part)| part.proposal.clone()).collect(),
+            proposals: drawn.truth.assignments().map(|(_, assignment)| assignment.proposal.clone()).collect(),
             seen,
         }));
     }
@@ -339,7 +339,7 @@ fn recorded(
         about: format!("instance {number} of a load with seed {}", engine.profile.seed),
         expect: None,
         params: Arc::clone(&drawn.params),
-        cast: drawn.cast.clone(),
+        truth: drawn.truth.clone(),
         seed: drawn.seed,
     };
     Box::new(Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports))
@@ -348,10 +348,11 @@ fn recorded(
 /// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
 /// accuses of that; `None` if there are none. Whether they did is known only at the end of the load.
 fn excuse(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
-    let cast = &record.scenario.cast;
+    let truth = &record.scenario.truth;
     let accused = |recorded: &Recorded| match &recorded.event {
         Event::Offence(offence) if offence.kind == OffenceKind::QuotaExceeded => {
-            let correct = cast.part(offence.process).is_some_and(|part| part.role == Role::Correct);
+            let correct =
+                truth.assignment(offence.process).is_some_and(|assignment| assignment.role == Role::Correct);
             correct.then_some(offence.process)
         }
         _ => None,

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
@@ -57,7 +57,7 @@ pub(super) struct InstanceState {
 
 impl InstanceState {
     pub(super) fn new(number: u64, instance: InstanceId, drawn: GeneratedInstance, measured: bool) -> Self {
-        let (correct, ending) = (drawn.cast.correct().count(), drawn.cast.ending().count());
+        let (correct, ending) = (drawn.truth.correct().count(), drawn.truth.ending().count());
         Self {
             number,
             instance,
@@ -75,7 +75,7 @@ impl InstanceState {
     }
 
     pub(super) fn party(&self, process: ProcessId) -> Party {
-        match self.drawn.cast.part(process).map(|part| &part.role) {
+        match self.drawn.truth.assignment(process).map(|assignment| &assignment.role) {
             Some(Role::Correct) => Party::Correct,
             _ => Party::Byzantine,
         }
@@ -95,7 +95,8 @@ impl InstanceState {
     /// A process has ended.
     pub(super) fn end(&self, ending: ProcessEnding) {
         let process = ending.report.process;
-        let ends = self.drawn.cast.part(process).is_some_and(stickycas_model::cast::Part::ends);
+        let ends =
+            self.drawn.truth.assignment(process).is_some_and(stickycas_model::ground_truth::Assignment::ends);
         let correct = self.party(process) == Party::Correct;
         self.endings.lock().expect("nobody panics while holding it").push(ending);
         // The task that sees the last count must see all endings: the lock orders them.

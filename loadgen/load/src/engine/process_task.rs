@@ -52,7 +52,8 @@ impl ProcessTask {
     /// A process that begins; `None` if it never joins.
     pub(super) fn begin(state: &Arc<InstanceState>, me: ProcessId) -> Option<Self> {
         let drawn = &state.drawn;
-        let behaviour = drawn.cast.part(me).filter(|part| part.joins())?.behaviour(me, drawn.seed)?;
+        let behaviour =
+            drawn.truth.assignment(me).filter(|assignment| assignment.joins())?.behaviour(me, drawn.seed)?;
         let mut player = Player::new(me, Arc::clone(&drawn.params), behaviour);
         player.welcome(&Welcome {
             session: SessionId::FIRST,

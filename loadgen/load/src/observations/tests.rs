@@ -12,13 +12,13 @@ use super::*;
 
 struct Case {
     params: Arc<Params>,
-    cast: Cast,
+    truth: GroundTruth,
     seen: Vec<ProcessObservation>,
 }
 
 impl Case {
     fn judged(&self) -> Finding {
-        judge(&self.params, &self.cast, &self.seen)
+        judge(&self.params, &self.truth, &self.seen)
     }
 
     /// The same with something changed.
@@ -39,9 +39,9 @@ fn simulated(scenario: &str, seed: u64) -> Case {
         decision: report.decision.clone(),
         refused: None,
     };
-    let correct: BTreeSet<ProcessId> = scenario.cast.correct().collect();
+    let correct: BTreeSet<ProcessId> = scenario.truth.correct().collect();
     let seen = reports.iter().filter(|report| correct.contains(&report.process)).map(seen).collect();
-    Case { params: scenario.params, cast: scenario.cast, seen }
+    Case { params: scenario.params, truth: scenario.truth, seen }
 }
 
 fn answered(recorded: &Recorded, me: ProcessId, list: &[Value]) -> Option<AnsweredAccess> {
@@ -274,7 +274,7 @@ fn refusals_of_correct_processes_violate_except_at_limits() {
     ] {
         let mut case = plain();
         case.seen[3].refused = Some(ObservedRefusal { reason, why: "so it says".to_owned() });
-        let finding = judge(&case.params, &case.cast, &case.seen);
+        let finding = judge(&case.params, &case.truth, &case.seen);
         assert_eq!(finding.outcome, outcome, "{finding:?}");
     }
 }

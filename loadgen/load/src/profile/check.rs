@@ -10,7 +10,7 @@ use stickycas_harness::files::instance::{params, with_arbiter};
 use stickycas_harness::files::values::{duration, name, seed_or};
 use stickycas_harness::files::{Fault, Spanned, draw_seed};
 use stickycas_harness::proposals::{self, value_bytes};
-use stickycas_model::cast::Role;
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::Params;
 use stickycas_proto::principal::is_principal_name;
 

@@ -2,20 +2,14 @@
 
 use std::time::{Duration, SystemTime};
 
+use crate::report::table;
+
 /// The last second that has four digits for its year: 9999-12-31T23:59:59Z.
 const LAST_SECOND: u64 = 253_402_300_799;
 
 /// With a narrow space before every three digits.
 pub fn grouped(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::with_capacity(digits.len() * 2);
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
-            text.push('\u{202f}');
-        }
-        text.push(digit);
-    }
-    text
+    table::grouped(number).replace(',', "\u{202f}")
 }
 
 /// "1 run", "2 runs".

@@ -1,6 +1,7 @@
 //! How likely strong validity breaks: the closed form of [`stickycas_model::chance`] as a line, through what was
 //! counted with its 99 % intervals.
 
+use crate::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use maud::{Markup, html};
 use stickycas_harness::fault_plan::{FaultPlan, Placement};
 use stickycas_harness::proposals;
@@ -11,8 +12,7 @@ use stickycas_harness::report::html::figure::{Figure, Panel, Table};
 use stickycas_harness::report::html::words::counted;
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_model::byzantine::{Collude, Silent, Strategy};
-use stickycas_model::cast::Role;
-use stickycas_model::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
+use stickycas_model::ground_truth::Role;
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
 

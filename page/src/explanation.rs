@@ -5,15 +5,15 @@
 
 use serde::Serialize;
 
-use super::{entries, event, offence_kind, processes};
-use crate::bounds;
-use crate::history::Recorded;
-use crate::judge::{
+use stickycas_model::bounds;
+use stickycas_model::describe::{event, offence_kind};
+use stickycas_model::history::Recorded;
+use stickycas_model::judge::{
     Breach, DecisionGroup, Explanation, FaultReason, Margin, Observed, Outcome, Property, ValueCounts,
-    Verdict,
+    Verdict, WonEntry,
 };
-use crate::params::{AppendWindow, Arbiter, Order, Params};
-use crate::types::{Value, WarpId};
+use stickycas_model::params::{AppendWindow, Arbiter, Order, Params};
+use stickycas_model::types::{ProcessId, Value, WarpId};
 
 /// A part of an explanation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -52,7 +52,7 @@ pub struct Table {
 /// Where the events of a run stand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// In `history.ndjson`, whole; the cast is known.
+    /// In `history.ndjson`, whole; the ground truth is known.
     RunFolder,
     /// In the log or the memory of a server, which does not know who is Byzantine: a process with an offence on record
     /// counts as faulty.
@@ -134,7 +134,7 @@ impl ExplainedRun<'_> {
             return section;
         }
         let byzantine = &self.verdict().byzantine;
-        let row = |entry: &crate::judge::WonEntry| {
+        let row = |entry: &WonEntry| {
             vec![
                 entry.position.to_string(),
                 entry.value.to_string(),
@@ -437,5 +437,84 @@ pub fn property_meaning(property: Property) -> &'static str {
         Property::WeakValidity => "What is decided was proposed by some process",
         Property::CommonValidity => "If all correct processes propose the same value, that is decided",
         Property::StrongValidity => "What is decided was proposed by a correct process",
+    }
+}
+
+/// `process 3`, `processes 3, 5 to 9`, `nobody`. They must come in order.
+#[must_use]
+pub fn processes(processes: &[ProcessId]) -> String {
+    let runs = processes.chunk_by(|one, next| next.get() == one.get() + 1);
+    let runs: Vec<String> = runs
+        .map(|run| match run {
+            [first, _, .., last] => format!("{first} to {last}"),
+            few => few.iter().map(ToString::to_string).collect::<Vec<_>>().join(", "),
+        })
+        .collect();
+    match processes.len() {
+        0 => "nobody".to_owned(),
+        1 => format!("process {}", runs[0]),
+        _ => format!("processes {}", runs.join(", ")),
+    }
+}
+
+/// `1 entry`, `2 entries`.
+#[must_use]
+pub fn entries(count: u64) -> String {
+    if count == 1 { "1 entry".to_owned() } else { format!("{count} entries") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::assumed::explain_assumed;
+    use std::sync::Arc;
+    use stickycas_model::history::Event;
+    use stickycas_model::params::ParamsSpec;
+    use stickycas_model::types::{Phase, Time};
+
+    #[test]
+    fn processes_in_a_row_are_told_as_a_range() {
+        let told = |numbers: &[u32]| {
+            let ids: Vec<ProcessId> = numbers.iter().filter_map(|number| ProcessId::new(*number)).collect();
+            processes(&ids)
+        };
+        assert_eq!(told(&[]), "nobody");
+        assert_eq!(told(&[7]), "process 7");
+        assert_eq!(told(&[1, 2, 4]), "processes 1, 2, 4");
+        assert_eq!(told(&[1, 2, 3, 5, 7, 8, 9, 10]), "processes 1 to 3, 5, 7 to 10");
+    }
+
+    #[test]
+    fn what_a_server_cannot_know_is_not_told_as_known() {
+        let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 3)).unwrap());
+        let phase = |number: usize| Event::Stepped {
+            phase: Phase::new(number as u64).unwrap(),
+            warp: WarpId::from_index(number - 1).unwrap(),
+            length: 0,
+        };
+        let decided = |process, text| Event::Decided {
+            process: ProcessId::new(process).unwrap(),
+            value: Value::parse(text).unwrap(),
+        };
+        // All are late, two differ, and the third has not decided.
+        let events = [phase(1), phase(2), phase(3), decided(1, "a"), decided(2, "b")];
+        let history = events.map(|event| Recorded { at: Time::ZERO, event });
+        let explanation = explain_assumed(&params, &history);
+        let reasons = &explanation.verdict.reasons;
+        let agreement = "broke: process 1 decided a (";
+        assert!(reasons.iter().any(|reason| reason.contains(agreement)), "{reasons:?}");
+        let missing = "no decision came from correct processes: 3";
+        assert_eq!(reasons.last().map(String::as_str), Some(missing));
+        let run = ExplainedRun {
+            params: &params,
+            history: &history,
+            place: Place::Server,
+            explanation: &explanation,
+        };
+        let told = format!("{:?}", run.sections(9));
+        for unknown in ["plan", "no report", "earlier life", "from []"] {
+            assert!(!told.contains(unknown), "{unknown}: {told}");
+        }
+        assert!(told.contains("on their own side"), "{told}");
     }
 }

@@ -3,10 +3,10 @@
 
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
-use stickycas_model::bounds;
-use stickycas_model::chance::{
+use stickycas_lab::chance::{
     Rank, Warp, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals, given_proposals, one_value,
 };
+use stickycas_model::bounds;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::process::mode;
 use stickycas_model::types::Value;

@@ -35,9 +35,9 @@ impl fmt::Display for Role {
     }
 }
 
-/// The part of one process: its role and its proposal.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Part {
+/// The assignment of one process: its role and its proposal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Assignment {
     /// Correct or Byzantine.
     pub role: Role,
     /// The value that it proposes. A Byzantine process proposes it where its strategy follows Algorithm 1, and
@@ -45,8 +45,8 @@ pub struct Part {
     pub proposal: Value,
 }
 
-impl Part {
-    /// The behaviour of process `me` in this part. Each process gets the seed of the whole run and draws from a seed
+impl Assignment {
+    /// The behaviour of process `me` with this assignment. Each process gets the seed of the whole run and draws from a seed
     /// of its own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
@@ -57,7 +57,7 @@ impl Part {
         }
     }
 
-    /// Whether a process in this part joins at all.
+    /// Whether a process with this assignment joins at all.
     #[must_use]
     pub fn joins(&self) -> bool {
         match &self.role {
@@ -66,7 +66,7 @@ impl Part {
         }
     }
 
-    /// Whether a process in this part comes to an end by itself.
+    /// Whether a process with this assignment comes to an end by itself.
     #[must_use]
     pub fn ends(&self) -> bool {
         match &self.role {
@@ -84,21 +84,19 @@ pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
     SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64()
 }
 
-/// The parts of all n processes, in order; which of them come late, and which are made faulty from outside.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cast {
-    parts: Vec<Part>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+/// The assignments of all n processes, in order; which of them come late, and which are made faulty from outside.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroundTruth {
+    assignments: Vec<Assignment>,
     late: BTreeSet<ProcessId>,
-    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     faulty: BTreeSet<ProcessId>,
 }
 
-impl Cast {
-    /// The parts of processes 1, 2, 3, ... in this order.
+impl GroundTruth {
+    /// The assignments of processes 1, 2, 3, ... in this order.
     #[must_use]
-    pub fn new(parts: Vec<Part>) -> Self {
-        Self { parts, late: BTreeSet::new(), faulty: BTreeSet::new() }
+    pub fn new(assignments: Vec<Assignment>) -> Self {
+        Self { assignments, late: BTreeSet::new(), faulty: BTreeSet::new() }
     }
 
     /// The same, with these processes coming late: only when the first phase of their warp has passed (F6).
@@ -114,7 +112,7 @@ impl Cast {
     }
 
     /// The same, with these processes killed, restarted without memory or the like by the program that carries out
-    /// the run: their parts are correct, but they count in f and are not judged (V4).
+    /// the run: their roles are correct, but they count in f and are not judged (V4).
     #[must_use]
     pub fn with_faulty(self, faulty: BTreeSet<ProcessId>) -> Self {
         Self { faulty, ..self }
@@ -126,44 +124,49 @@ impl Cast {
         &self.faulty
     }
 
-    /// The part of a process; `None` if it is not in the cast.
+    /// The assignment of a process; `None` if it has none.
     #[must_use]
-    pub fn part(&self, process: ProcessId) -> Option<&Part> {
-        self.parts.get(process.index())
+    pub fn assignment(&self, process: ProcessId) -> Option<&Assignment> {
+        self.assignments.get(process.index())
     }
 
-    /// Every process with its part, in order.
-    pub fn parts(&self) -> impl Iterator<Item = (ProcessId, &Part)> {
-        let process = |index| ProcessId::from_index(index).expect("a cast has at most 65,536 parts");
-        self.parts.iter().enumerate().map(move |(index, part)| (process(index), part))
+    /// Every process with its assignment, in order.
+    pub fn assignments(&self) -> impl Iterator<Item = (ProcessId, &Assignment)> {
+        let process =
+            |index| ProcessId::from_index(index).expect("at most 65,536 processes have assignments");
+        self.assignments.iter().enumerate().map(move |(index, assignment)| (process(index), assignment))
     }
 
     /// Has processes 1, 2, 3, ... propose these values, in this order.
     pub fn propose(&mut self, values: impl IntoIterator<Item = Value>) {
-        for (part, value) in self.parts.iter_mut().zip(values) {
-            part.proposal = value;
+        for (assignment, value) in self.assignments.iter_mut().zip(values) {
+            assignment.proposal = value;
         }
     }
 
     /// The correct processes, in order.
     pub fn correct(&self) -> impl Iterator<Item = ProcessId> {
-        self.parts().filter(|(_, part)| part.role == Role::Correct).map(|(process, _)| process)
+        self.assignments()
+            .filter(|(_, assignment)| assignment.role == Role::Correct)
+            .map(|(process, _)| process)
     }
 
     /// The Byzantine processes, in order.
     pub fn byzantine(&self) -> impl Iterator<Item = ProcessId> {
-        self.parts().filter(|(_, part)| part.role != Role::Correct).map(|(process, _)| process)
+        self.assignments()
+            .filter(|(_, assignment)| assignment.role != Role::Correct)
+            .map(|(process, _)| process)
     }
 
     /// The processes that come to an end by themselves, in order: the correct ones, and the Byzantine ones that leave
     /// after their attack.
     pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
-        self.parts().filter(|(_, part)| part.ends()).map(|(process, _)| process)
+        self.assignments().filter(|(_, assignment)| assignment.ends()).map(|(process, _)| process)
     }
 
     /// The processes with a wire attack, each with its attack, in order.
     pub fn attackers(&self) -> impl Iterator<Item = (ProcessId, WireAttack)> {
-        self.parts().filter_map(|(process, part)| match part.role {
+        self.assignments().filter_map(|(process, assignment)| match assignment.role {
             Role::Attacker(attack) => Some((process, attack)),
             Role::Correct | Role::Byzantine(_) => None,
         })
@@ -180,7 +183,11 @@ impl Cast {
     /// V_c: the values that correct processes propose.
     #[must_use]
     pub fn correct_proposals(&self) -> BTreeSet<&Value> {
-        self.parts.iter().filter(|part| part.role == Role::Correct).map(|part| &part.proposal).collect()
+        self.assignments
+            .iter()
+            .filter(|assignment| assignment.role == Role::Correct)
+            .map(|assignment| &assignment.proposal)
+            .collect()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The formulas of `stickycas_model::chance` against the simulator: the same machine, processes, arbiter, draws
+//! The formulas of `stickycas_lab::chance` against the simulator: the same machine, processes, arbiter, draws
 //! and judge as everywhere. The probability of a break of strong validity is computed, then counted over runs that
 //! differ by their seeds alone.
 //!
@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_harness::{Scenario, simulate};
-use stickycas_model::chance::{
+use stickycas_lab::chance::{
     Rank, Warp, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals, given_proposals,
 };
 use stickycas_model::judge::Observed;

@@ -1,0 +1,350 @@
+//! The accesses that wait and do not fit into their member (appends, and accesses that were sent ahead, F7), and by warp the
+//! members with an access waiting.
+//!
+//! [`AccessQueues`] is one table for the whole instance, whose places are used again, so that an access that waits takes no
+//! allocation of its own. The accesses that one member sent ahead are a ring in it: the last one knows the first, each the
+//! next. [`Warps`] spare a phase the search for its members.
+
+use std::mem;
+use std::ops::{Index, Range};
+
+use crate::access::Op;
+use crate::params::Params;
+use crate::scheduler::WarpSet;
+use crate::types::{Position, ProcessId, SessionId, WarpId};
+
+/// The most sessions that one process may open at one instance. A correct client needs one, and one more
+/// for each time that its connection breaks.
+pub const MAX_SESSIONS: u32 = 1_000;
+
+/// A session, or none (0). Two bytes are enough: at most [`MAX_SESSIONS`] are opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct OptionalSession(u16);
+
+impl OptionalSession {
+    pub(super) const NONE: Self = Self(0);
+
+    pub(super) fn new(session: Option<SessionId>) -> Self {
+        let number = session.map_or(0, SessionId::get);
+        Self(u16::try_from(number).expect("a session that was opened is at most MAX_SESSIONS"))
+    }
+
+    pub(super) fn get(self) -> Option<SessionId> {
+        SessionId::new(self.0.into())
+    }
+}
+
+/// An access that waits for its phase.
+#[derive(Clone, Debug)]
+pub(super) struct WaitingAccess {
+    pub(super) op: Op,
+    pub(super) session: OptionalSession,
+    /// Its place in the order of acceptance over the whole instance.
+    pub(super) accepted: u64,
+}
+
+#[derive(Clone, Debug)]
+struct RingNode {
+    waiting: WaitingAccess,
+    /// The next of the ring; of a free place, the next free one.
+    next: u32,
+}
+
+/// The accesses. At most as many as the pipelines of all members hold.
+#[derive(Clone, Debug, Default)]
+pub(super) struct AccessQueues {
+    places: Vec<RingNode>,
+    /// The first of the free places, if there is one.
+    free: Option<u32>,
+}
+
+impl AccessQueues {
+    /// Forgets all, and keeps the memory.
+    pub(super) fn clear(&mut self) {
+        self.places.clear();
+        self.free = None;
+    }
+
+    /// Puts an access somewhere, in a ring of its own, and says where.
+    pub(super) fn add(&mut self, waiting: WaitingAccess) -> u32 {
+        match self.free {
+            Some(place) => {
+                let found = &mut self.places[place as usize];
+                // The last free place names itself.
+                self.free = (found.next != place).then_some(found.next);
+                *found = RingNode { waiting, next: place };
+                place
+            }
+            None => {
+                let place = u32::try_from(self.places.len()).expect("processes times pipeline fit");
+                self.places.push(RingNode { waiting, next: place });
+                place
+            }
+        }
+    }
+
+    /// Puts an access behind the last one of a ring; it is then the last.
+    pub(super) fn add_behind(&mut self, last: Option<u32>, waiting: WaitingAccess) -> u32 {
+        let place = self.add(waiting);
+        if let Some(last) = last {
+            let first = mem::replace(&mut self.places[last as usize].next, place);
+            self.places[place as usize].next = first;
+        }
+        place
+    }
+
+    /// Takes the first out of the ring that ends here, and says where it is. If it was the only one, there is no ring
+    /// any more.
+    pub(super) fn unlink(&mut self, last: u32) -> u32 {
+        let first = self.places[last as usize].next;
+        self.places[last as usize].next = self.places[first as usize].next;
+        first
+    }
+
+    pub(super) fn get(&self, place: u32) -> &WaitingAccess {
+        &self.places[place as usize].waiting
+    }
+
+    /// Takes an access that is in no ring.
+    pub(super) fn take(&mut self, place: u32) -> WaitingAccess {
+        let found = &mut self.places[place as usize];
+        // Nothing of it stays, least of all a value.
+        let nothing = WaitingAccess {
+            op: Op::Read { start: Position::new(0) },
+            session: OptionalSession::default(),
+            accepted: 0,
+        };
+        found.next = self.free.unwrap_or(place);
+        self.free = Some(place);
+        mem::replace(&mut found.waiting, nothing)
+    }
+
+    /// The accesses of the ring that ends here, from its first.
+    pub(super) fn ring(&self, last: Option<u32>) -> impl Iterator<Item = &WaitingAccess> {
+        let mut at = last.map(|last| self.places[last as usize].next);
+        std::iter::from_fn(move || {
+            let place = at?;
+            at = (Some(place) != last).then(|| self.places[place as usize].next);
+            Some(self.get(place))
+        })
+    }
+}
+
+/// The tallies of one warp: half a cache line.
+#[derive(Clone, Debug, Default)]
+#[repr(align(32))]
+pub(super) struct WarpTally {
+    /// No member that is awaited has less patience than this, in nanoseconds.
+    pub(super) least_patience: u64,
+    /// Members that are awaited (F3).
+    awaited: u32,
+    /// Members that are awaited and have no access waiting: they hold the warp's phase open.
+    pub(super) missing: u32,
+    /// Members with an access waiting.
+    pub(super) ready: u32,
+    /// Members in the warp's queue. A member that left stays there until the next step; `ready` does not count it.
+    queued: u32,
+    /// Whether the first access of some member in the queue may be an append.
+    appends: bool,
+}
+
+impl WarpTally {
+    /// Whether the warp's phases are executed; if not, they pass unseen (F4).
+    pub(super) fn is_live(&self) -> bool {
+        self.awaited > 0 || self.ready > 0
+    }
+}
+
+/// All warps: their tallies, and for each the members with an access waiting, in the order in which they became ready. The
+/// queues of all warps lie side by side. A member is in the queue of its warp at most once, so each queue has room for
+/// its members and no more. Others read tallies, and only this type changes them.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Warps {
+    tallies: Vec<WarpTally>,
+    queues: Vec<ProcessId>,
+    /// The places of each queue.
+    size: usize,
+    /// The warps whose phases do not pass unseen: a member is awaited, or has an access waiting (F4).
+    live: WarpSet,
+    /// Members of all warps with an access waiting. Phases pass only while this is not 0 (F4).
+    ready: u32,
+}
+
+impl Index<WarpId> for Warps {
+    type Output = WarpTally;
+
+    #[inline]
+    fn index(&self, warp: WarpId) -> &WarpTally {
+        &self.tallies[warp.index()]
+    }
+}
+
+impl Warps {
+    /// The warps of a new instance: all members are awaited, with this patience, and no access waits.
+    pub(super) fn reset(&mut self, params: &Params, patience: u64) {
+        let (processes, size) = (params.processes(), params.warp_size());
+        let sizes = (0..params.warps()).map(|warp| size.min(processes - warp * size));
+        let tally = |size| WarpTally {
+            least_patience: patience,
+            awaited: size,
+            missing: size,
+            ..WarpTally::default()
+        };
+        self.tallies.clear();
+        self.tallies.extend(sizes.map(tally));
+        self.queues.clear();
+        self.queues.resize(processes as usize, ProcessId::FIRST);
+        (self.size, self.live, self.ready) = (size as usize, WarpSet::all(params.warps()), 0);
+    }
+
+    /// Members of all warps with an access waiting.
+    pub(super) fn ready(&self) -> u32 {
+        self.ready
+    }
+
+    /// The warps whose phases do not pass unseen.
+    pub(super) fn live(&self) -> &WarpSet {
+        &self.live
+    }
+
+    /// A member without a waiting access has one now.
+    #[inline]
+    pub(super) fn add_ready(&mut self, warp: WarpId, process: ProcessId, was_missing: bool, appends: bool) {
+        let tally = &mut self.tallies[warp.index()];
+        self.queues[warp.index() * self.size + tally.queued as usize] = process;
+        tally.queued += 1;
+        tally.ready += 1;
+        tally.appends |= appends;
+        tally.missing -= u32::from(was_missing);
+        if tally.awaited == 0 && tally.ready == 1 {
+            self.live.insert(warp);
+        }
+        self.ready += 1;
+    }
+
+    /// All accesses of a member are withdrawn.
+    pub(super) fn withdraw(&mut self, warp: WarpId) {
+        self.ready -= 1;
+        let tally = &mut self.tallies[warp.index()];
+        tally.ready -= 1;
+        if tally.ready == 0 {
+            tally.queued = 0;
+        }
+        self.update_live(warp);
+    }
+
+    /// A member is not awaited any more.
+    pub(super) fn await_no_more(&mut self, warp: WarpId, missing: bool) {
+        let tally = &mut self.tallies[warp.index()];
+        tally.awaited -= 1;
+        tally.missing -= u32::from(missing);
+        self.update_live(warp);
+    }
+
+    /// A member that is awaited has this patience left.
+    pub(super) fn lower_patience(&mut self, warp: WarpId, patience: u64) {
+        let tally = &mut self.tallies[warp.index()];
+        tally.least_patience = tally.least_patience.min(patience);
+    }
+
+    /// No member that is awaited has less patience than this.
+    pub(super) fn set_patience(&mut self, warp: WarpId, least: u64) {
+        self.tallies[warp.index()].least_patience = least;
+    }
+
+    /// So many members are awaited, and so many of them are missing.
+    pub(super) fn set_awaited(&mut self, warp: WarpId, awaited: u32, missing: u32) {
+        let tally = &mut self.tallies[warp.index()];
+        (tally.awaited, tally.missing) = (awaited, missing);
+        self.update_live(warp);
+    }
+
+    /// Whether a member may append in the step that begins now.
+    #[inline]
+    pub(super) fn take_appends(&mut self, warp: WarpId) -> bool {
+        mem::take(&mut self.tallies[warp.index()].appends)
+    }
+
+    /// Takes the queue of a warp for a step: the places of its members.
+    #[inline]
+    pub(super) fn take_queue(&mut self, warp: WarpId) -> Range<usize> {
+        let start = warp.index() * self.size;
+        start..start + mem::take(&mut self.tallies[warp.index()].queued) as usize
+    }
+
+    /// The member at a place.
+    #[inline]
+    pub(super) fn queued(&self, place: usize) -> ProcessId {
+        self.queues[place]
+    }
+
+    /// In the course of a step a member stays in the queue, since it has another access.
+    #[inline]
+    pub(super) fn keep(&mut self, warp: WarpId, process: ProcessId, appends: bool) {
+        let tally = &mut self.tallies[warp.index()];
+        self.queues[warp.index() * self.size + tally.queued as usize] = process;
+        tally.queued += 1;
+        tally.appends |= appends;
+    }
+
+    /// A step ends: so many members have no access waiting any more, and so many of these are missing now.
+    #[inline]
+    pub(super) fn end_step(&mut self, warp: WarpId, done: u32, missing: u32) {
+        let tally = &mut self.tallies[warp.index()];
+        tally.ready -= done;
+        tally.missing += missing;
+        self.ready -= done;
+        self.update_live(warp);
+    }
+
+    /// The members in the queues, warp by warp. A member that left may be among them.
+    pub(super) fn all_queued(&self) -> impl Iterator<Item = ProcessId> {
+        let places = self.tallies.iter().enumerate().flat_map(|(warp, tally)| {
+            let start = warp * self.size;
+            start..start + tally.queued as usize
+        });
+        places.map(|place| self.queues[place])
+    }
+
+    fn update_live(&mut self, warp: WarpId) {
+        if self[warp].is_live() {
+            self.live.insert(warp);
+        } else {
+            self.live.remove(warp);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waiting(accepted: u64) -> WaitingAccess {
+        WaitingAccess {
+            op: Op::Read { start: Position::new(1) },
+            session: OptionalSession::default(),
+            accepted,
+        }
+    }
+
+    #[test]
+    fn rings_keep_their_order_and_places_are_used_again() {
+        let mut queues = AccessQueues::default();
+        let other = queues.add(waiting(99));
+        for _ in 0..3 {
+            let mut last = None;
+            for accepted in 0..5 {
+                last = Some(queues.add_behind(last, waiting(accepted)));
+            }
+            let order: Vec<u64> = queues.ring(last).map(|waiting| waiting.accepted).collect();
+            assert_eq!(order, [0, 1, 2, 3, 4]);
+            for accepted in 0..5 {
+                let first = queues.unlink(last.unwrap());
+                assert_eq!(queues.take(first).accepted, accepted);
+            }
+            assert_eq!(queues.places.len(), 6);
+        }
+        assert_eq!(queues.ring(None).count(), 0);
+        assert_eq!(queues.take(other).accepted, 99);
+    }
+}
