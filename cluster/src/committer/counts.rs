@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::parts::{Part, PartKind};
+use super::txn::{ShardWrite, WriteKind};
 
 /// How many transactions have ended how, since the committer began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,10 +58,10 @@ impl Counts {
 }
 
 impl Transactions {
-    pub(super) fn committed(&mut self, parts: &[Part]) {
+    pub(super) fn committed(&mut self, parts: &[ShardWrite]) {
         self.committed += 1;
         for part in parts {
-            if let PartKind::Append(prepared) = &part.kind {
+            if let WriteKind::Append(prepared) = &part.kind {
                 self.batches += 1;
                 self.bytes += prepared.bytes() as u64;
             }

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use super::counts::{Cause, Counts};
 use super::jobs::{self, Done};
 use super::open_shard::{Pending, Shard, State};
-use super::parts::{Collected, Found, Part, PartKind, Prepared, found, transaction};
+use super::txn::{Collected, Prepared, ReadBack, ShardWrite, WriteKind, read_back, transaction};
 use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
 use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
@@ -163,7 +163,7 @@ impl<S: Store> Driver<S> {
                 let Some(open) = self.shards.get_mut(&shard) else { continue };
                 let Some(part) = open.next_part(shard) else { continue };
                 let fits = match &part.kind {
-                    PartKind::Append(prepared) if !open.alone => collected.takes(&self.config, prepared),
+                    WriteKind::Append(prepared) if !open.alone => collected.takes(&self.config, prepared),
                     _ => collected.parts.is_empty(),
                 };
                 if !fits {
@@ -183,7 +183,7 @@ impl<S: Store> Driver<S> {
             }
             self.in_flight += 1;
             let (store, keys) = (Arc::clone(&self.store), self.keys.clone());
-            let txn = self.planted(transaction(&self.keys, &collected.parts));
+            let txn = self.with_fault(transaction(&self.keys, &collected.parts));
             self.jobs.spawn(jobs::commit(store, keys, txn, collected.parts, self.config.retry));
         }
     }
@@ -262,7 +262,7 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    fn answered(&mut self, parts: &[Part], answer: TxnAnswer) {
+    fn answered(&mut self, parts: &[ShardWrite], answer: TxnAnswer) {
         if answer.succeeded {
             self.stalled.send_if_modified(std::mem::take);
             self.counts.add(|counts| counts.committed(parts));
@@ -275,24 +275,24 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    pub(super) fn succeeded(&mut self, part: &Part) {
+    pub(super) fn succeeded(&mut self, part: &ShardWrite) {
         let depth = self.config.depth;
         let Some(open) = self.returned(part) else { return };
         open.window = (open.window * 2).clamp(1, depth.max(1));
         open.alone = false;
         open.advance(part.after);
-        if matches!(part.kind, PartKind::Fence) {
+        if matches!(part.kind, WriteKind::Fence) {
             open.fenced(part);
         }
         self.is_ready(part.shard);
     }
 
     /// The transaction was not done, or nobody knows; this was found instead. Returns why it was not done, if it was not.
-    fn resolve(&mut self, parts: &[Part], answer: TxnAnswer, names: bool) -> Cause {
+    fn resolve(&mut self, parts: &[ShardWrite], answer: TxnAnswer, names: bool) -> Cause {
         let mut reads = answer.found.into_iter();
         let mut cause = Cause::LogIndex;
         for part in parts {
-            let found = found(part, names, &mut reads);
+            let found = read_back(part, names, &mut reads);
             if found.as_ref().is_ok_and(|found| !found.is_owned_by(part)) {
                 cause = Cause::Owner;
             }
@@ -328,19 +328,19 @@ impl<S: Store> Driver<S> {
     }
 
     /// Goes on behind a refusal or an unknown outcome. Returns whether a name of the part is held by somebody else.
-    fn still_owner(&mut self, part: &Part, found: &Found) -> bool {
+    fn still_owner(&mut self, part: &ShardWrite, found: &ReadBack) -> bool {
         let Some(open) = self.shards.get_mut(&part.shard) else { return false };
         if let Some(mark) = found.mark {
             open.advance(mark);
         }
         open.window = 1;
         open.alone = true;
-        if let PartKind::Fence = part.kind {
+        if let WriteKind::Fence = part.kind {
             if found.mark == Some(part.after) {
                 open.fenced(part);
             }
         } else if found.mark == part.before
-            && let PartKind::Append(prepared) = &part.kind
+            && let WriteKind::Append(prepared) = &part.kind
         {
             // The end of the log was as it should be, so a name was not.
             let wrong = prepared
@@ -359,14 +359,14 @@ impl<S: Store> Driver<S> {
         false
     }
 
-    fn send_again(&mut self, part: &Part) {
+    fn send_again(&mut self, part: &ShardWrite) {
         let Some(open) = self.returned(part) else { return };
         open.window = 1;
         open.alone = true;
         self.ready_again(part);
     }
 
-    fn ready_again(&mut self, part: &Part) {
+    fn ready_again(&mut self, part: &ShardWrite) {
         if let Some(pending) = self.pending(part) {
             pending.state = State::Ready;
         }
@@ -374,8 +374,8 @@ impl<S: Store> Driver<S> {
     }
 
     /// The store will never take the transaction.
-    fn never(&mut self, parts: Vec<Part>, why: String) {
-        if let [Part { kind: PartKind::Append(_), .. }] = parts[..] {
+    fn never(&mut self, parts: Vec<ShardWrite>, why: String) {
+        if let [ShardWrite { kind: WriteKind::Append(_), .. }] = parts[..] {
             let part = &parts[0];
             if self.returned(part).is_some() {
                 self.give_back(part.shard, part.log_index(), Outcome::Refused(why));
@@ -412,13 +412,13 @@ impl<S: Store> Driver<S> {
     }
 
     /// The shard of a request that has returned, if its epoch goes on.
-    pub(super) fn returned(&mut self, part: &Part) -> Option<&mut Shard> {
+    pub(super) fn returned(&mut self, part: &ShardWrite) -> Option<&mut Shard> {
         let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
         open.in_flight -= 1;
         Some(open)
     }
 
-    fn pending(&mut self, part: &Part) -> Option<&mut Pending> {
+    fn pending(&mut self, part: &ShardWrite) -> Option<&mut Pending> {
         let open = self.shards.get_mut(&part.shard).filter(|open| open.epoch == part.epoch)?;
         open.pending.get_mut(&part.log_index())
     }

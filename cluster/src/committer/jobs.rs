@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
-use super::parts::{Part, resolving_read};
+use super::txn::{ShardWrite, resolving_read};
 use crate::keys::{Epoch, Keys, LogIndex};
 use crate::shard::ShardId;
 use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
@@ -15,15 +15,15 @@ use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
 #[derive(Debug)]
 pub(super) enum Done {
     /// A transaction was answered.
-    Answered(Vec<Part>, TxnAnswer),
+    Answered(Vec<ShardWrite>, TxnAnswer),
     /// A read has resolved a transaction whose outcome was unknown; `full`: because the store is full.
-    Resolved { parts: Vec<Part>, answer: TxnAnswer, full: bool },
+    Resolved { parts: Vec<ShardWrite>, answer: TxnAnswer, full: bool },
     /// A transaction was surely not done, and may be sent again.
-    NotTaken(Vec<Part>),
+    NotTaken(Vec<ShardWrite>),
     /// The store will never take a transaction, for this reason.
-    Rejected(Vec<Part>, String),
+    Rejected(Vec<ShardWrite>, String),
     /// These are to be sent again.
-    Again(Vec<Part>),
+    Again(Vec<ShardWrite>),
     /// The pause that a full store gets is over.
     Paused,
     /// The pieces of an append are written, or cannot be.
@@ -35,7 +35,7 @@ pub(super) async fn commit<S: Store>(
     store: Arc<S>,
     keys: Keys,
     txn: Txn,
-    parts: Vec<Part>,
+    parts: Vec<ShardWrite>,
     retry: Duration,
 ) -> Done {
     match store.txn(txn).await {
@@ -95,7 +95,7 @@ pub(super) async fn pause(pause: Duration) -> Done {
     Done::Paused
 }
 
-pub(super) async fn again(parts: Vec<Part>, pause: Duration) -> Done {
+pub(super) async fn again(parts: Vec<ShardWrite>, pause: Duration) -> Done {
     sleep(pause).await;
     Done::Again(parts)
 }

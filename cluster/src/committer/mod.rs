@@ -21,11 +21,11 @@
 
 mod counts;
 mod driver;
+mod fault_injection;
 mod jobs;
 mod open_shard;
-mod parts;
-mod planted;
 mod stall;
+mod txn;
 
 use std::sync::Arc;
 use std::time::Duration;

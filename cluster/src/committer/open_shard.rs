@@ -8,7 +8,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::Outcome;
-use super::parts::{Part, PartKind, Prepared};
+use super::txn::{Prepared, ShardWrite, WriteKind};
 use crate::keys::{Epoch, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 
@@ -63,7 +63,7 @@ impl Shard {
     }
 
     /// What is to be sent next, if anything may be.
-    pub(super) fn next_part(&self, shard: ShardId) -> Option<Part> {
+    pub(super) fn next_part(&self, shard: ShardId) -> Option<ShardWrite> {
         if self.in_flight >= self.window {
             return None;
         }
@@ -78,8 +78,8 @@ impl Shard {
                 State::Ready if pending.give_back.is_some() => {
                     // Only when nothing is in flight: then the end of the log is known.
                     let after = PlaceMark { log_index: self.log_index(), epoch, fence: fence + 1 };
-                    let kind = PartKind::Fence;
-                    return (self.in_flight == 0).then_some(Part {
+                    let kind = WriteKind::Fence;
+                    return (self.in_flight == 0).then_some(ShardWrite {
                         shard,
                         epoch,
                         known,
@@ -89,8 +89,8 @@ impl Shard {
                     });
                 }
                 State::Ready => {
-                    let kind = PartKind::Append(Arc::clone(&pending.prepared));
-                    return Some(Part {
+                    let kind = WriteKind::Append(Arc::clone(&pending.prepared));
+                    return Some(ShardWrite {
                         shard,
                         epoch,
                         known,
@@ -145,7 +145,7 @@ impl Shard {
     }
 
     /// No earlier request for the place after the mark can take effect any more.
-    pub(super) fn fenced(&mut self, part: &Part) {
+    pub(super) fn fenced(&mut self, part: &ShardWrite) {
         if let Some(pending) = self.pending.remove(&part.log_index())
             && let Some(outcome) = pending.give_back
         {

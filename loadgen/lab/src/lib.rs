@@ -12,7 +12,7 @@ pub mod batch;
 pub mod campaign;
 pub mod chance;
 pub mod explore;
-pub mod need;
+pub mod resource_estimate;
 mod workers;
 
 pub use self::batch::{Runs, Tally, tally};

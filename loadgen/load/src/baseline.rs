@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::fail_if::Failed;
 use super::figures::{Figures, Metric};
-use super::threshold::Failed;
 
 /// The figures that are compared, where both results have them.
 const COMPARED: [&str; 9] = [

@@ -20,13 +20,14 @@
 //! | `server` | what the server is, and what it counted meanwhile |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
 //! | `limit` | the highest rate at which conditions hold |
-//! | `threshold` | conditions under which a run has failed |
+//! | `fail_if` | conditions under which a run has failed |
 //! | `report/` | the formats of a result, and of a search for the limit |
 
 pub mod arrivals;
 pub mod attach_codec;
 pub mod baseline;
 pub mod engine;
+pub mod fail_if;
 pub mod figures;
 mod instance_generator;
 pub mod limit;
@@ -39,7 +40,6 @@ pub mod recorder;
 pub mod report;
 pub mod result;
 pub mod server;
-pub mod threshold;
 pub mod verdicts;
 
 pub use self::engine::{LoadOutcome, LoadProgress, run};

@@ -10,12 +10,12 @@ use stickycas_model::judge::Outcome;
 
 use super::baseline::{Comparison, compare};
 use super::engine::{CutShort, LoadOutcome};
+use super::fail_if::{FailIf, Failed, Passed};
 use super::figures::{Figures, Metric};
 use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
 use super::recorder::Second;
 use super::server::ServerSide;
-use super::threshold::{Failed, Passed, Threshold};
 use super::verdicts::VerdictCounts;
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
@@ -119,7 +119,7 @@ impl Measurement {
 
 /// The conditions of a profile; that hardly any instance failed or was refused; and of an open loop, that it kept its
 /// schedule. Who allows all of them to fail has no such condition.
-pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
+pub(super) fn conditions(profile: &Profile) -> Vec<FailIf> {
     let mut conditions = profile.fail_if.clone();
     let mut at_most = |metric: Metric, share: f64| {
         if share < 1.0 {
@@ -137,12 +137,12 @@ pub(super) fn conditions(profile: &Profile) -> Vec<Threshold> {
 /// Those of the conditions that fail a run with these figures; and that an instance came to its end, which no flag can allow
 /// to be otherwise.
 #[must_use]
-pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
-    let failed = |condition: &Threshold| {
+pub fn failed(conditions: &[FailIf], figures: &Figures) -> Vec<Failed> {
+    let failed = |condition: &FailIf| {
         let value = figures.value(condition.figure);
         // What could not be measured has not been shown to hold.
         value
-            .is_none_or(|value| condition.holds(value))
+            .is_none_or(|value| condition.is_met(value))
             .then(|| Failed { condition: condition.to_string(), value })
     };
     let nothing =
@@ -152,9 +152,9 @@ pub fn failed(conditions: &[Threshold], figures: &Figures) -> Vec<Failed> {
 
 /// Those that do not.
 #[must_use]
-pub fn passed(conditions: &[Threshold], figures: &Figures) -> Vec<Passed> {
-    let passed = |condition: &Threshold| {
-        let value = figures.value(condition.figure).filter(|value| !condition.holds(*value))?;
+pub fn passed(conditions: &[FailIf], figures: &Figures) -> Vec<Passed> {
+    let passed = |condition: &FailIf| {
+        let value = figures.value(condition.figure).filter(|value| !condition.is_met(*value))?;
         Some(Passed { condition: condition.to_string(), value })
     };
     conditions.iter().filter_map(passed).collect()

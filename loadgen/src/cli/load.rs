@@ -13,12 +13,12 @@ use stickycas_harness::host::open_files;
 use stickycas_harness::report::json;
 use stickycas_harness::run::{COORDINATOR, Identities, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
+use stickycas_load::fail_if::FailIf;
 use stickycas_load::limit::{self, LimitRequest, ProbeResult};
 use stickycas_load::merge::read_result;
 use stickycas_load::profile::Flags;
 use stickycas_load::report::progress_view::ProgressView;
 use stickycas_load::report::{self as report, folder, table};
-use stickycas_load::threshold::Threshold;
 use stickycas_load::{LoadOutcome, LoadResult, Measurement, Profile};
 use stickycas_program::asked_to_stop;
 use stickycas_server::limits::Limits;
@@ -69,7 +69,7 @@ pub(super) struct LoadArgs {
     /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat for
     /// several. The profile's rate is where it begins, and its duration that of each probe
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
-    find_limit: Vec<Threshold>,
+    find_limit: Vec<FailIf>,
     /// With --find-limit: how many searches are made
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,

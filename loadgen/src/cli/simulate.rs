@@ -11,7 +11,7 @@ use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
 use stickycas_lab::batch::report::Batch;
 use stickycas_lab::batch::{IN_FULL, tally};
-use stickycas_lab::need::Need;
+use stickycas_lab::resource_estimate::ResourceEstimate;
 
 use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;
@@ -57,13 +57,13 @@ fn once(args: &ScenarioArgs) -> anyhow::Result<Exit> {
     let lengths =
         scenario.truth.assignments().map(|(_, assignment)| assignment.proposal.as_bytes().len() as u64);
     let value_bytes = lengths.max().unwrap_or(1);
-    tell_need(Need::of_one(&scenario.params, value_bytes))?;
+    tell_estimate(ResourceEstimate::of_one(&scenario.params, value_bytes))?;
     args.finish(&simulate(&scenario), None, &RunLog::default())
 }
 
 /// Tells what the run needs, before it takes it.
-fn tell_need(need: Need) -> anyhow::Result<()> {
-    need.check().map(|told| told.iter().for_each(|told| tell(told)))
+fn tell_estimate(estimate: ResourceEstimate) -> anyhow::Result<()> {
+    estimate.check().map(|told| told.iter().for_each(|told| tell(told)))
 }
 
 fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
@@ -79,7 +79,11 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let jobs = args.jobs.unwrap_or(all);
     let in_full = end.div_ceil(IN_FULL) - first.div_ceil(IN_FULL);
-    tell_need(Need::of_many(&template.scenario().params, (jobs.get() as u64).min(runs), in_full))?;
+    tell_estimate(ResourceEstimate::of_many(
+        &template.scenario().params,
+        (jobs.get() as u64).min(runs),
+        in_full,
+    ))?;
     let (stop, begin) = (stop_when_asked()?, Instant::now());
     let (progress, mut done) = (WorkProgress::even(runs, false), 0);
     let counted = tally(&template, first..end, jobs, &stop, |ran| {

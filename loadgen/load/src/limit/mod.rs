@@ -20,11 +20,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 
+use super::fail_if::FailIf;
 use super::figures::{Figures, Latency};
 use super::measure::Measure;
 use super::profile::{Open, Pacing, Profile};
 use super::result::failed;
-use super::threshold::Threshold;
 use super::verdicts::VerdictCounts;
 
 pub use self::search::Search;
@@ -44,7 +44,7 @@ const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct LimitRequest {
     /// What must hold, in the sense of its text.
-    pub conditions: Vec<Threshold>,
+    pub conditions: Vec<FailIf>,
     /// How many searches are made.
     pub repeats: u32,
     /// How exactly each finds its limit, as a share of it.
@@ -184,7 +184,7 @@ fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probe
     let ProbeResult { figures, judged } = probed;
     let unmet = wanted.conditions.iter().filter(|condition| {
         // It must hold; what could not be measured does not.
-        !figures.value(condition.figure).is_some_and(|value| condition.holds(value))
+        !figures.value(condition.figure).is_some_and(|value| condition.is_met(value))
     });
     let mut broke: Vec<String> = unmet.map(|condition| format!("not {condition}")).collect();
     // None may fail, unless the search has a condition of its own for that.

@@ -109,7 +109,7 @@ fn starts(result: &LoadResult) -> Counts {
 }
 
 /// The conditions of all profiles, each once.
-fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::threshold::Threshold>> {
+fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::fail_if::FailIf>> {
     let mut all = Vec::new();
     for text in profiles {
         for condition in conditions(&Profile::parse("profile.toml", text, &Flags::default())?) {

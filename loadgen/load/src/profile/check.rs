@@ -17,7 +17,7 @@ use stickycas_proto::principal::is_principal_name;
 use super::file::{self, File, Step};
 use super::{Load, Open, Pacing, Profile};
 use crate::arrivals::Piece;
-use crate::threshold::Threshold;
+use crate::fail_if::FailIf;
 
 const DEFAULT_DISTINCT: u32 = 3;
 const DEFAULT_VALUE_BYTES: u32 = 8;
@@ -49,7 +49,7 @@ pub(super) fn check(file: &File, warm_up: Duration) -> Result<Profile, Fault> {
     let faults = faults(file, &params, seed)?;
     let params = with_arbiter(params, &file.instance, &faults)?;
     let (distinct, value_bytes) = proposed(&file.proposals, &params, &faults, seed)?;
-    let fail_if = file.fail_if.iter().map(threshold).collect::<Result<Vec<_>, _>>()?;
+    let fail_if = file.fail_if.iter().map(condition).collect::<Result<Vec<_>, _>>()?;
     let mut load = load(&file.load, warm_up)?;
     if file.load.get_ref().max_errors.is_none() && fail_if.iter().any(|it| it.figure.is_of_errors()) {
         // The profile says itself how many are too many.
@@ -73,7 +73,7 @@ pub(super) fn check(file: &File, warm_up: Duration) -> Result<Profile, Fault> {
     })
 }
 
-fn threshold(text: &Spanned<String>) -> Result<Threshold, Fault> {
+fn condition(text: &Spanned<String>) -> Result<FailIf, Fault> {
     text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))
 }
 

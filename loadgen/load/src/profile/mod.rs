@@ -49,7 +49,7 @@ use stickycas_model::params::Params;
 pub use self::flags::Flags;
 pub use self::read::DEFAULT;
 use super::arrivals::{Arrivals, Piece, Spacing};
-use super::threshold::Threshold;
+use super::fail_if::FailIf;
 
 /// A load that can be put on a server.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,7 +69,7 @@ pub struct Profile {
     /// How the load is put on.
     pub load: Load,
     /// What fails the run.
-    pub fail_if: Vec<Threshold>,
+    pub fail_if: Vec<FailIf>,
     /// Which process of an instance is Byzantine: the same in each.
     pub(super) faults: FaultPlan,
 }

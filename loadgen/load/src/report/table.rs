@@ -9,10 +9,10 @@ use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::baseline::Comparison;
+use crate::fail_if::{Failed, Passed};
 use crate::figures::{Counts, Latency, Metric, Row};
 use crate::measure::{OperationOutcome, Party};
 use crate::result::LoadResult;
-use crate::threshold::{Failed, Passed};
 
 /// The result with colours.
 #[must_use]

@@ -1,7 +1,7 @@
 //! Mistakes that the tests plant in a committer, to see that they are noticed; without them it does what is right.
 
 use super::driver::Driver;
-use super::parts::Part;
+use super::txn::ShardWrite;
 #[cfg(test)]
 use super::{Fault, Outcome};
 #[cfg(test)]
@@ -11,7 +11,7 @@ use crate::store::{Store, Txn};
 impl<S: Store> Driver<S> {
     /// Whether an unknown outcome was guessed, whatever the read that resolves it has found.
     #[cfg(test)]
-    pub(super) fn guesses(&mut self, parts: &[Part]) -> bool {
+    pub(super) fn guesses(&mut self, parts: &[ShardWrite]) -> bool {
         match self.config.fault {
             Some(Fault::UnknownIsCommitted) => {
                 for part in parts {
@@ -34,12 +34,12 @@ impl<S: Store> Driver<S> {
 
     #[cfg(not(test))]
     #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    pub(super) fn guesses(&self, _: &[Part]) -> bool {
+    pub(super) fn guesses(&self, _: &[ShardWrite]) -> bool {
         false
     }
 
     #[cfg(test)]
-    pub(super) fn planted(&self, mut txn: Txn) -> Txn {
+    pub(super) fn with_fault(&self, mut txn: Txn) -> Txn {
         let places = self.keys.log_index(crate::shard::ShardCount::default().shard(0).expect("a shard"));
         let places = &places[..places.len() - 6];
         txn.compare.retain(|compare| match (self.config.fault, compare) {
@@ -54,7 +54,7 @@ impl<S: Store> Driver<S> {
 
     #[cfg(not(test))]
     #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    pub(super) fn planted(&self, txn: Txn) -> Txn {
+    pub(super) fn with_fault(&self, txn: Txn) -> Txn {
         txn
     }
 

@@ -28,14 +28,14 @@ const USABLE: u64 = 75;
 
 /// What runs need. Estimates, a little high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Need {
+pub struct ResourceEstimate {
     /// Bytes of memory.
     pub memory: u64,
     /// Bytes of the run folder; 0 if there is none.
     pub disk: u64,
 }
 
-impl Need {
+impl ResourceEstimate {
     /// Of one run whose folder is written, with values of so many bytes.
     #[must_use]
     pub fn of_one(params: &Params, value_bytes: u64) -> Self {
@@ -111,15 +111,18 @@ mod tests {
 
     #[test]
     fn memory_grows_with_n_and_reads_but_not_with_n_times_w() {
-        let of = |n, r| Need::of_one(&params(n, r), 2).memory;
+        let of = |n, r| ResourceEstimate::of_one(&params(n, r), 2).memory;
         assert!(of(8_192, 8_192) <= 2 * of(4_096, 4_096));
         assert!(of(4_096, 1) > 200 * of(4_096, 4_096));
-        assert!(Need::of_many(&params(4_096, 1), 8, 0).memory < of(4_096, 1) / 10, "without histories");
+        assert!(
+            ResourceEstimate::of_many(&params(4_096, 1), 8, 0).memory < of(4_096, 1) / 10,
+            "without histories"
+        );
     }
 
     #[test]
     fn what_does_not_fit_is_refused_and_what_is_large_is_told() {
-        let one = |n, r| Need::of_one(&params(n, r), 2);
+        let one = |n, r| ResourceEstimate::of_one(&params(n, r), 2);
         assert_eq!(one(64, 8).check_against(Some(1 << 30)).unwrap(), None);
         let refused = one(65_536, 1).check_against(Some(16 << 30)).unwrap_err().to_string();
         assert!(refused.contains(" GB of memory, and 17 GB are available"), "{refused}");

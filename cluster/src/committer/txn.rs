@@ -12,7 +12,7 @@ use crate::store::{Compare, KeyRange, KeyValue, Op, Txn};
 
 /// One shard's part of a transaction.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
+pub(super) struct ShardWrite {
     pub(super) shard: ShardId,
     pub(super) epoch: Epoch,
     /// Where the log ended when this was sent, as far as was known.
@@ -21,11 +21,11 @@ pub(super) struct Part {
     pub(super) before: Option<PlaceMark>,
     /// Where it ends afterwards.
     pub(super) after: PlaceMark,
-    pub(super) kind: PartKind,
+    pub(super) kind: WriteKind,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum PartKind {
+pub(super) enum WriteKind {
     Append(Arc<Prepared>),
     /// The log stays as it is, but for its fence.
     Fence,
@@ -44,7 +44,7 @@ pub(super) struct Prepared {
 
 /// What a transaction or a read has found of a shard.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ReadBack {
     /// The owner, whoever it is.
     pub(super) owner: Option<Owner>,
     pub(super) mark: Option<PlaceMark>,
@@ -55,7 +55,7 @@ pub(super) struct Found {
 /// A transaction that grows as long as there is room.
 #[derive(Debug, Default)]
 pub(super) struct Collected {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<ShardWrite>,
     operations: usize,
     bytes: usize,
     names: BTreeSet<String>,
@@ -181,8 +181,8 @@ impl Collected {
                 && !prepared.append.names.iter().any(|change| self.names.contains(&change.name)))
     }
 
-    pub(super) fn add(&mut self, part: Part) {
-        if let PartKind::Append(prepared) = &part.kind {
+    pub(super) fn add(&mut self, part: ShardWrite) {
+        if let WriteKind::Append(prepared) = &part.kind {
             self.operations += prepared.operations();
             self.bytes += prepared.bytes;
             self.names.extend(prepared.append.names.iter().map(|change| change.name.clone()));
@@ -192,7 +192,7 @@ impl Collected {
 }
 
 /// The transaction of these parts; its other branch reads what [`found`] takes apart.
-pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
+pub(super) fn transaction(keys: &Keys, parts: &[ShardWrite]) -> Txn {
     let mut txn = Txn::default();
     for part in parts {
         let place_key = keys.log_index(part.shard);
@@ -203,7 +203,7 @@ pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
         });
         txn.then.push(Op::Put { key: place_key, value: part.after.encode(), lease: None });
         txn.otherwise.extend(reads(keys, part));
-        let PartKind::Append(prepared) = &part.kind else { continue };
+        let WriteKind::Append(prepared) = &part.kind else { continue };
         let append = &prepared.append;
         for change in &append.names {
             let key = keys.name(&change.name);
@@ -221,20 +221,20 @@ pub(super) fn transaction(keys: &Keys, parts: &[Part]) -> Txn {
 }
 
 /// The read that resolves what became of these parts.
-pub(super) fn resolving_read(keys: &Keys, parts: &[Part]) -> Txn {
+pub(super) fn resolving_read(keys: &Keys, parts: &[ShardWrite]) -> Txn {
     Txn { then: parts.iter().flat_map(|part| reads(keys, part)).collect(), ..Txn::default() }
 }
 
-fn reads(keys: &Keys, part: &Part) -> [Op; 2] {
+fn reads(keys: &Keys, part: &ShardWrite) -> [Op; 2] {
     [keys.owner(part.shard), keys.log_index(part.shard)].map(|key| Op::Get(KeyRange::one(key)))
 }
 
 /// What was found of the next part; `names`: whether its names were read too.
-pub(super) fn found(
-    part: &Part,
+pub(super) fn read_back(
+    part: &ShardWrite,
     names: bool,
     reads: &mut impl Iterator<Item = Vec<KeyValue>>,
-) -> Result<Found, BadRecord> {
+) -> Result<ReadBack, BadRecord> {
     let mut first = || reads.next().and_then(|found| found.into_iter().next());
     let owner = first().map(|kv| Owner {
         server: String::from_utf8_lossy(&kv.value).into_owned(),
@@ -242,27 +242,27 @@ pub(super) fn found(
     });
     let mark = first().map(|kv| PlaceMark::decode(&kv.value));
     let holders = match &part.kind {
-        PartKind::Append(prepared) if names => {
+        WriteKind::Append(prepared) if names => {
             prepared.append.names.iter().map(|_| first().map(|kv| kv.value)).collect()
         }
         _ => Vec::new(),
     };
-    Ok(Found { owner, mark: mark.transpose()?, holders })
+    Ok(ReadBack { owner, mark: mark.transpose()?, holders })
 }
 
-impl Found {
+impl ReadBack {
     /// Whether the epoch of the part goes on.
-    pub(super) fn is_owned_by(&self, part: &Part) -> bool {
+    pub(super) fn is_owned_by(&self, part: &ShardWrite) -> bool {
         self.owner.as_ref().is_some_and(|owner| owner.epoch == part.epoch)
     }
 }
 
-impl Part {
+impl ShardWrite {
     pub(super) fn log_index(&self) -> LogIndex {
         match &self.kind {
-            PartKind::Append(prepared) => prepared.append.log_index,
+            WriteKind::Append(prepared) => prepared.append.log_index,
             // The fence stands before the place that is given back.
-            PartKind::Fence => LogIndex(self.after.log_index.0 + 1),
+            WriteKind::Fence => LogIndex(self.after.log_index.0 + 1),
         }
     }
 }

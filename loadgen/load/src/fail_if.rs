@@ -11,7 +11,7 @@ use super::figures::Metric;
 /// A condition. Its text is `FIGURE > VALUE` or `FIGURE < VALUE`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
-pub struct Threshold {
+pub struct FailIf {
     /// What is looked at.
     pub figure: Metric,
     /// On which side it must be for the condition to hold.
@@ -33,7 +33,7 @@ pub enum Side {
 
 /// What is wrong with the text of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ThresholdError {
+pub enum FailIfError {
     /// There is no `>` or `<` in it.
     #[error("{0}: give FIGURE > VALUE or FIGURE < VALUE, such as instance_p99 > 50ms")]
     Form(String),
@@ -75,10 +75,10 @@ pub struct Passed {
     pub value: f64,
 }
 
-impl Threshold {
+impl FailIf {
     /// Whether the condition holds for this value of its figure.
     #[must_use]
-    pub fn holds(&self, value: f64) -> bool {
+    pub fn is_met(&self, value: f64) -> bool {
         match self.side {
             Side::Above => value > self.value,
             Side::Below => value < self.value,
@@ -86,21 +86,21 @@ impl Threshold {
     }
 }
 
-impl FromStr for Threshold {
-    type Err = ThresholdError;
+impl FromStr for FailIf {
+    type Err = FailIfError;
 
-    fn from_str(text: &str) -> Result<Self, ThresholdError> {
+    fn from_str(text: &str) -> Result<Self, FailIfError> {
         let text = text.trim();
         let (at, side) = match (text.find('>'), text.find('<')) {
             (Some(at), None) => (at, Side::Above),
             (None, Some(at)) => (at, Side::Below),
-            _ => return Err(ThresholdError::Form(text.to_owned())),
+            _ => return Err(FailIfError::Form(text.to_owned())),
         };
         let (name, given) = (text[..at].trim(), text[at + 1..].trim());
         let figure: Metric = name
             .parse()
-            .map_err(|()| ThresholdError::Metric { text: text.to_owned(), figure: name.to_owned() })?;
-        let value = value(figure, given).ok_or_else(|| ThresholdError::Value {
+            .map_err(|()| FailIfError::Metric { text: text.to_owned(), figure: name.to_owned() })?;
+        let value = value(figure, given).ok_or_else(|| FailIfError::Value {
             text: text.to_owned(),
             value: given.to_owned(),
             wanted: if figure.is_latency() {
@@ -124,22 +124,22 @@ fn value(figure: Metric, text: &str) -> Option<f64> {
     (number.is_finite() && number >= 0.0).then_some(number * factor)
 }
 
-impl fmt::Display for Threshold {
+impl fmt::Display for FailIf {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.text)
     }
 }
 
-impl From<Threshold> for String {
-    fn from(threshold: Threshold) -> Self {
-        threshold.text
+impl From<FailIf> for String {
+    fn from(condition: FailIf) -> Self {
+        condition.text
     }
 }
 
-impl TryFrom<String> for Threshold {
-    type Error = ThresholdError;
+impl TryFrom<String> for FailIf {
+    type Error = FailIfError;
 
-    fn try_from(text: String) -> Result<Self, ThresholdError> {
+    fn try_from(text: String) -> Result<Self, FailIfError> {
         text.parse()
     }
 }
@@ -148,18 +148,18 @@ impl TryFrom<String> for Threshold {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Result<Threshold, String> {
-        text.parse().map_err(|error: ThresholdError| error.to_string())
+    fn parse(text: &str) -> Result<FailIf, String> {
+        text.parse().map_err(|error: FailIfError| error.to_string())
     }
 
     #[test]
     fn latencies_are_compared_with_durations_others_with_numbers() {
         let p99 = parse("instance_p99 > 50ms").unwrap();
-        assert!(p99.holds(50_000_001.0) && !p99.holds(50_000_000.0));
+        assert!(p99.is_met(50_000_001.0) && !p99.is_met(50_000_000.0));
         let slow = parse("rate<100").unwrap();
-        assert!(slow.holds(99.9) && !slow.holds(100.0));
+        assert!(slow.is_met(99.9) && !slow.is_met(100.0));
         let errors = parse("error_rate > 0.1 %").unwrap();
-        assert!(errors.holds(0.0011) && !errors.holds(0.001));
+        assert!(errors.is_met(0.0011) && !errors.is_met(0.001));
         assert_eq!(p99.to_string(), "instance_p99 > 50ms");
     }
 
