@@ -16,7 +16,7 @@ use stickycas_model::random::SplitMix64;
 #[cfg(feature = "cluster")]
 use crate::cluster::{Cluster, ClusterError};
 use crate::commit_log::engine::faulty_disk::{Change, Fault, FaultyDisk, Kept, SECTOR};
-use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage};
+use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, WriteBatch};
 use crate::instances::RecoveryError;
 use crate::storage::{Storage, StorageError};
 use crate::transport::Listener;
@@ -218,7 +218,7 @@ impl Engine for SimulatedEngine {
         false
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
+    fn write(&self, batch: WriteBatch, done: Done) {
         let (disk, use_number, latency) = (self.disk.clone(), self.use_number, (self.latency)());
         let done = Box::new(move |outcome| {
             tokio::spawn(async move {
@@ -228,7 +228,7 @@ impl Engine for SimulatedEngine {
                 }
             });
         });
-        self.redb.append(batch, done);
+        self.redb.write(batch, done);
     }
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
@@ -248,8 +248,8 @@ impl Engine for SimulatedEngine {
 mod tests {
     use super::*;
 
-    fn batch(log_index: u64) -> AppendBatch {
-        AppendBatch { log_index, batch: vec![7; 900], ..AppendBatch::default() }
+    fn batch(log_index: u64) -> WriteBatch {
+        WriteBatch { log_index, batch: vec![7; 900], ..WriteBatch::default() }
     }
 
     fn places(disk: &Disk) -> Vec<u64> {
@@ -273,9 +273,9 @@ mod tests {
                 let disk = Disk::default();
                 let engine = disk.engine(Box::new(|| Duration::from_millis(5))).unwrap();
                 let (told, resolved) = tokio::sync::oneshot::channel();
-                engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
+                engine.write(batch(1), Box::new(|outcome| drop(told.send(outcome))));
                 resolved.await.unwrap();
-                engine.append(batch(2), Box::new(|_| panic!("the server is gone")));
+                engine.write(batch(2), Box::new(|_| panic!("the server is gone")));
                 disk.stop(loss, &mut SplitMix64::new(seed));
                 drop(engine);
                 let places = places(&disk);
@@ -293,7 +293,7 @@ mod tests {
         let engine = disk.engine(Box::new(|| Duration::ZERO)).unwrap();
         disk.fail_next_write();
         let (told, resolved) = tokio::sync::oneshot::channel();
-        engine.append(batch(1), Box::new(|outcome| drop(told.send(outcome))));
+        engine.write(batch(1), Box::new(|outcome| drop(told.send(outcome))));
         assert!(matches!(resolved.await.unwrap(), Outcome::Unknown(_)));
         assert!(disk.has_failed() && !disk.has_committed());
         disk.stop(Loss::Process, &mut SplitMix64::new(1));
@@ -306,7 +306,7 @@ mod tests {
         let disk = Disk::default();
         let commit = async |engine: &SimulatedEngine, log_index| {
             let (told, resolved) = tokio::sync::oneshot::channel();
-            engine.append(batch(log_index), Box::new(|outcome| drop(told.send(outcome))));
+            engine.write(batch(log_index), Box::new(|outcome| drop(told.send(outcome))));
             assert!(matches!(resolved.await.unwrap(), Outcome::Committed));
         };
         let stop = |engine| {

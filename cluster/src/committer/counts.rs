@@ -11,7 +11,7 @@ pub struct Transactions {
     pub committed: u64,
     /// Refused, since another server owns a shard of it.
     pub refused_owner: u64,
-    /// Refused, since a log does not end where it should: an append before it is not there.
+    /// Refused, since a log does not end where it should: an write before it is not there.
     pub refused_place: u64,
     /// Refused, since a name is not held by whom it should be.
     pub refused_name: u64,
@@ -61,7 +61,7 @@ impl Transactions {
     pub(super) fn committed(&mut self, parts: &[ShardWrite]) {
         self.committed += 1;
         for part in parts {
-            if let WriteKind::Append(prepared) = &part.kind {
+            if let WriteKind::LogWrite(prepared) = &part.kind {
                 self.batches += 1;
                 self.bytes += prepared.bytes() as u64;
             }

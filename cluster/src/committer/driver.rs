@@ -1,4 +1,4 @@
-//! Which append is sent when, and what its answer means.
+//! Which write is sent when, and what its answer means.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::counts::{Cause, Counts};
 use super::jobs::{self, Done};
 use super::open_shard::{Pending, Shard, State};
 use super::txn::{Collected, Prepared, ReadBack, ShardWrite, WriteKind, read_back, transaction};
-use super::{Append, Command, CommitterConfig, LogEnd, Outcome, Owner};
+use super::{Command, CommitterConfig, LogEnd, LogWrite, Outcome, Owner};
 use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::{Store, TxnAnswer};
@@ -71,7 +71,7 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    /// Nothing is left that could find out that there is room again, however its appends have ended.
+    /// Nothing is left that could find out that there is room again, however its writes have ended.
     fn forget_full(&self) {
         let is_idle = || self.shards.values().all(|open| open.pending.is_empty());
         if !self.paused && *self.full.borrow() && is_idle() {
@@ -83,7 +83,7 @@ impl<S: Store> Driver<S> {
     fn command(&mut self, command: Command) {
         match command {
             Command::Open { shard, epoch, end } => self.open(shard, epoch, end),
-            Command::Append { shard, epoch, append, done } => self.append(shard, epoch, append, done),
+            Command::LogWrite { shard, epoch, write, done } => self.write(shard, epoch, write, done),
             Command::Close { shard, epoch } => {
                 if self.shards.get(&shard).is_some_and(|open| open.epoch == epoch) {
                     self.end(shard, &Outcome::Closed);
@@ -113,18 +113,18 @@ impl<S: Store> Driver<S> {
         self.shards.insert(shard, open);
     }
 
-    fn append(&mut self, shard: ShardId, epoch: Epoch, append: Append, done: oneshot::Sender<Outcome>) {
+    fn write(&mut self, shard: ShardId, epoch: Epoch, write: LogWrite, done: oneshot::Sender<Outcome>) {
         let Some(open) = self.shards.get_mut(&shard).filter(|open| open.epoch == epoch) else {
             let _ = done.send(Outcome::Closed);
             return;
         };
-        let log_index = append.log_index;
+        let log_index = write.log_index;
         if log_index <= open.log_index() || open.pending.contains_key(&log_index) {
             let _ = done.send(Outcome::Refused(format!("place {} of the log is not free", log_index.0)));
             return;
         }
         let (with_pieces, generation) = (&mut open.with_pieces, &mut open.generation);
-        match Prepared::new(&self.keys, &self.config, shard, epoch, append, with_pieces, generation) {
+        match Prepared::new(&self.keys, &self.config, shard, epoch, write, with_pieces, generation) {
             Err(why) => drop(done.send(Outcome::Refused(why))),
             Ok(prepared) => {
                 let state = if prepared.pieces.is_empty() { State::Ready } else { State::Staging };
@@ -163,7 +163,7 @@ impl<S: Store> Driver<S> {
                 let Some(open) = self.shards.get_mut(&shard) else { continue };
                 let Some(part) = open.next_part(shard) else { continue };
                 let fits = match &part.kind {
-                    WriteKind::Append(prepared) if !open.alone => collected.takes(&self.config, prepared),
+                    WriteKind::LogWrite(prepared) if !open.alone => collected.takes(&self.config, prepared),
                     _ => collected.parts.is_empty(),
                 };
                 if !fits {
@@ -250,7 +250,7 @@ impl<S: Store> Driver<S> {
         self.full.send_if_modified(|full| !std::mem::replace(full, true));
         let ready = |(&shard, open): (&ShardId, &Shard)| {
             let (&log_index, first) = open.pending.first_key_value()?;
-            let gives_back = first.state == State::Ready && first.prepared.append.is_given_back_when_full;
+            let gives_back = first.state == State::Ready && first.prepared.write.is_given_back_when_full;
             (gives_back && first.give_back.is_none()).then_some((shard, log_index))
         };
         let ready: Vec<_> = self.shards.iter().filter_map(ready).collect();
@@ -340,11 +340,11 @@ impl<S: Store> Driver<S> {
                 open.fenced(part);
             }
         } else if found.mark == part.before
-            && let WriteKind::Append(prepared) = &part.kind
+            && let WriteKind::LogWrite(prepared) = &part.kind
         {
             // The end of the log was as it should be, so a name was not.
             let wrong = prepared
-                .append
+                .write
                 .names
                 .iter()
                 .zip(&found.holders)
@@ -375,7 +375,7 @@ impl<S: Store> Driver<S> {
 
     /// The store will never take the transaction.
     fn never(&mut self, parts: Vec<ShardWrite>, why: String) {
-        if let [ShardWrite { kind: WriteKind::Append(_), .. }] = parts[..] {
+        if let [ShardWrite { kind: WriteKind::LogWrite(_), .. }] = parts[..] {
             let part = &parts[0];
             if self.returned(part).is_some() {
                 self.give_back(part.shard, part.log_index(), Outcome::Refused(why));

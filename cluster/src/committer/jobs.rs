@@ -26,7 +26,7 @@ pub(super) enum Done {
     Again(Vec<ShardWrite>),
     /// The pause that a full store gets is over.
     Paused,
-    /// The pieces of an append are written, or cannot be.
+    /// The pieces of an write are written, or cannot be.
     Staged(ShardId, Epoch, LogIndex, Result<(), String>),
 }
 
@@ -115,7 +115,7 @@ pub(super) async fn stage<S: Store>(
         let txn = Txn { compare, then: vec![put], otherwise: Vec::new() };
         loop {
             match store.txn(txn.clone()).await {
-                // Who is not the owner any more learns it from the append itself.
+                // Who is not the owner any more learns it from the write itself.
                 Ok(_) => break,
                 Err(StoreError::NotDone(_) | StoreError::Unknown(_)) => sleep(retry).await,
                 Err(StoreError::NoSpace) => sleep(retry_full).await,

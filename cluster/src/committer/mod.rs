@@ -1,18 +1,18 @@
-//! The fenced commit: appends to the logs of the shards that this server owns.
+//! The fenced commit: writes to the logs of the shards that this server owns.
 //!
-//! A transaction carries one append of each of several shards. For each it compares the owner's key, whose create revision
-//! is the epoch, and the end of the log, so an append takes effect once, in its place, or not at all. Several transactions
-//! are in flight at once: the append after one that is in flight compares the end that this one will leave.
+//! A transaction carries one write of each of several shards. For each it compares the owner's key, whose create revision
+//! is the epoch, and the end of the log, so an write takes effect once, in its place, or not at all. Several transactions
+//! are in flight at once: the write after one that is in flight compares the end that this one will leave.
 //!
 //! * **A refused transaction** has read why in its other branch. [`Outcome::Deposed`] only if the owner's key differs.
-//!   Otherwise its appends are sent again, each alone until one has succeeded.
+//!   Otherwise its writes are sent again, each alone until one has succeeded.
 //! * **An unknown outcome** is resolved before anything is told or sent again: a linearizable read of the end of the log and
-//!   of the owner's key. If the append is not there, the same append is sent again; a request that is late by then fails its
+//!   of the owner's key. If the write is not there, the same write is sent again; a request that is late by then fails its
 //!   comparison, since the end of the log has moved, or takes effect in its stead.
 //! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
 //!   request for it may still be under way, the committer first changes the `fence` in the end of the log, by a transaction
 //!   of its own: then that request can never take effect.
-//! * **A full store** is waited for, but for an append that is [given back](Append::is_given_back_when_full); [`Committer::full`] tells it. Its
+//! * **A full store** is waited for, but for an write that is [given back](LogWrite::is_given_back_when_full); [`Committer::full`] tells it. Its
 //!   refusal is an unknown outcome, too: etcd applies the request that is the first to cross the quota, and answers with the
 //!   same error. But it has answered, so the read that resolves it is final.
 //! * **A standstill.** A shard of which nothing was committed for long although something waits is closed: another server
@@ -41,7 +41,7 @@ use crate::store::Store;
 /// The largest checkpoint, or piece of one, that one value holds: 512 KiB.
 pub const PIECE_BYTES: usize = 512 << 10;
 
-/// How appends are sent.
+/// How writes are sent.
 #[derive(Clone, Debug)]
 pub struct CommitterConfig {
     /// Transactions in flight at once, at least 1.
@@ -94,8 +94,8 @@ impl Default for CommitterConfig {
 
 /// What is committed together, for one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Append {
-    /// One more than the place of the append before.
+pub struct LogWrite {
+    /// One more than the place of the write before.
     pub log_index: LogIndex,
     /// The batch.
     pub batch: Bytes,
@@ -129,27 +129,27 @@ pub struct Owner {
     pub epoch: Epoch,
 }
 
-/// What became of an [`Append`].
+/// What became of an [`LogWrite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is in the log, and stays.
     Committed,
-    /// This server does not own the shard any more; who does. Whether the append is in the log, that one knows.
+    /// This server does not own the shard any more; who does. Whether the write is in the log, that one knows.
     Deposed(Option<Owner>),
-    /// Somebody else holds this name, or nobody. The append is not in the log and never will be; its place is free. Later
-    /// appends wait for another one there.
+    /// Somebody else holds this name, or nobody. The write is not in the log and never will be; its place is free. Later
+    /// writes wait for another one there.
     NameTaken {
         /// The name.
         name: String,
         /// Who holds it.
         holder: Option<Bytes>,
     },
-    /// The append can never be taken: it is too large, or its place is not free. As with [`Outcome::NameTaken`].
+    /// The write can never be taken: it is too large, or its place is not free. As with [`Outcome::NameTaken`].
     Refused(String),
     /// The store is full. As with [`Outcome::NameTaken`].
     NoSpace,
     /// The shard was closed here, or is not open, or its log is not as this server has left it. Nobody knows whether the
-    /// append is in the log.
+    /// write is in the log.
     Closed,
 }
 
@@ -165,11 +165,11 @@ pub struct Committer {
 #[derive(Debug)]
 enum Command {
     Open { shard: ShardId, epoch: Epoch, end: LogEnd },
-    Append { shard: ShardId, epoch: Epoch, append: Append, done: oneshot::Sender<Outcome> },
+    LogWrite { shard: ShardId, epoch: Epoch, write: LogWrite, done: oneshot::Sender<Outcome> },
     Close { shard: ShardId, epoch: Epoch },
 }
 
-/// What a committer must know of a log to append to it; [`crate::read::read_shard`] returns it.
+/// What a committer must know of a log to write to it; [`crate::read::read_shard`] returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// Where it ends; `None`: nothing was ever written.
@@ -199,24 +199,24 @@ impl Committer {
         (Self { commands, full, stalled, counts }, driver.run(received))
     }
 
-    /// Begins to take appends for a shard that this server owns, at the end of its log.
+    /// Begins to take writes for a shard that this server owns, at the end of its log.
     pub fn open(&self, shard: ShardId, epoch: Epoch, end: LogEnd) {
         let _ = self.commands.send(Command::Open { shard, epoch, end });
     }
 
-    /// Appends. The future may be dropped: the append goes on. The caller bounds how many it has under way.
-    pub fn append(
+    /// Appends. The future may be dropped: the write goes on. The caller bounds how many it has under way.
+    pub fn write(
         &self,
         shard: ShardId,
         epoch: Epoch,
-        append: Append,
+        write: LogWrite,
     ) -> impl Future<Output = Outcome> + Send + use<> {
         let (done, outcome) = oneshot::channel();
-        let _ = self.commands.send(Command::Append { shard, epoch, append, done });
+        let _ = self.commands.send(Command::LogWrite { shard, epoch, write, done });
         async move { outcome.await.unwrap_or(Outcome::Closed) }
     }
 
-    /// Ends an epoch: all appends that have no outcome yet are [`Outcome::Closed`].
+    /// Ends an epoch: all writes that have no outcome yet are [`Outcome::Closed`].
     pub fn close(&self, shard: ShardId, epoch: Epoch) {
         let _ = self.commands.send(Command::Close { shard, epoch });
     }

@@ -1,4 +1,4 @@
-//! A shard that is open, and its appends without an outcome.
+//! A shard that is open, and its writes without an outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,7 +27,7 @@ pub(super) struct Shard {
     pub(super) in_flight: usize,
     /// How many may be in flight; 1 after a failure.
     pub(super) window: usize,
-    /// After a failure: its appends share no transaction with others.
+    /// After a failure: its writes share no transaction with others.
     pub(super) alone: bool,
     pub(super) with_pieces: BTreeSet<u64>,
     pub(super) generation: u64,
@@ -35,7 +35,7 @@ pub(super) struct Shard {
     pub(super) waits: Option<(Waits, Instant)>,
 }
 
-/// The first append that waits, and where the log ends.
+/// The first write that waits, and where the log ends.
 type Waits = (LogIndex, Option<PlaceMark>);
 
 #[derive(Debug)]
@@ -89,7 +89,7 @@ impl Shard {
                     });
                 }
                 State::Ready => {
-                    let kind = WriteKind::Append(Arc::clone(&pending.prepared));
+                    let kind = WriteKind::LogWrite(Arc::clone(&pending.prepared));
                     return Some(ShardWrite {
                         shard,
                         epoch,
@@ -116,7 +116,7 @@ impl Shard {
         mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
     }
 
-    /// How long the first append that waits and the end of the log have been the same. The time begins when this is first asked
+    /// How long the first write that waits and the end of the log have been the same. The time begins when this is first asked
     /// after they have changed.
     pub(super) fn standstill(&mut self, now: Instant) -> Option<Duration> {
         let waits = self.pending.first_key_value().map(|(first, _)| (*first, self.mark));

@@ -99,8 +99,8 @@ impl Holding {
     }
 }
 
-fn append(log_index: u64, batch: &'static str) -> Append {
-    Append { log_index: LogIndex(log_index), batch: Bytes::from(batch), ..Append::default() }
+fn write(log_index: u64, batch: &'static str) -> LogWrite {
+    LogWrite { log_index: LogIndex(log_index), batch: Bytes::from(batch), ..LogWrite::default() }
 }
 
 /// What the log holds after a request was late, its name was taken meanwhile, and its place was used for something else.
@@ -113,8 +113,8 @@ async fn place_used_again(fault: Option<Fault>) -> String {
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
     let name = NameChange { name: "n".into(), before: None, after: Some("a".into()) };
-    let first = Append { names: vec![name], ..append(1, "first") };
-    let outcome = committer.append(shard(), epoch, first).await;
+    let first = LogWrite { names: vec![name], ..write(1, "first") };
+    let outcome = committer.write(shard(), epoch, first).await;
     let taken = Outcome::NameTaken { name: "n".into(), holder: Some("other".into()) };
     assert_eq!(outcome, taken);
     // The name is released, and the late request arrives.
@@ -122,7 +122,7 @@ async fn place_used_again(fault: Option<Fault>) -> String {
     store.txn(Txn { then: vec![delete], ..Txn::default() }).await.unwrap();
     let held = holding.held.lock().unwrap().take().unwrap();
     store.txn(held).await.unwrap();
-    let outcome = committer.append(shard(), epoch, append(1, "second")).await;
+    let outcome = committer.write(shard(), epoch, write(1, "second")).await;
     driver.abort();
     let log = store.range(keys().whole_log(shard()), 0).await.unwrap().found;
     format!("{outcome:?} {:?}", crate::keys::decode_batch(&log[0].value).unwrap().1)
@@ -131,7 +131,7 @@ async fn place_used_again(fault: Option<Fault>) -> String {
 #[tokio::test(start_paused = true)]
 async fn a_place_is_given_back_behind_a_fence() {
     assert_eq!(place_used_again(None).await, "Committed b\"second\"");
-    // The mistake that the test would notice: the second append is told committed, and the first is there.
+    // The mistake that the test would notice: the second write is told committed, and the first is there.
     assert_eq!(place_used_again(Some(Fault::NoFence)).await, "Committed b\"first\"");
 }
 
@@ -145,7 +145,7 @@ async fn end_behind_a_late_request(fault: Option<Fault>) -> LogIndex {
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
     for (log_index, batch) in [(1, "first"), (2, "second")] {
-        assert_eq!(committer.append(shard(), epoch, append(log_index, batch)).await, Outcome::Committed);
+        assert_eq!(committer.write(shard(), epoch, write(log_index, batch)).await, Outcome::Committed);
     }
     let held = holding.held.lock().unwrap().take().unwrap();
     store.txn(held).await.unwrap();
@@ -170,10 +170,10 @@ async fn large_checkpoints_are_read_back_and_their_pieces_go() {
     committer.open(shard(), epoch, LogEnd::default());
     let large = Bytes::from(vec![7; 3 * PIECE_BYTES + 1]);
     let set = |state: &Bytes| vec![(9, Some(state.clone()))];
-    let first = Append { checkpoints: set(&large), ..append(1, "a") };
-    let second = Append { checkpoints: set(&large), trim: Some(LogIndex(2)), ..append(2, "b") };
+    let first = LogWrite { checkpoints: set(&large), ..write(1, "a") };
+    let second = LogWrite { checkpoints: set(&large), trim: Some(LogIndex(2)), ..write(2, "b") };
     for one in [first, second] {
-        assert_eq!(committer.append(shard(), epoch, one).await, Outcome::Committed);
+        assert_eq!(committer.write(shard(), epoch, one).await, Outcome::Committed);
     }
     let pieces = store.range(keys().all_pieces(shard()), 0).await.unwrap().found.len();
     assert_eq!(pieces, 4, "those of the first are deleted");
@@ -186,8 +186,8 @@ async fn large_checkpoints_are_read_back_and_their_pieces_go() {
     let end = read.await.unwrap();
     assert_eq!(end.log_index(), LogIndex(2));
     assert_eq!(stored, [Stored::Checkpoint(9, large), Stored::Batch(LogIndex(2), "b".into())]);
-    let third = Append { checkpoints: vec![(9, None)], ..append(3, "c") };
-    assert_eq!(committer.append(shard(), epoch, third).await, Outcome::Committed);
+    let third = LogWrite { checkpoints: vec![(9, None)], ..write(3, "c") };
+    assert_eq!(committer.write(shard(), epoch, third).await, Outcome::Committed);
     assert!(store.range(keys().all_pieces(shard()), 0).await.unwrap().found.is_empty());
     driver.abort();
 }
@@ -203,9 +203,9 @@ async fn a_full_store_is_told_and_waited_for() {
     let full = committer.full();
     model.set_quota(Some(1));
     // The first one crosses the quota: it is refused, and found in the log by the read that resolves it.
-    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, write(1, "a")).await, Outcome::Committed);
     assert!(*full.borrow());
-    let outcome = tokio::spawn(committer.append(shard(), epoch, append(2, "b")));
+    let outcome = tokio::spawn(committer.write(shard(), epoch, write(2, "b")));
     tokio::time::sleep(CommitterConfig::default().retry_full * 10).await;
     assert!(*full.borrow() && !outcome.is_finished());
     model.set_quota(None);
@@ -225,11 +225,11 @@ async fn a_full_store_is_forgotten_when_nothing_is_left_to_send() {
     committer.open(shard(), epoch, LogEnd::default());
     let mut full = committer.full();
     model.set_quota(Some(1));
-    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, write(1, "a")).await, Outcome::Committed);
     assert!(*full.borrow());
     // After the pause the next one is under way; the shard is closed before it is answered.
     *holding.hold.lock().unwrap() = Some(Hold::NotDone);
-    let outcome = tokio::spawn(committer.append(shard(), epoch, append(2, "b")));
+    let outcome = tokio::spawn(committer.write(shard(), epoch, write(2, "b")));
     holding.until(Option::is_some).await;
     assert!(*full.borrow());
     committer.close(shard(), epoch);
@@ -248,12 +248,12 @@ async fn an_append_that_fits_no_transaction_is_refused_at_once() {
     let (committer, driver) = Committer::new(Arc::new(store), keys(), CommitterConfig::default());
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
-    let large = Append { batch: vec![0; (1 << 20) + 1].into(), ..append(1, "") };
-    let many = Append { checkpoints: (0..127).map(|number| (number, None)).collect(), ..append(1, "") };
+    let large = LogWrite { batch: vec![0; (1 << 20) + 1].into(), ..write(1, "") };
+    let many = LogWrite { checkpoints: (0..127).map(|number| (number, None)).collect(), ..write(1, "") };
     for one in [large, many] {
-        assert!(matches!(committer.append(shard(), epoch, one).await, Outcome::Refused(_)));
+        assert!(matches!(committer.write(shard(), epoch, one).await, Outcome::Refused(_)));
     }
-    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, write(1, "a")).await, Outcome::Committed);
     driver.abort();
 }
 
@@ -266,14 +266,14 @@ async fn transactions_are_counted_by_what_became_of_them() {
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
     // The first request is held back; what the resolving read does not find is sent again.
-    assert_eq!(committer.append(shard(), epoch, append(1, "first")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, write(1, "first")).await, Outcome::Committed);
     let mut counted =
         Transactions { unknown: 1, committed: 1, batches: 1, bytes: 5, ..Transactions::default() };
     assert_eq!(committer.transactions(), counted);
 
     let name = NameChange { name: "n".into(), before: Some("x".into()), after: Some("a".into()) };
-    let named = Append { names: vec![name], ..append(2, "named") };
-    assert!(matches!(committer.append(shard(), epoch, named).await, Outcome::NameTaken { .. }));
+    let named = LogWrite { names: vec![name], ..write(2, "named") };
+    assert!(matches!(committer.write(shard(), epoch, named).await, Outcome::NameTaken { .. }));
     counted.refused_name += 1;
     assert_eq!(committer.transactions(), counted);
 
@@ -281,7 +281,7 @@ async fn transactions_are_counted_by_what_became_of_them() {
     let mark = PlaceMark { log_index: LogIndex(1), epoch, fence: 7 };
     let put = Op::Put { key: keys().log_index(shard()), value: mark.encode(), lease: None };
     store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap();
-    assert_eq!(committer.append(shard(), epoch, append(2, "again")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, write(2, "again")).await, Outcome::Committed);
     counted.refused_place += 1;
     counted.committed += 1;
     counted.batches += 1;
@@ -290,7 +290,7 @@ async fn transactions_are_counted_by_what_became_of_them() {
 
     let delete = Op::Delete(KeyRange::one(keys().owner(shard())));
     store.txn(Txn { then: vec![delete], ..Txn::default() }).await.unwrap();
-    assert_eq!(committer.append(shard(), epoch, append(3, "late")).await, Outcome::Deposed(None));
+    assert_eq!(committer.write(shard(), epoch, write(3, "late")).await, Outcome::Deposed(None));
     counted.refused_owner += 1;
     assert_eq!(committer.transactions(), counted);
     driver.abort();
@@ -305,11 +305,11 @@ async fn a_full_store_gives_back_what_is_not_to_wait_for_space() {
     let driver = tokio::spawn(driver);
     committer.open(shard(), epoch, LogEnd::default());
     model.set_quota(Some(1));
-    let hasty = |log_index, batch| Append { is_given_back_when_full: true, ..append(log_index, batch) };
+    let hasty = |log_index, batch| LogWrite { is_given_back_when_full: true, ..write(log_index, batch) };
     // It crosses the quota, and is applied.
-    assert_eq!(committer.append(shard(), epoch, hasty(1, "first")).await, Outcome::Committed);
-    assert_eq!(committer.append(shard(), epoch, hasty(2, "hasty")).await, Outcome::NoSpace);
-    let waits = tokio::spawn(committer.append(shard(), epoch, append(2, "waits")));
+    assert_eq!(committer.write(shard(), epoch, hasty(1, "first")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, hasty(2, "hasty")).await, Outcome::NoSpace);
+    let waits = tokio::spawn(committer.write(shard(), epoch, write(2, "waits")));
     tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(!waits.is_finished() && *committer.full().borrow(), "it is not given up");
     assert!(committer.stalled(), "nothing is committed");
@@ -333,7 +333,7 @@ async fn a_shard_is_closed_if_what_waits_is_not_committed() {
     tokio::time::sleep(standstill * 3).await;
     assert!(!committer.stalled(), "nothing waits");
     let began = tokio::time::Instant::now();
-    assert_eq!(committer.append(shard(), epoch, append(1, "a")).await, Outcome::Closed);
+    assert_eq!(committer.write(shard(), epoch, write(1, "a")).await, Outcome::Closed);
     assert!(began.elapsed() >= standstill && committer.stalled());
     // Once anything is committed again, it goes on.
     holding.held.lock().unwrap().take();
@@ -342,7 +342,7 @@ async fn a_shard_is_closed_if_what_waits_is_not_committed() {
     store.txn(Txn { then: release, ..Txn::default() }).await.unwrap();
     let epoch = own(&store).await;
     committer.open(shard(), epoch, LogEnd::default());
-    assert_eq!(committer.append(shard(), epoch, append(1, "b")).await, Outcome::Committed);
+    assert_eq!(committer.write(shard(), epoch, write(1, "b")).await, Outcome::Committed);
     assert!(!committer.stalled());
     driver.abort();
 }
@@ -362,10 +362,10 @@ async fn a_shard_is_closed_at_once_if_its_log_has_gone_back() {
             if log_index == before + 1 {
                 saved = model.saved();
             }
-            assert_eq!(committer.append(shard(), epoch, append(log_index, "x")).await, Outcome::Committed);
+            assert_eq!(committer.write(shard(), epoch, write(log_index, "x")).await, Outcome::Committed);
         }
         model.put_back(saved);
-        assert_eq!(committer.append(shard(), epoch, append(4, "y")).await, Outcome::Closed);
+        assert_eq!(committer.write(shard(), epoch, write(4, "y")).await, Outcome::Closed);
         assert!(committer.transactions().refused_place <= before + 1, "it is not sent again and again");
         let delete = vec![
             Op::Delete(KeyRange::prefix("/stickycas/demo/log")),

@@ -1,11 +1,11 @@
-//! A transaction from the appends of several shards, and what its answer says of each.
+//! A transaction from the writes of several shards, and what its answer says of each.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Append, CommitterConfig, Owner, PIECE_BYTES};
+use super::{CommitterConfig, LogWrite, Owner, PIECE_BYTES};
 use crate::keys::{BadRecord, Epoch, Keys, LogIndex, PlaceMark, Pointer, encode_batch};
 use crate::shard::ShardId;
 use crate::store::{Compare, KeyRange, KeyValue, Op, Txn};
@@ -26,15 +26,15 @@ pub(super) struct ShardWrite {
 
 #[derive(Clone, Debug)]
 pub(super) enum WriteKind {
-    Append(Arc<Prepared>),
+    LogWrite(Arc<Prepared>),
     /// The log stays as it is, but for its fence.
     Fence,
 }
 
-/// An append as it is sent.
+/// An write as it is sent.
 #[derive(Debug)]
 pub(super) struct Prepared {
-    pub(super) append: Append,
+    pub(super) write: LogWrite,
     /// What it does beside the batch and the end of the log.
     ops: Vec<Op>,
     bytes: usize,
@@ -48,7 +48,7 @@ pub(super) struct ReadBack {
     /// The owner, whoever it is.
     pub(super) owner: Option<Owner>,
     pub(super) mark: Option<PlaceMark>,
-    /// Who holds the names of the append, in their order; empty after a resolving read.
+    /// Who holds the names of the write, in their order; empty after a resolving read.
     pub(super) holders: Vec<Option<Bytes>>,
 }
 
@@ -62,19 +62,19 @@ pub(super) struct Collected {
 }
 
 impl Prepared {
-    /// Checks an append, and cuts large checkpoints into pieces. `generation` is raised for each.
+    /// Checks an write, and cuts large checkpoints into pieces. `generation` is raised for each.
     pub(super) fn new(
         keys: &Keys,
         config: &CommitterConfig,
         shard: ShardId,
         epoch: Epoch,
-        append: Append,
+        write: LogWrite,
         with_pieces: &mut BTreeSet<u64>,
         generation: &mut u64,
     ) -> Result<Self, String> {
-        check(&append)?;
-        let (mut ops, mut pieces, mut bytes) = (Vec::new(), Vec::new(), append.batch.len());
-        for (number, checkpoint) in &append.checkpoints {
+        check(&write)?;
+        let (mut ops, mut pieces, mut bytes) = (Vec::new(), Vec::new(), write.batch.len());
+        for (number, checkpoint) in &write.checkpoints {
             let had_pieces = with_pieces.contains(number);
             let pointer = match checkpoint {
                 None => None,
@@ -109,10 +109,10 @@ impl Prepared {
                 None => Op::Delete(KeyRange::one(key)),
             });
         }
-        if let Some(trim) = append.trim {
+        if let Some(trim) = write.trim {
             ops.push(Op::Delete(keys.log_before(shard, trim)));
         }
-        for change in &append.names {
+        for change in &write.names {
             let key = keys.name(&change.name);
             match (&change.before, &change.after) {
                 (_, Some(holder)) => {
@@ -123,7 +123,7 @@ impl Prepared {
                 (None, None) => {}
             }
         }
-        let prepared = Self { append, ops, bytes, pieces };
+        let prepared = Self { write, ops, bytes, pieces };
         if prepared.operations() > config.max_operations || prepared.bytes > config.max_bytes {
             return Err(format!(
                 "{} operations and {} bytes: give at most {} and {}",
@@ -142,21 +142,21 @@ impl Prepared {
     }
 
     fn operations(&self) -> usize {
-        2 + self.ops.len().max(self.append.names.len())
+        2 + self.ops.len().max(self.write.names.len())
     }
 }
 
-fn check(append: &Append) -> Result<(), String> {
+fn check(write: &LogWrite) -> Result<(), String> {
     let mut names = BTreeSet::new();
     let mut numbers = BTreeSet::new();
-    if !append.names.iter().all(|change| names.insert(&change.name)) {
-        return Err("a name stands in an append twice".into());
+    if !write.names.iter().all(|change| names.insert(&change.name)) {
+        return Err("a name stands in an write twice".into());
     }
-    if !append.checkpoints.iter().all(|(number, _)| numbers.insert(number)) {
-        return Err("a checkpoint stands in an append twice".into());
+    if !write.checkpoints.iter().all(|(number, _)| numbers.insert(number)) {
+        return Err("a checkpoint stands in an write twice".into());
     }
-    if append.trim.is_some_and(|trim| trim > append.log_index) {
-        return Err("an append trims the log behind itself".into());
+    if write.trim.is_some_and(|trim| trim > write.log_index) {
+        return Err("an write trims the log behind itself".into());
     }
     Ok(())
 }
@@ -173,19 +173,19 @@ fn delete_pieces(keys: &Keys, shard: ShardId, number: u64, pointer: Option<&Poin
 }
 
 impl Collected {
-    /// Whether there is room for an append beside the others. There is for the first.
+    /// Whether there is room for an write beside the others. There is for the first.
     pub(super) fn takes(&self, config: &CommitterConfig, prepared: &Prepared) -> bool {
         self.parts.is_empty()
             || (self.operations + prepared.operations() <= config.max_operations
                 && self.bytes + prepared.bytes <= config.max_bytes
-                && !prepared.append.names.iter().any(|change| self.names.contains(&change.name)))
+                && !prepared.write.names.iter().any(|change| self.names.contains(&change.name)))
     }
 
     pub(super) fn add(&mut self, part: ShardWrite) {
-        if let WriteKind::Append(prepared) = &part.kind {
+        if let WriteKind::LogWrite(prepared) = &part.kind {
             self.operations += prepared.operations();
             self.bytes += prepared.bytes;
-            self.names.extend(prepared.append.names.iter().map(|change| change.name.clone()));
+            self.names.extend(prepared.write.names.iter().map(|change| change.name.clone()));
         }
         self.parts.push(part);
     }
@@ -203,9 +203,9 @@ pub(super) fn transaction(keys: &Keys, parts: &[ShardWrite]) -> Txn {
         });
         txn.then.push(Op::Put { key: place_key, value: part.after.encode(), lease: None });
         txn.otherwise.extend(reads(keys, part));
-        let WriteKind::Append(prepared) = &part.kind else { continue };
-        let append = &prepared.append;
-        for change in &append.names {
+        let WriteKind::LogWrite(prepared) = &part.kind else { continue };
+        let write = &prepared.write;
+        for change in &write.names {
             let key = keys.name(&change.name);
             txn.otherwise.push(Op::Get(KeyRange::one(key.clone())));
             txn.compare.push(match &change.before {
@@ -213,8 +213,8 @@ pub(super) fn transaction(keys: &Keys, parts: &[ShardWrite]) -> Txn {
                 None => Compare::Created(key, crate::store::Revision(0)),
             });
         }
-        let value = encode_batch(part.epoch, &append.batch);
-        txn.then.push(Op::Put { key: keys.log(part.shard, append.log_index), value, lease: None });
+        let value = encode_batch(part.epoch, &write.batch);
+        txn.then.push(Op::Put { key: keys.log(part.shard, write.log_index), value, lease: None });
         txn.then.extend(prepared.ops.iter().cloned());
     }
     txn
@@ -242,8 +242,8 @@ pub(super) fn read_back(
     });
     let mark = first().map(|kv| PlaceMark::decode(&kv.value));
     let holders = match &part.kind {
-        WriteKind::Append(prepared) if names => {
-            prepared.append.names.iter().map(|_| first().map(|kv| kv.value)).collect()
+        WriteKind::LogWrite(prepared) if names => {
+            prepared.write.names.iter().map(|_| first().map(|kv| kv.value)).collect()
         }
         _ => Vec::new(),
     };
@@ -260,7 +260,7 @@ impl ReadBack {
 impl ShardWrite {
     pub(super) fn log_index(&self) -> LogIndex {
         match &self.kind {
-            WriteKind::Append(prepared) => prepared.append.log_index,
+            WriteKind::LogWrite(prepared) => prepared.write.log_index,
             // The fence stands before the place that is given back.
             WriteKind::Fence => LogIndex(self.after.log_index.0 + 1),
         }

@@ -159,7 +159,7 @@ impl Membership {
         let _ = self.commands.send(Command::Keep { shard, epoch });
     }
 
-    /// As [`Membership::release`], of a shard that cannot be served here: its log cannot be read, or its appends are
+    /// As [`Membership::release`], of a shard that cannot be served here: its log cannot be read, or its writes are
     /// [`Closed`](crate::committer::Outcome::Closed) or [`Deposed`](crate::committer::Outcome::Deposed). This server does not
     /// claim it again for a while, which grows from 2 to 64 times of a lease with every failure; another one may.
     pub async fn give_up(&self, shard: ShardId, epoch: Epoch) -> bool {

@@ -12,7 +12,7 @@ use crate::store::{Change, Revision};
 /// What the servers of a run were told.
 #[derive(Debug, Default)]
 pub(super) struct Told {
-    pub(super) appends: Vec<(ShardId, Epoch, LogIndex, Bytes, Outcome)>,
+    pub(super) writes: Vec<(ShardId, Epoch, LogIndex, Bytes, Outcome)>,
     /// Confirmed epochs, with the revision at which the request came.
     pub(super) confirmed: Vec<(ShardId, Epoch, Revision)>,
     pub(super) deposed_confirmations: usize,
@@ -98,7 +98,7 @@ pub(super) fn check(
             logged_names.clone_from(&names);
         }
     }
-    for (shard, epoch, log_index, batch, outcome) in &told.appends {
+    for (shard, epoch, log_index, batch, outcome) in &told.writes {
         let log = logs.get(shard).map_or(&[][..], Vec::as_slice);
         let at = format!("shard {shard}, place {}, {epoch:?}", log_index.0);
         match outcome {

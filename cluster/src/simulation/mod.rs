@@ -102,7 +102,7 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
         }
     }
     sleep(Duration::from_secs(10)).await;
-    let healed = setting.told.lock().unwrap().appends.len();
+    let healed = setting.told.lock().unwrap().writes.len();
     sleep(Duration::from_secs(10)).await;
     for server in servers {
         server.process.kill();
@@ -113,10 +113,10 @@ async fn simulate(seed: u64, planted: Planted) -> Shown {
 async fn finish(setting: &Setting, planted: Planted, healed: usize) -> Shown {
     sleep(Duration::from_secs(10)).await;
     let mut told = std::mem::take(&mut *setting.told.lock().unwrap());
-    let late: BTreeSet<_> = told.appends[healed..]
+    let late: BTreeSet<_> = told.writes[healed..]
         .iter()
-        .filter(|append| append.4 == Outcome::Committed)
-        .map(|append| append.0)
+        .filter(|write| write.4 == Outcome::Committed)
+        .map(|write| write.0)
         .collect();
     if planted.fault.is_none() && late.len() < setting.shards.get() as usize {
         told.violations.push(format!("after all faults only {late:?} go on"));
@@ -127,7 +127,7 @@ async fn finish(setting: &Setting, planted: Planted, healed: usize) -> Shown {
         wrong.extend(names_are_kept(setting).await);
     }
     let mut counts = BTreeMap::new();
-    for (.., outcome) in &told.appends {
+    for (.., outcome) in &told.writes {
         let outcome = match outcome {
             Outcome::Committed => "committed",
             Outcome::Deposed(_) => "deposed",

@@ -1,4 +1,4 @@
-//! A server of the simulation: it owns shards, appends to their logs, claims and releases names, confirms its epochs.
+//! A server of the simulation: it owns shards, writes to their logs, claims and releases names, confirms its epochs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::checks::{Told, names_of};
 use super::pause::Process;
-use crate::committer::{Append, Committer, CommitterConfig, Fault, LogEnd, NameChange, Outcome};
+use crate::committer::{Committer, CommitterConfig, Fault, LogEnd, LogWrite, NameChange, Outcome};
 use crate::confirm::{Confirmation, Confirmer, EpochConfirmer};
 use crate::keys::{Epoch, Keys, LogIndex, Name, RulesVersion, ServerInfo};
 use crate::membership::{Event, Membership, MembershipConfig};
@@ -141,7 +141,7 @@ impl Server {
             tokio::select! {
                 biased;
                 _ = control.changed() => {}
-                Some((append, outcome)) = worker.results.recv() => if !worker.resolved(&append, &outcome) {
+                Some((write, outcome)) = worker.results.recv() => if !worker.resolved(&write, &outcome) {
                     self.committer.close(shard, epoch);
                     self.membership.give_up(shard, epoch).await;
                     return;
@@ -161,8 +161,8 @@ struct Worker {
     in_flight: usize,
     names: BTreeMap<String, Bytes>,
     random: StdRng,
-    sender: mpsc::UnboundedSender<(Append, Outcome)>,
-    results: mpsc::UnboundedReceiver<(Append, Outcome)>,
+    sender: mpsc::UnboundedSender<(LogWrite, Outcome)>,
+    results: mpsc::UnboundedReceiver<(LogWrite, Outcome)>,
 }
 
 impl Worker {
@@ -187,17 +187,17 @@ impl Worker {
             if self.in_flight >= 4 {
                 break;
             }
-            let append = self.make(self.next, true);
+            let write = self.make(self.next, true);
             self.next.0 += 1;
-            self.send(append);
+            self.send(write);
         }
         self.confirm();
     }
 
-    fn make(&mut self, log_index: LogIndex, with_names: bool) -> Append {
+    fn make(&mut self, log_index: LogIndex, with_names: bool) -> LogWrite {
         let mut batch =
             format!("{}-{}-{}-{}", self.shard, self.epoch.0.0, log_index.0, self.random.random::<u32>());
-        let mut append = Append { log_index, ..Append::default() };
+        let mut write = LogWrite { log_index, ..LogWrite::default() };
         if self.in_flight == 0 && with_names && self.random.random_ratio(1, 6) {
             let mut state = batch.clone();
             for (name, holder) in &self.names {
@@ -207,8 +207,8 @@ impl Worker {
                 state.push('|');
                 state.push_str(&".".repeat(600 << 10));
             }
-            append.checkpoints.push((1, Some(Bytes::from(state))));
-            append.trim = Some(log_index);
+            write.checkpoints.push((1, Some(Bytes::from(state))));
+            write.trim = Some(log_index);
         } else if with_names && self.random.random_ratio(1, 3) {
             let name = format!("name-{}", self.random.random_range(0..6));
             let before = self.names.remove(&name);
@@ -220,38 +220,38 @@ impl Worker {
                 }
                 None => batch.push_str(&format!("|-{name}")),
             }
-            append.names.push(NameChange { name, before, after });
+            write.names.push(NameChange { name, before, after });
         }
-        append.is_given_back_when_full = with_names && self.random.random();
-        append.batch = Bytes::from(batch);
-        append
+        write.is_given_back_when_full = with_names && self.random.random();
+        write.batch = Bytes::from(batch);
+        write
     }
 
-    fn send(&mut self, append: Append) {
+    fn send(&mut self, write: LogWrite) {
         self.in_flight += 1;
-        let outcome = self.server.committer.append(self.shard, self.epoch, append.clone());
+        let outcome = self.server.committer.write(self.shard, self.epoch, write.clone());
         let (told, sender) = (Arc::clone(&self.server.setting.told), self.sender.clone());
         let (shard, epoch) = (self.shard, self.epoch);
         self.server.process.spawn(async move {
             let outcome = outcome.await;
-            let record = (shard, epoch, append.log_index, append.batch.clone(), outcome.clone());
-            told.lock().unwrap().appends.push(record);
-            let _ = sender.send((append, outcome));
+            let record = (shard, epoch, write.log_index, write.batch.clone(), outcome.clone());
+            told.lock().unwrap().writes.push(record);
+            let _ = sender.send((write, outcome));
         });
     }
 
     /// Whether the shard is served on.
-    fn resolved(&mut self, append: &Append, outcome: &Outcome) -> bool {
+    fn resolved(&mut self, write: &LogWrite, outcome: &Outcome) -> bool {
         self.in_flight -= 1;
         match outcome {
             Outcome::Committed => true,
             Outcome::NameTaken { .. } | Outcome::Refused(_) | Outcome::NoSpace => {
-                for change in &append.names {
+                for change in &write.names {
                     if self.names.get(&change.name) == change.after.as_ref() {
                         self.names.remove(&change.name);
                     }
                 }
-                let other = self.make(append.log_index, false);
+                let other = self.make(write.log_index, false);
                 self.send(other);
                 true
             }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_cluster::committer::{Append, Committer, CommitterConfig, LogEnd, Outcome};
+use stickycas_cluster::committer::{Committer, CommitterConfig, LogEnd, LogWrite, Outcome};
 use stickycas_cluster::etcd::Client;
 use stickycas_cluster::keys::{Epoch, Keys, LogIndex, Name, RulesVersion, ServerInfo};
 use stickycas_cluster::membership::{Event, Membership, MembershipConfig};
@@ -88,26 +88,26 @@ async fn servers_notice_that_etcd_was_put_back_and_go_on() {
             committer.open(shard, epoch, LogEnd::default());
         }
     };
-    let append = async |server: &Server, log_index| {
+    let write = async |server: &Server, log_index| {
         let (&shard, &epoch) = server.owned.first_key_value().unwrap();
-        let append = Append { log_index: LogIndex(log_index), batch: "x".into(), ..Append::default() };
-        committer.append(shard, epoch, append).await
+        let write = LogWrite { log_index: LogIndex(log_index), batch: "x".into(), ..LogWrite::default() };
+        committer.write(shard, epoch, write).await
     };
     open(&server);
     let saved = etcd.saved(0).await.unwrap();
     for log_index in 1..=20 {
-        assert_eq!(append(&server, log_index).await, Outcome::Committed);
+        assert_eq!(write(&server, log_index).await, Outcome::Committed);
     }
     let before = client.range(KeyRange::one("nothing"), 1).await.unwrap().revision;
     etcd.put_back(0, &saved).await.unwrap();
     assert!(client.range(KeyRange::one("nothing"), 1).await.unwrap().revision < before);
     // The owner's key is as it was, and its log is not; or the server has noticed before, and has given its keys up.
-    let refused = append(&server, 21).await;
+    let refused = write(&server, 21).await;
     assert!(matches!(refused, Outcome::Closed | Outcome::Deposed(None)), "{refused:?}");
     server.owns(0).await;
     server.owns(4).await;
     open(&server);
-    assert_eq!(append(&server, 1).await, Outcome::Committed);
+    assert_eq!(write(&server, 1).await, Outcome::Committed);
     server.membership.leave().await;
     commits.abort();
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use bytes::Bytes;
 use prost::Message as _;
-use stickycas_cluster::committer::{Append, Committer, NameChange, Outcome as Appended};
+use stickycas_cluster::committer::{Committer, LogWrite, NameChange, Outcome as WriteOutcome};
 use stickycas_cluster::confirm::{Confirmation, EpochConfirmer};
 use stickycas_cluster::keys::{Epoch, LogIndex};
 use stickycas_cluster::read::Stored as Read;
@@ -19,7 +19,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::commit_log::engine::{self, AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
+use crate::commit_log::engine::{self, Done, Engine, EngineError, Outcome, Stored, Usage, WriteBatch};
 use crate::commit_log::{DurableLog, expired};
 use crate::gate::{Lost, Ownership};
 use crate::instances::{Instances, ShardKey, owner_lost};
@@ -31,7 +31,7 @@ const DEPTH: usize = 1;
 /// The same while the store is full: new instances in the steps that gather are refused, and do not wait for space.
 const DEPTH_FULL: usize = 8;
 
-/// One ownership of a shard: what it needs to append, and to confirm that it goes on.
+/// One ownership of a shard: what it needs to write, and to confirm that it goes on.
 #[derive(Clone)]
 pub(super) struct Owned {
     pub(super) shard: ShardId,
@@ -114,12 +114,12 @@ impl Held {
         self.usage.replace_checkpoint(before, bytes);
     }
 
-    fn commit(&mut self, append: &Append) {
-        self.add_batch(append.log_index.0, append.batch.len());
-        for (number, state) in &append.checkpoints {
+    fn commit(&mut self, write: &LogWrite) {
+        self.add_batch(write.log_index.0, write.batch.len());
+        for (number, state) in &write.checkpoints {
             self.set_checkpoint(*number, state.as_ref().map(Bytes::len));
         }
-        while let Some(trim) = append.trim
+        while let Some(trim) = write.trim
             && let Some((_, bytes)) = self.batches.pop_front_if(|(log_index, _)| *log_index < trim.0)
         {
             self.usage.batches -= bytes as u64;
@@ -156,9 +156,9 @@ impl Engine for ShardEngine {
         false
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
-        let AppendBatch { log_index, batch, checkpoints, trim, mut names } = batch;
-        let mut append = Append {
+    fn write(&self, batch: WriteBatch, done: Done) {
+        let WriteBatch { log_index, batch, checkpoints, trim, mut names } = batch;
+        let mut write = LogWrite {
             log_index: LogIndex(log_index),
             batch: batch.into(),
             checkpoints: checkpoints
@@ -170,12 +170,12 @@ impl Engine for ShardEngine {
             is_given_back_when_full: true,
         };
         if self.0.owned.committer.is_full() {
-            self.0.await_space(&mut append, &mut names);
+            self.0.await_space(&mut write, &mut names);
         }
-        // Handed over before this returns: appends are sent in the order of their places.
-        let outcome = self.0.send(&append);
+        // Handed over before this returns: writes are sent in the order of their places.
+        let outcome = self.0.send(&write);
         let inner = self.0.clone();
-        tokio::spawn(async move { done(inner.resolve(append, names, outcome).await) });
+        tokio::spawn(async move { done(inner.resolve(write, names, outcome).await) });
     }
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
@@ -200,41 +200,41 @@ impl Inner {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn send(&self, append: &Append) -> impl Future<Output = Appended> + Send + use<> {
+    fn send(&self, write: &LogWrite) -> impl Future<Output = WriteOutcome> + Send + use<> {
         let Owned { shard, epoch, committer, .. } = &self.owned;
-        committer.append(*shard, *epoch, append.clone())
+        committer.write(*shard, *epoch, write.clone())
     }
 
-    /// What becomes of an append; without what a name stands against.
+    /// What becomes of an write; without what a name stands against.
     async fn resolve(
         &self,
-        mut append: Append,
+        mut write: LogWrite,
         mut names: Vec<engine::NameChange>,
-        outcome: impl Future<Output = Appended> + Send,
+        outcome: impl Future<Output = WriteOutcome> + Send,
     ) -> Outcome {
         let mut outcome = outcome.await;
         loop {
             match outcome {
-                Appended::Committed => {
-                    self.held().commit(&append);
+                WriteOutcome::Committed => {
+                    self.held().commit(&write);
                     return Outcome::Committed;
                 }
-                Appended::NoSpace => {
-                    self.await_space(&mut append, &mut names);
-                    outcome = self.send(&append).await;
+                WriteOutcome::NoSpace => {
+                    self.await_space(&mut write, &mut names);
+                    outcome = self.send(&write).await;
                 }
-                Appended::NameTaken { name, holder } => {
-                    if let Err(why) = self.yield_name(&mut append, &mut names, &name, holder) {
-                        tracing::error!(shard = %self.owned.shard, why, "a batch cannot be appended");
+                WriteOutcome::NameTaken { name, holder } => {
+                    if let Err(why) = self.yield_name(&mut write, &mut names, &name, holder) {
+                        tracing::error!(shard = %self.owned.shard, why, "a batch cannot be written");
                         return self.lost();
                     }
-                    outcome = self.send(&append).await;
+                    outcome = self.send(&write).await;
                 }
-                Appended::Refused(why) => {
-                    tracing::error!(shard = %self.owned.shard, why, "a batch cannot be appended");
+                WriteOutcome::Refused(why) => {
+                    tracing::error!(shard = %self.owned.shard, why, "a batch cannot be written");
                     return self.lost();
                 }
-                Appended::Deposed(_) | Appended::Closed => return self.lost(),
+                WriteOutcome::Deposed(_) | WriteOutcome::Closed => return self.lost(),
             }
         }
     }
@@ -243,11 +243,11 @@ impl Inner {
         Outcome::Refused(Box::new(owner_lost(self.owned.key())))
     }
 
-    /// The append is to wait for space; the instances that it would create do not, and are refused.
-    fn await_space(&self, append: &mut Append, names: &mut Vec<engine::NameChange>) {
-        append.is_given_back_when_full = false;
+    /// The write is to wait for space; the instances that it would create do not, and are refused.
+    fn await_space(&self, write: &mut LogWrite, names: &mut Vec<engine::NameChange>) {
+        write.is_given_back_when_full = false;
         let log = self.log.get().and_then(Weak::upgrade);
-        let (Some(log), Ok(mut batch)) = (log, Batch::decode(&*append.batch)) else { return };
+        let (Some(log), Ok(mut batch)) = (log, Batch::decode(&*write.batch)) else { return };
         let created = batch.records.iter().filter_map(|record| match &record.input {
             Some(Input::Created(created)) => {
                 let id = <[u8; 16]>::try_from(&*created.id).ok()?;
@@ -261,13 +261,13 @@ impl Inner {
             batch.records.iter_mut().filter(|record| is_refused(&record.instance)).for_each(|record| {
                 *record = expired(record.instance);
             });
-            append.batch = batch.encode_to_vec().into();
-            append.checkpoints.retain(|(number, _)| !is_refused(number));
+            write.batch = batch.encode_to_vec().into();
+            write.checkpoints.retain(|(number, _)| !is_refused(number));
             let stays: Vec<bool> = names.iter().map(|change| !is_refused(&change.number)).collect();
             let mut stay = stays.iter().copied();
             names.retain(|_| stay.next().unwrap_or(true));
             let mut stay = stays.into_iter();
-            append.names.retain(|_| stay.next().unwrap_or(true));
+            write.names.retain(|_| stay.next().unwrap_or(true));
         }
         if let Some(instances) = self.instances.upgrade() {
             let why = || instances.placement().no_space().unwrap_or_else(|| "etcd is full".to_owned());
@@ -283,7 +283,7 @@ impl Inner {
     /// may expire before that is committed; else the instance that claims it is not created.
     fn yield_name(
         &self,
-        append: &mut Append,
+        write: &mut LogWrite,
         names: &mut Vec<engine::NameChange>,
         name: &str,
         holder: Option<Bytes>,
@@ -293,9 +293,9 @@ impl Inner {
             .position(|change| change.name.as_str() == name)
             .ok_or("it does not have the name")?;
         let change = names[at].clone();
-        if change.is_claim && holder.is_none() && append.names[at].before.is_some() {
+        if change.is_claim && holder.is_none() && write.names[at].before.is_some() {
             // The closed instance that gave the name up has expired.
-            append.names[at].before = None;
+            write.names[at].before = None;
             return Ok(());
         }
         if change.is_claim
@@ -303,14 +303,14 @@ impl Inner {
             && let Some(instances) = self.instances.upgrade()
             && instances.gives_up_name(held_by, &change.name)
         {
-            append.names[at].before = holder;
+            write.names[at].before = holder;
             return Ok(());
         }
         names.remove(at);
-        append.names.remove(at);
+        write.names.remove(at);
         if change.is_claim {
-            append.batch = without_creation(&append.batch, change.number)?;
-            append.checkpoints.retain(|(number, _)| *number != change.number);
+            write.batch = without_creation(&write.batch, change.number)?;
+            write.checkpoints.retain(|(number, _)| *number != change.number);
             if let Some(log) = self.log.get().and_then(Weak::upgrade) {
                 log.refuse_creation(change.instance, change.number, name_taken(&change.name));
             }
@@ -383,12 +383,13 @@ mod tests {
         };
         let batch = Bytes::from(Batch { records: vec![expired(2)], ..Batch::default() }.encode_to_vec());
         let closed = Some(Bytes::from(InstanceId::new(1).to_string()));
-        let mut append = Append { batch: batch.clone(), names: vec![to_change(&claim)], ..Append::default() };
-        append.names[0].before = closed;
+        let mut write =
+            LogWrite { batch: batch.clone(), names: vec![to_change(&claim)], ..LogWrite::default() };
+        write.names[0].before = closed;
         let mut names = vec![claim];
-        engine.0.yield_name(&mut append, &mut names, "name", None).unwrap();
-        assert_eq!((names.len(), &append.batch), (1, &batch), "it is created");
-        assert_eq!(append.names, [to_change(&names[0])], "nobody has the name any more");
+        engine.0.yield_name(&mut write, &mut names, "name", None).unwrap();
+        assert_eq!((names.len(), &write.batch), (1, &batch), "it is created");
+        assert_eq!(write.names, [to_change(&names[0])], "nobody has the name any more");
     }
 
     #[tokio::test]

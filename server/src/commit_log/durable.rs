@@ -26,7 +26,9 @@ use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::engine::{Engine, EngineError, Outcome, Usage};
-use super::{Append, BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, Step};
+use super::{
+    BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, Step, Submission,
+};
 use crate::gate::{Confirmation, Ownership};
 use crate::metrics::CommitLogMetrics;
 use crate::quota::LogBytes;
@@ -157,7 +159,7 @@ impl DurableLog {
         *self.time_writer.lock().unwrap_or_else(PoisonError::into_inner) = Some(time_writer);
     }
 
-    /// Completes when everything that was appended so far is committed, or the log has failed.
+    /// Completes when everything that was written so far is committed, or the log has failed.
     pub(crate) async fn committed(&self) {
         if let Some(committed) = self.barrier(0) {
             let _ = committed.await;
@@ -182,7 +184,7 @@ impl DurableLog {
     }
 
     /// Sets the checkpoint of the instance with this number; `None` removes it, since the instance is gone. What it covers
-    /// was appended before, so it is never committed earlier; records that came since stand behind that and are read
+    /// was written before, so it is never committed earlier; records that came since stand behind that and are read
     /// after it. Returns how many bytes that takes.
     pub(crate) fn checkpoint(&self, number: u64, checkpoint: Option<&Checkpoint>) -> usize {
         // Encoded before the queue is locked.
@@ -286,7 +288,7 @@ impl DurableLog {
         LogFailure(self.shared.clone())
     }
 
-    /// Commits what was appended so far, and ends the log. Blocks; but a writer that is a task is cancelled, so
+    /// Commits what was written so far, and ends the log. Blocks; but a writer that is a task is cancelled, so
     /// [`Self::committed`] comes first.
     pub(crate) fn close(&self) {
         {
@@ -340,20 +342,20 @@ impl CommitLog for DurableLog {
         true
     }
 
-    fn append(&self, step: Step<'_>) -> Append {
+    fn submit(&self, step: Step<'_>) -> Submission {
         let Some(record) = step.record else {
             debug_assert!(false, "every step has a record: the log keeps inputs");
-            return Append::Committed;
+            return Submission::Committed;
         };
         let mut queue = self.shared.queue();
         if queue.refused.contains_key(&record.instance) {
             // The instance is about to be told.
-            return Append::Later(queue.log_index);
+            return Submission::Later(queue.log_index);
         }
         if let Some(why) = self.shared.failure.get() {
             let resolving = Resolving { instances: vec![step.instance], ..Resolving::default() };
             self.shared.send(resolving, CommitOutcome::Refused(Box::new(why.clone())));
-            return Append::Later(queue.log_index);
+            return Submission::Later(queue.log_index);
         }
         let change = self.shared.name_change(&step, record);
         if change.as_ref().is_some_and(|change| queue.forming.names.iter().any(|it| it.name == change.name)) {
@@ -383,7 +385,7 @@ impl CommitLog for DurableLog {
         if was_empty || is_full {
             self.shared.work.notify_one();
         }
-        Append::Later(log_index)
+        Submission::Later(log_index)
     }
 
     fn on_commit(&self, resolve: OnCommit) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Append, CommitLog, LogState, OnCommit, Step};
+use super::{CommitLog, LogState, OnCommit, Step, Submission};
 
 /// Commits every step at once, and keeps nothing of it: the instances are the only copy.
 #[derive(Debug, Default)]
@@ -23,8 +23,8 @@ impl CommitLog for MemoryLog {
         false
     }
 
-    fn append(&self, _: Step<'_>) -> Append {
-        Append::Committed
+    fn submit(&self, _: Step<'_>) -> Submission {
+        Submission::Committed
     }
 
     fn on_commit(&self, _: OnCommit) {}

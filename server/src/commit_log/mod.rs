@@ -7,7 +7,7 @@
 //!
 //! [`MemoryLog`] commits at once: what it holds is gone with the process, and the instances with it (SPEC F11 makes
 //! that a definite answer for every client). [`DurableLog`] commits when the inputs are on disk. A log that several
-//! servers share may refuse, because another server owns the instance by now. These answer [`Append::Later`] and resolve
+//! servers share may refuse, because another server owns the instance by now. These answer [`Submission::Later`] and resolve
 //! the step afterwards; neither concerns machine, service or outbox.
 //!
 //! A server has a log for each shard that it owns ([`Logs`]); one that is no part of a cluster has one shard. What its logs
@@ -60,10 +60,10 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
 
     /// Takes the next step of an instance. The steps of one instance are committed in the order of these calls; the
     /// caller holds the lock of the instance.
-    fn append(&self, step: Step<'_>) -> Append;
+    fn submit(&self, step: Step<'_>) -> Submission;
 
-    /// Sets the function that resolves steps for which [`CommitLog::append`] answered [`Append::Later`]. The log calls
-    /// it from outside `append`, in the order of the steps; one call may resolve several steps. Called once, before the
+    /// Sets the function that resolves steps for which [`CommitLog::submit`] answered [`Submission::Later`]. The log calls
+    /// it from outside `submit`, in the order of the steps; one call may resolve several steps. Called once, before the
     /// first step.
     fn on_commit(&self, resolve: OnCommit);
 
@@ -89,13 +89,13 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         0
     }
 
-    /// Resolves when everything that was appended so far is committed, or the log has failed; `None` if it is. Instances may
+    /// Resolves when everything that was written so far is committed, or the log has failed; `None` if it is. Instances may
     /// be resolved later. So many bytes wait for that, beside those of the steps.
     fn barrier(&self, _bytes: usize) -> Option<oneshot::Receiver<()>> {
         None
     }
 
-    /// These bytes wait until everything is committed that was appended so far.
+    /// These bytes wait until everything is committed that was written so far.
     fn charge(&self, _bytes: LogBytes) {}
 
     /// Begins to confirm that this server owns the shard, before something is told without a transaction: see
@@ -182,7 +182,7 @@ impl fmt::Display for LogIndex {
 
 /// What a log answers to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Append {
+pub(crate) enum Submission {
     /// The step is committed, and so are all steps of the instance before it.
     Committed,
     /// The step has this place and will be resolved later.

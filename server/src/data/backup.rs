@@ -17,7 +17,7 @@ use stickycas_proto::log::v1::{
     BackupBatch, BackupCheckpoint, BackupDigest, BackupEnd, BackupEntry, BackupHeader,
 };
 
-use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage, Visit};
+use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, Stored, Usage, Visit, WriteBatch};
 
 /// The version of the format of backup files.
 const FORMAT: u32 = 2;
@@ -307,7 +307,7 @@ impl<F: Read + Seek + Send> Engine for BackupFile<F> {
         1
     }
 
-    fn append(&self, _: AppendBatch, done: Done) {
+    fn write(&self, _: WriteBatch, done: Done) {
         done(Outcome::Unknown(EngineError::failed("a backup is not written")));
     }
 

@@ -13,7 +13,7 @@ use tokio::task::spawn_blocking;
 use super::NotThere;
 use crate::commit_log::RULES;
 use crate::commit_log::engine::{
-    AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, Visit,
+    Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, Visit, WriteBatch,
 };
 use crate::instances::{Instance, Instances, Part, Recovered, Recovery};
 use crate::limits::Limits;
@@ -195,10 +195,10 @@ struct Closing {
     log: Arc<RedbEngine>,
     /// The place of the batch that was restored last.
     restored: u64,
-    appended: Mutex<Appended>,
+    written: Mutex<Appended>,
 }
 
-/// The maximum of all that was appended.
+/// The maximum of all that was written.
 #[derive(Debug)]
 struct Appended {
     log_index: u64,
@@ -214,19 +214,18 @@ impl Closing {
             }
             Ok(())
         })?;
-        Ok(Self { log, restored, appended: Mutex::new(Appended { log_index: restored, served_nanos: 0 }) })
+        Ok(Self { log, restored, written: Mutex::new(Appended { log_index: restored, served_nanos: 0 }) })
     }
 
     /// Leaves a single batch, behind all that checkpoints cover.
     fn finish(&self) -> anyhow::Result<()> {
         let Appended { log_index, served_nanos } =
-            *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
+            *self.written.lock().unwrap_or_else(PoisonError::into_inner);
         let log_index = log_index + 1;
         let batch = Batch { rules: RULES, served_nanos, ..Batch::default() }.encode_to_vec();
         let (sender, receiver) = mpsc::channel();
         let done = Box::new(move |outcome| _ = sender.send(outcome));
-        self.log
-            .append(AppendBatch { log_index, batch, trim: Some(log_index), ..AppendBatch::default() }, done);
+        self.log.write(WriteBatch { log_index, batch, trim: Some(log_index), ..WriteBatch::default() }, done);
         match receiver.recv()? {
             Outcome::Committed => Ok(()),
             Outcome::Unknown(error) => Err(error.into()),
@@ -240,14 +239,14 @@ impl Engine for Closing {
         self.log.depth()
     }
 
-    fn append(&self, append: AppendBatch, done: Done) {
-        let served_nanos = Batch::decode(&*append.batch).map_or(0, |batch| batch.served_nanos);
+    fn write(&self, write: WriteBatch, done: Done) {
+        let served_nanos = Batch::decode(&*write.batch).map_or(0, |batch| batch.served_nanos);
         {
-            let appended = &mut *self.appended.lock().unwrap_or_else(PoisonError::into_inner);
-            appended.log_index = appended.log_index.max(append.log_index);
-            appended.served_nanos = appended.served_nanos.max(served_nanos);
+            let written = &mut *self.written.lock().unwrap_or_else(PoisonError::into_inner);
+            written.log_index = written.log_index.max(write.log_index);
+            written.served_nanos = written.served_nanos.max(served_nanos);
         }
-        self.log.append(AppendBatch { trim: None, ..append }, done);
+        self.log.write(WriteBatch { trim: None, ..write }, done);
     }
 
     fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {

@@ -33,7 +33,7 @@ use super::sessions::SessionSink;
 use super::shard::ShardContext;
 use super::trace::trace_event;
 use crate::auth::Principal;
-use crate::commit_log::{Append, LogIndex, Step};
+use crate::commit_log::{LogIndex, Step, Submission};
 use crate::gate::Uncommitted;
 use crate::quota::{Account, LogBytes};
 
@@ -251,13 +251,13 @@ impl Instance {
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
     fn commit(&self, live: &mut Live, effects: &mut Effects) {
         effects.opened_phases += live.machine.take_opened_phases();
-        match self.append(live, effects) {
-            Append::Committed if live.uncommitted.is_empty() => self.release(live, effects),
-            Append::Committed => {
+        match self.log_step(live, effects) {
+            Submission::Committed if live.uncommitted.is_empty() => self.release(live, effects),
+            Submission::Committed => {
                 live.uncommitted.push_back(effects.take());
                 self.release_through(live, LogIndex::END);
             }
-            Append::Later(log_index) => {
+            Submission::Later(log_index) => {
                 effects.log_index = log_index;
                 live.uncommitted.push_back(effects.take());
             }
@@ -265,7 +265,7 @@ impl Instance {
     }
 
     /// Hands a step to the log. A step that changed nothing is not logged: it stands where the step before it does.
-    fn append(&self, live: &mut Live, effects: &mut Effects) -> Append {
+    fn log_step(&self, live: &mut Live, effects: &mut Effects) -> Submission {
         let record;
         let mut logged = None;
         if live.keeps_inputs {
@@ -275,9 +275,9 @@ impl Instance {
                     // The transaction of a step before this one may have been begun before the request came.
                     effects.gate = self.shard.ownership();
                 }
-                let Some(last) = live.uncommitted.back() else { return Append::Committed };
+                let Some(last) = live.uncommitted.back() else { return Submission::Committed };
                 self.shard.log.hold(last.log_index, effects.bytes());
-                return Append::Later(last.log_index);
+                return Submission::Later(last.log_index);
             };
             record = self.record(effects.at, *input, effects.digest());
             logged = Some(&record);
@@ -290,14 +290,14 @@ impl Instance {
             events: &effects.events,
             record: logged,
         };
-        let appended = self.shard.log.append(step);
-        if let Append::Later(log_index) = appended {
+        let submitted = self.shard.log.submit(step);
+        if let Submission::Later(log_index) = submitted {
             live.last_log_index = log_index;
             if effects.events.iter().any(|event| matches!(event, Event::Stepped { .. })) {
                 live.stopped_until = Some(log_index);
             }
         }
-        appended
+        submitted
     }
 
     /// A record of this instance.

@@ -11,7 +11,7 @@ use super::effects::Effects;
 use super::instance::Instance;
 use super::lifecycle::{Gone, Inner, Lifecycle};
 use super::sessions::{SessionSink, Sessions};
-use crate::commit_log::{Append, CommitOutcome, LogIndex, Step};
+use crate::commit_log::{CommitOutcome, LogIndex, Step, Submission};
 
 impl Instance {
     /// The commit log resolves steps: see [`crate::commit_log::CommitLog::on_commit`]. Returns whether the instance is
@@ -90,9 +90,9 @@ impl Instance {
         }
     }
 
-    fn append_expiry(&self, now: Time, last: LogIndex) -> Append {
+    fn append_expiry(&self, now: Time, last: LogIndex) -> Submission {
         let record = self.shard.log.keeps_inputs().then(|| self.record(now, Input::Expired(Expired {}), 0));
-        self.shard.log.append(Step {
+        self.shard.log.submit(Step {
             instance: self.config.id,
             name: self.config.name.as_ref(),
             last,
@@ -109,8 +109,8 @@ impl Instance {
             format!("instance {} has expired", self.config.id),
         );
         match self.append_expiry(now, LogIndex::START) {
-            Append::Committed => self.end(inner, why),
-            Append::Later(log_index) => {
+            Submission::Committed => self.end(inner, why),
+            Submission::Later(log_index) => {
                 let effects = Effects { log_index, ..Effects::new(now, Vec::new()) };
                 inner.timer.clear(self.config.id, &self.context().timers);
                 inner.gone = Some(Box::new(Gone { why, uncommitted: vec![effects] }));

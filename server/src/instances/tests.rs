@@ -9,7 +9,7 @@ use stickycas_model::params::ParamsSpec;
 
 use super::capacity::UNTIL_AN_END;
 use super::*;
-use crate::commit_log::{Append, LogIndex, LogState, MemoryLog, OnCommit, Step};
+use crate::commit_log::{LogIndex, LogState, MemoryLog, OnCommit, Step, Submission};
 
 /// A log that commits nothing by itself, and resolves as a log does: through the function that it was given.
 #[derive(Default)]
@@ -30,10 +30,10 @@ impl CommitLog for DelayedLog {
         true
     }
 
-    fn append(&self, Step { instance, last, .. }: Step<'_>) -> Append {
+    fn submit(&self, Step { instance, last, .. }: Step<'_>) -> Submission {
         let log_index = last.next();
         self.unresolved.lock().unwrap().push_back((instance, log_index));
-        Append::Later(log_index)
+        Submission::Later(log_index)
     }
 
     fn on_commit(&self, resolve: OnCommit) {
@@ -217,7 +217,7 @@ impl CommitLog for FailedLog {
         true
     }
 
-    fn append(&self, _: Step<'_>) -> Append {
+    fn submit(&self, _: Step<'_>) -> Submission {
         panic!("a log that has failed takes nothing")
     }
 

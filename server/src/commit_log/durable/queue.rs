@@ -34,7 +34,7 @@ pub(super) struct Queue {
     pub(super) bytes: usize,
     /// As many of them as the server has counted.
     pub(super) counted: usize,
-    /// The last batch that is written, once the log closes; what is appended behind it is never resolved.
+    /// The last batch that is written, once the log closes; what is written behind it is never resolved.
     pub(super) closing: Option<LogIndex>,
     /// The last batch of which all effects have left, and how long instances had been served then, in nanoseconds.
     pub(super) released: (LogIndex, u64),
@@ -60,7 +60,7 @@ impl Queue {
         !self.sealed.is_empty() || !self.forming.is_empty()
     }
 
-    /// What is told when everything is committed that was appended so far; `None`: it is.
+    /// What is told when everything is committed that was written so far; `None`: it is.
     pub(super) fn last(&mut self) -> Option<&mut Resolving> {
         if self.forming.is_empty() {
             return Some(&mut self.in_flight.back_mut()?.resolving);

@@ -1,4 +1,4 @@
-//! What those who append to the log, its writer and its engine share: the queue, and what becomes of its batches.
+//! What those who write to the log, its writer and its engine share: the queue, and what becomes of its batches.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +20,7 @@ use crate::metrics::CommitLogMetrics;
 /// See the module.
 pub(super) struct Shared {
     pub(super) queue: Mutex<Queue>,
-    /// The writer waits here for a batch that it may append.
+    /// The writer waits here for a batch that it may write.
     pub(super) work: Notify,
     pub(super) failure: OnceLock<RpcRefusal>,
     pub(super) failed: Notify,

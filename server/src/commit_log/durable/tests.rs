@@ -6,7 +6,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
 use super::*;
-use crate::commit_log::engine::{AppendBatch, Done, EngineError, ManualEngine, Outcome, RedbEngine, Stored};
+use crate::commit_log::engine::{Done, EngineError, ManualEngine, Outcome, RedbEngine, Stored, WriteBatch};
 
 /// A log, its engine, and what it has resolved.
 struct Fixture {
@@ -41,9 +41,9 @@ fn append(log: &DurableLog, number: u64, last: LogIndex) -> LogIndex {
         events: &[],
         record: Some(&record),
     };
-    match log.append(step) {
-        Append::Later(log_index) => log_index,
-        Append::Committed => panic!("nothing is committed at once"),
+    match log.submit(step) {
+        Submission::Later(log_index) => log_index,
+        Submission::Committed => panic!("nothing is committed at once"),
     }
 }
 
@@ -61,8 +61,8 @@ impl Fixture {
     }
 }
 
-fn instances(batch: &AppendBatch) -> Vec<u64> {
-    Batch::decode(&*batch.batch).unwrap().records.iter().map(|record| record.instance).collect()
+fn instances(write: &WriteBatch) -> Vec<u64> {
+    Batch::decode(&*write.batch).unwrap().records.iter().map(|record| record.instance).collect()
 }
 
 #[tokio::test]
@@ -76,7 +76,7 @@ async fn steps_that_come_during_a_sync_are_committed_together() {
         last = it.step(number, if number == 1 { first } else { LogIndex::START });
     }
     assert_eq!(last, LogIndex::new(2));
-    assert!(it.engine.is_idle(), "the engine takes one append at a time");
+    assert!(it.engine.is_idle(), "the engine takes one write at a time");
     done(Outcome::Committed);
     assert_eq!(it.resolved().await, (1, Ok(1)));
     let (batch, done) = it.engine.next();
@@ -270,8 +270,8 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
     assert_eq!(it.resolved().await, (1, Err(RefusalReason::LogFailed)));
     // The writer had taken it before.
     let engine: Arc<dyn Engine> = it.engine.clone();
-    writer::append(&it.log.shared, &engine, LogIndex::new(2), Forming::default());
-    assert!(it.engine.is_idle(), "nothing is appended after a failure");
+    writer::hand_over(&it.log.shared, &engine, LogIndex::new(2), Forming::default());
+    assert!(it.engine.is_idle(), "nothing is written after a failure");
 }
 
 #[tokio::test]
@@ -339,7 +339,7 @@ impl Engine for PanickingEngine {
         1
     }
 
-    fn append(&self, _: AppendBatch, _: Done) {
+    fn write(&self, _: WriteBatch, _: Done) {
         panic!("a bug")
     }
 

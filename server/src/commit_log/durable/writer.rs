@@ -13,7 +13,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::Forming;
 use super::shared::Shared;
-use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome};
+use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, WriteBatch};
 use crate::commit_log::{LogIndex, RULES};
 
 /// See the module.
@@ -44,12 +44,17 @@ impl Writer {
 /// Hands batches to the engine until the log closes or fails.
 async fn write(log: Arc<Shared>, engine: Arc<dyn Engine>) {
     while let Some((log_index, forming)) = next_batch(&log, &*engine).await {
-        append(&log, &engine, log_index, forming);
+        hand_over(&log, &engine, log_index, forming);
     }
 }
 
 /// Hands a batch to the engine.
-pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, log_index: LogIndex, mut forming: Forming) {
+pub(super) fn hand_over(
+    log: &Arc<Shared>,
+    engine: &Arc<dyn Engine>,
+    log_index: LogIndex,
+    mut forming: Forming,
+) {
     let (served_nanos, (released, released_nanos)) = (forming.served, forming.released);
     log.written_nanos.store(served_nanos, Ordering::Relaxed);
     let steps = u64::from(forming.record_count());
@@ -61,9 +66,9 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, log_index: Log
         released_nanos,
         ..Batch::default()
     });
-    let (bytes, appended) = (batch.len() as u64, Instant::now());
+    let (bytes, written) = (batch.len() as u64, Instant::now());
     let checkpoints = forming.checkpoints.len() as u64;
-    let append = AppendBatch {
+    let write = WriteBatch {
         log_index: log_index.get(),
         batch,
         checkpoints: forming.checkpoints,
@@ -73,7 +78,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, log_index: Log
     let (shared, holds) = (log.clone(), engine.clone());
     let done: Done = Box::new(move |outcome| {
         if matches!(outcome, Outcome::Committed) {
-            shared.metrics.count_batch(steps, bytes, appended.elapsed());
+            shared.metrics.count_batch(steps, bytes, written.elapsed());
             shared.metrics.count_checkpoints(checkpoints);
             // Before anybody is told: who waits for the commit sees what it has freed.
             *shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = holds.usage();
@@ -85,7 +90,7 @@ pub(super) fn append(log: &Arc<Shared>, engine: &Arc<dyn Engine>, log_index: Log
         return;
     }
     // Without its writer the log would be silent for ever.
-    if catch_unwind(AssertUnwindSafe(|| engine.append(append, done))).is_err() {
+    if catch_unwind(AssertUnwindSafe(|| engine.write(write, done))).is_err() {
         log.resolve(log_index, Outcome::Unknown(EngineError::failed("its engine has panicked")));
     }
 }

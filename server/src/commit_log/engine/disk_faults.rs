@@ -1,7 +1,7 @@
 //! The real engine over a disk that fails, tears, lies or loses its power: what was told as committed is there, and
-//! nothing else than what was appended; or the engine says that it is damaged.
+//! nothing else than what was written; or the engine says that it is damaged.
 //!
-//! The appends are made up here; what instances append is in [`crate::instances`]'s tests of the same name. The short form
+//! The writes are made up here; what instances write is in [`crate::instances`]'s tests of the same name. The short form
 //! runs with all tests, the long one if `STICKYCAS_FAULTS=long` (`scripts/verify --all`). Both print what they have
 //! counted.
 
@@ -14,7 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::faulty_disk::{Fault, FaultyDisk, Kept, PowerLoss, choices};
-use super::{AppendBatch, Engine, EngineError, Outcome, RedbEngine, Stored};
+use super::{Engine, EngineError, Outcome, RedbEngine, Stored, WriteBatch};
 
 /// What an engine holds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,12 +24,12 @@ struct Contents {
 }
 
 impl Contents {
-    fn append(&mut self, append: &AppendBatch) {
-        self.batches.insert(append.log_index, append.batch.clone());
-        if let Some(trim) = append.trim {
+    fn write(&mut self, write: &WriteBatch) {
+        self.batches.insert(write.log_index, write.batch.clone());
+        if let Some(trim) = write.trim {
             self.batches.retain(|log_index, _| *log_index >= trim);
         }
-        for (number, state) in &append.checkpoints {
+        for (number, state) in &write.checkpoints {
             match state {
                 Some(state) => self.checkpoints.insert(*number, state.clone()),
                 None => self.checkpoints.remove(number),
@@ -94,7 +94,7 @@ fn form(short: usize, long: usize) -> usize {
 }
 
 /// Appends like those of a server, and then some: short and long batches, checkpoints, trims.
-fn appends(seed: u64, count: u64) -> impl Iterator<Item = AppendBatch> {
+fn writes(seed: u64, count: u64) -> impl Iterator<Item = WriteBatch> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut bytes = move |longest: usize| {
         let length = random.random_range(1..=longest);
@@ -110,54 +110,54 @@ fn appends(seed: u64, count: u64) -> impl Iterator<Item = AppendBatch> {
             _ => Vec::new(),
         };
         let trim = (log_index % 7 == 0).then(|| log_index - 3);
-        AppendBatch { log_index, batch, checkpoints, trim, ..AppendBatch::default() }
+        WriteBatch { log_index, batch, checkpoints, trim, ..WriteBatch::default() }
     })
 }
 
-/// A run of appends until the first that is not committed.
+/// A run of writes until the first that is not committed.
 struct Run {
     disk: FaultyDisk,
-    /// What the engine was to hold after each append, and before the first.
+    /// What the engine was to hold after each write, and before the first.
     states: Vec<Contents>,
-    /// Where the tape was when the engine was open, and when each append began.
+    /// Where the tape was when the engine was open, and when each write began.
     began: Vec<usize>,
-    /// Where the tape was when each append was told to be committed.
+    /// Where the tape was when each write was told to be committed.
     told: Vec<usize>,
 }
 
 impl Run {
     fn new(disk: FaultyDisk, seed: u64, count: u64) -> Self {
         let position = disk.clone();
-        Self::on(disk, seed, count, |engine, append| {
+        Self::on(disk, seed, count, |engine, write| {
             let (sender, told) = mpsc::channel();
-            engine.append(append, Box::new(move |outcome| sender.send(outcome).unwrap()));
+            engine.write(write, Box::new(move |outcome| sender.send(outcome).unwrap()));
             matches!(told.recv(), Ok(Outcome::Committed)).then(|| position.position())
         })
     }
 
-    /// `append` says where the tape was when it was told to be committed; `None`: it was not.
+    /// `write` says where the tape was when it was told to be committed; `None`: it was not.
     fn on(
         disk: FaultyDisk,
         seed: u64,
         count: u64,
-        append: impl Fn(&RedbEngine, AppendBatch) -> Option<usize>,
+        write: impl Fn(&RedbEngine, WriteBatch) -> Option<usize>,
     ) -> Self {
         let mut run = Self { disk, states: vec![Contents::default()], began: Vec::new(), told: Vec::new() };
         // An engine that cannot be opened has told nothing.
         let Ok(engine) = RedbEngine::with_backend(run.disk.clone()) else { return run };
         run.began.push(run.disk.position());
-        for next in appends(seed, count) {
+        for next in writes(seed, count) {
             let mut state = run.states.last().cloned().unwrap_or_default();
-            state.append(&next);
+            state.write(&next);
             run.states.push(state);
             run.began.push(run.disk.position());
-            let Some(told) = append(&engine, next) else { break };
+            let Some(told) = write(&engine, next) else { break };
             run.told.push(told);
         }
         run
     }
 
-    /// How many appends were told by then to be committed, and how many had begun.
+    /// How many writes were told by then to be committed, and how many had begun.
     fn range(&self, position: usize) -> (usize, usize) {
         let told = self.told.iter().filter(|at| **at <= position).count();
         let began = self.began.iter().skip(1).filter(|at| **at <= position).count();
@@ -218,12 +218,12 @@ impl Counted {
             Found::Contents(contents) => {
                 let known = run.states.iter().position(|state| *state == contents);
                 return Err(format!(
-                    "{told} appends were told and {began} had begun; found the state after {known:?}"
+                    "{told} writes were told and {began} had begun; found the state after {known:?}"
                 ));
             }
             Found::Reported(_) if allowed != Allowed::Nothing => self.reported += 1,
-            Found::Reported(error) => return Err(format!("{told} appends were told: {error}")),
-            Found::Panicked => return Err(format!("{told} appends were told, and reading them panics")),
+            Found::Reported(error) => return Err(format!("{told} writes were told: {error}")),
+            Found::Panicked => return Err(format!("{told} writes were told, and reading them panics")),
         }
         Ok(())
     }
@@ -261,7 +261,7 @@ fn what_was_told_survives_every_loss_of_power() {
     let mut counted = Counted::default();
     for seed in 0..form(1, 8) as u64 {
         let run = Run::new(FaultyDisk::new(Vec::new()), seed, form(12, 40) as u64);
-        assert_eq!(run.told.len(), run.states.len() - 1, "every append is told");
+        assert_eq!(run.told.len(), run.states.len() - 1, "every write is told");
         counted.lose_power(&run, Allowed::Nothing, subsets(form(4, 40), seed)).unwrap();
     }
     println!("power losses: {counted}");
@@ -277,7 +277,7 @@ fn a_torn_write_is_cut_off() {
     println!("torn writes: {counted}");
 }
 
-/// Runs the appends with each fault in turn, until one does not come about any more. The faults are `step` apart.
+/// Runs the writes with each fault in turn, until one does not come about any more. The faults are `step` apart.
 fn with_each(seed: u64, count: u64, step: usize, fault: impl Fn(u64) -> Fault, mut visit: impl FnMut(Run)) {
     for number in (1..).step_by(step) {
         let run = Run::new(FaultyDisk::with_fault(Vec::new(), fault(number)), seed, count);
@@ -424,22 +424,22 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
     println!("flipped bits: {counted}");
 }
 
-/// The planted bug: an engine that tells that an append is committed when it is written, but not synced yet.
+/// The planted bug: an engine that tells that an write is committed when it is written, but not synced yet.
 #[test]
 fn an_engine_that_tells_before_the_sync_is_caught() {
     // The first sync is that of the data, the second that of the header which makes them count.
     for syncs_done in 0..2 {
         let disk = FaultyDisk::new(Vec::new());
-        let run = Run::on(disk.clone(), 5, 6, |engine, append| {
+        let run = Run::on(disk.clone(), 5, 6, |engine, write| {
             let (sender, told) = mpsc::channel();
             let position = disk.clone();
             disk.before_sync(syncs_done, move || sender.send(position.position()).unwrap());
-            engine.append(append, Box::new(|_| ()));
+            engine.write(write, Box::new(|_| ()));
             told.recv().ok()
         });
         let lost = Counted::default().lose_power(&run, Allowed::Nothing, subsets(4, 5)).unwrap_err();
         println!("caught: {lost}");
-        assert!(lost.starts_with("1 appends were told"), "{lost}");
+        assert!(lost.starts_with("1 writes were told"), "{lost}");
     }
 }
 

@@ -1,10 +1,10 @@
-//! An engine for tests: what becomes of an append is told when the test says so.
+//! An engine for tests: what becomes of an write is told when the test says so.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Condvar, Mutex};
 
-use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage};
+use super::{Done, Engine, EngineError, Outcome, Stored, Usage, WriteBatch};
 
 /// See the module. It keeps nothing.
 #[derive(Default)]
@@ -16,8 +16,8 @@ pub(crate) struct ManualEngine {
 
 #[derive(Default)]
 struct State {
-    appended: VecDeque<(AppendBatch, Done)>,
-    /// Whether appends are committed at once.
+    written: VecDeque<(WriteBatch, Done)>,
+    /// Whether writes are committed at once.
     commits: bool,
 }
 
@@ -32,13 +32,13 @@ impl Engine for ManualEngine {
         self.depth
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
+    fn write(&self, batch: WriteBatch, done: Done) {
         let mut state = self.state.lock().unwrap();
         if state.commits {
             drop(state);
             return done(Outcome::Committed);
         }
-        state.appended.push_back((batch, done));
+        state.written.push_back((batch, done));
         drop(state);
         self.arrived.notify_all();
     }
@@ -70,30 +70,30 @@ impl ManualEngine {
         }
     }
 
-    /// The append that came first and is not resolved. Waits for one.
-    pub(crate) fn next(&self) -> (AppendBatch, Done) {
+    /// The write that came first and is not resolved. Waits for one.
+    pub(crate) fn next(&self) -> (WriteBatch, Done) {
         self.wait();
         self.take().expect("it is there, and only tests take it")
     }
 
-    /// Waits until an append has come that is not resolved.
+    /// Waits until an write has come that is not resolved.
     pub(crate) fn wait(&self) {
         let state = self.state.lock().unwrap();
-        drop(self.arrived.wait_while(state, |state| state.appended.is_empty()).unwrap());
+        drop(self.arrived.wait_while(state, |state| state.written.is_empty()).unwrap());
     }
 
     /// The batch that came first and is not resolved.
     pub(crate) fn waiting(&self) -> Option<Vec<u8>> {
-        self.state.lock().unwrap().appended.front().map(|(batch, _)| batch.batch.clone())
+        self.state.lock().unwrap().written.front().map(|(batch, _)| batch.batch.clone())
     }
 
-    /// The append that came first and is not resolved, if there is one.
-    pub(crate) fn take(&self) -> Option<(AppendBatch, Done)> {
-        self.state.lock().unwrap().appended.pop_front()
+    /// The write that came first and is not resolved, if there is one.
+    pub(crate) fn take(&self) -> Option<(WriteBatch, Done)> {
+        self.state.lock().unwrap().written.pop_front()
     }
 
-    /// Whether every append that came is resolved.
+    /// Whether every write that came is resolved.
     pub(crate) fn is_idle(&self) -> bool {
-        self.state.lock().unwrap().appended.is_empty()
+        self.state.lock().unwrap().written.is_empty()
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use self::redb::RedbEngine;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
-    /// How many appends may be in flight at once, at this moment.
+    /// How many writes may be in flight at once, at this moment.
     fn depth(&self) -> usize;
 
     /// Whether its calls wait for a disk, and so have to be kept off the threads of the runtime.
@@ -39,7 +39,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
     /// Appends a batch. `done` is called once, from any thread, perhaps before this returns. Several batches may be in
     /// flight; a batch is committed only if all batches before it are.
-    fn append(&self, batch: AppendBatch, done: Done);
+    fn write(&self, batch: WriteBatch, done: Done);
 
     /// Reads everything back, checkpoints first and then the batches in the order of their places.
     ///
@@ -67,7 +67,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
 
 /// What is committed together.
 #[derive(Debug, Default)]
-pub(crate) struct AppendBatch {
+pub(crate) struct WriteBatch {
     /// The place of the batch: one more than that of the batch before.
     pub(crate) log_index: u64,
     /// The encoded batch.
@@ -92,10 +92,10 @@ pub(crate) struct NameChange {
     pub(crate) is_claim: bool,
 }
 
-/// Told what became of an append.
+/// Told what became of an write.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What became of an append.
+/// What became of an write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It will survive.

@@ -1,6 +1,6 @@
 //! The engine of one server with a disk: an embedded database, redb.
 //!
-//! Each append is one transaction and so one sync of the disk, or rather two: the values in it come from hostile clients,
+//! Each write is one transaction and so one sync of the disk, or rather two: the values in it come from hostile clients,
 //! and with a single sync redb relies on a checksum that such a client could forge to tell a torn commit from a whole
 //! one.
 //!
@@ -23,7 +23,7 @@ use redb::{
 
 use super::read_only::ReadOnlyFile;
 use super::sealed::{SEAL, open, seal};
-use super::{AppendBatch, Done, Engine, EngineError, Outcome, Stored, Usage, Visit};
+use super::{Done, Engine, EngineError, Outcome, Stored, Usage, Visit, WriteBatch};
 use crate::limits::LOG_CACHE;
 use crate::memory::Memory;
 
@@ -226,23 +226,23 @@ impl RedbEngine {
         Ok(())
     }
 
-    fn commit(&self, append: &AppendBatch) -> Result<(), redb::Error> {
+    fn commit(&self, write: &WriteBatch) -> Result<(), redb::Error> {
         let mut usage = Engine::usage(self);
-        let write = begin(&self.database)?;
+        let transaction = begin(&self.database)?;
         {
-            let mut batches = write.open_table(BATCHES)?;
-            batches.insert(append.log_index, &*seal(BATCHES.name(), append.log_index, &append.batch))?;
-            usage.batches += append.batch.len() as u64;
-            if let Some(trim) = append.trim {
+            let mut batches = transaction.open_table(BATCHES)?;
+            batches.insert(write.log_index, &*seal(BATCHES.name(), write.log_index, &write.batch))?;
+            usage.batches += write.batch.len() as u64;
+            if let Some(trim) = write.trim {
                 batches.retain_in(..trim, |_, batch| {
                     usage.batches = usage.batches.saturating_sub(batch.len().saturating_sub(SEAL) as u64);
                     false
                 })?;
             }
         }
-        if !append.checkpoints.is_empty() {
-            let mut checkpoints = write.open_table(CHECKPOINTS)?;
-            for (instance, state) in &append.checkpoints {
+        if !write.checkpoints.is_empty() {
+            let mut checkpoints = transaction.open_table(CHECKPOINTS)?;
+            for (instance, state) in &write.checkpoints {
                 let before = match state {
                     Some(state) => {
                         checkpoints.insert(*instance, &*seal(CHECKPOINTS.name(), *instance, state))?
@@ -253,7 +253,7 @@ impl RedbEngine {
                 usage.replace_checkpoint(before, state.as_ref().map(Vec::len));
             }
         }
-        write.commit()?;
+        transaction.commit()?;
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }
@@ -347,7 +347,7 @@ impl Engine for RedbEngine {
         1
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
+    fn write(&self, batch: WriteBatch, done: Done) {
         let committed = self.commit(&batch).map_err(storage_error);
         // In a file that has been removed nobody finds it again.
         done(match committed.and_then(|()| self.check_place()) {

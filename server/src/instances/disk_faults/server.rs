@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use super::super::{Instances, Recovered, Recovery, RecoveryError};
 use crate::commit_log::engine::faulty_disk::FaultyDisk;
-use crate::commit_log::engine::{AppendBatch, Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage};
+use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, WriteBatch};
 use crate::commit_log::{CommitLog, DurableLog, MemoryLog};
 use crate::limits::Limits;
 
@@ -71,7 +71,7 @@ impl Engine for SteppedEngine {
         self.engine.depth()
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
+    fn write(&self, batch: WriteBatch, done: Done) {
         let came = {
             let mut steps = self.steps();
             steps.came += 1;
@@ -80,12 +80,12 @@ impl Engine for SteppedEngine {
         self.changed.notify_all();
         self.wait(|steps| steps.may.is_none_or(|may| came <= may));
         match self.tells {
-            Tells::AfterTheCommit => self.engine.append(batch, done),
+            Tells::AfterTheCommit => self.engine.write(batch, done),
             Tells::AfterSyncs(syncs) => {
                 let this = self.this.clone();
                 self.disk
                     .before_sync(syncs, move || this.upgrade().expect("it is in use").tell_early(came, done));
-                self.engine.append(batch, Box::new(|_| ()));
+                self.engine.write(batch, Box::new(|_| ()));
             }
         }
         let mut steps = self.steps();

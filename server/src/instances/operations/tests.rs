@@ -23,7 +23,9 @@ use super::super::shard::ShardContext;
 use super::super::view::WatchPoll;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::{Append, CommitLog, CommitOutcome, LogIndex, LogState, MemoryLog, OnCommit, Step};
+use crate::commit_log::{
+    CommitLog, CommitOutcome, LogIndex, LogState, MemoryLog, OnCommit, Step, Submission,
+};
 use crate::counting_waker::CountingWaker;
 use crate::limits::Limits;
 
@@ -133,9 +135,9 @@ impl CommitLog for TimesLog {
         false
     }
 
-    fn append(&self, step: Step<'_>) -> Append {
+    fn submit(&self, step: Step<'_>) -> Submission {
         self.times.lock().unwrap().push(step.at);
-        Append::Committed
+        Submission::Committed
     }
 
     fn on_commit(&self, _: OnCommit) {}
@@ -213,7 +215,7 @@ impl CommitLog for DelayedLog {
         true
     }
 
-    fn append(&self, Step { instance, last, at, events, record, .. }: Step<'_>) -> Append {
+    fn submit(&self, Step { instance, last, at, events, record, .. }: Step<'_>) -> Submission {
         let mut steps = self.unresolved.lock().unwrap();
         assert_eq!(instance, InstanceId::new(1));
         assert!(record.is_some_and(|record| record.at_nanos == at.as_nanos()));
@@ -224,10 +226,10 @@ impl CommitLog for DelayedLog {
         let log_index = last.next();
         if self.commits_next.swap(false, Ordering::Relaxed) {
             steps.clear();
-            return Append::Committed;
+            return Submission::Committed;
         }
         steps.push_back(UnresolvedStep { log_index, at, events: events.len() });
-        Append::Later(log_index)
+        Submission::Later(log_index)
     }
 
     fn on_commit(&self, _: OnCommit) {}

@@ -15,7 +15,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{AppendBatch, Done, RedbEngine, Usage};
+use crate::commit_log::engine::{Done, RedbEngine, Usage, WriteBatch};
 use crate::commit_log::{CommitLog as _, DurableLog, ServedClock};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
@@ -29,7 +29,7 @@ const PATIENCE: u64 = 300 * SECOND;
 /// An engine in memory. While it is stalled, what comes waits.
 struct StallingEngine {
     redb: RedbEngine,
-    stalled: Mutex<Option<Vec<(AppendBatch, Done)>>>,
+    stalled: Mutex<Option<Vec<(WriteBatch, Done)>>>,
 }
 
 impl fmt::Debug for StallingEngine {
@@ -43,10 +43,10 @@ impl Engine for StallingEngine {
         self.redb.depth()
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
+    fn write(&self, batch: WriteBatch, done: Done) {
         match &mut *self.stalled.lock().unwrap() {
             Some(stalled) => stalled.push((batch, done)),
-            None => self.redb.append(batch, done),
+            None => self.redb.write(batch, done),
         }
     }
 
@@ -74,7 +74,7 @@ impl StallingEngine {
 
     fn go_on(&self) {
         let stalled = self.stalled.lock().unwrap().take().expect("it is stalled");
-        stalled.into_iter().for_each(|(batch, done)| self.redb.append(batch, done));
+        stalled.into_iter().for_each(|(batch, done)| self.redb.write(batch, done));
     }
 
     fn batches(&self) -> Vec<Batch> {

@@ -20,7 +20,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{AppendBatch, Done, RedbEngine, Usage};
+use crate::commit_log::engine::{Done, RedbEngine, Usage, WriteBatch};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
@@ -286,8 +286,8 @@ impl Engine for FailingEngine {
         self.0.depth()
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
-        self.0.append(batch, done);
+    fn write(&self, batch: WriteBatch, done: Done) {
+        self.0.write(batch, done);
     }
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
@@ -327,8 +327,8 @@ async fn of_several_faults_the_first_is_named() {
     assert!(damaged.len() > 3);
     for (log_index, number) in (1_000..).zip(damaged.iter().rev()) {
         let checkpoints = vec![(*number, Some(vec![255]))];
-        let append = AppendBatch { log_index, checkpoints, ..AppendBatch::default() };
-        engine.append(append, Box::new(|_| ()));
+        let append = WriteBatch { log_index, checkpoints, ..WriteBatch::default() };
+        engine.write(append, Box::new(|_| ()));
         for _ in 0..5 {
             let fault = fault().await;
             assert!(fault.contains(&format!("the checkpoint of instance {number}:")), "{fault}");
@@ -381,7 +381,7 @@ async fn a_log_that_ends_before_its_checkpoints_is_damaged() {
     };
     engine.read(&mut visit).unwrap();
     let batch = Batch { rules: RULES, ..Batch::default() }.encode_to_vec();
-    lost.append(AppendBatch { log_index: 1, batch, checkpoints, ..AppendBatch::default() }, Box::new(|_| ()));
+    lost.write(WriteBatch { log_index: 1, batch, checkpoints, ..WriteBatch::default() }, Box::new(|_| ()));
     let server = Server::recover(Arc::new(lost), StdRng::seed_from_u64(0)).await;
     let error = server.storage.replay(&server.instances).await.unwrap_err().to_string();
     assert!(error.contains("the last batch is 1, and a checkpoint covers batch"), "{error}");
@@ -418,8 +418,8 @@ async fn an_ended_instance_ages_while_it_is_served_and_only_then() {
     };
     engine.read(&mut visit).unwrap();
     let later = Batch { rules: RULES, served_nanos: nanos(SERVED), ..Batch::default() };
-    let later = AppendBatch { log_index: last + 1, batch: later.encode_to_vec(), ..AppendBatch::default() };
-    engine.append(later, Box::new(|_| ()));
+    let later = WriteBatch { log_index: last + 1, batch: later.encode_to_vec(), ..WriteBatch::default() };
+    engine.write(later, Box::new(|_| ()));
     // From the inputs, then from checkpoints.
     for _ in 0..3 {
         let server = Server::start(engine.clone(), StdRng::seed_from_u64(0)).await;

@@ -25,7 +25,7 @@ use super::super::{
 use super::*;
 use crate::auth::Principal;
 use crate::commit_log::engine::{Engine, ManualEngine, Outcome, RedbEngine};
-use crate::commit_log::{Append, DurableLog, LogState, MemoryLog, OnCommit, Step};
+use crate::commit_log::{DurableLog, LogState, MemoryLog, OnCommit, Step, Submission};
 use crate::counting_waker::CountingWaker;
 use crate::gate::Confirmation;
 use crate::limits::Limits;

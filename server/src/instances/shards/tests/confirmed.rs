@@ -41,8 +41,8 @@ impl CommitLog for SharedLog {
         true
     }
 
-    fn append(&self, _: Step<'_>) -> Append {
-        Append::Committed
+    fn submit(&self, _: Step<'_>) -> Submission {
+        Submission::Committed
     }
 
     fn on_commit(&self, _: OnCommit) {}

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::*;
-use crate::commit_log::engine::{AppendBatch, Done, EngineError, Stored, Usage};
+use crate::commit_log::engine::{Done, EngineError, Stored, Usage, WriteBatch};
 use crate::instances::RecoveryError;
 
 /// An engine that is read up to its first value, and behind it when the test says so.
@@ -21,8 +21,8 @@ impl Engine for Paused {
         self.engine.depth()
     }
 
-    fn append(&self, batch: AppendBatch, done: Done) {
-        self.engine.append(batch, done);
+    fn write(&self, batch: WriteBatch, done: Done) {
+        self.engine.write(batch, done);
     }
 
     fn read(&self, visit: &mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>) -> Result<(), EngineError> {
