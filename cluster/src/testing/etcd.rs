@@ -283,7 +283,7 @@ impl Etcd {
                 command.arg("--client-cert-auth").arg("--trusted-ca-file").arg(authorities);
             }
         }
-        let log = File::options().create(true).write(true).open(self.log(index))?;
+        let log = File::options().create(true).append(true).open(self.log(index))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let child = lasting_thread::spawn(command);
         self.members[index].child = Some(child.with_context(|| self.program.path.display().to_string())?);
