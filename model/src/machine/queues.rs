@@ -163,7 +163,7 @@ pub(super) struct Warps {
     tallies: Vec<WarpTally>,
     queues: Vec<ProcessId>,
     /// The places of each queue.
-    size: usize,
+    size: u32,
     /// The warps whose phases do not pass unseen: a member is awaited, or has an access waiting (F4).
     live: WarpSet,
     /// Members of all warps with an access waiting. Phases pass only while this is not 0 (F4).
@@ -194,7 +194,7 @@ impl Warps {
         self.tallies.extend(sizes.map(tally));
         self.queues.clear();
         self.queues.resize(processes as usize, ProcessId::FIRST);
-        (self.size, self.live, self.ready) = (size as usize, WarpSet::all(params.warps()), 0);
+        (self.size, self.live, self.ready) = (size, WarpSet::all(params.warps()), 0);
     }
 
     /// Members of all warps with an access waiting.
@@ -211,7 +211,7 @@ impl Warps {
     #[inline]
     pub(super) fn add_ready(&mut self, warp: WarpId, process: ProcessId, was_missing: bool, appends: bool) {
         let tally = &mut self.tallies[warp.index()];
-        self.queues[warp.index() * self.size + tally.queued as usize] = process;
+        self.queues[warp.index() * self.size as usize + tally.queued as usize] = process;
         tally.queued += 1;
         tally.ready += 1;
         tally.appends |= appends;
@@ -268,7 +268,7 @@ impl Warps {
     /// Takes the queue of a warp for a step: the places of its members.
     #[inline]
     pub(super) fn take_queue(&mut self, warp: WarpId) -> Range<usize> {
-        let start = warp.index() * self.size;
+        let start = warp.index() * self.size as usize;
         start..start + mem::take(&mut self.tallies[warp.index()].queued) as usize
     }
 
@@ -282,7 +282,7 @@ impl Warps {
     #[inline]
     pub(super) fn keep(&mut self, warp: WarpId, process: ProcessId, appends: bool) {
         let tally = &mut self.tallies[warp.index()];
-        self.queues[warp.index() * self.size + tally.queued as usize] = process;
+        self.queues[warp.index() * self.size as usize + tally.queued as usize] = process;
         tally.queued += 1;
         tally.appends |= appends;
     }
@@ -300,7 +300,7 @@ impl Warps {
     /// The members in the queues, warp by warp. A member that left may be among them.
     pub(super) fn all_queued(&self) -> impl Iterator<Item = ProcessId> {
         let places = self.tallies.iter().enumerate().flat_map(|(warp, tally)| {
-            let start = warp * self.size;
+            let start = warp * self.size as usize;
             start..start + tally.queued as usize
         });
         places.map(|place| self.queues[place])
