@@ -50,67 +50,16 @@ const SERVER: &[&str] = &[
 const LIMITS: &[&str] = &[
     "CONNECTIONS",
     "CONNECTIONS_PER_PRINCIPAL",
-    "UNCLAIMED_CONNECTIONS",
     "UNCLAIMED_CONNECTIONS_PER_ADDRESS",
-    "KNOWN_ADDRESSES",
-    "PREFACE_TIMEOUT",
-    "FIRST_CALL_TIMEOUT",
     "STREAMS_PER_CONNECTION",
-    "PENDING_RESET_STREAMS",
-    "LOCAL_RESET_STREAMS",
-    "CONNECTION_WINDOW_BYTES",
-    "WINDOW_BYTES",
-    "STREAM_WINDOW_BYTES",
-    "SEND_BUFFER_BYTES",
-    "CONTROL_FRAMES_PER_SECOND",
-    "ANONYMOUS_CONTROL_FRAMES_PER_SECOND",
-    "ANONYMOUS_HEADERS_PER_SECOND",
-    "HEADERS_PER_SECOND",
-    "RESETS_PER_SECOND",
-    "HEADER_BYTES",
-    "MESSAGE_BYTES",
-    "CALL_BYTES",
-    "REQUEST_TIMEOUT",
-    "INCOMPLETE_REQUEST_BYTES",
-    "UNREAD_ANSWER_BYTES",
     "READ_BYTES",
-    "FRAMES_PER_MESSAGE",
-    "FRAMES_PER_ANSWER",
-    "BYTES_PER_ANSWER",
-    "PRINCIPALS",
-    "CACHED_TOKENS",
     "REQUESTS_PER_SECOND",
-    "ANONYMOUS_REQUESTS_PER_SECOND",
-    "OFFENCES_PER_SECOND",
-    "CALLS_PER_PRINCIPAL",
-    "CALLS",
-    "ANONYMOUS_CALLS",
-    "ATTACH_STREAMS_PER_PRINCIPAL",
-    "ATTACH_STREAMS",
-    "CHANNELS_PER_STREAM",
-    "UNREAD_FRAMES",
-    "UNREAD_FRAMES_TO_PAUSE",
-    "UNREAD_FOR",
-    "WATCH_STREAMS_PER_PRINCIPAL",
-    "WATCH_STREAMS",
-    "EVENTS_PER_MESSAGE",
-    "EVENTS",
-    "EVENTS_PER_PROCESS",
-    "EVENT_BYTES",
-    "CALLERS_PER_ACCESS",
-    "UNCOMMITTED_BYTES",
-    "LOG_SHARE_BYTES",
-    "LOG_TAIL_BYTES",
     "LOG_BYTES",
     "LOG_BYTES_PER_CREATOR",
     "LIVE_INSTANCES",
     "LIVE_INSTANCES_PER_CREATOR",
     "INSTANCES",
     "INSTANCES_PER_CREATOR",
-    "PROCESSES",
-    "INSTANCE_BYTES",
-    "INSTANCES_WHEN_BUSY",
-    "PAGE",
     "PAGE_CONNECTIONS",
     "PAGE_CONNECTIONS_PER_ADDRESS",
     "PAGE_FRAME_BYTES",
@@ -118,11 +67,9 @@ const LIMITS: &[&str] = &[
     "PAGE_REQUESTS_PER_SECOND",
     "PAGE_VIEWERS",
     "PAGE_VIEWERS_PER_PRINCIPAL",
-    "STATUS_ROWS",
     "RETENTION",
     "IDLE_LIFETIME",
     "REJOIN",
-    "RETRY_AFTER",
 ];
 
 /// Flags of the client and of the load generator.
@@ -159,14 +106,15 @@ const TOOLS: &[&str] = &[
 #[error("{}", .0.join("\n       "))]
 pub struct UnknownVariables(Vec<String>);
 
-/// Checks that the environment has no variable that begins like ours and that no program has.
+/// Checks that the environment has no variable that begins like ours and that no program has. `removed`: what has become of a
+/// variable of this name, if there was one.
 ///
 /// # Errors
-/// Those that there are, each with the name that was probably meant.
-pub fn check_variables() -> Result<(), UnknownVariables> {
+/// Those that there are, each with that or with the name that was probably meant.
+pub fn check_variables(removed: impl Fn(&str) -> Option<String>) -> Result<(), UnknownVariables> {
     // A name that is no UTF-8 is none of ours either; it is shown as far as it can be.
     let text = |text: OsString| text.to_string_lossy().into_owned();
-    check(env::vars_os().map(|(name, value)| (text(name), text(value))))
+    check(env::vars_os().map(|(name, value)| (text(name), text(value))), removed)
 }
 
 /// Whether a program has a variable of this name.
@@ -195,7 +143,10 @@ fn all() -> impl Iterator<Item = String> {
     variables_of_server().chain(CLIENTS.iter().chain(TOOLS).map(|name| format!("{PREFIX}{name}")))
 }
 
-fn check(variables: impl Iterator<Item = (String, String)>) -> Result<(), UnknownVariables> {
+fn check(
+    variables: impl Iterator<Item = (String, String)>,
+    removed: impl Fn(&str) -> Option<String>,
+) -> Result<(), UnknownVariables> {
     // An empty variable is one that is not set, as everywhere else.
     let is_unknown = |(name, value): &(String, String)| {
         let is_ours = name.strip_prefix(PREFIX).is_some_and(|rest| !is_of_kubernetes(rest, value));
@@ -203,7 +154,7 @@ fn check(variables: impl Iterator<Item = (String, String)>) -> Result<(), Unknow
     };
     let mut unknown: Vec<_> = variables.filter(is_unknown).map(|(name, _)| name).collect();
     unknown.sort();
-    let messages: Vec<_> = unknown.iter().map(|name| message(name)).collect();
+    let messages: Vec<_> = unknown.iter().map(|name| message(name, removed(name))).collect();
     if messages.is_empty() { Ok(()) } else { Err(UnknownVariables(messages)) }
 }
 
@@ -224,7 +175,10 @@ fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     })
 }
 
-fn message(name: &str) -> String {
+fn message(name: &str, removed: Option<String>) -> String {
+    if let Some(removed) = removed {
+        return format!("environment {name} {removed}");
+    }
     let advice = nearest(name).map_or_else(
         || "docs/configuration.md has those of the server, --help those of a command".to_owned(),
         |known| format!("did you mean {known}?"),
@@ -252,7 +206,8 @@ mod tests {
     }
 
     fn problems_with(variables: &[(&str, &str)]) -> Vec<String> {
-        let checked = check(variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
+        let checked = check(variables, |name| (name == "STICKYCAS_OLD").then(|| "is gone".to_owned()));
         checked.err().map(|UnknownVariables(messages)| messages).unwrap_or_default()
     }
 
@@ -268,6 +223,11 @@ mod tests {
                  --help those of a command",
             ]
         );
+    }
+
+    #[test]
+    fn of_a_variable_that_was_removed_it_is_told_what_became_of_it() {
+        assert_eq!(problems(&["STICKYCAS_OLD"]), ["environment STICKYCAS_OLD is gone"]);
     }
 
     #[test]

@@ -28,10 +28,7 @@ pub(crate) fn fit_connections(limits: &mut Limits, files: u64) {
         limits.connections
     );
     limits.connections = allowed;
-    // Those that belong to a principal need most of them.
-    let unclaimed = limits.unclaimed_connections.min(allowed.div_ceil(2));
-    limits.unclaimed_connections = unclaimed;
-    limits.unclaimed_connections_per_address = limits.unclaimed_connections_per_address.min(unclaimed);
+    limits.fit_connections();
 }
 
 #[cfg(test)]
@@ -43,13 +40,13 @@ mod tests {
         let fitted = |files| {
             let mut limits = Limits::of(1 << 40);
             fit_connections(&mut limits, files);
-            [limits.connections, limits.unclaimed_connections, limits.unclaimed_connections_per_address]
+            [limits.connections, limits.unclaimed_connections]
         };
-        assert_eq!(fitted(1_024), [896, 448, 448]);
-        assert_eq!(fitted(10_128), [10_000, 4_096, 2_048]);
-        assert_eq!(fitted(0), [1; 3]);
+        assert_eq!(fitted(1_024), [896, 448]);
+        assert_eq!(fitted(10_128), [10_000, 4_096]);
+        assert_eq!(fitted(0), [1; 2]);
         let usual = Limits::of(1 << 40);
-        let usual = [usual.connections, usual.unclaimed_connections, usual.unclaimed_connections_per_address];
+        let usual = [usual.connections, usual.unclaimed_connections];
         assert_eq!(fitted(u64::MAX), usual);
     }
 }

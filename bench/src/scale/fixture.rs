@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
 use tokio::task::JoinSet;
 
 use super::server;
@@ -59,7 +61,7 @@ impl ScaleFixture {
                 let mut ids = Vec::new();
                 for (number, roster) in rosters.iter().enumerate().skip(first).step_by(AT_ONCE) {
                     let roster = roster.iter().map(|number| name(*number)).collect();
-                    ids.push((number, creator.create(roster, Some(pipeline)).await?));
+                    ids.push((number, create_when_idle(&mut creator, roster, pipeline).await?));
                 }
                 anyhow::Ok(ids)
             });
@@ -72,6 +74,27 @@ impl ScaleFixture {
         }
         Ok(ids)
     }
+}
+
+/// Creates an instance. All of them are created before the first is played, and a busy server refuses a creator that is so far
+/// ahead: then it is asked again when it has less to do.
+async fn create_when_idle(
+    creator: &mut Creator,
+    roster: Vec<String>,
+    pipeline: u32,
+) -> anyhow::Result<String> {
+    const MOST: usize = 1_000;
+    for _ in 1..MOST {
+        let refused = match creator.create(roster.clone(), Some(pipeline)).await {
+            Ok(id) => return Ok(id),
+            Err(refused) => refused,
+        };
+        let refusal = refused.downcast_ref().and_then(RpcRefusal::from_status);
+        let busy = refusal.filter(|refusal| refusal.reason == RefusalReason::TooManyInstances);
+        let Some(wait) = busy.and_then(|refusal| refusal.retry_after) else { return Err(refused) };
+        tokio::time::sleep(wait).await;
+    }
+    creator.create(roster, Some(pipeline)).await
 }
 
 /// Connects this many principals, each over a connection of its own.

@@ -98,11 +98,9 @@ impl Serving {
             &["--retention", retention, "--idle-lifetime", "1h"],
             &["--instances", instances, "--instances-per-creator", instances],
             &["--live-instances", instances, "--live-instances-per-creator", instances],
-            // All of them are created before the first is played.
-            &["--instances-when-busy", instances],
             &["--requests-per-second", "100000000"],
             // In the worst case they would take far more than any machine has.
-            &["--memory", "4TiB", "--instance-memory", "1TiB"],
+            &["--memory", "4TiB"],
         ];
         arguments.concat().into_iter().map(str::to_owned).collect()
     }

@@ -102,7 +102,7 @@ where
         Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
         Ok(cli) => {
-            if let Err(unknown) = stickycas_program::check_variables() {
+            if let Err(unknown) = stickycas_program::check_variables(|_| None) {
                 let _ = writeln!(err, "error: {unknown}");
                 return Exit::Usage;
             }

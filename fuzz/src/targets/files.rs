@@ -18,7 +18,7 @@ pub(super) fn settings(bytes: &[u8]) {
 /// The file of the systemd unit, all settings with their defaults, and values of every kind.
 pub(super) fn settings_seeds() -> Vec<Vec<u8>> {
     let kinds = "insecure_principals = true\ncoordinators = ['boss']\ndrain = '10s'\nadmission = 'observe'\n\
-                 [limits]\nretention = '1h'\ninstance_bytes = '16GiB'\nwatchers = 3\n";
+                 [limits]\nretention = '1h'\nread_bytes = '1MiB'\ninstance_bytes = '16GiB'\nwatchers = 3\n";
     let texts = [
         include_str!("../../../deploy/systemd/server.toml").to_owned(),
         stickycas_server::fuzzing::all_settings(),

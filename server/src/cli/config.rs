@@ -7,7 +7,7 @@ use clap::{Args, Subcommand};
 
 use super::exit::EXIT_CODES;
 use crate::auth::CredentialStore;
-use crate::settings::{Data, Origin, Settings, SettingsArgs, reference, show};
+use crate::settings::{Data, Settings, SettingsArgs, reference, show};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
@@ -40,7 +40,7 @@ impl ConfigCommand {
                 // Where the log will be is not looked at.
                 let settings = Settings { data: Data::InMemory, ..effective.settings.clone() };
                 let credentials = CredentialStore::of(&settings.into_config()?)?;
-                let set = effective.origins().filter(|(_, origin)| **origin != Origin::Default).count();
+                let set = effective.given().count();
                 let file = effective.file.as_ref().map(|file| format!("{}: ", file.display()));
                 let warnings = credentials.map_or_else(Vec::new, |store| store.warnings());
                 let warnings: String =

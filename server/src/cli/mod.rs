@@ -16,6 +16,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages, install_signals};
 use tokio::runtime::Runtime;
@@ -27,7 +28,7 @@ use self::health::Health;
 use self::signals::{HangUps, Signals};
 use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
-use crate::settings::{Data, SettingsArgs, SettingsError};
+use crate::settings::{self, Data, SettingsArgs, SettingsError};
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
@@ -40,10 +41,7 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
-    ///
-    /// It has failed if connections had to be cut off. With 5 it ends if its log cannot be written any more: what it has
-    /// told is in the log, which the next start reads. docs/configuration.md lists all settings.
-    #[command(after_help = EXIT_CODES)]
+    #[command(after_help = format!("{SERVE_HELP}{EXIT_CODES}"))]
     Serve(SettingsArgs),
     /// Ask a server whether it serves; for probes.
     ///
@@ -72,6 +70,14 @@ enum Command {
     Man(ManPages),
 }
 
+/// The help of `serve` behind its flags.
+const SERVE_HELP: &str = "\
+Each flag is a key of the file and a variable too: --drain is `drain` and STICKYCAS_DRAIN. `config reference` says more \
+of each. It has failed if connections had to be cut off. With 5 it ends if its log cannot be written any more: what it has told is \
+in the log, which the next start reads.
+
+";
+
 /// Runs the program with these arguments, the first being its name.
 pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
@@ -81,6 +87,7 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done =
         handlers.context("cannot handle signals").and_then(|handlers| match Cli::try_parse_from(arguments) {
             Ok(cli) => cli.perform(handlers),
+            Err(error) if let Some(constant) = constant_of_flag(&error) => Err(UsageError(constant).into()),
             Err(error) => {
                 let _ = error.print();
                 Ok(if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS })
@@ -94,6 +101,19 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
+/// What is said about a flag that no command has, if it was that of a bound which is a constant now.
+fn constant_of_flag(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
+    let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
+    Some(format!("{flag} {}", settings::constant(|bound| bound.flag() == name)?))
+}
+
+/// What is said about an environment variable that no program has, if it was that of a bound which is a constant now.
+#[must_use]
+pub fn constant_of_variable(variable: &str) -> Option<String> {
+    settings::constant(|bound| bound.variable() == variable)
+}
+
 /// The handlers of a server.
 type Handlers = (Signals, HangUps);
 
@@ -104,7 +124,8 @@ fn install_handlers() -> io::Result<Handlers> {
 impl Cli {
     /// Runs the command. `handlers`: those of a server, if they are installed.
     fn perform(self, handlers: Option<Handlers>) -> anyhow::Result<ExitCode> {
-        stickycas_program::check_variables().map_err(|unknown| UsageError(unknown.to_string()))?;
+        let variables = stickycas_program::check_variables(constant_of_variable);
+        variables.map_err(|unknown| UsageError(unknown.to_string()))?;
         if matches!(self.command, Command::Serve(_) | Command::Data(_)) {
             // Files of the log are their owner's, whoever else may reach their folder.
             rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));

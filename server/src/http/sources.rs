@@ -81,13 +81,14 @@ impl Sources {
         out.gauge("stickycas_runtime_tasks", "Tasks of the runtime", tasks)?;
         let queue = runtime.global_queue_depth() as u64;
         out.gauge("stickycas_runtime_queue", "Tasks in the common queue of the runtime", queue)?;
-        let log = logging::counts();
+        let log = &logging::COUNTS;
+        let lines = [("written", &log.written), ("dropped", &log.dropped), ("left_out", &log.left_out)];
         out.counters(
             "stickycas_logging_lines",
             "Lines of the program's log: written; dropped, because standard error was not read; left out, because there \
              were too many of their kind",
             "outcome",
-            [("written", log.written()), ("dropped", log.dropped()), ("left_out", log.limited())],
+            lines.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
         )
     }
 
@@ -407,7 +408,7 @@ impl Sources {
         )?;
         out.gauge(
             "stickycas_credentials_cached_tokens",
-            "Verified tokens that are remembered; at most `limits.cached_tokens`, and old ones make room",
+            "Verified tokens that are remembered; at most `cached_tokens`, and old ones make room",
             state.cached_tokens as u64,
         )
     }

@@ -3,27 +3,41 @@
 //! A line takes three steps. [`rate`] lets through so many lines of a kind in a second and counts the others. The
 //! formatter of `tracing-subscriber` makes the line. [`queue`] takes it, without control characters that a client may
 //! have put into it, and a thread of its own writes it: if nobody reads standard error, lines are dropped and counted,
-//! and the threads that serve never wait. [`panics`] are logged in the same way.
+//! and the threads that serve never wait. Panics are logged in the same way.
 //!
-//! The log belongs to the process and not to one server, and so do its [`counts`].
+//! The log belongs to the process and not to one server, and so do its [`COUNTS`].
 
-mod counts;
 #[cfg(feature = "otlp")]
 mod otlp;
-mod panics;
 mod queue;
 mod rate;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::panic::{PanicHookInfo, set_hook};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use anyhow::Context as _;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, Registry};
 
-pub(crate) use self::counts::counts;
 use self::queue::{LineQueue, LogGuard};
 use self::rate::RateLimit;
+
+/// What has happened to log lines since the program started.
+#[derive(Debug)]
+pub(crate) struct LogCounts {
+    pub(crate) written: AtomicU64,
+    /// Because the queue was full.
+    pub(crate) dropped: AtomicU64,
+    /// Because there were too many of their kind.
+    pub(crate) left_out: AtomicU64,
+}
+
+/// The counts of the program's log.
+pub(crate) static COUNTS: LogCounts =
+    LogCounts { written: AtomicU64::new(0), dropped: AtomicU64::new(0), left_out: AtomicU64::new(0) };
 
 /// What is logged, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,9 +91,9 @@ pub(crate) fn init(options: &LogOptions, otlp_endpoint: Option<&str>) -> anyhow:
     let filter = check_filter(&options.filter).map_err(anyhow::Error::msg)?;
     let limit = Arc::new(RateLimit::new(options.lines_per_second));
     let ansi = !options.json && stickycas_program::log_has_colours();
-    let (queue, guard) = LineQueue::start(std::io::stderr(), ansi, Arc::clone(&limit))
+    let guard = LineQueue::start(std::io::stderr(), ansi, Arc::clone(&limit))
         .context("cannot start the thread that writes the log")?;
-    let format = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(queue);
+    let format = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(guard.writer());
     let format = if options.json { format.json().boxed() } else { format.boxed() };
     let registry = Registry::default().with(filter).with(rate::RateLayer(limit)).with(format);
     #[cfg(feature = "otlp")]
@@ -91,6 +105,37 @@ pub(crate) fn init(options: &LogOptions, otlp_endpoint: Option<&str>) -> anyhow:
     #[cfg(not(feature = "otlp"))]
     let (traces, _) = ((), otlp_endpoint);
     registry.try_init().map_err(|error| anyhow::anyhow!("logging cannot be set up: {error}"))?;
-    panics::log_panics();
+    set_hook(Box::new(log_panic));
     Ok(Guard { _log: guard, _traces: traces })
+}
+
+/// Panics are lines of the log. The hook of the standard library writes to standard error itself, and would wait for ever if
+/// nobody reads it; and it has no limit.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("without a name");
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    // Captured if RUST_BACKTRACE asks for it.
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    let message = panic_text(panic.payload());
+    tracing::error!(thread, place, backtrace, "panicked: {message}");
+}
+
+/// The text of a panic.
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> &str {
+    let formatted = payload.downcast_ref::<String>().map(String::as_str);
+    formatted.or_else(|| payload.downcast_ref().copied()).unwrap_or("(no text)")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_of_a_panic_is_found_in_both_of_its_forms() {
+        assert_eq!(panic_text(&"as it stands"), "as it stands");
+        assert_eq!(panic_text(&"with a number: 9".to_owned()), "with a number: 9");
+        assert_eq!(panic_text(&9), "(no text)");
+    }
 }

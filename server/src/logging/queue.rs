@@ -2,17 +2,18 @@
 //!
 //! A write to a pipe that nobody reads waits for ever. Here only the thread of the log waits; the queue has a bound in
 //! lines and in bytes, and what does not fit is dropped and counted.
+//!
+//! `tracing-appender` is not used. It has the thread and a bound in lines; the bound in bytes, the cut of lines and the reports
+//! would stay here around it, with a thread of their own. And when nobody reads standard error its end prints to standard output.
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
-use tracing_subscriber::fmt::MakeWriter;
-
-use super::counts::counts;
-use super::rate::{self, RateLimit};
+use super::COUNTS;
+use super::rate::RateLimit;
 
 /// Lines in the queue.
 const LINES: usize = 8_192;
@@ -25,7 +26,7 @@ const TICK: Duration = Duration::from_secs(1);
 /// How long the end of the program waits for the queue to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
-/// See the module. Clones share it.
+/// See the module. Clones share it. Each write is one line.
 #[derive(Clone, Debug)]
 pub(super) struct LineQueue {
     sender: SyncSender<String>,
@@ -46,7 +47,7 @@ struct Shared {
 
 /// Has the queue written when it is dropped, unless that takes long.
 #[derive(Debug)]
-pub(crate) struct LogGuard {
+pub(super) struct LogGuard {
     queue: LineQueue,
     ended: Receiver<()>,
 }
@@ -60,33 +61,35 @@ impl LineQueue {
         out: impl Write + Send + 'static,
         ansi: bool,
         limit: Arc<RateLimit>,
-    ) -> io::Result<(Self, LogGuard)> {
+    ) -> io::Result<LogGuard> {
         let (sender, lines) = mpsc::sync_channel(LINES);
         let (end, ended) = mpsc::channel();
-        let shared = Arc::new(Shared {
-            bytes: AtomicUsize::new(0),
-            untold: AtomicU64::new(0),
-            stop: AtomicBool::new(false),
-            ansi,
-        });
-        let thread = Thread { lines, shared: Arc::clone(&shared), limit, out };
+        let (bytes, untold, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
+        let shared = Arc::new(Shared { bytes, untold, stop, ansi });
+        let queue = Self { sender, shared: Arc::clone(&shared) };
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
-            thread.run();
+            shared.write(&lines, &limit, out);
             let _ = end.send(());
         })?;
-        let queue = Self { sender, shared };
-        Ok((queue.clone(), LogGuard { queue, ended }))
+        Ok(LogGuard { queue, ended })
+    }
+}
+
+impl Write for LineQueue {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        let cleaned = clean(line, self.shared.ansi);
+        let bytes = cleaned.len();
+        let fits = self.shared.bytes.fetch_add(bytes, Relaxed) + bytes <= BYTES;
+        if !fits || self.sender.try_send(cleaned).is_err() {
+            self.shared.bytes.fetch_sub(bytes, Relaxed);
+            self.shared.untold.fetch_add(1, Relaxed);
+            COUNTS.dropped.fetch_add(1, Relaxed);
+        }
+        Ok(line.len())
     }
 
-    fn push(&self, line: &[u8]) {
-        let line = clean(line, self.shared.ansi);
-        let bytes = line.len();
-        let fits = self.shared.bytes.fetch_add(bytes, Ordering::Relaxed) + bytes <= BYTES;
-        if !fits || self.sender.try_send(line).is_err() {
-            self.shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
-            self.shared.untold.fetch_add(1, Ordering::Relaxed);
-            counts().add_dropped(1);
-        }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
@@ -105,79 +108,53 @@ fn clean(line: &[u8], ansi: bool) -> String {
     cleaned
 }
 
-impl<'a> MakeWriter<'a> for LineQueue {
-    type Writer = Line<'a>;
-
-    fn make_writer(&'a self) -> Line<'a> {
-        Line(self)
-    }
-}
-
-/// Takes one line, in one write.
-pub(super) struct Line<'a>(&'a LineQueue);
-
-impl Write for Line<'_> {
-    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
-        self.0.push(line);
-        Ok(line.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-struct Thread<W> {
-    lines: Receiver<String>,
-    shared: Arc<Shared>,
-    limit: Arc<RateLimit>,
-    out: W,
-}
-
-impl<W: Write> Thread<W> {
-    fn run(mut self) {
+impl Shared {
+    /// What the thread does: it writes lines until it is told to stop, and logs what was left out. Those lines come through the
+    /// queue, as all others do.
+    fn write(&self, lines: &Receiver<String>, limit: &RateLimit, mut out: impl Write) {
+        let mut write = |line: String| {
+            self.bytes.fetch_sub(line.len(), Relaxed);
+            // An empty line only wakes the thread. If standard error is gone there is nowhere to write.
+            if !line.is_empty() && out.write_all(line.as_bytes()).is_ok() {
+                COUNTS.written.fetch_add(1, Relaxed);
+            }
+        };
         let mut ticked = Instant::now();
         loop {
-            match self.lines.recv_timeout(TICK) {
-                Ok(line) => self.write(&line),
+            match lines.recv_timeout(TICK) {
+                Ok(line) => write(line),
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
-            if ticked.elapsed() >= TICK {
+            let stop = self.stop.load(Relaxed);
+            if stop || ticked.elapsed() >= TICK {
                 ticked = Instant::now();
-                self.report();
-            }
-            if self.shared.stop.load(Ordering::Relaxed) {
-                self.report();
-                while let Ok(line) = self.lines.try_recv() {
-                    self.write(&line);
+                let dropped = self.untold.swap(0, Relaxed);
+                if dropped > 0 {
+                    tracing::warn!(
+                        "dropped {dropped} lines of the log: standard error was not read fast enough"
+                    );
                 }
-                return;
+                limit.report(ticked);
+            }
+            if stop {
+                return lines.try_iter().for_each(write);
             }
         }
     }
+}
 
-    fn write(&mut self, line: &str) {
-        self.shared.bytes.fetch_sub(line.len(), Ordering::Relaxed);
-        // An empty line only wakes the thread. If standard error is gone there is nowhere to write.
-        if !line.is_empty() && self.out.write_all(line.as_bytes()).is_ok() {
-            counts().add_written(1);
-        }
-    }
-
-    /// Logs what was left out; the lines come through the queue, as all others do.
-    fn report(&self) {
-        let dropped = self.shared.untold.swap(0, Ordering::Relaxed);
-        if dropped > 0 {
-            tracing::warn!("dropped {dropped} lines of the log: standard error was not read fast enough");
-        }
-        self.limit.take_left_out(Instant::now()).iter().for_each(rate::report);
+impl LogGuard {
+    /// What takes the lines.
+    pub(super) fn writer(&self) -> impl Fn() -> LineQueue + use<> {
+        let queue = self.queue.clone();
+        move || queue.clone()
     }
 }
 
 impl Drop for LogGuard {
     fn drop(&mut self) {
-        self.queue.shared.stop.store(true, Ordering::Relaxed);
+        self.queue.shared.stop.store(true, Relaxed);
         // Wakes the thread. If the queue is full it is awake, or waits for a reader.
         let _ = self.queue.sender.try_send(String::new());
         let _ = self.ended.recv_timeout(FLUSH);
@@ -227,13 +204,14 @@ mod tests {
     #[test]
     fn a_queue_that_nobody_empties_drops_lines_and_counts_them() {
         let gate = Gate::default();
-        let (queue, guard) = LineQueue::start(gate.clone(), false, Arc::new(RateLimit::new(9))).unwrap();
+        let mut guard = LineQueue::start(gate.clone(), false, Arc::new(RateLimit::new(9))).unwrap();
         let line = vec![b'x'; 1024];
         for _ in 0..3 * BYTES / 1024 {
-            queue.push(&line);
+            guard.queue.write_all(&line).unwrap();
         }
-        let dropped = queue.shared.untold.load(Ordering::Relaxed);
-        assert!(dropped > 0 && queue.shared.bytes.load(Ordering::Relaxed) <= BYTES);
+        let shared = &guard.queue.shared;
+        let dropped = shared.untold.load(Relaxed);
+        assert!(dropped > 0 && shared.bytes.load(Relaxed) <= BYTES);
         gate.open();
         drop(guard);
         assert!(gate.text().lines().count() as u64 >= 3 * BYTES as u64 / 1024 - dropped);

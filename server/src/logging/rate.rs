@@ -4,6 +4,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,7 +14,7 @@ use tracing::{Event, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 
-use super::counts::counts;
+use super::COUNTS;
 
 /// The time in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -37,13 +38,6 @@ struct Window {
     like: String,
 }
 
-/// Lines of one kind that were left out.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    pub(super) lines: u64,
-    pub(super) like: String,
-}
-
 impl RateLimit {
     pub(super) fn new(lines_per_second: u32) -> Self {
         Self { lines_per_second, kinds: Mutex::default() }
@@ -65,32 +59,33 @@ impl RateLimit {
             window.like = message();
         }
         window.left_out += 1;
-        counts().add_limited(1);
+        COUNTS.left_out.fetch_add(1, Relaxed);
         false
     }
 
-    /// The lines that were left out in seconds that are over.
-    pub(super) fn take_left_out(&self, now: Instant) -> Vec<LeftOut> {
+    /// The lines that were left out in seconds that are over: of each kind how many, and the message of the first.
+    fn take_left_out(&self, now: Instant) -> Vec<(u64, String)> {
         let mut taken = Vec::new();
         self.kinds().retain(|_, window| {
             let over = now.saturating_duration_since(window.since) >= WINDOW;
             if over && window.left_out > 0 {
-                taken.push(LeftOut { lines: window.left_out, like: std::mem::take(&mut window.like) });
+                taken.push((window.left_out, std::mem::take(&mut window.like)));
             }
             !over
         });
         taken
     }
 
+    /// Logs how many lines were left out in seconds that are over.
+    pub(super) fn report(&self, now: Instant) {
+        for (lines, like) in self.take_left_out(now) {
+            tracing::warn!(target: TARGET, "left out {lines} like this: {like}");
+        }
+    }
+
     fn kinds(&self) -> MutexGuard<'_, HashMap<Identifier, Window>> {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Logs how many lines were left out.
-pub(super) fn report(left_out: &LeftOut) {
-    let LeftOut { lines, like } = left_out;
-    tracing::warn!(target: TARGET, "left out {lines} like this: {like}");
 }
 
 /// The limit as a layer. Not as a filter of one layer: with tracing-subscriber 0.3.23 such a filter that leaves out an
@@ -151,7 +146,7 @@ mod tests {
         assert!(limit.admit(other, start, message), "another kind has a limit of its own");
         assert_eq!(limit.take_left_out(start), [], "the second is not over");
         let later = start + WINDOW;
-        assert_eq!(limit.take_left_out(later), [LeftOut { lines: 5, like: message() }]);
+        assert_eq!(limit.take_left_out(later), [(5, message())]);
         assert_eq!(limit.take_left_out(later), [], "told once");
         assert!(limit.admit(one, later, message), "a new second");
     }

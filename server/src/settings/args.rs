@@ -1,22 +1,20 @@
 //! The flags of all settings, made from the table.
 
-use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
-use super::kind::Kind;
-use super::setting::Setting;
-use super::table;
-use super::{CONFIG_VARIABLE, Effective, Given, Settings, SettingsError};
+use super::kind::Form;
+use super::table::{self, Setting};
+use super::{CONFIG_VARIABLE, Effective, Entry, Origin, SettingsError};
 
 /// The flags that were given.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SettingsArgs {
     /// The file of settings.
     pub(crate) config: Option<PathBuf>,
-    /// By key: the flag, and its value.
-    given: BTreeMap<&'static str, (String, Given)>,
+    /// Of a setting: the flag, and its values.
+    given: Vec<(&'static Setting, String, Vec<String>)>,
 }
 
 impl SettingsArgs {
@@ -31,50 +29,46 @@ impl SettingsArgs {
         Self { config: Some(path.into()), ..Self::default() }
     }
 
-    /// The flag and the value that were given for this setting.
-    pub(super) fn get(&self, setting: &Setting) -> Option<(&str, &Given)> {
-        self.given.get(setting.key).map(|(flag, given)| (flag.as_str(), given))
+    /// What the flags give, or what is wrong with it.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Result<Entry, String>> {
+        let given = self.given.iter().cloned();
+        given.map(|(setting, flag, texts)| Entry::new(setting, texts, Origin::Flag(flag)))
     }
 }
 
 const CONFIG: &str = "config";
 
 fn config_arg() -> Arg {
-    Arg::new(CONFIG)
-        .long(CONFIG)
-        .value_name("FILE")
-        .value_parser(value_parser!(PathBuf))
-        .help(format!("File of settings, in TOML; flags and variables win over it [env: {CONFIG_VARIABLE}]"))
+    let help = format!("File of settings, in TOML; flags and variables win over it [env: {CONFIG_VARIABLE}]");
+    Arg::new(CONFIG).long(CONFIG).value_name("FILE").value_parser(value_parser!(PathBuf)).help(help)
 }
 
-/// The flags of one setting.
+/// The flags of one setting. Helps have the first sentence of what it is for, so that they fit on two screens.
 fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
-    let default = (setting.read)(&Settings::default()).toml().replace('"', "");
-    let note = match setting.kind {
-        Kind::Switch | Kind::Names | Kind::Urls => format!(" [env: {}]", setting.variable()),
-        _ => format!(" [default: {default}] [env: {}]", setting.variable()),
-    };
     let text = setting.text();
-    let (short, _) = text.split_once(". ").unwrap_or((&text, ""));
-    let flag = setting.flag();
-    let is_limit = setting.key.starts_with("limits.");
-    let arg = Arg::new(setting.key)
-        .long(flag)
-        .value_name(setting.kind.value_name())
-        .help(format!("{}{note}", short.trim_end_matches('.')))
-        .long_help(format!("{text}{note}"))
-        .help_heading(is_limit.then_some("Limits"))
-        .hide_short_help(is_limit);
-    let arg = match setting.kind {
-        Kind::Switch => {
-            arg.num_args(0..=1).require_equals(true).default_missing_value("true").action(ArgAction::Set)
-        }
-        Kind::Names | Kind::Urls => arg.action(ArgAction::Append),
-        _ => arg.action(ArgAction::Set),
+    let (first, _) = text.split_once(". ").unwrap_or((&text, ""));
+    let default = match (setting.part_text(), setting.kind.form) {
+        (Some(_), _) => " [default: a part of the memory]".to_owned(),
+        (None, Form::Switch | Form::List(_)) => String::new(),
+        (None, _) => match setting.default().trim_matches('"') {
+            "off" => String::new(),
+            default => format!(" [default: {default}]"),
+        },
     };
-    let off = setting.off_flag.map(|(name, value)| {
-        let help = format!("The same as --{} {value}", setting.flag());
-        Arg::new(name).long(name).action(ArgAction::SetTrue).conflicts_with(setting.key).help(help)
+    let off = setting.off_flag.map(|(flag, value)| format!(" [{value}: --{flag}]")).unwrap_or_default();
+    let arg = Arg::new(setting.key)
+        .long(setting.flag())
+        .value_name(setting.kind.value_name)
+        .help(format!("{}{default}{off}", first.trim_end_matches('.')))
+        .help_heading(setting.is_limit().then_some("Limits"))
+        .hide(!setting.is_built());
+    let arg = match setting.kind.form {
+        Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
+        Form::List(_) => arg.action(ArgAction::Append),
+        _ => arg,
+    };
+    let off = setting.off_flag.map(|(flag, _)| {
+        Arg::new(flag).long(flag).action(ArgAction::SetTrue).conflicts_with(setting.key).hide(true)
     });
     [arg].into_iter().chain(off)
 }
@@ -91,21 +85,19 @@ impl clap::Args for SettingsArgs {
 
 impl clap::FromArgMatches for SettingsArgs {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut given = BTreeMap::new();
+        let mut given = Vec::new();
         for setting in table::all() {
-            let values: Vec<String> = matches.get_many(setting.key).into_iter().flatten().cloned().collect();
-            if let Some(last) = values.last().cloned() {
-                let value = match setting.kind {
-                    Kind::Names | Kind::Urls => Given::One(values.join(",")),
-                    _ => Given::One(last),
-                };
-                given.insert(setting.key, (setting.flag(), value));
+            let texts = matches.get_many::<String>(setting.key).into_iter().flatten();
+            let texts: Vec<String> = texts.flat_map(|text| setting.kind.split(text)).collect();
+            if !texts.is_empty() {
+                given.push((setting, setting.flag(), texts));
             }
-            if let Some((flag, value)) = setting.off_flag
-                && matches.get_flag(flag)
-            {
-                given.insert(setting.key, (flag.to_owned(), Given::One(value.to_owned())));
-            }
+            given.extend(
+                setting
+                    .off_flag
+                    .filter(|(flag, _)| matches.get_flag(flag))
+                    .map(|(flag, value)| (setting, flag.to_owned(), vec![value.to_owned()])),
+            );
         }
         Ok(Self { config: matches.get_one(CONFIG).cloned(), given })
     }

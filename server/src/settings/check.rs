@@ -1,86 +1,164 @@
 //! What settings must fulfil together.
 
 use std::fs;
-use std::io;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
 use std::path::Path;
 
-use super::kind::Value;
-use super::{Effective, Origin, SettingsError};
-use crate::limits::{Limits, MIB};
-use crate::memory::{LEAST, Memory};
+use super::kind::size_text;
+use super::{Effective, Origin, Settings, SettingsError};
+use crate::limits::MIB;
+use crate::memory::LEAST;
 
 /// Adds what is wrong with the whole.
 pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
-    let settings = &effective.settings;
-    match (&settings.credentials, settings.insecure_principals) {
-        (None, false) => errors.push(
-            "callers cannot be identified: give --credentials DIR (stickycas-server credentials makes one for \
-             development), or add --insecure-principals, with which any caller can name any principal"
-                .to_owned(),
-        ),
-        (Some(_), true) => errors.push(format!(
-            "credentials ({}) and insecure_principals ({}) exclude each other: leave one out",
-            effective.origin("credentials"),
-            effective.origin("insecure_principals")
-        )),
-        _ => {}
-    }
-    if settings.insecure_principals && !settings.listen.ip().is_loopback() && !settings.insecure_allow_remote
-    {
-        errors.push(format!(
-            "{} can be reached from other machines, and any caller can name any principal: listen on a loopback \
-             address, or add --insecure-allow-remote",
-            settings.listen
-        ));
-    }
-    if settings.token_listen.is_some() && settings.credentials.is_none() {
-        errors.push(format!(
-            "token_listen ({}): tokens are taken by TLS only: give --credentials DIR too",
-            effective.origin("token_listen")
-        ));
-    }
-    if let Some(tokens) = settings.token_listen
-        && tokens.port() != 0
-        && (tokens == settings.listen || Some(tokens) == settings.http)
-    {
-        errors.push(format!(
-            "{tokens} is the address of a listener for tokens and of another: give a free one"
-        ));
-    }
-    if let Some(page) = settings.page {
-        check_page(effective, page, errors);
-    }
-    if let Some(http) = settings.http
-        && http == settings.listen
-        && http.port() != 0
-    {
-        errors.push(format!("{http} is the address of clients and of operators: give them different ones"));
-    }
-    if settings.otlp_endpoint.is_some() && !cfg!(feature = "otlp") {
-        let origin = effective.origin("otlp_endpoint");
-        errors.push(format!(
-            "otlp_endpoint ({origin}): this build has no traces, build it with --features otlp"
-        ));
-    }
-    if !settings.etcd.is_empty() {
+    check_callers(effective, errors);
+    check_listeners(effective, errors);
+    if !effective.settings.etcd.is_empty() {
         check_cluster(effective, errors);
     }
-    for (smaller, larger) in NOT_ABOVE {
-        check_order(effective, smaller, larger, errors);
-    }
+    check_order(effective, errors);
     check_memory(effective, errors);
+}
+
+/// What adds a mistake if it is one.
+fn refuse(errors: &mut Vec<String>) -> impl FnMut(bool, String) {
+    |is_wrong, why| errors.extend(is_wrong.then_some(why))
+}
+
+/// How the server knows callers, and what this build can do.
+fn check_callers(effective: &Effective, errors: &mut Vec<String>) {
+    let settings = &effective.settings;
+    let (listen, certified) = (settings.listen, settings.credentials.is_some());
+    let at = |key| effective.at(key);
+    let mut refuse = refuse(errors);
+    refuse(
+        !certified && !settings.insecure_principals,
+        "callers cannot be identified: give --credentials DIR (stickycas-server credentials makes one for \
+         development), or add --insecure-principals, with which any caller can name any principal"
+            .to_owned(),
+    );
+    refuse(
+        certified && settings.insecure_principals,
+        format!("{} and {} exclude each other: leave one out", at("credentials"), at("insecure_principals")),
+    );
+    refuse(
+        settings.insecure_principals && !listen.ip().is_loopback() && !settings.insecure_allow_remote,
+        format!(
+            "{listen} can be reached from other machines, and any caller can name any principal: listen on a loopback \
+             address, or add --insecure-allow-remote"
+        ),
+    );
+    refuse(
+        settings.token_listen.is_some() && !certified,
+        format!("{}: tokens are taken by TLS only: give --credentials DIR too", at("token_listen")),
+    );
+    refuse(
+        settings.otlp_endpoint.is_some() && !cfg!(feature = "otlp"),
+        format!("{}: this build has no traces, build it with --features otlp", at("otlp_endpoint")),
+    );
+}
+
+/// The addresses. The page is plain on a loopback address only.
+fn check_listeners(effective: &Effective, errors: &mut Vec<String>) {
+    let settings = &effective.settings;
+    let listen = settings.listen;
+    let mut refuse = refuse(errors);
+    if let Some(tokens) = settings.token_listen.filter(|it| it.port() != 0) {
+        refuse(
+            tokens == listen || Some(tokens) == settings.http,
+            format!("{tokens} is the address of a listener for tokens and of another: give a free one"),
+        );
+    }
+    if let Some(page) = settings.page {
+        let others = [Some(listen), settings.http, settings.token_listen];
+        refuse(
+            page.port() != 0 && others.contains(&Some(page)),
+            format!("{page} is the address of the live page and of another listener: give a free one"),
+        );
+        refuse(
+            !page.ip().is_loopback() && settings.credentials.is_none(),
+            format!(
+                "{}: {page} can be reached from other machines, and the live page is served to them by TLS only: give \
+                 --credentials DIR too, or a loopback address",
+                effective.at("page")
+            ),
+        );
+        refuse(
+            page.ip().is_unspecified() && settings.page_hosts.is_empty(),
+            format!(
+                "{}: {page} is every address of the machine, and requests are answered for known names only: give \
+                 --page-host NAME",
+                effective.at("page")
+            ),
+        );
+    }
+    refuse(
+        settings.http == Some(listen) && listen.port() != 0,
+        format!("{listen} is the address of clients and of operators: give them different ones"),
+    );
+}
+
+/// A server of a cluster.
+fn check_cluster(effective: &Effective, errors: &mut Vec<String>) {
+    let settings = &effective.settings;
+    let (etcd, listen, advertised) = (effective.at("etcd"), settings.listen, settings.advertise.is_some());
+    let mut refuse = refuse(errors);
+    refuse(
+        !cfg!(feature = "cluster"),
+        format!("{etcd}: this build belongs to no cluster, build it with --features cluster"),
+    );
+    refuse(
+        *effective.origin("data") != Origin::Default,
+        format!(
+            "{etcd} and {} exclude each other: the logs of a cluster are in etcd alone",
+            effective.at("data")
+        ),
+    );
+    refuse(
+        !advertised && listen.ip().is_unspecified(),
+        format!(
+            "{etcd}: {listen} is every address of the machine, and clients are told one: give --advertise HOST:PORT"
+        ),
+    );
+    refuse(
+        !advertised && listen.port() == 0,
+        format!(
+            "{etcd}: port 0 takes a free port, and clients are told one: give --listen or --advertise a port"
+        ),
+    );
+}
+
+/// Limits that must not be above others.
+fn check_order(effective: &Effective, errors: &mut Vec<String>) {
+    let limits = &effective.settings.limits;
+    let mut at_most = |(key, value), (other, most): (&str, usize)| {
+        // A default above another limit is only without effect.
+        if value > most && *effective.origin(key) != Origin::Default {
+            errors.push(format!("{} is {value}, above {other}: give {most} at most", effective.at(key)));
+        }
+    };
+    at_most(
+        ("limits.unclaimed_connections_per_address", limits.unclaimed_connections_per_address),
+        ("unclaimed_connections", limits.unclaimed_connections),
+    );
+    at_most(
+        ("limits.page_connections_per_address", limits.page_connections_per_address),
+        ("page_connections", limits.page_connections),
+    );
+    at_most(
+        ("limits.page_viewers_per_principal", limits.page_viewers_per_principal),
+        ("page_viewers", limits.page_viewers),
+    );
 }
 
 /// The bounds of memory come to no more than there is.
 fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
-    let (memory, origin) = (&effective.memory, effective.origin("memory"));
-    let needed = |memory: u64| {
-        let mut with = effective.clone();
-        with.follow_memory(Memory::given(memory));
-        with.settings.limits.bytes_of_all(memory)
-    };
-    let fits = |memory: u64| memory >= LEAST && needed(memory) <= memory;
+    /// The settings that count.
+    const COUNT: [&str; 4] =
+        ["limits.connections", "limits.page_connections", "limits.page_instances", "limits.page_frame_bytes"];
+    let memory = &effective.memory;
+    let fits =
+        |memory| memory >= LEAST && effective.with_memory(memory).limits.bytes_of_all(memory) <= memory;
     if fits(memory.bytes) {
         return;
     }
@@ -90,17 +168,17 @@ fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
         let middle = less.midpoint(enough);
         if fits(middle * MIB) { enough = middle } else { less = middle }
     }
-    let given = Limits::IN_MEMORY
-        .iter()
-        .filter(|name| *effective.origin(&format!("limits.{name}")) != Origin::Default);
+    let given = effective.given().filter(|(setting, _)| COUNT.contains(&setting.key));
     let given: Vec<String> =
-        given.map(|name| format!("{name} ({})", effective.origin(&format!("limits.{name}")))).collect();
+        given.map(|(setting, origin)| format!("{} ({origin})", setting.name())).collect();
     let lower = if given.is_empty() { String::new() } else { format!(", or lower {}", given.join(", ")) };
-    let (bytes, least) = (Value::Size(memory.bytes / MIB * MIB).toml(), Value::Size(enough * MIB).toml());
     errors.push(format!(
-        "memory ({origin}) is {bytes}, {}, and the limits may take more: {least} is the least that does: give --memory as \
+        "{} is {:?}, {}, and the limits may take more: {:?} is the least that does: give --memory as \
          much if the server may use it{lower}",
-        memory.source
+        effective.at("memory"),
+        size_text(memory.bytes / MIB * MIB),
+        memory.source,
+        size_text(enough * MIB),
     ));
 }
 
@@ -110,21 +188,14 @@ impl Effective {
     /// # Errors
     /// Every folder that cannot be used.
     pub(crate) fn check_files(&self) -> Result<(), SettingsError> {
-        let mut errors = Vec::new();
-        let mut wrong = |key, why: String| errors.push(format!("{key} ({}): {why}", self.origin(key)));
-        if let Some(folder) = &self.settings.credentials
-            && let Err(error) = fs::read_dir(folder)
-        {
-            wrong("credentials", format!("{}: {error}", folder.display()));
-        }
-        if let Some(folder) = &self.settings.etcd_credentials
-            && let Err(error) = fs::read_dir(folder)
-        {
-            wrong("etcd_credentials", format!("{}: {error}", folder.display()));
-        } else if let Err((key, why)) = self.check_etcd() {
-            wrong(key, why);
-        }
-        if errors.is_empty() { Ok(()) } else { Err(SettingsError(errors)) }
+        let Settings { credentials, etcd_credentials, .. } = &self.settings;
+        let mut errors: Vec<String> =
+            self.unusable("credentials", credentials.as_deref(), false).into_iter().collect();
+        let of_etcd = self.unusable("etcd_credentials", etcd_credentials.as_deref(), false);
+        let of_etcd =
+            of_etcd.or_else(|| self.check_etcd().err().map(|(key, why)| format!("{}: {why}", self.at(key))));
+        errors.extend(of_etcd);
+        SettingsError::of(errors)
     }
 
     /// As [`Self::check_files`], and the folder of the log, which a server makes if it is not there.
@@ -134,12 +205,16 @@ impl Effective {
     pub(crate) fn check_all_files(&self) -> Result<(), SettingsError> {
         let mut errors = self.check_files().err().map_or_else(Vec::new, |SettingsError(errors)| errors);
         let folder = self.settings.data.folder(&|variable| std::env::var_os(variable)).ok().flatten();
-        if let Some(folder) = folder.filter(|_| self.settings.etcd.is_empty())
-            && let Err(error) = check_can_be_made(&folder)
-        {
-            errors.push(format!("data ({}): {}: {error}", self.origin("data"), folder.display()));
-        }
-        if errors.is_empty() { Ok(()) } else { Err(SettingsError(errors)) }
+        let folder = folder.filter(|_| self.settings.etcd.is_empty());
+        errors.extend(self.unusable("data", folder.as_deref(), true));
+        SettingsError::of(errors)
+    }
+
+    /// What is wrong with a folder. `is_made`: it does not have to be there.
+    fn unusable(&self, key: &str, folder: Option<&Path>, is_made: bool) -> Option<String> {
+        let folder = folder?;
+        let error = fs::read_dir(folder).err().filter(|it| !is_made || it.kind() != ErrorKind::NotFound)?;
+        Some(format!("{}: {}: {error}", self.at(key), folder.display()))
     }
 
     #[cfg(feature = "cluster")]
@@ -163,105 +238,5 @@ impl Effective {
     #[cfg(not(feature = "cluster"))]
     fn check_etcd(&self) -> Result<(), (&'static str, String)> {
         Ok(())
-    }
-}
-
-/// Whether a folder can be read, or if it is not there, what it would be made in is a folder.
-fn check_can_be_made(folder: &Path) -> io::Result<()> {
-    match fs::read_dir(folder) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            let above =
-                folder.ancestors().skip(1).find(|above| above.as_os_str().is_empty() || above.exists());
-            match above {
-                Some(above) if !above.as_os_str().is_empty() && !above.is_dir() => Err(io::Error::new(
-                    io::ErrorKind::NotADirectory,
-                    format!("{} is no folder", above.display()),
-                )),
-                _ => Ok(()),
-            }
-        }
-        read => read.map(drop),
-    }
-}
-
-/// A server of a cluster.
-fn check_cluster(effective: &Effective, errors: &mut Vec<String>) {
-    let (settings, origin) = (&effective.settings, effective.origin("etcd"));
-    if !cfg!(feature = "cluster") {
-        errors.push(format!(
-            "etcd ({origin}): this build belongs to no cluster, build it with --features cluster"
-        ));
-    }
-    if *effective.origin("data") != Origin::Default {
-        errors.push(format!(
-            "etcd ({origin}) and data ({}) exclude each other: the logs of a cluster are in etcd alone",
-            effective.origin("data")
-        ));
-    }
-    if settings.advertise.is_none() && settings.listen.ip().is_unspecified() {
-        errors.push(format!(
-            "etcd ({origin}): {} is every address of the machine, and clients are told one: give --advertise HOST:PORT",
-            settings.listen
-        ));
-    }
-    if settings.advertise.is_none() && settings.listen.port() == 0 {
-        errors.push(format!(
-            "etcd ({origin}): port 0 takes a free port, and clients are told one: give --listen or --advertise a port"
-        ));
-    }
-}
-
-/// The page is plain on a loopback address only.
-fn check_page(effective: &Effective, page: SocketAddr, errors: &mut Vec<String>) {
-    let settings = &effective.settings;
-    let others = [Some(settings.listen), settings.http, settings.token_listen];
-    if page.port() != 0 && others.contains(&Some(page)) {
-        errors
-            .push(format!("{page} is the address of the live page and of another listener: give a free one"));
-    }
-    if !page.ip().is_loopback() && settings.credentials.is_none() {
-        errors.push(format!(
-            "page ({}): {page} can be reached from other machines, and the live page is served to them by TLS only: give \
-             --credentials DIR too, or a loopback address",
-            effective.origin("page")
-        ));
-    }
-    if page.ip().is_unspecified() && settings.page_hosts.is_empty() {
-        errors.push(format!(
-            "page ({}): {page} is every address of the machine, and requests are answered for known names only: give \
-             --page-host NAME",
-            effective.origin("page")
-        ));
-    }
-}
-
-/// Limits that must not be above others.
-const NOT_ABOVE: [(&str, &str); 7] = [
-    ("limits.unread_frames_to_pause", "limits.unread_frames"),
-    ("limits.unclaimed_connections", "limits.connections"),
-    ("limits.unclaimed_connections_per_address", "limits.unclaimed_connections"),
-    ("limits.stream_window_bytes", "limits.connection_window_bytes"),
-    ("limits.call_bytes", "limits.message_bytes"),
-    ("limits.page_connections_per_address", "limits.page_connections"),
-    ("limits.page_viewers_per_principal", "limits.page_viewers"),
-];
-
-fn check_order(effective: &Effective, smaller: &str, larger: &str, errors: &mut Vec<String>) {
-    let value = |key: &str| {
-        let (_, setting) = super::table::find(key)?;
-        match (setting.read)(&effective.settings) {
-            Value::Number(number) | Value::Size(number) => Some(number),
-            _ => None,
-        }
-    };
-    // What was only left at its default is not what is wrong.
-    let given = |key| *effective.origin(key) != Origin::Default;
-    if value(smaller) > value(larger) {
-        let (wrong, other) = if given(smaller) { (smaller, larger) } else { (larger, smaller) };
-        let how = if given(smaller) { "above" } else { "below" };
-        errors.push(format!(
-            "{wrong} ({}) is {how} {other}: {smaller} is at most {larger}",
-            effective.origin(wrong)
-        ));
     }
 }

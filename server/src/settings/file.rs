@@ -5,114 +5,79 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::Given;
-use super::setting::Setting;
-use super::table;
+use super::kind::{Form, Kind};
+use super::table::{self, Setting};
+use super::{Entry, Origin};
 
-/// A setting that a file gives.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// The number of the setting in the table.
-    pub(super) index: usize,
-    pub(super) setting: &'static Setting,
-    pub(super) given: Given,
-    pub(super) line: usize,
-}
-
-/// A mistake, with its line.
-pub(super) type Mistake = (usize, String);
-
-/// The settings that a file gives, and what is wrong with it.
-pub(super) fn read(path: &Path, text: &str) -> (Vec<Entry>, Vec<Mistake>) {
-    let mut reader = Reader { path, text, mistakes: Vec::new(), entries: Vec::new() };
+/// The settings that a file gives and the mistakes in it, in the order in which they stand in it.
+pub(super) fn read(path: &Path, text: &str) -> Vec<Result<Entry, String>> {
+    let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    let mut found = Vec::new();
     match DeTable::parse(text) {
-        Ok(table) => reader.table("", table.get_ref()),
+        Ok(table) => read_table("", table.get_ref(), &mut |at, read| {
+            let origin = Origin::File { path: path.to_owned(), line: line(at) };
+            let read = read.map_err(|what| format!("{origin}: {what}"));
+            found.push((at, read.and_then(|(setting, texts)| Entry::new(setting, texts, origin))));
+        }),
         Err(error) => {
             let at = error.span().map_or(0, |span| span.start);
-            reader.mistake(at, error.message());
+            found.push((at, Err(format!("{}:{}: {}", path.display(), line(at), error.message()))));
         }
     }
-    (reader.entries, reader.mistakes)
+    found.sort_by_key(|(at, _)| *at);
+    found.into_iter().map(|(_, read)| read).collect()
 }
 
-struct Reader<'a> {
-    path: &'a Path,
-    text: &'a str,
-    mistakes: Vec<Mistake>,
-    entries: Vec<Entry>,
-}
+/// A setting and its value, or what is wrong with them.
+type Read = Result<(&'static Setting, Vec<String>), String>;
 
-impl Reader<'_> {
-    fn table(&mut self, prefix: &str, table: &DeTable<'_>) {
-        for (name, value) in table {
-            let key = format!("{prefix}{}", name.get_ref());
-            let line = self.line(name.span().start);
-            if let Some((index, setting)) = table::find(&key) {
-                match given(value.get_ref()) {
-                    Some(given) => self.entries.push(Entry { index, setting, given, line }),
-                    None => {
-                        let found = value.get_ref().type_str();
-                        self.mistake(
-                            value.span().start,
-                            &format!("{key} is a {found}: give {}", setting.kind.expects()),
-                        );
-                    }
-                }
+/// Hands on what stands in a table, and at which byte.
+fn read_table(prefix: &str, table: &DeTable<'_>, found: &mut impl FnMut(usize, Read)) {
+    for (name, value) in table {
+        let (key, value) = (format!("{prefix}{}", name.get_ref()), value.get_ref());
+        let read = match (table::find(&key), value) {
+            (None, DeValue::Table(inner)) if key == "limits" => {
+                read_table("limits.", inner, found);
                 continue;
             }
-            match value.get_ref() {
-                DeValue::Table(inner) if is_table(&key) => self.table(&format!("{key}."), inner),
-                _ => self.unknown(name, &key),
-            }
-        }
-    }
-
-    fn unknown(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, key: &str) {
-        let advice = nearest(key).map_or_else(
-            || "`stickycas-server config reference` names all keys".to_owned(),
-            |known| format!("did you mean `{known}`?"),
-        );
-        self.mistake(name.span().start, &format!("there is no key `{key}`: {advice}"));
-    }
-
-    fn mistake(&mut self, at: usize, what: &str) {
-        let (path, line) = (self.path.display(), self.line(at));
-        self.mistakes.push((line, format!("{path}:{line}: {what}")));
-    }
-
-    /// The line, from 1 on, of this byte of the text.
-    fn line(&self, at: usize) -> usize {
-        1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
+            (None, _) => Err(unknown(&key)),
+            (Some(setting), _) => texts(value, &setting.kind)
+                .map(|texts| (setting, texts))
+                .ok_or_else(|| format!("{key} is a {}: give {}", value.type_str(), setting.kind.expects())),
+        };
+        found(name.span().start, read);
     }
 }
 
-/// The value as a text or a list of texts; `None`: a setting is nothing of this kind.
-fn given(value: &DeValue<'_>) -> Option<Given> {
+/// The value as texts; `None`: a setting of this kind has no value of this type.
+fn texts(value: &DeValue<'_>, kind: &Kind) -> Option<Vec<String>> {
     Some(match value {
-        DeValue::String(text) => Given::One(text.clone().into_owned()),
-        DeValue::Integer(number) if number.radix() == 10 => Given::One(number.as_str().to_owned()),
+        DeValue::String(text) => kind.split(text),
+        DeValue::Integer(number) if number.radix() == 10 => vec![number.as_str().to_owned()],
         DeValue::Integer(number) => {
-            Given::One(i64::from_str_radix(number.as_str(), number.radix()).ok()?.to_string())
+            vec![i64::from_str_radix(number.as_str(), number.radix()).ok()?.to_string()]
         }
-        DeValue::Boolean(on) => Given::One(on.to_string()),
-        DeValue::Array(values) => {
+        DeValue::Boolean(on) => vec![on.to_string()],
+        DeValue::Array(values) if matches!(kind.form, Form::List(_)) => {
             let text = |value: &Spanned<DeValue<'_>>| value.get_ref().as_str().map(str::to_owned);
-            Given::Many(values.iter().map(text).collect::<Option<_>>()?)
+            values.iter().map(text).collect::<Option<_>>()?
         }
-        DeValue::Float(_) | DeValue::Datetime(_) | DeValue::Table(_) => return None,
+        _ => return None,
     })
 }
 
-/// Whether settings stand in this table.
-fn is_table(key: &str) -> bool {
-    table::all().any(|setting| setting.key.split_once('.').is_some_and(|(table, _)| table == key))
-}
-
-/// The known key that was probably meant: one of nearly the same letters, or the same name in another table.
-fn nearest(key: &str) -> Option<&'static str> {
+/// What is said about a key that no setting has: the known one of nearly the same letters, or of the same name in another
+/// table, was probably meant.
+fn unknown(key: &str) -> String {
+    if let Some(constant) = table::constant(|bound| bound.key == key) {
+        return format!("{key} {constant}");
+    }
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().replace('-', "_");
     let closeness =
         |known: &str| strsim::jaro_winkler(key, known).max(strsim::jaro_winkler(&last(key), &last(known)));
-    let best = table::all().max_by(|one, other| closeness(one.key).total_cmp(&closeness(other.key)))?;
-    (closeness(best.key) > 0.85).then_some(best.key)
+    let best = table::all().map(|setting| (closeness(setting.key), setting.key));
+    match best.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
+        Some((close, known)) if close > 0.85 => format!("there is no key `{key}`: did you mean `{known}`?"),
+        _ => format!("there is no key `{key}`: `stickycas-server config reference` names all keys"),
+    }
 }

@@ -1,157 +1,128 @@
 //! Kinds of values: how a text becomes a value and a value a text, the same in files, variables and flags.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
-use stickycas_program::LONGEST_DURATION;
+use stickycas_program::parse_duration;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 
-use super::Given;
+use super::Data;
+use crate::auth::is_trust_domain;
+use crate::config::Admission;
 
-/// What a value may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A whole number.
-    Count { min: u64, max: u64 },
-    /// A whole number, or `auto`.
-    CountOrAuto { min: u64, max: u64 },
-    /// Bytes, with a unit. A number without a unit counts `plain` bytes.
-    Size { plain: u64 },
-    /// Bytes, with a unit, or `auto`. A number without a unit counts MiB.
-    SizeOrAuto,
-    /// A duration with a unit; `zero`: none at all is one.
-    Duration { zero: bool },
+/// The forms of a value.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Form {
+    /// A whole number in these bounds.
+    Count(u64, u64),
+    /// Bytes, with a unit. A number without a unit counts this many bytes.
+    Size(u64),
     /// `true` or `false`.
     Switch,
-    /// Names of principals; in variables and flags with commas between them.
-    Names,
-    /// Address and port.
-    Address,
-    /// Address and port, or `off`.
-    AddressOrOff,
-    /// A folder, `auto` for the usual one, or `off`.
-    Folder,
-    /// A folder, or `off`.
-    FolderOrOff,
-    /// Any text.
-    Text,
-    /// Any text, or `auto`.
-    TextOrAuto,
-    /// A URL, or `off`.
-    UrlOrOff,
-    /// URLs; in variables and flags with commas between them.
-    Urls,
+    /// A text that passes a check.
+    Text(fn(&str) -> bool),
+    /// Texts that pass a check; in variables and flags with commas between them.
+    List(fn(&str) -> bool),
 }
 
-pub(crate) const COUNT: Kind = Kind::Count { min: 1, max: u64::MAX };
-pub(crate) const COUNT_OR_NONE: Kind = Kind::Count { min: 0, max: u64::MAX };
-pub(crate) const SIZE: Kind = Kind::Size { plain: 1 };
-/// As the flags of these settings have always counted.
-pub(crate) const MEMORY: Kind = Kind::Size { plain: 1024 * 1024 };
-pub(crate) const DURATION: Kind = Kind::Duration { zero: true };
-pub(crate) const TIMEOUT: Kind = Kind::Duration { zero: false };
-
-/// A value that has been checked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
-    Number(u64),
-    Size(u64),
-    Duration(Duration),
-    Switch(bool),
-    Names(Vec<String>),
-    Address(SocketAddr),
-    Text(String),
-    /// `auto` or `off`.
-    None(&'static str),
+/// What a value may be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Kind {
+    pub(crate) form: Form,
+    /// The name of a value of this kind in helps.
+    pub(crate) value_name: &'static str,
+    expects: &'static str,
+    /// The word for no value; empty: there is always one.
+    none: &'static str,
 }
+
+const fn kind(form: Form, value_name: &'static str, expects: &'static str) -> Kind {
+    Kind { form, value_name, expects, none: "" }
+}
+
+const ANY: Form = Form::Text(|_| true);
+const NOT_EMPTY: Form = Form::Text(|text| !text.is_empty());
+
+pub(crate) const COUNT: Kind = kind(Form::Count(1, u64::MAX), "N", "a whole number from 1 on");
+pub(crate) const COUNT_OR_NONE: Kind = kind(Form::Count(0, u64::MAX), "N", "a whole number from 0 on");
+pub(crate) const SHARDS: Kind = kind(Form::Count(1, 1 << 20), "N", "a whole number from 1 to 1048576");
+pub(crate) const WORKERS: Kind = kind(Form::Count(1, 1_024), "N", "a whole number from 1 to 1024");
+pub(crate) const SIZE: Kind = kind(Form::Size(1), "SIZE", "a size such as 64KiB or 16MiB");
+/// As the flag has always counted.
+pub(crate) const MEMORY: Kind = kind(Form::Size(1 << 20), "SIZE", "a size such as 512MiB or 64GiB");
+pub(crate) const DURATION: Kind =
+    kind(ANY, "DURATION", "a duration such as 500ms, 10min or 1h, of 3650d at most");
+pub(crate) const TIMEOUT: Kind = kind(
+    Form::Text(|text| parse_duration(text).is_ok_and(|duration| !duration.is_zero())),
+    "DURATION",
+    "a duration above 0 such as 500ms, 10s or 1min, of 3650d at most",
+);
+pub(crate) const SWITCH: Kind = kind(Form::Switch, "BOOL", "true or false");
+pub(crate) const ADDRESS: Kind = kind(ANY, "ADDRESS", "an address and a port such as 127.0.0.1:7420");
+pub(crate) const FOLDER: Kind = kind(NOT_EMPTY, "DIR", "a folder");
+pub(crate) const DATA: Kind = kind(NOT_EMPTY, "DIR", "a folder, auto or off");
+pub(crate) const TEXT: Kind = kind(ANY, "TEXT", "a text");
+pub(crate) const NAME: Kind = kind(NOT_EMPTY, "NAME", "a text");
+pub(crate) const URL: Kind = kind(Form::Text(is_url), "URL", "a URL such as http://127.0.0.1:4317");
+pub(crate) const URLS: Kind = kind(Form::List(is_url), "URL", "a list of URLs such as http://127.0.0.1:2379");
+pub(crate) const PRINCIPALS: Kind =
+    kind(Form::List(|name| is_principal_name(name.as_bytes())), "NAME", "a list of names, each of {grammar}");
+pub(crate) const TRUST_DOMAIN: Kind =
+    kind(Form::Text(is_trust_domain), "NAME", "1 to 255 lower-case letters, digits, '.', '_' or '-'");
+pub(crate) const ADMISSION: Kind = kind(ANY, "MODE", "off, observe or enforce");
+pub(crate) const FILTER: Kind = kind(
+    Form::Text(|filter| crate::logging::check_filter(filter).is_ok()),
+    "FILTER",
+    "a level such as info, or filters by module such as info,h2=debug",
+);
 
 impl Kind {
-    /// What a value of this kind looks like, for helps and errors.
-    pub(crate) fn expects(self) -> String {
-        match self {
-            Self::Count { min, max: u64::MAX } => format!("a whole number from {min} on"),
-            Self::Count { min, max } => format!("a whole number from {min} to {max}"),
-            Self::CountOrAuto { min, max } => format!("a whole number from {min} to {max}, or auto"),
-            Self::Size { plain: 1 } => "a size such as 64KiB or 16MiB".to_owned(),
-            Self::Size { .. } => {
-                "a size such as 512MiB or 64GiB; a number without a unit counts MiB".to_owned()
-            }
-            Self::SizeOrAuto => "a size such as 512MiB or 64GiB, or auto".to_owned(),
-            Self::Duration { zero: true } => "a duration such as 500ms, 10min or 1h".to_owned(),
-            Self::Duration { zero: false } => "a duration above 0 such as 500ms, 10s or 1min".to_owned(),
-            Self::Switch => "true or false".to_owned(),
-            Self::Names => format!("a list of names, each of {PRINCIPAL_GRAMMAR}"),
-            Self::Address => "an address and a port such as 127.0.0.1:7420".to_owned(),
-            Self::AddressOrOff => "an address and a port such as 127.0.0.1:7421, or off".to_owned(),
-            Self::Folder => "a folder, auto or off".to_owned(),
-            Self::FolderOrOff => "a folder, or off".to_owned(),
-            Self::Text => "a text".to_owned(),
-            Self::TextOrAuto => "a text, or auto".to_owned(),
-            Self::Urls => "a list of URLs such as http://127.0.0.1:2379".to_owned(),
-            Self::UrlOrOff => "a URL such as http://127.0.0.1:4317, or off".to_owned(),
+    /// The same, or none, for which this word stands.
+    pub(crate) const fn or(self, none: &'static str) -> Self {
+        Self { none, ..self }
+    }
+
+    /// What a value of this kind looks like, for the reference and errors.
+    pub(crate) fn expects(&self) -> String {
+        let expects = self.expects.replace("{grammar}", PRINCIPAL_GRAMMAR);
+        if self.none.is_empty() { expects } else { format!("{expects}, or {}", self.none) }
+    }
+
+    /// The values in the text of a variable or a flag: only a list may have several.
+    pub(crate) fn split(&self, text: &str) -> Vec<String> {
+        match self.form {
+            Form::List(_) => text.split(',').map(|one| one.trim().to_owned()).collect(),
+            _ => vec![text.trim().to_owned()],
         }
     }
 
-    /// The name of a value of this kind in helps.
-    pub(crate) const fn value_name(self) -> &'static str {
-        match self {
-            Self::Count { .. } | Self::CountOrAuto { .. } => "N",
-            Self::Size { .. } | Self::SizeOrAuto => "SIZE",
-            Self::Duration { .. } => "DURATION",
-            Self::Switch => "BOOL",
-            Self::Names => "NAME",
-            Self::Address | Self::AddressOrOff => "ADDRESS",
-            Self::Folder | Self::FolderOrOff => "DIR",
-            Self::Text | Self::TextOrAuto => "TEXT",
-            Self::UrlOrOff | Self::Urls => "URL",
+    /// Whether a text passes the check.
+    fn accepts(&self, text: &str) -> bool {
+        if let Form::Text(check) | Form::List(check) = self.form { check(text) } else { true }
+    }
+
+    /// The one text, if it passes the check.
+    fn only<'a>(&self, texts: &'a [String]) -> Option<&'a str> {
+        if let [text] = texts { Some(text.as_str()).filter(|text| self.accepts(text)) } else { None }
+    }
+
+    fn number(&self, text: &str) -> Option<u64> {
+        let whole = |text: &str| text.replace('_', "").parse::<u64>().ok();
+        match self.form {
+            Form::Count(min, max) => whole(text).filter(|number| (min..=max).contains(number)),
+            Form::Size(plain) => {
+                let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
+                let (number, unit) = unit.unwrap_or((text, plain));
+                whole(number.trim_end())?.checked_mul(unit).filter(|size| *size > 0)
+            }
+            _ => None,
         }
     }
 
-    /// The value that a text stands for.
-    pub(crate) fn parse(self, given: &Given) -> Result<Value, String> {
-        let value = match (self, given) {
-            (Self::Names, given) => list(given, |name| is_principal_name(name.as_bytes())),
-            (Self::Urls, given) => list(given, is_url),
-            (_, Given::Many(_)) => None,
-            (_, Given::One(text)) => self.parse_one(text.trim()),
-        };
-        value.ok_or_else(|| match (self, given) {
-            (Self::Duration { .. }, Given::One(text)) if is_too_long(text) => "give 3650d at most".to_owned(),
-            _ => format!("give {}", self.expects()),
-        })
+    fn wrong(&self) -> String {
+        format!("give {}", self.expects())
     }
-
-    fn parse_one(self, text: &str) -> Option<Value> {
-        match self {
-            Self::CountOrAuto { .. } | Self::SizeOrAuto if text == "auto" => Some(Value::None("auto")),
-            Self::Count { min, max } | Self::CountOrAuto { min, max } => {
-                number(text, min, max).map(Value::Number)
-            }
-            Self::SizeOrAuto => MEMORY.parse_one(text),
-            Self::Size { plain } => size(text, plain).filter(|size| *size > 0).map(Value::Size),
-            Self::Duration { zero } => {
-                let duration = stickycas_program::parse_duration(text).ok()?;
-                (zero || !duration.is_zero()).then_some(Value::Duration(duration))
-            }
-            Self::Switch => text.parse().ok().map(Value::Switch),
-            Self::AddressOrOff | Self::UrlOrOff | Self::Folder | Self::FolderOrOff if text == "off" => {
-                Some(Value::None("off"))
-            }
-            Self::Folder | Self::TextOrAuto if text == "auto" => Some(Value::None("auto")),
-            Self::Folder | Self::FolderOrOff | Self::TextOrAuto if text.is_empty() => None,
-            Self::Address | Self::AddressOrOff => text.parse().ok().map(Value::Address),
-            Self::UrlOrOff => is_url(text).then(|| Value::Text(text.to_owned())),
-            Self::Folder | Self::FolderOrOff | Self::Text | Self::TextOrAuto => {
-                Some(Value::Text(text.to_owned()))
-            }
-            Self::Names | Self::Urls => None,
-        }
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "to tell a duration that is too long from none")]
-fn is_too_long(duration: &str) -> bool {
-    humantime::parse_duration(duration.trim()).is_ok_and(|duration| duration > LONGEST_DURATION)
 }
 
 fn is_url(text: &str) -> bool {
@@ -159,94 +130,93 @@ fn is_url(text: &str) -> bool {
         .is_ok_and(|url| matches!(url.scheme_str(), Some("http" | "https")) && url.host().is_some())
 }
 
-fn list(given: &Given, is_one: impl Fn(&str) -> bool) -> Option<Value> {
-    let names: Vec<String> = match given {
-        Given::One(text) => text.split(',').map(|name| name.trim().to_owned()).collect(),
-        Given::Many(names) => names.clone(),
-    };
-    names.iter().all(|name| is_one(name)).then_some(Value::Names(names))
-}
-
-fn number(text: &str, min: u64, max: u64) -> Option<u64> {
-    let number: u64 = text.replace('_', "").parse().ok()?;
-    (min..=max).contains(&number).then_some(number)
-}
-
 /// The units of sizes, the largest first.
-const UNITS: [(&str, u64); 4] =
-    [("TiB", 1_u64 << 40), ("GiB", 1_u64 << 30), ("MiB", 1_u64 << 20), ("KiB", 1_u64 << 10)];
+const UNITS: [(&str, u64); 5] =
+    [("TiB", 1 << 40), ("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10), ("B", 1)];
 
-fn size(text: &str, plain: u64) -> Option<u64> {
-    let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
-    let (number, unit) = unit.or_else(|| Some((text.strip_suffix('B')?, 1))).unwrap_or((text, plain));
-    let number: u64 = number.trim_end().replace('_', "").parse().ok()?;
-    number.checked_mul(unit)
+/// Bytes in the largest unit of which they are a whole number.
+pub(crate) fn size_text(bytes: u64) -> String {
+    let (name, unit) = UNITS.iter().find(|(_, unit)| bytes.is_multiple_of(*unit)).unwrap_or(&("B", 1));
+    format!("{}{name}", bytes / unit)
 }
 
-impl Value {
-    /// The value as a TOML file has it.
-    pub(crate) fn toml(&self) -> String {
-        match self {
-            Self::Number(number) => number.to_string(),
-            Self::Switch(on) => on.to_string(),
-            Self::Names(names) => toml::Value::from(names.clone()).to_string(),
-            Self::Text(text) => toml::Value::from(text.as_str()).to_string(),
-            Self::None(word) => format!("{word:?}"),
-            Self::Address(address) => format!("\"{address}\""),
-            Self::Duration(duration) => format!("\"{}\"", plain_duration(*duration)),
-            Self::Size(bytes) => {
-                let exact = UNITS.iter().find(|(_, unit)| *bytes > 0 && bytes % unit == 0);
-                exact.map_or_else(
-                    || format!("\"{bytes}B\""),
-                    |(name, unit)| format!("\"{}{name}\"", bytes / unit),
-                )
-            }
-        }
-    }
+/// A value of a setting.
+pub(crate) trait Field: Sized {
+    /// The value that texts stand for; only a list has other than one.
+    fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String>;
+
+    /// The value as a file has it.
+    fn toml(&self, kind: &Kind) -> String;
 }
 
-/// A duration without spaces: `1h30m`.
-fn plain_duration(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string().replace(' ', "")
+fn quoted(text: &str) -> String {
+    toml::Value::from(text).to_string()
 }
 
-/// A number, a size or a duration as the type of a setting.
-pub(crate) trait Number: Sized {
-    fn from_value(value: Value) -> Result<Self, String>;
-    fn to_value(self, kind: &Kind) -> Value;
-}
-
-macro_rules! number {
+macro_rules! numbers {
     ($($type:ty),+) => {$(
-        impl Number for $type {
-            fn from_value(value: Value) -> Result<Self, String> {
-                match value {
-                    Value::Number(number) | Value::Size(number) => {
-                        Self::try_from(number).map_err(|_| format!("give at most {}", Self::MAX))
-                    }
-                    other => unreachable!("{other:?} is no number, as the kind of the setting demands"),
-                }
+        impl Field for $type {
+            fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String> {
+                let number = kind.only(texts).and_then(|text| kind.number(text)).ok_or_else(|| kind.wrong())?;
+                Self::try_from(number).map_err(|_| format!("give at most {}", Self::MAX))
             }
 
-            fn to_value(self, kind: &Kind) -> Value {
-                let number = u64::try_from(self).unwrap_or(u64::MAX);
-                if matches!(kind, Kind::Size { .. }) { Value::Size(number) } else { Value::Number(number) }
+            fn toml(&self, kind: &Kind) -> String {
+                match kind.form {
+                    Form::Size(_) => quoted(&size_text(u64::try_from(*self).unwrap_or(u64::MAX))),
+                    _ => self.to_string(),
+                }
             }
         }
     )+};
 }
 
-number!(u16, u32, usize);
+numbers!(u16, u32, u64, usize);
 
-impl Number for Duration {
-    fn from_value(value: Value) -> Result<Self, String> {
-        match value {
-            Value::Duration(duration) => Ok(duration),
-            other => unreachable!("{other:?} is no duration, as the kind of the setting demands"),
+/// Each type with what reads its text and what writes it.
+macro_rules! texts {
+    ($($type:ty: $read:expr, $write:expr;)+) => {$(
+        impl Field for $type {
+            fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String> {
+                kind.only(texts).and_then($read).ok_or_else(|| kind.wrong())
+            }
+
+            fn toml(&self, kind: &Kind) -> String {
+                let text = $write(self);
+                if let Form::Switch = kind.form { text } else { quoted(&text) }
+            }
         }
+    )+};
+}
+
+texts! {
+    bool: |text| text.parse().ok(), bool::to_string;
+    String: |text| Some(text.to_owned()), String::clone;
+    SocketAddr: |text| text.parse().ok(), SocketAddr::to_string;
+    PathBuf: |text| Some(text.into()), |path: &PathBuf| path.display().to_string();
+    Admission: Admission::from_name, |mode: &Admission| mode.name().to_owned();
+    Data: |text| Some(text.into()), Data::to_string;
+    // Without spaces: `1h30m`.
+    Duration: |text| parse_duration(text).ok(), |it: &Duration| humantime::format_duration(*it).to_string().replace(' ', "");
+}
+
+impl<T: Field> Field for Option<T> {
+    fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String> {
+        if texts == [kind.none] { Ok(None) } else { T::parse(kind, texts).map(Some) }
     }
 
-    fn to_value(self, _: &Kind) -> Value {
-        Value::Duration(self)
+    fn toml(&self, kind: &Kind) -> String {
+        self.as_ref().map_or_else(|| quoted(kind.none), |value| value.toml(kind))
+    }
+}
+
+impl Field for Vec<String> {
+    fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String> {
+        let is_good = texts.iter().all(|text| kind.accepts(text));
+        is_good.then(|| texts.to_vec()).ok_or_else(|| kind.wrong())
+    }
+
+    fn toml(&self, _: &Kind) -> String {
+        toml::Value::from(self.clone()).to_string()
     }
 }

@@ -1,127 +1,42 @@
 //! The settings of `serve`, from four layers: defaults, a file in TOML, the environment, flags. A later layer wins.
 //!
-//! One [`table`] says of each setting its key, its flag, its kind, its default and what it is for. Flags, names of
-//! environment variables, help texts, `config show`, `docs/configuration.md` and the errors are all made from it.
+//! One [`table`] says of each setting its key, its type, its default, its kind and what it is for. Flags, names of environment
+//! variables, help texts, `config show`, `docs/configuration.md` and the errors are all made from it. Each layer is read into
+//! [`Entry`]s, each with its origin, and they are written over the defaults in turn.
 //!
-//! The `config` crate is not used: it keeps the name of the file that a value comes from but not the line, and so can
-//! name neither the line of an unknown key nor that of a value that is wrong.
+//! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no origin but the
+//! name of its file, an unknown key has no line, and only the first mistake is told.
 
 mod args;
+#[cfg(test)]
+mod bounds_page;
 mod check;
 mod file;
 mod kind;
-mod limits;
-#[cfg(test)]
-mod limits_page;
-mod setting;
 mod show;
 mod table;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::path::PathBuf;
 
-use crate::config::{
-    Admission, AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EVERY, TokenConfig,
-};
+use crate::config::{AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
 use crate::limits::Limits;
-use crate::logging::{LINES_PER_SECOND, LogOptions};
+use crate::logging::LogOptions;
 use crate::memory::Memory;
 
 pub(crate) use args::SettingsArgs;
 pub(crate) use show::{reference, show};
+pub(crate) use table::{Settings, constant};
 
-use setting::Setting;
+use table::Setting;
 
 /// The environment variable that names the file.
 pub(crate) const CONFIG_VARIABLE: &str = "STICKYCAS_CONFIG";
 
-/// The settings of one server, each checked for itself.
-#[derive(Clone, Debug)]
-pub(crate) struct Settings {
-    pub(crate) listen: SocketAddr,
-    /// `None`: operators have no listener.
-    pub(crate) http: Option<SocketAddr>,
-    pub(crate) data: Data,
-    /// The members of etcd; empty: the server belongs to no cluster.
-    pub(crate) etcd: Vec<String>,
-    pub(crate) etcd_credentials: Option<PathBuf>,
-    /// In bytes.
-    pub(crate) etcd_quota: u64,
-    pub(crate) cluster: String,
-    /// `None`: made of the address for clients.
-    pub(crate) server_name: Option<String>,
-    /// `None`: the address that it listens on.
-    pub(crate) advertise: Option<String>,
-    pub(crate) lease: Duration,
-    pub(crate) shards: u32,
-    /// `None`: there is no live page.
-    pub(crate) page: Option<SocketAddr>,
-    pub(crate) page_hosts: Vec<String>,
-    /// `None`: callers show no certificates.
-    pub(crate) credentials: Option<PathBuf>,
-    pub(crate) trust_domain: String,
-    pub(crate) allow_missing_revocation_list: bool,
-    /// `None`: no tokens are taken.
-    pub(crate) token_listen: Option<SocketAddr>,
-    pub(crate) token_issuer: String,
-    pub(crate) token_audience: String,
-    pub(crate) insecure_principals: bool,
-    pub(crate) insecure_allow_remote: bool,
-    pub(crate) coordinators: Vec<String>,
-    pub(crate) observers: Vec<String>,
-    pub(crate) admins: Vec<String>,
-    pub(crate) drain: Duration,
-    /// `None`: one for each processor.
-    pub(crate) workers: Option<u16>,
-    /// In bytes. `None`: what the system tells.
-    pub(crate) memory: Option<u64>,
-    pub(crate) reflection: bool,
-    pub(crate) log: LogOptions,
-    /// `None`: traces go nowhere.
-    pub(crate) otlp_endpoint: Option<String>,
-    pub(crate) admission: Admission,
-    pub(crate) limits: Limits,
-}
-
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
-            http: Some(SocketAddr::from(([127, 0, 0, 1], 7421))),
-            page: None,
-            page_hosts: Vec::new(),
-            data: Data::Auto,
-            etcd: Vec::new(),
-            etcd_credentials: None,
-            etcd_quota: 2 << 30,
-            cluster: "stickycas".to_owned(),
-            server_name: None,
-            advertise: None,
-            lease: Duration::from_secs(5),
-            shards: 64,
-            credentials: None,
-            trust_domain: "stickycas".to_owned(),
-            allow_missing_revocation_list: false,
-            token_listen: None,
-            token_issuer: "stickycas".to_owned(),
-            token_audience: "stickycas".to_owned(),
-            insecure_principals: false,
-            insecure_allow_remote: false,
-            coordinators: Vec::new(),
-            observers: Vec::new(),
-            admins: Vec::new(),
-            drain: Duration::from_secs(5),
-            workers: None,
-            memory: None,
-            reflection: true,
-            log: LogOptions { filter: "info".to_owned(), json: false, lines_per_second: LINES_PER_SECOND },
-            otlp_endpoint: None,
-            admission: Admission::default(),
-            limits: Limits::default(),
-        }
+        Self::with(Limits::default())
     }
 }
 
@@ -137,7 +52,6 @@ impl Settings {
             None => self.data.folder(&|variable| std::env::var_os(variable)),
         };
         let data = data.map_err(|why| SettingsError(vec![why]))?;
-        debug_assert!(self.insecure_principals == self.credentials.is_none(), "checked with the whole");
         let auth_mode = match self.credentials {
             Some(path) => AuthMode::Certificates(CredentialFolder {
                 path,
@@ -164,9 +78,13 @@ impl Settings {
             reflection: self.reflection,
         })
     }
-}
 
-impl Settings {
+    /// What is logged, and how.
+    pub(crate) fn log_options(&self) -> LogOptions {
+        let (filter, json, lines_per_second) = (self.log.clone(), self.log_json, self.log_lines_per_second);
+        LogOptions { filter, json, lines_per_second }
+    }
+
     /// The cluster that the server belongs to, if it does.
     fn cluster_config(&self) -> Option<ClusterConfig> {
         if self.etcd.is_empty() {
@@ -230,6 +148,26 @@ impl Data {
     }
 }
 
+impl From<&str> for Data {
+    fn from(text: &str) -> Self {
+        match text {
+            "auto" => Self::Auto,
+            "off" => Self::InMemory,
+            folder => Self::Folder(folder.into()),
+        }
+    }
+}
+
+impl fmt::Display for Data {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Auto => out.write_str("auto"),
+            Self::InMemory => out.write_str("off"),
+            Self::Folder(folder) => folder.display().fmt(out),
+        }
+    }
+}
+
 /// Where a value comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -250,19 +188,46 @@ impl fmt::Display for Origin {
     }
 }
 
-/// A value as it was given: text, or a list of texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Given {
-    One(String),
-    Many(Vec<String>),
+/// A setting that a layer gives.
+#[derive(Clone, Debug)]
+struct Entry {
+    setting: &'static Setting,
+    /// The value as it was given; only a list has other than one text.
+    texts: Vec<String>,
+    origin: Origin,
+}
+
+impl Entry {
+    /// # Errors
+    /// If the setting cannot have this value: what is wrong, and where.
+    fn new(setting: &'static Setting, texts: Vec<String>, origin: Origin) -> Result<Self, String> {
+        let entry = Self { setting, texts, origin };
+        entry.write(&mut Settings::with(Limits::of(0))).map_err(|why| {
+            let given = if let [text] = &entry.texts[..] {
+                format!("{text:?}")
+            } else {
+                format!("{:?}", entry.texts)
+            };
+            match &entry.origin {
+                Origin::Flag(flag) => format!("--{flag} {given}: {why}"),
+                Origin::File { .. } => format!("{}: {} = {given}: {why}", entry.origin, setting.key),
+                origin => format!("{origin} = {given}: {why}"),
+            }
+        })?;
+        Ok(entry)
+    }
+
+    fn write(&self, settings: &mut Settings) -> Result<(), String> {
+        (self.setting.write)(settings, &self.texts)
+    }
 }
 
 /// The settings, and where each comes from.
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
     pub(crate) settings: Settings,
-    /// In the order of the table.
-    origins: Vec<Origin>,
+    /// In the order in which they were written.
+    entries: Vec<Entry>,
     /// What the defaults of the limits follow from.
     pub(crate) memory: Memory,
     /// The file that was read.
@@ -274,6 +239,12 @@ pub(crate) struct Effective {
 #[error("{}", .0.join("\n       "))]
 pub(crate) struct SettingsError(pub(crate) Vec<String>);
 
+impl SettingsError {
+    fn of(errors: Vec<String>) -> Result<(), Self> {
+        if errors.is_empty() { Ok(()) } else { Err(Self(errors)) }
+    }
+}
+
 /// The environment: the value of a variable.
 pub(crate) type Environment<'a> = &'a dyn Fn(&str) -> Option<OsString>;
 
@@ -283,62 +254,29 @@ impl Effective {
     /// # Errors
     /// Every mistake in the file, the environment and the flags.
     pub(crate) fn load(args: &SettingsArgs, environment: Environment<'_>) -> Result<Self, SettingsError> {
-        let mut effective = Self::defaults();
-        let mut errors = Vec::new();
-        let named = environment(CONFIG_VARIABLE).filter(|path| !path.is_empty()).map(PathBuf::from);
-        effective.file = args.config.clone().or(named);
-        if let Some(path) = effective.file.clone() {
-            effective.read_file(&path, &mut errors);
-        }
-        for (index, setting) in table::all().enumerate() {
-            let variable = setting.variable();
-            // An empty variable is one that is not set, as compose files leave it.
-            if let Some(text) = environment(&variable).filter(|text| !text.is_empty()) {
-                match text.into_string() {
-                    Ok(text) => {
-                        let origin = Origin::Environment(variable);
-                        errors.extend(effective.set(index, setting, &Given::One(text), origin).err());
-                    }
-                    Err(text) => errors.push(format!("environment {variable} = {text:?}: it is no UTF-8")),
-                }
+        // An empty variable is one that is not set, as compose files leave it.
+        let variable = |name: &str| environment(name).filter(|value| !value.is_empty());
+        let file = args.config.clone().or_else(|| variable(CONFIG_VARIABLE).map(PathBuf::from));
+        let mut read = match file.as_deref().map(|path| (path, std::fs::read_to_string(path))) {
+            None => Vec::new(),
+            Some((path, Ok(text))) => file::read(path, &text),
+            Some((path, Err(error))) => {
+                vec![Err(format!("cannot read the configuration {}: {error}", path.display()))]
             }
+        };
+        for setting in table::all() {
+            let name = setting.variable();
+            read.extend(variable(&name).map(|text| match text.into_string() {
+                Ok(text) => Entry::new(setting, setting.kind.split(&text), Origin::Environment(name)),
+                Err(text) => Err(format!("environment {name} = {text:?}: it is no UTF-8")),
+            }));
         }
-        for (index, setting) in table::all().enumerate() {
-            if let Some((flag, given)) = args.get(setting) {
-                errors.extend(effective.set(index, setting, given, Origin::Flag(flag.to_owned())).err());
-            }
-        }
-        effective.follow_memory(effective.settings.memory.map_or_else(Memory::found, Memory::given));
-        check::whole(&effective, &mut errors);
-        if errors.is_empty() { Ok(effective) } else { Err(SettingsError(errors)) }
+        read.extend(args.entries());
+        Self::of(file, read)
     }
 
     pub(crate) fn defaults() -> Self {
-        let origins = table::all().map(|_| Origin::Default).collect();
-        Self { settings: Settings::default(), origins, file: None, memory: Memory::found() }
-    }
-
-    /// The limits that were left at their defaults follow from this memory.
-    fn follow_memory(&mut self, memory: Memory) {
-        let defaults = Settings { limits: Limits::of(memory.bytes), ..Settings::default() };
-        for (setting, origin) in table::all().zip(&self.origins) {
-            if setting.part_text().is_some() && *origin == Origin::Default {
-                let written = (setting.write)(&mut self.settings, (setting.read)(&defaults));
-                debug_assert_eq!(written, Ok(()), "{}", setting.key);
-            }
-        }
-        self.memory = memory;
-    }
-
-    fn read_file(&mut self, path: &Path, errors: &mut Vec<String>) {
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) => {
-                errors.push(format!("cannot read the configuration {}: {error}", path.display()));
-                return;
-            }
-        };
-        self.read_text(path, &text, errors);
+        Self { settings: Settings::default(), entries: Vec::new(), file: None, memory: Memory::found() }
     }
 
     /// The settings of a file with this text.
@@ -346,55 +284,50 @@ impl Effective {
     /// # Errors
     /// Every mistake in it.
     #[cfg(feature = "fuzzing")]
-    pub(crate) fn of_text(path: &Path, text: &str) -> Result<Self, SettingsError> {
-        let (mut effective, mut errors) = (Self::defaults(), Vec::new());
-        effective.read_text(path, text, &mut errors);
-        effective.follow_memory(effective.settings.memory.map_or_else(Memory::found, Memory::given));
-        check::whole(&effective, &mut errors);
-        if errors.is_empty() { Ok(effective) } else { Err(SettingsError(errors)) }
+    pub(crate) fn of_text(path: &std::path::Path, text: &str) -> Result<Self, SettingsError> {
+        Self::of(Some(path.to_owned()), file::read(path, text))
     }
 
-    fn read_text(&mut self, path: &Path, text: &str, errors: &mut Vec<String>) {
-        let (entries, mut wrong) = file::read(path, text);
-        for file::Entry { index, setting, given, line } in entries {
-            let origin = Origin::File { path: path.to_owned(), line };
-            wrong.extend(self.set(index, setting, &given, origin).err().map(|why| (line, why)));
+    /// What was read of the layers, in their order, as a whole.
+    fn of(file: Option<PathBuf>, read: Vec<Result<Entry, String>>) -> Result<Self, SettingsError> {
+        let mut effective = Self { file, ..Self::defaults() };
+        let mut errors = Vec::new();
+        for entry in read {
+            entry.map_or_else(|error| errors.push(error), |entry| effective.entries.push(entry));
         }
-        // In the order in which they stand in the file.
-        wrong.sort_by_key(|(line, _)| *line);
-        errors.extend(wrong.into_iter().map(|(_, why)| why));
+        effective.settings = effective.with_memory(effective.memory.bytes);
+        effective.memory = effective.settings.memory.map_or(effective.memory, Memory::given);
+        effective.settings = effective.with_memory(effective.memory.bytes);
+        check::whole(&effective, &mut errors);
+        SettingsError::of(errors).map(|()| effective)
     }
 
-    fn set(&mut self, index: usize, setting: &Setting, given: &Given, origin: Origin) -> Result<(), String> {
-        let set = setting.kind.parse(given).and_then(|value| (setting.write)(&mut self.settings, value));
-        set.map_err(|why| match &origin {
-            Origin::Default => format!("{}: {why}", setting.key),
-            Origin::File { .. } => format!("{origin}: {} = {given}: {why}", setting.key),
-            Origin::Environment(variable) => format!("environment {variable} = {given}: {why}"),
-            Origin::Flag(flag) => format!("--{flag} {given}: {why}"),
-        })?;
-        self.origins[index] = origin;
-        Ok(())
+    /// What the entries give where the limits that they leave at their defaults follow from so much memory.
+    fn with_memory(&self, bytes: u64) -> Settings {
+        let mut settings = Settings::with(Limits::of(bytes));
+        for entry in &self.entries {
+            entry.write(&mut settings).expect("the entry was checked when it was made");
+        }
+        settings.limits.fit_connections();
+        settings
     }
 
     /// Where the setting with this key comes from.
     pub(crate) fn origin(&self, key: &str) -> &Origin {
-        let index = table::all().position(|setting| setting.key == key);
-        &self.origins[index.expect("the key is one of the table")]
+        debug_assert!(table::find(key).is_some(), "{key} is no key of the table");
+        let last = self.entries.iter().rev().find(|entry| entry.setting.key == key);
+        last.map_or(&Origin::Default, |entry| &entry.origin)
     }
 
-    /// Every setting with its place of origin, in the order of the table.
-    pub(crate) fn origins(&self) -> impl Iterator<Item = (&'static Setting, &Origin)> {
-        table::all().zip(&self.origins)
+    /// A key, and where its value comes from, for errors.
+    fn at(&self, key: &str) -> String {
+        format!("{key} ({})", self.origin(key))
     }
-}
 
-impl fmt::Display for Given {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::One(text) => write!(out, "{text:?}"),
-            Self::Many(texts) => write!(out, "{texts:?}"),
-        }
+    /// The settings that are not left at their defaults, each with its place of origin, in the order of the table.
+    pub(crate) fn given(&self) -> impl Iterator<Item = (&'static Setting, &Origin)> {
+        let origins = table::all().map(|setting| (setting, self.origin(setting.key)));
+        origins.filter(|(_, origin)| **origin != Origin::Default)
     }
 }
 

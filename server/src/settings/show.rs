@@ -3,33 +3,31 @@
 use std::fmt::Write as _;
 
 use super::table;
-use super::{Effective, Origin, Settings};
+use super::{Effective, Origin};
 
 /// The settings as a file would have them, each with a comment that says where it comes from; all of them, or only
 /// those that are not left at their defaults.
 pub(crate) fn show(effective: &Effective, all: bool) -> String {
     let mut text = String::new();
-    let mut present = None;
-    for (setting, origin) in effective.origins() {
-        if !all && *origin == Origin::Default {
+    let mut present = "";
+    for setting in table::all() {
+        let origin = effective.origin(setting.key);
+        let is_default = *origin == Origin::Default;
+        if is_default && !all {
             continue;
         }
-        let (table, name) = match setting.key.split_once('.') {
-            Some((table, name)) => (Some(table), name),
-            None => (None, setting.key),
-        };
+        let table = setting.key.split_once('.').map_or("", |(table, _)| table);
         if table != present {
-            let _ = writeln!(text, "\n[{}]", table.unwrap_or_default());
+            let _ = writeln!(text, "\n[{table}]");
             present = table;
         }
-        let value = (setting.read)(&effective.settings).toml();
         let found = match setting.key {
             "memory" => Some(effective.memory.to_string()),
             _ => setting.part_text(),
         };
-        let found = found.filter(|_| *origin == Origin::Default);
-        let found = found.map(|found| format!(": {found}")).unwrap_or_default();
-        let _ = writeln!(text, "{name} = {value} # {origin}{found}");
+        let found = found.filter(|_| is_default).map(|found| format!(": {found}")).unwrap_or_default();
+        let _ =
+            writeln!(text, "{} = {} # {origin}{found}", setting.name(), (setting.toml)(&effective.settings));
     }
     text
 }
@@ -55,7 +53,7 @@ drain = \"10s\"
 
 [limits]
 retention = \"1h\"
-incomplete_request_bytes = \"128MiB\"
+connections = 2_000
 ```
 
 Durations have units: `500ms`, `10s`, `10min`, `1h 30min`. Sizes too: `64KiB`, `16MiB`, `2GiB`. In a file, lists are arrays; in
@@ -72,26 +70,25 @@ Both commands take all flags of `serve`, and read the same variables. `config ch
 memory the server may use and who tells.
 ";
 
+const LIMITS_HEAD: &str = "\
+They stand in the table `[limits]` of the file. A client that reaches one is refused, and no other client is affected. Where the
+default is a part of the memory, 32 MiB of what the server may use (`memory`) are left out: the program takes them. All other
+bounds are constants, some of them parts of the memory too: [limits.md](limits.md) has them all. What was a setting of one is
+refused with its value: `limits.header_bytes is now a constant: 16KiB`.
+
+";
+
 /// The page `docs/configuration.md`.
 pub(crate) fn reference() -> String {
     let mut page = HEAD.to_owned();
-    let defaults = Settings::default();
-    for (title, limits) in [("Settings", false), ("Limits", true)] {
-        let _ = write!(page, "\n## {title}\n\n");
-        if limits {
-            page.push_str(
-                "They stand in the table `[limits]` of the file. A client that reaches one is refused, and no other \
-                 client is affected. Where the default is a part of the memory, 32 MiB of what the server may use (`memory`) \
-                 are left out: the program takes them.\n\n",
-            );
-        }
+    for (title, head, limits) in [("Settings", "", false), ("Limits", LIMITS_HEAD, true)] {
+        let _ = write!(page, "\n## {title}\n\n{head}");
         page.push_str("| key | flag | variable | default | |\n| --- | --- | --- | --- | --- |\n");
-        for setting in table::all().filter(|setting| setting.key.starts_with("limits.") == limits) {
-            let name = setting.key.rsplit('.').next().unwrap_or(setting.key);
+        for setting in table::all().filter(|setting| setting.is_limit() == limits) {
             let off = setting.off_flag.map(|(flag, _)| format!(", `--{flag}`")).unwrap_or_default();
-            let (flag, variable, text) = (setting.flag(), setting.variable(), setting.text());
-            let default = setting.part_text().unwrap_or_else(|| (setting.read)(&defaults).toml());
-            let expects = setting.kind.expects();
+            let (name, flag, variable, default) =
+                (setting.name(), setting.flag(), setting.variable(), setting.default());
+            let (text, expects) = (setting.text(), setting.kind.expects());
             let _ = writeln!(
                 page,
                 "| `{name}` | `--{flag}`{off} | `{variable}` | `{default}` | {text} Takes {expects}. |"

@@ -1,383 +1,294 @@
-//! The table of all settings. Those of the table `[limits]` are made of the list of all limits, [`crate::limits`].
+//! The table of all settings: of each its key, its type, its default, its kind and what it is for. Those of the table `[limits]`
+//! are the bounds of [`crate::limits`] that have a kind.
 
-use super::kind::{self, Kind, Number, Value};
-use super::limits::LIMIT_SETTINGS;
-use super::setting::Setting;
-use super::{Data, Settings};
-use crate::auth::is_trust_domain;
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Data;
+use super::kind::{self, Field, Form, Kind, size_text};
 use crate::config::Admission;
+use crate::limits::{GIB, KIB, Limits, MIB, for_each_limit};
+use crate::logging::LINES_PER_SECOND;
+use crate::memory::{LimitDefault, Part, part};
+
+/// One setting, or a bound that is none.
+#[derive(Debug)]
+pub(crate) struct Setting {
+    /// The key in the file, with that of its table: `limits.retention`.
+    pub(crate) key: &'static str,
+    /// The flag, if it is not made from the key.
+    flag: Option<&'static str>,
+    /// A second flag that takes no value, and the value that it stands for.
+    pub(crate) off_flag: Option<(&'static str, &'static str)>,
+    pub(crate) kind: Kind,
+    doc: &'static str,
+    pub(crate) toml: fn(&Settings) -> String,
+    pub(crate) write: fn(&mut Settings, &[String]) -> Result<(), String>,
+    /// The part of the memory that its default is, if it is one.
+    part: fn() -> Option<Part>,
+    /// Whether it is a bound that nobody sets.
+    pub(super) is_constant: bool,
+}
 
 /// Every setting, in the order of helps and pages.
 pub(crate) fn all() -> impl Iterator<Item = &'static Setting> {
-    SETTINGS.iter().chain(LIMIT_SETTINGS)
+    SETTINGS.iter().chain(LIMITS).filter(|setting| !setting.is_constant)
 }
 
 /// The setting with this key.
-pub(crate) fn find(key: &str) -> Option<(usize, &'static Setting)> {
-    all().enumerate().find(|(_, setting)| setting.key == key)
+pub(crate) fn find(key: &str) -> Option<&'static Setting> {
+    all().find(|setting| setting.key == key)
 }
 
-/// A setting whose flag is made from its key.
-const fn setting(
-    key: &'static str,
-    kind: Kind,
-    doc: &'static str,
-    read: fn(&Settings) -> Value,
-    write: fn(&mut Settings, Value) -> Result<(), String>,
-) -> Setting {
-    Setting { key, flag: None, off_flag: None, kind, doc, read, write, part: || None }
+/// What is said about the key, the flag or the variable of a bound that is a constant: bounds were settings once.
+pub(crate) fn constant(is_it: impl Fn(&Setting) -> bool) -> Option<String> {
+    let setting = LIMITS.iter().find(|setting| setting.is_constant && is_it(setting))?;
+    Some(format!("is now a constant: {}", setting.default().replace('"', "")))
 }
 
-/// The setters of a field by the variant of its value.
-macro_rules! write {
-    ($($field:ident).+, $variant:ident) => {
-        |settings, value| {
-            if let Value::$variant(value) = value {
-                settings.$($field).+ = value;
+impl Setting {
+    /// The key without its table.
+    pub(crate) fn name(&self) -> &'static str {
+        self.key.rsplit('.').next().unwrap_or(self.key)
+    }
+
+    pub(crate) fn is_limit(&self) -> bool {
+        self.key.starts_with("limits.")
+    }
+
+    /// Whether this build can do what it is for; if not, helps leave it out.
+    pub(super) fn is_built(&self) -> bool {
+        match self.key {
+            "etcd" | "etcd_credentials" | "etcd_quota" | "cluster" | "server_name" | "advertise"
+            | "lease" | "shards" => {
+                cfg!(feature = "cluster")
             }
-            Ok(())
+            "otlp_endpoint" => cfg!(feature = "otlp"),
+            _ => true,
         }
-    };
-    ($field:ident, optional $variant:ident) => {
-        |settings, value| {
-            settings.$field = if let Value::$variant(value) = value { Some(value) } else { None };
-            Ok(())
-        }
-    };
+    }
+
+    /// The flag, without its dashes: `requests-per-second`.
+    pub(crate) fn flag(&self) -> String {
+        self.flag.map_or_else(|| self.name().replace('_', "-"), str::to_owned)
+    }
+
+    /// The environment variable: `STICKYCAS_LIMITS_RETENTION`.
+    pub(crate) fn variable(&self) -> String {
+        format!("STICKYCAS_{}", self.key.replace('.', "_").to_uppercase())
+    }
+
+    /// Its default, as a file has it, or how that follows from the memory.
+    pub(crate) fn default(&self) -> String {
+        self.part_text().unwrap_or_else(|| (self.toml)(&Settings::default()))
+    }
+
+    /// How its default follows from the memory; `None`: it does not.
+    pub(crate) fn part_text(&self) -> Option<String> {
+        let Part { share, of, most } = (self.part)()?;
+        let (text, most_text) = match self.kind.form {
+            Form::Size(_) => (format!("{share}/{of} of the memory"), size_text(most)),
+            _ => (format!("{share} for each {} of the memory", size_text(of)), most.to_string()),
+        };
+        Some(if most == u64::MAX { text } else { format!("{text}, at most {most_text}") })
+    }
+
+    /// What it is for, as plain text. The first sentence is enough for most.
+    pub(crate) fn text(&self) -> String {
+        self.doc.trim().replace("[`Limits::", "`").replace("`]", "`")
+    }
 }
 
-const SETTINGS: &[Setting] = &[
-    setting(
-        "listen",
-        Kind::Address,
-        "Address to listen on for clients; port 0 takes a free one. The address is printed on standard output.",
-        |settings| Value::Address(settings.listen),
-        write!(listen, Address),
-    ),
-    Setting {
-        off_flag: Some(("no-http", "off")),
-        ..setting(
-            "http",
-            Kind::AddressOrOff,
-            "Address to listen on for operators: /livez, /readyz and /metrics over HTTP. Port 0 takes a free one. An \
-             address that is given is printed on standard output; if the default one is in use, the server goes on \
-             without it and says so in its log.",
-            |settings| settings.http.map_or(Value::None("off"), Value::Address),
-            write!(http, optional Address),
-        )
-    },
-    setting(
-        "page",
-        Kind::AddressOrOff,
-        "Address to listen on for browsers: the live page, which shows the instances as they go on. Port 0 takes a free one. \
-         The address is printed on standard output. On a loopback address it is served over HTTP, on any other over TLS with the \
-         server's certificate, which needs credentials. With credentials a viewer needs a token (`stickycas-client \
-         page-link`).",
-        |settings| settings.page.map_or(Value::None("off"), Value::Address),
-        write!(page, optional Address),
-    ),
-    Setting {
-        flag: Some("page-host"),
-        ..setting(
-            "page_hosts",
-            Kind::Names,
-            "Names of this machine by which browsers may ask for the live page, and for what operators ask on a loopback \
-             address, beside these addresses. Requests for any other name are refused: a page of another site could have its \
-             name lead here (DNS rebinding). Repeat the flag for several.",
-            |settings| Value::Names(settings.page_hosts.clone()),
-            write!(page_hosts, Names),
-        )
-    },
-    Setting {
-        off_flag: Some(("in-memory", "off")),
-        ..setting(
-            "data",
-            Kind::Folder,
-            "Folder of the log, made if it does not exist: a server that is started again on it goes on where it was, \
-             however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else \
-             ~/.local/state/stickycas. off: no log, and all instances are lost when the server stops.",
-            |settings| match &settings.data {
-                Data::Auto => Value::None("auto"),
-                Data::InMemory => Value::None("off"),
-                Data::Folder(folder) => Value::Text(folder.display().to_string()),
-            },
-            |settings, value| {
-                settings.data = match value {
-                    Value::None("auto") => Data::Auto,
-                    Value::Text(folder) => Data::Folder(folder.into()),
-                    _ => Data::InMemory,
-                };
+/// The one item of a list that may be empty.
+const fn only<T: Copy>(items: &[T]) -> Option<T> {
+    if let [item, ..] = items { Some(*item) } else { None }
+}
+
+/// Makes the type of all settings, and their table.
+macro_rules! define_settings {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident: $type:ty = $default:expr, $kind:expr
+        $(, flag $flag:literal)? $(, off $off_flag:literal is $off:literal)?;
+    )+) => {
+        /// The settings of one server, each checked for itself.
+        #[derive(Clone, Debug)]
+        pub(crate) struct Settings {
+            $($(#[doc = $doc])+ pub(crate) $name: $type,)+
+            pub(crate) limits: Limits,
+        }
+
+        impl Settings {
+            /// The defaults, with these limits.
+            pub(super) fn with(limits: Limits) -> Self {
+                Self { $($name: $default,)+ limits }
+            }
+        }
+
+        const SETTINGS: &[Setting] = &[$(Setting {
+            key: stringify!($name),
+            flag: only(&[$($flag)?]),
+            off_flag: only(&[$(($off_flag, $off))?]),
+            kind: $kind,
+            doc: concat!($($doc),+),
+            toml: |settings| settings.$name.toml(&$kind),
+            write: |settings, texts| {
+                settings.$name = Field::parse(&$kind, texts)?;
                 Ok(())
             },
-        )
-    },
-    setting(
-        "etcd",
-        Kind::Urls,
-        "Addresses of the members of an etcd (http://HOST:PORT or https://...), which several servers share: this one belongs to \
-         a cluster, and its logs are in etcd and in no folder. Needs a build with the feature `cluster`. Repeat the flag \
-         for several.",
-        |settings| Value::Names(settings.etcd.clone()),
-        write!(etcd, Names),
-    ),
-    setting(
-        "etcd_credentials",
-        Kind::FolderOrOff,
-        "With etcd: folder of its CAs (ca.crt), of the certificate and key that prove to it who this is (tls.crt, tls.key), and \
-         of a user and its password (user, password); what is not there is not used. The files are read again when a request to \
-         etcd fails, for each new token of the user, and on SIGHUP.",
-        |settings| {
-            let folder = settings.etcd_credentials.as_ref();
-            folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))
-        },
-        |settings, value| {
-            settings.etcd_credentials =
-                if let Value::Text(folder) = value { Some(folder.into()) } else { None };
-            Ok(())
-        },
-    ),
-    setting(
-        "etcd_quota",
-        kind::SIZE,
-        "With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the server warns, and from \
-         90 % on it creates no instances: see the chapter about several servers.",
-        |settings| Value::Size(settings.etcd_quota),
-        write!(etcd_quota, Size),
-    ),
-    setting(
-        "cluster",
-        Kind::Text,
-        "With etcd: the name of the cluster, under which its keys are. Several clusters may share an etcd.",
-        |settings| Value::Text(settings.cluster.clone()),
-        write!(cluster, Text),
-    ),
-    setting(
-        "server_name",
-        Kind::TextOrAuto,
-        "With etcd: the name of this server in the cluster, different from those of others; auto: its address for clients.",
-        |settings| settings.server_name.clone().map_or(Value::None("auto"), Value::Text),
-        write!(server_name, optional Text),
-    ),
-    setting(
-        "advertise",
-        Kind::TextOrAuto,
-        "With etcd: host and port at which clients reach this server, as other servers name it to them; auto: the address that \
-         it listens on.",
-        |settings| settings.advertise.clone().map_or(Value::None("auto"), Value::Text),
-        write!(advertise, optional Text),
-    ),
-    setting(
-        "lease",
-        kind::TIMEOUT,
-        "With etcd: how long a server that is silent keeps its shards, before others take them. etcd makes a very short one \
-         longer. Safety does not rest on it.",
-        |settings| Value::Duration(settings.lease),
-        write!(lease, Duration),
-    ),
-    setting(
-        "shards",
-        Kind::Count { min: 1, max: 1 << 20 },
-        "With etcd: the number of shards that the servers share, each with a log of its own. It is fixed when the first server \
-         joins, and the same at all of them.",
-        |settings| Value::Number(settings.shards.into()),
-        |settings, value| {
-            settings.shards = Number::from_value(value)?;
-            Ok(())
-        },
-    ),
-    setting(
-        "credentials",
-        Kind::FolderOrOff,
-        "Folder of the server's certificate (tls.crt) and key (tls.key), and of the CAs of clients (client-ca.crt) with \
-         their revocation lists (client-ca.crl): callers are the principals that their certificates name, over TLS 1.3. A file \
-         `denied` in it may list principals that are refused, a file `roles.toml` grant roles. The files are read again \
-         when they change, and at once on SIGHUP. `stickycas-server credentials` makes such folders for development.",
-        |settings| {
-            let folder = settings.credentials.as_ref();
-            folder.map_or(Value::None("off"), |folder| Value::Text(folder.display().to_string()))
-        },
-        |settings, value| {
-            settings.credentials = if let Value::Text(folder) = value { Some(folder.into()) } else { None };
-            Ok(())
-        },
-    ),
-    setting(
-        "trust_domain",
-        Kind::Text,
-        "With credentials: the trust domain to which the CAs of clients are bound. A certificate names its principal as \
-         spiffe://TRUST-DOMAIN/principal/NAME.",
-        |settings| Value::Text(settings.trust_domain.clone()),
-        |settings, value| {
-            let Value::Text(name) = value else { return Ok(()) };
-            if !is_trust_domain(&name) {
-                return Err("give 1 to 255 lower-case letters, digits, '.', '_' or '-'".to_owned());
+            part: || None,
+            is_constant: false,
+        },)+];
+    };
+}
+
+/// Makes the settings and constants of the list of all limits.
+macro_rules! define_limits {
+    ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr $(, $kind:ident)?;)+) => {
+        /// Every bound.
+        pub(super) const LIMITS: &[Setting] = &[$({
+            const GIVEN: Option<Kind> = only(&[$(kind::$kind)?]);
+            const KIND: Kind = if let Some(kind) = GIVEN { kind } else { kind_of_constant(stringify!($name)) };
+            Setting {
+                key: concat!("limits.", stringify!($name)),
+                flag: limit_flag(stringify!($name)),
+                off_flag: None,
+                kind: KIND,
+                doc: concat!($($doc),+),
+                toml: |settings| settings.limits.$name.toml(&KIND),
+                write: |settings, texts| {
+                    settings.limits.$name = Field::parse(&KIND, texts)?;
+                    Ok(())
+                },
+                part: || LimitDefault::<$type>::part($default),
+                is_constant: GIVEN.is_none(),
             }
-            settings.trust_domain = name;
-            Ok(())
-        },
-    ),
-    setting(
-        "allow_missing_revocation_list",
-        Kind::Switch,
-        "With credentials, trust CAs of clients that have no revocation list.",
-        |settings| Value::Switch(settings.allow_missing_revocation_list),
-        write!(allow_missing_revocation_list, Switch),
-    ),
-    setting(
-        "token_listen",
-        Kind::AddressOrOff,
-        "With credentials: second address to listen on, for clients that prove their principals by bearer tokens (JWT) in \
-         place of certificates. The folder then has the public keys of tokens, token-keys.json.",
-        |settings| settings.token_listen.map_or(Value::None("off"), Value::Address),
-        write!(token_listen, optional Address),
-    ),
-    setting(
-        "token_issuer",
-        Kind::Text,
-        "The claim iss of tokens that are taken.",
-        |settings| Value::Text(settings.token_issuer.clone()),
-        write!(token_issuer, Text),
-    ),
-    setting(
-        "token_audience",
-        Kind::Text,
-        "What the claim aud of tokens that are taken has in it.",
-        |settings| Value::Text(settings.token_audience.clone()),
-        write!(token_audience, Text),
-    ),
-    setting(
-        "insecure_principals",
-        Kind::Switch,
-        "Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing, so the \
-         server listens on a loopback address only.",
-        |settings| Value::Switch(settings.insecure_principals),
-        write!(insecure_principals, Switch),
-    ),
-    setting(
-        "insecure_allow_remote",
-        Kind::Switch,
-        "With insecure_principals, allow listening on an address that other machines may reach.",
-        |settings| Value::Switch(settings.insecure_allow_remote),
-        write!(insecure_allow_remote, Switch),
-    ),
-    Setting {
-        flag: Some("coordinator"),
-        ..setting(
-            "coordinators",
-            Kind::Names,
-            "Principals that may create instances; without one no instance can be created. Repeat the flag for several.",
-            |settings| Value::Names(settings.coordinators.clone()),
-            write!(coordinators, Names),
-        )
-    },
-    Setting {
-        flag: Some("observer"),
-        ..setting(
-            "observers",
-            Kind::Names,
-            "Principals that may look at every instance. Repeat the flag for several.",
-            |settings| Value::Names(settings.observers.clone()),
-            write!(observers, Names),
-        )
-    },
-    Setting {
-        flag: Some("admin"),
-        ..setting(
-            "admins",
-            Kind::Names,
-            "Principals that may see the counts of every principal. Repeat the flag for several.",
-            |settings| Value::Names(settings.admins.clone()),
-            write!(admins, Names),
-        )
-    },
-    setting(
-        "admission",
-        Kind::Text,
-        "What becomes of requests above the rate or a share of their principal: off, they are served; observe, they are \
-         served, counted and logged as what would be refused; enforce, they are refused. Bounds of the whole server, which \
-         protect its memory, hold in every mode.",
-        |settings| Value::Text(settings.admission.name().to_owned()),
-        |settings, value| {
-            let Value::Text(name) = value else { return Ok(()) };
-            settings.admission =
-                Admission::from_name(&name).ok_or_else(|| "give off, observe or enforce".to_owned())?;
-            Ok(())
-        },
-    ),
-    setting(
-        "drain",
-        kind::DURATION,
-        "How long connections have to end once the server is told to stop.",
-        |settings| Value::Duration(settings.drain),
-        write!(drain, Duration),
-    ),
-    setting(
-        "workers",
-        Kind::CountOrAuto { min: 1, max: 1_024 },
-        "Threads that serve; auto: one for each processor. Fewer leave processors to others on the same machine.",
-        |settings| settings.workers.map_or(Value::None("auto"), |workers| Value::Number(workers.into())),
-        |settings, value| {
-            settings.workers = match value {
-                Value::None(_) => None,
-                number => Some(Number::from_value(number)?),
-            };
-            Ok(())
-        },
-    ),
-    setting(
-        "memory",
-        Kind::SizeOrAuto,
-        "Memory that the server may use: the defaults of the limits are parts of it, and they may not come to more; auto: the \
-         smallest limit of its cgroups, memory.high included, else what the machine has.",
-        |settings| settings.memory.map_or(Value::None("auto"), Value::Size),
-        write!(memory, optional Size),
-    ),
-    Setting {
-        off_flag: Some(("no-reflection", "false")),
-        ..setting(
-            "reflection",
-            Kind::Switch,
-            "Tell tools the service definitions (gRPC reflection).",
-            |settings| Value::Switch(settings.reflection),
-            write!(reflection, Switch),
-        )
-    },
-    setting(
-        "log",
-        Kind::Text,
-        "What to log, on standard error: off, error, warn, info, debug, trace, or filters by module.",
-        |settings| Value::Text(settings.log.filter.clone()),
-        |settings, value| {
-            if let Value::Text(filter) = value {
-                crate::logging::check_filter(&filter)?;
-                settings.log.filter = filter;
-            }
-            Ok(())
-        },
-    ),
-    setting(
-        "log_json",
-        Kind::Switch,
-        "Log as JSON, one object a line.",
-        |settings| Value::Switch(settings.log.json),
-        write!(log.json, Switch),
-    ),
-    setting(
-        "log_lines_per_second",
-        kind::COUNT,
-        "Lines of one kind that are logged in a second; a line says how many more there were. The kind of a line is the \
-         place in the code that logs it.",
-        |settings| Value::Number(settings.log.lines_per_second.into()),
-        |settings, value| {
-            settings.log.lines_per_second = Number::from_value(value)?;
-            Ok(())
-        },
-    ),
-    setting(
-        "otlp_endpoint",
-        Kind::UrlOrOff,
-        "Where traces go by OTLP over gRPC, a span for each call. Needs a build with the feature `otlp`.",
-        |settings| settings.otlp_endpoint.clone().map_or(Value::None("off"), Value::Text),
-        write!(otlp_endpoint, optional Text),
-    ),
-];
+        },)+];
+    };
+}
+
+for_each_limit!(define_limits);
+
+/// How the value of a constant is shown: its name says whether it counts bytes.
+const fn kind_of_constant(name: &str) -> Kind {
+    match name.as_bytes() {
+        [.., b'_', b'b', b'y', b't', b'e', b's'] | [b'b', b'y', b't', b'e', b's', ..] => kind::SIZE,
+        _ => kind::COUNT,
+    }
+}
+
+/// The flags of bounds whose names are not made from the key; `None`: from the key.
+const fn limit_flag(name: &str) -> Option<&'static str> {
+    match name.as_bytes() {
+        b"instance_bytes" => Some("instance-memory"),
+        b"event_bytes" => Some("record-memory"),
+        // `--page` is the address of the live page.
+        b"page" => Some("list-page"),
+        _ => None,
+    }
+}
+
+const fn loopback(port: u16) -> SocketAddr {
+    SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
+}
+
+define_settings! {
+    /// Address to listen on for clients. Port 0 takes a free one. The address is printed on standard output.
+    listen: SocketAddr = loopback(7420), kind::ADDRESS;
+    /// Address for operators: probes and metrics. They are /livez, /readyz and /metrics over HTTP. Port 0 takes a free one. An
+    /// address that is given is printed on standard output; if the default one is in use, the server goes on without
+    /// it and says so in its log.
+    http: Option<SocketAddr> = Some(loopback(7421)), kind::ADDRESS.or("off"), off "no-http" is "off";
+    /// Address to listen on for browsers: the live page. It shows the instances as they go on. Port 0 takes a free
+    /// one. The address is printed on standard output. On a loopback address it is served over HTTP, on any other over
+    /// TLS with the server's certificate, which needs credentials. With credentials a viewer needs a token
+    /// (`stickycas-client page-link`).
+    page: Option<SocketAddr> = None, kind::ADDRESS.or("off");
+    /// Names of this machine by which browsers may ask for the live page. Operators on a loopback address may ask by
+    /// them too. The addresses themselves are names in any case. Requests for any other name are refused: a page of
+    /// another site could have its name lead here (DNS rebinding). Repeat the flag for several.
+    page_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "page-host";
+    /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started again on it goes on
+    /// where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else
+    /// ~/.local/state/stickycas. off: no log, and all instances are lost when the server stops.
+    data: Data = Data::Auto, kind::DATA, off "in-memory" is "off";
+    /// Members of an etcd (http://HOST:PORT or https://...) that several servers share. This server then belongs to a
+    /// cluster, and its logs are in etcd and in no folder. Needs a build with the feature `cluster`. Repeat the flag
+    /// for several.
+    etcd: Vec<String> = Vec::new(), kind::URLS;
+    /// With etcd: folder of what proves to it who this is. Its CAs (ca.crt), a certificate and its key (tls.crt,
+    /// tls.key), and a user and its password (user, password); what is not there is not used. The files are read again
+    /// when a request to etcd fails, for each new token of the user, and on SIGHUP.
+    etcd_credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
+    /// With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the server
+    /// warns, and from 90 % on it creates no instances: see the chapter about several servers.
+    etcd_quota: u64 = 2 * GIB, kind::SIZE;
+    /// With etcd: the name of the cluster, under which its keys are. Several clusters may share an etcd.
+    cluster: String = "stickycas".to_owned(), kind::TEXT;
+    /// With etcd: the name of this server in the cluster; auto: its address for clients. Other servers have other
+    /// names.
+    server_name: Option<String> = None, kind::NAME.or("auto");
+    /// With etcd: host and port for clients of other servers; auto: the address to listen on. Other servers name it to
+    /// clients whose instances are here.
+    advertise: Option<String> = None, kind::NAME.or("auto");
+    /// With etcd: how long a server that is silent keeps its shards. Then others take them. etcd makes a very short
+    /// lease longer. Safety does not rest on it.
+    lease: Duration = Duration::from_secs(5), kind::TIMEOUT;
+    /// With etcd: the number of shards that the servers share. Each has a log of its own. The number is fixed when the
+    /// first server joins, and the same at all of them.
+    shards: u32 = 64, kind::SHARDS;
+    /// Folder of certificates: callers are those that their certificates name. It has the server's certificate
+    /// (tls.crt) and key (tls.key), and the CAs of clients (client-ca.crt) with their revocation lists (client-
+    /// ca.crl), for TLS 1.3. A file `denied` in it may list principals that are refused, a file `roles.toml` grant
+    /// roles. The files are read again when they change, and at once on SIGHUP. `stickycas-server credentials` makes
+    /// such folders for development.
+    credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
+    /// With credentials: the trust domain of the CAs of clients. A certificate names its principal as spiffe://TRUST-
+    /// DOMAIN/principal/NAME.
+    trust_domain: String = "stickycas".to_owned(), kind::TRUST_DOMAIN;
+    /// With credentials, trust CAs of clients that have no revocation list.
+    allow_missing_revocation_list: bool = false, kind::SWITCH;
+    /// With credentials: address to listen on for clients with bearer tokens (JWT). Tokens prove their principals in
+    /// place of certificates. The folder of credentials then has the public keys of tokens, token-keys.json.
+    token_listen: Option<SocketAddr> = None, kind::ADDRESS.or("off");
+    /// The claim iss of tokens that are taken.
+    token_issuer: String = "stickycas".to_owned(), kind::TEXT;
+    /// What the claim aud of tokens that are taken has in it.
+    token_audience: String = "stickycas".to_owned(), kind::TEXT;
+    /// Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing, so the
+    /// server listens on a loopback address only.
+    insecure_principals: bool = false, kind::SWITCH;
+    /// With insecure_principals, allow listening on an address that other machines may reach.
+    insecure_allow_remote: bool = false, kind::SWITCH;
+    /// Principals that may create instances; without one no instance can be created. Repeat the flag for several.
+    coordinators: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "coordinator";
+    /// Principals that may look at every instance. Repeat the flag for several.
+    observers: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "observer";
+    /// Principals that may see the counts of every principal. Repeat the flag for several.
+    admins: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "admin";
+    /// Requests above a rate or a share: off, observe or enforce. That is a rate or a share of their principal. off, they are served; observe,
+    /// they are served, counted and logged as what would be refused; enforce, they are refused. Bounds of the whole
+    /// server, which protect its memory, hold in every mode.
+    admission: Admission = Admission::default(), kind::ADMISSION;
+    /// How long connections have to end once the server is told to stop.
+    drain: Duration = Duration::from_secs(5), kind::DURATION;
+    /// Threads that serve; auto: one for each processor. Fewer leave processors to others on the same machine.
+    workers: Option<u16> = None, kind::WORKERS.or("auto");
+    /// Memory that the server may use; auto: what its cgroups allow. The defaults of the limits are
+    /// parts of it, and the limits may not come to more. auto: the smallest limit of the cgroups, memory.high
+    /// included, else what the machine has.
+    memory: Option<u64> = None, kind::MEMORY.or("auto");
+    /// Tell tools the service definitions (gRPC reflection).
+    reflection: bool = true, kind::SWITCH, off "no-reflection" is "false";
+    /// Log on standard error: off, error, warn, info, debug, trace, or filters. A filter names a module and
+    /// its level, such as `info,h2=debug`.
+    log: String = "info".to_owned(), kind::FILTER;
+    /// Log as JSON, one object a line.
+    log_json: bool = false, kind::SWITCH;
+    /// Lines of one kind that are logged in a second. A line says how many more there were. The kind of a line is the
+    /// place in the code that logs it.
+    log_lines_per_second: u32 = LINES_PER_SECOND, kind::COUNT;
+    /// Where traces go by OTLP over gRPC, a span for each call. Needs a build with the feature `otlp`.
+    otlp_endpoint: Option<String> = None, kind::URL.or("off");
+}

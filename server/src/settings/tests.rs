@@ -1,9 +1,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 use clap::{Args as _, FromArgMatches as _};
 
-use super::kind::Value;
 use super::*;
 
 /// The settings of these flags, these variables and a file with this text.
@@ -46,7 +46,7 @@ fn a_flag_wins_over_a_variable_over_a_file_over_a_default() {
     assert_eq!(effective.settings.limits.principals, Limits::default().principals);
     let origin = |key| effective.origin(key).to_string().rsplit('/').next().unwrap().to_owned();
     assert_eq!(
-        ["drain", "limits.retention", "workers", "limits.principals"].map(origin),
+        ["drain", "limits.retention", "workers", "limits.rejoin"].map(origin),
         ["flag --drain", "environment STICKYCAS_LIMITS_RETENTION", "server.toml:2", "default"]
     );
 }
@@ -54,15 +54,15 @@ fn a_flag_wins_over_a_variable_over_a_file_over_a_default() {
 #[test]
 fn a_file_may_give_every_kind_of_value() {
     let file = "listen = '127.0.0.1:1'\nhttp = 'off'\ninsecure_principals = true\ncoordinators = ['a', 'b']\n\
-                workers = 'auto'\n[limits]\nprincipals = 1_000\nmessage_bytes = '8MiB'\ncall_bytes = 4096\n\
-                instance_bytes = 512\nunread_for = '90s'\n";
+                workers = 'auto'\nmemory = 4_096\n[limits]\nconnections = 1_000\nread_bytes = '8MiB'\nlog_bytes = 4096\n\
+                rejoin = '90s'\nstreams_per_connection = 0x10\n";
     let settings = load(&[], &[], file).unwrap().settings;
     assert_eq!((settings.http, settings.workers), (None, None));
     assert_eq!(settings.coordinators, ["a", "b"]);
-    let limits = settings.limits;
-    assert_eq!((limits.principals, limits.message_bytes, limits.call_bytes), (1_000, 8 << 20, 4_096));
-    assert_eq!(limits.instance_bytes, 512 << 20, "as the flag has always counted");
-    assert_eq!(limits.unread_for, Duration::from_secs(90));
+    let limits = &settings.limits;
+    assert_eq!((limits.connections, limits.read_bytes, limits.log_bytes), (1_000, 8 << 20, 4_096));
+    assert_eq!(settings.memory, Some(4 << 30), "as the flag has always counted");
+    assert_eq!((limits.rejoin, limits.streams_per_connection), (Duration::from_secs(90), 16));
 }
 
 #[test]
@@ -92,20 +92,47 @@ fn an_unknown_key_is_refused_with_its_line_and_the_key_that_was_meant() {
 }
 
 #[test]
+fn a_bound_that_is_a_constant_now_says_so_and_its_value() {
+    assert_wrong(
+        &[],
+        &[],
+        "drain = '1s'\n[limits]\nheader_bytes = '1KiB'\nunread_for = '1s'\ncalls = 3\nbytes_per_answer = 1\nevent_bytes = 1\n",
+        &[
+            "server.toml:3: limits.header_bytes is now a constant: 16KiB",
+            "server.toml:4: limits.unread_for is now a constant: 1m",
+            "server.toml:5: limits.calls is now a constant: 1 for each 128KiB of the memory, at most 262144",
+            "server.toml:6: limits.bytes_per_answer is now a constant: 1MiB",
+            "server.toml:7: limits.event_bytes is now a constant: 1/32 of the memory, at most 2GiB",
+        ],
+    );
+    let of_flag = |flag| constant(|bound| bound.flag() == flag);
+    assert_eq!(of_flag("instances-when-busy"), Some("is now a constant: 512".to_owned()));
+    assert_eq!(of_flag("record-memory"), of_flag("record-memory").filter(|text| text.contains("1/32")));
+    assert_eq!(
+        [of_flag("connections"), of_flag("drain"), of_flag("nothing")],
+        [None, None, None],
+        "settings"
+    );
+}
+
+#[test]
 fn every_mistake_is_told_with_its_place() {
     assert_wrong(
-        &["--workers", "0"],
+        &["--workers", "0", "--lease", "0s"],
         &[("STICKYCAS_HTTP", "localhost"), ("STICKYCAS_LOG_LINES_PER_SECOND", "5000000000")],
-        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nread_bytes = 1.5\nunread_for = '0s'\nretention = '11y'\n",
+        "drain = 5\nlisten = 7420\n[limits]\nconnections = 0\nread_bytes = 1.5\nretention = '11y'\ninstances = ['1']\n\
+         [x]\ny = 1\n",
         &[
-            "server.toml:1: drain = \"5\": give a duration such as 500ms, 10min or 1h",
+            "server.toml:1: drain = \"5\": give a duration such as 500ms, 10min or 1h, of 3650d at most",
             "server.toml:2: listen = \"7420\": give an address and a port such as 127.0.0.1:7420",
             "server.toml:4: limits.connections = \"0\": give a whole number from 1 on",
             "server.toml:5: limits.read_bytes is a float: give a size such as 64KiB or 16MiB",
-            "server.toml:6: limits.unread_for = \"0s\": give a duration above 0 such as 500ms, 10s or 1min",
-            "server.toml:7: limits.retention = \"11y\": give 3650d at most",
-            "environment STICKYCAS_HTTP = \"localhost\": give an address and a port such as 127.0.0.1:7421, or off",
+            "server.toml:6: limits.retention = \"11y\": give a duration such as 500ms, 10min or 1h, of 3650d at most",
+            "server.toml:7: limits.instances is a array: give a whole number from 0 on",
+            "server.toml:8: there is no key `x`: `stickycas-server config reference` names all keys",
+            "environment STICKYCAS_HTTP = \"localhost\": give an address and a port such as 127.0.0.1:7420, or off",
             "environment STICKYCAS_LOG_LINES_PER_SECOND = \"5000000000\": give at most 4294967295",
+            "--lease \"0s\": give a duration above 0 such as 500ms, 10s or 1min, of 3650d at most",
             "--workers \"0\": give a whole number from 1 to 1024, or auto",
         ],
     );
@@ -151,28 +178,28 @@ fn settings_that_do_not_fit_together_are_refused() {
     );
     load(&["--listen", "0.0.0.0:1", "--credentials", "/somewhere"], &[], "").unwrap();
     assert_wrong(
-        &["--unread-frames", "10"],
+        &["--page-viewers", "10", "--page-viewers-per-principal", "11"],
         &[],
-        "[limits]\nunclaimed_connections = 20000\n",
+        "[limits]\nconnections = 99\nunclaimed_connections_per_address = 51\n",
         &[
-            "limits.unread_frames (flag --unread-frames) is below limits.unread_frames_to_pause: \
-             limits.unread_frames_to_pause is at most limits.unread_frames",
-            "limits.unclaimed_connections (server.toml:2) is above limits.connections: \
-             limits.unclaimed_connections is at most limits.connections",
+            "limits.unclaimed_connections_per_address (server.toml:3) is 51, above unclaimed_connections: give 50 at most",
+            "limits.page_viewers_per_principal (flag --page-viewers-per-principal) is 11, above page_viewers: give 10 at most",
         ],
     );
+    let fits = "[limits]\nconnections = 99\nunclaimed_connections_per_address = 50\n";
+    assert_eq!(good(&[], &[], fits).settings.limits.unclaimed_connections, 50, "half of all");
 }
 
 #[test]
 fn limits_follow_from_the_memory_unless_they_are_set() {
-    let settings = good(&["--memory", "256MiB"], &[], "[limits]\nevent_bytes = '1MiB'\n").settings;
-    assert_eq!(settings.limits.instance_bytes, ((256 - 32) * 3 / 8) << 20);
-    assert_eq!((settings.limits.event_bytes, settings.limits.connections), (1 << 20, 149));
+    let settings = good(&["--memory", "256MiB"], &[], "[limits]\nread_bytes = '1KiB'\n").settings;
+    assert_eq!(settings.limits.instance_bytes, ((256 - 32) * 3 / 8) << 20, "a constant follows too");
+    assert_eq!((settings.limits.read_bytes, settings.limits.connections), (1 << 10, 149));
     assert_eq!(good(&["--memory", "auto"], &[], "memory = '1MiB'").settings.memory, None);
     let text = show(&good(&[], &[("STICKYCAS_MEMORY", "1GiB")], ""), true);
     assert!(text.contains("memory = \"1GiB\" # environment STICKYCAS_MEMORY\n"), "{text}");
-    assert!(text.contains("# default: 3/8 of the memory\n"), "{text}");
-    assert!(text.contains("# default: 1 for each 128KiB of the memory, at most 262144\n"), "{text}");
+    assert!(text.contains("# default: 1/128 of the memory, at most 64MiB\n"), "{text}");
+    assert!(text.contains("# default: 1 for each 1536KiB of the memory, at most 16384\n"), "{text}");
     let text = show(&good(&[], &[], ""), true);
     let memory = text.lines().find_map(|line| line.strip_prefix("memory = \"auto\" # default: ")).unwrap();
     assert!(memory.contains(" MiB, of "), "{memory}");
@@ -191,14 +218,14 @@ fn limits_that_come_to_more_than_the_memory_are_refused_with_the_least_that_does
     );
     good(&["--memory", "96MiB"], &[], "");
     good(&["--memory", "128MiB"], &[], "");
-    let large = ["--memory", "512MiB", "--unread-answer-bytes", "400MiB"];
+    let large = ["--memory", "512MiB", "--connections", "3000"];
     let [wrong] = &load(&[&["--insecure-principals"], &large[..]].concat(), &[], "").unwrap_err()[..] else {
         panic!("one mistake")
     };
     let (_, least) = wrong.split_once("the limits may take more: \"").unwrap();
     let (least, advice) = least.split_once('"').unwrap();
-    assert!(advice.ends_with(", or lower unread_answer_bytes (flag --unread-answer-bytes)"), "{advice}");
-    let with = |memory| ["--insecure-principals", "--memory", memory, "--unread-answer-bytes", "400MiB"];
+    assert!(advice.ends_with(", or lower connections (flag --connections)"), "{advice}");
+    let with = |memory| ["--insecure-principals", "--memory", memory, "--connections", "3000"];
     load(&with(least), &[], "").unwrap();
     let less = format!("{}MiB", least.trim_end_matches("MiB").parse::<u64>().unwrap() - 1);
     load(&with(&less), &[], "").unwrap_err();
@@ -213,6 +240,16 @@ fn every_setting_has_names_of_its_own_and_says_what_it_is_for() {
         }
         assert!(setting.text().ends_with('.'), "{}: {}", setting.key, setting.text());
     }
+}
+
+#[test]
+fn the_help_of_serve_fits_on_two_screens() {
+    let command = <crate::cli::Cli as clap::CommandFactory>::command().term_width(100);
+    let help = |flag| command.clone().try_get_matches_from(["stickycas-server", "serve", flag]).unwrap_err();
+    let [short, long] = ["-h", "--help"].map(|flag| help(flag).to_string());
+    assert_eq!(short, long);
+    assert!(short.lines().count() <= 140, "{} lines:\n{short}", short.lines().count());
+    assert!(short.lines().all(|line| line.len() <= 100), "{short}");
 }
 
 #[test]
@@ -250,18 +287,15 @@ fn every_variable_stands_in_the_list_of_all() {
 fn what_is_shown_is_a_file_that_gives_the_same_settings() {
     let variables = [("STICKYCAS_COORDINATORS", "boss,orange")];
     let effective =
-        good(&["--no-http", "--instance-memory", "3", "--drain", "90s", "--log-json"], &variables, "");
+        good(&["--no-http", "--read-bytes", "3MiB", "--drain", "90s", "--log-json"], &variables, "");
     let text = show(&effective, true);
     assert!(text.contains("drain = \"1m30s\" # flag --drain\n"), "{text}");
     assert!(text.contains("http = \"off\" # flag --no-http\n"), "{text}");
-    assert!(text.contains("instance_bytes = \"3MiB\" # flag --instance-memory\n"), "{text}");
+    assert!(text.contains("read_bytes = \"3MiB\" # flag --read-bytes\n"), "{text}");
     assert!(text.contains("# environment STICKYCAS_COORDINATORS\n"), "{text}");
     assert_eq!(text.lines().filter(|line| line.contains(" = ")).count(), table::all().count());
     let again = load(&[], &[], &text).unwrap();
-    let values = |effective: &Effective| -> Vec<Value> {
-        table::all().map(|setting| (setting.read)(&effective.settings)).collect()
-    };
-    assert_eq!(values(&again), values(&effective));
+    assert_eq!(format!("{:?}", again.settings), format!("{:?}", effective.settings));
     let changed = show(&effective, false);
     assert_eq!(changed.lines().filter(|line| line.contains(" = ")).count(), 6, "{changed}");
 }
@@ -306,7 +340,7 @@ fn the_files_for_systemd_and_kubernetes_are_good() {
     ];
     for file in files {
         let effective = load(&[], &[], file).unwrap();
-        assert!(effective.origins().filter(|(_, origin)| **origin != Origin::Default).count() > 5);
+        assert!(effective.given().count() > 5);
     }
 }
 
