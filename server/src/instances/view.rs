@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
 /// An instance in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
-    pub(crate) state: State,
+    pub(crate) brief: Brief,
     /// How many processes have reported a decision.
     pub(crate) decided: u32,
     /// The one that they have reported, false reports aside, if it is the same.
@@ -82,25 +82,26 @@ impl Instance {
         })
     }
 
-    /// Views the machine, which counts as touching the instance (F10). `view` is also given the index of the event
-    /// that comes next.
-    pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
-        self.look(true, view)
+    /// A call touches the instance (F10).
+    pub(crate) fn touch(&self) {
+        let mut inner = self.lock();
+        let now = self.now(&inner);
+        if let Lifecycle::Live(live) = &mut inner.lifecycle {
+            live.touched = live.touched.max(now);
+            self.log_counts(live);
+        }
     }
 
-    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next.
-    fn look<T>(&self, touches: bool, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
+    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next. It does not touch the
+    /// instance.
+    pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         let mut inner = self.lock();
         let now = self.now(&inner);
         if let Some(gone) = self.gone(&inner) {
             return inner.outcome(Err(Box::new(gone)));
         }
-        let (trailer, next_index) = match &mut inner.lifecycle {
+        let (trailer, next_index) = match &inner.lifecycle {
             Lifecycle::Live(live) => {
-                if touches {
-                    live.touched = live.touched.max(now);
-                    self.log_counts(live);
-                }
                 let viewed = view(&live.machine, now, live.next_index());
                 return Uncommitted::new(Ok(viewed), inner.commit_gate().and(self.shard.ownership()));
             }
@@ -147,8 +148,8 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn summary(&self) -> View<Summary> {
-        self.observe(|machine, _, _| Summary {
-            state: machine.state(),
+        self.view(|machine, _, _| Summary {
+            brief: machine.brief(),
             decided: machine.decided(),
             decision: machine.decision_in_common().cloned(),
         })
@@ -273,7 +274,7 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn observe<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
-        self.look(false, view)
+        self.view(view)
     }
 
     /// The instance in a line of a table; `None` if it is gone. It may be ahead of what is committed.

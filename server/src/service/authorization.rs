@@ -72,6 +72,13 @@ pub(crate) enum ViewBasis {
     Observer,
 }
 
+impl ViewBasis {
+    /// Whether the look counts as touching the instance (F10): an observer only looks.
+    pub(super) fn touches(self) -> bool {
+        self != Self::Observer
+    }
+}
+
 /// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13), as far as the scope of
 /// a token does not exclude it.
 pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<ViewBasis, RpcRefusal> {
