@@ -39,7 +39,7 @@ pub trait Source: Send + Sync + 'static {
     /// Why nobody may look who comes with it.
     fn viewer(&self, parts: &Parts) -> Result<Self::Viewer, Refused>;
 
-    /// The instances, sorted and filtered.
+    /// The instances, filtered.
     ///
     /// # Errors
     /// Why they are not shown.
