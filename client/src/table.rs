@@ -12,8 +12,9 @@ use stickycas_proto::convert::state::state_to_wire;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
+use crate::address::Address;
 use crate::client::{Client, Idempotency};
-use crate::cluster::{Address, Route};
+use crate::cluster::Route;
 use crate::connection::Connection;
 use crate::error::Error;
 use crate::info::Summary;

@@ -115,9 +115,11 @@ mod tests {
         tokio::spawn(async move {
             for _ in 0..2 {
                 let (mut tcp, _) = listener.accept().await.unwrap();
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"\r\n\r\n") {
+                    tcp.read_buf(&mut asked).await.unwrap();
+                }
                 tcp.write_all(text.as_bytes()).await.unwrap();
-                let mut asked = [0; 4];
-                tcp.read_exact(&mut asked).await.unwrap();
             }
         });
         let figures = Figures::read(&[address.clone(), address.clone()]).await.unwrap();

@@ -117,15 +117,8 @@ async fn what_is_not_kept_is_a_snapshot_that_says_so() {
 async fn where_frames_are_not_kept_the_machine_makes_the_snapshot() {
     let site = Site::with(|_| (), |page| page.bounds.frame_bytes = 500).await;
     let id = site.instance().await;
-    let mut first = site.events(id, "").await.unwrap();
-    first.expect("setting").await;
     site.client("p1").decide(id, "yes").await.unwrap();
     site.client("p2").decide(id, "yes").await.unwrap();
-    let mut joined = 0;
-    while joined < 2 {
-        let (_, data) = first.next().await.unwrap();
-        joined = data["now"]["joined"].as_u64().unwrap_or(joined);
-    }
     let mut viewer = site.events(id, "").await.unwrap();
     viewer.expect("setting").await;
     let snapshot = viewer.expect("snapshot").await;

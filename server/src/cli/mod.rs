@@ -16,6 +16,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use clap::error::ContextKind;
 use clap::{CommandFactory as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages, install_signals};
 use tokio::runtime::Runtime;
@@ -27,7 +28,7 @@ use self::health::Health;
 use self::signals::{HangUps, Signals};
 use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
-use crate::settings::{Data, SettingsArgs, SettingsError};
+use crate::settings::{Data, PAGE_IS_ELSEWHERE, SettingsArgs, SettingsError};
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
@@ -83,6 +84,10 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             Ok(cli) => cli.perform(handlers),
             Err(error) => {
                 let _ = error.print();
+                let flag = error.get(ContextKind::InvalidArg).map(ToString::to_string);
+                if flag.is_some_and(|flag| flag.starts_with("--page")) {
+                    print_error(PAGE_IS_ELSEWHERE.to_owned());
+                }
                 Ok(if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS })
             }
         });

@@ -267,16 +267,7 @@ impl Instance {
     }
 }
 
-/// Views of the live page. None of them counts as touching the instance (F10): who only looks keeps nothing alive.
 impl Instance {
-    /// The machine at this moment, with the time of the instance and the index of the event that comes next.
-    ///
-    /// # Errors
-    /// Why the instance is gone, if it is.
-    pub(crate) fn observe<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
-        self.view(view)
-    }
-
     /// The instance in a line of a table; `None` if it is gone. It may be ahead of what is committed.
     pub(crate) fn brief(&self) -> Option<Brief> {
         // After a step has panicked the instance is gone.
@@ -291,14 +282,14 @@ impl Instance {
     }
 
     /// The committed events that are kept, with the indices of the first of them and of the one that comes next.
+    #[cfg(test)]
     pub(crate) fn kept_events(&self) -> (u64, u64, SharedEvents) {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(live) => (live.events.first(), live.events.next_index(), live.events.share_all()),
-            Lifecycle::Archived(archived) => {
-                let events = &archived.events;
-                (events.first(), events.next_index(), events.share_all())
-            }
-        }
+        let (first, next) = self.kept_indices();
+        let events = match &self.lock().lifecycle {
+            Lifecycle::Live(live) => live.events.share_all(),
+            Lifecycle::Archived(archived) => archived.events.share_all(),
+        };
+        (first, next, events)
     }
 
     /// The indices of the oldest committed event that is kept, and of the one that comes next.

@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 
 use super::Service;
 use super::authorization::{ViewBasis, authorize_view};
-use super::instance_table::{Filter, Order, Place, Query};
+use super::instance_table::{Filter, Place, Query};
 use super::status::{own_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
@@ -250,8 +250,7 @@ impl Service {
         filter: Filter,
     ) -> Result<ListPage, RpcRefusal> {
         let after = self.open_page_token(caller, token, Place::from_bytes)?;
-        let order = Order::StateAndAge;
-        let query = Query { filter, order, descending: false, after, limit: size };
+        let query = Query { filter, after, limit: size };
         let mut shards = self.0.instances.served_shards();
         let viewer = caller.clone();
         let may_see = move |instance: &Instance| authorize_view(&viewer, instance).is_ok();
@@ -259,7 +258,7 @@ impl Service {
         let served = self.0.instances.served_shards();
         shards.retain(|shard| served.contains(shard));
         let instances = found.lines.into_iter().map(|line| {
-            let place = line.place(order).to_bytes().to_vec();
+            let place = line.place().to_bytes().to_vec();
             (line.instance, place)
         });
         Ok(ListPage {

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
 use std::path::Path;
 
 use super::kind::Value;
@@ -47,9 +46,6 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
         errors.push(format!(
             "{tokens} is the address of a listener for tokens and of another: give a free one"
         ));
-    }
-    if let Some(page) = settings.page {
-        check_page(effective, page, errors);
     }
     if let Some(http) = settings.http
         && http == settings.listen
@@ -211,39 +207,13 @@ fn check_cluster(effective: &Effective, errors: &mut Vec<String>) {
     }
 }
 
-/// The page is plain on a loopback address only.
-fn check_page(effective: &Effective, page: SocketAddr, errors: &mut Vec<String>) {
-    let settings = &effective.settings;
-    let others = [Some(settings.listen), settings.http, settings.token_listen];
-    if page.port() != 0 && others.contains(&Some(page)) {
-        errors
-            .push(format!("{page} is the address of the live page and of another listener: give a free one"));
-    }
-    if !page.ip().is_loopback() && settings.credentials.is_none() {
-        errors.push(format!(
-            "page ({}): {page} can be reached from other machines, and the live page is served to them by TLS only: give \
-             --credentials DIR too, or a loopback address",
-            effective.origin("page")
-        ));
-    }
-    if page.ip().is_unspecified() && settings.page_hosts.is_empty() {
-        errors.push(format!(
-            "page ({}): {page} is every address of the machine, and requests are answered for known names only: give \
-             --page-host NAME",
-            effective.origin("page")
-        ));
-    }
-}
-
 /// Limits that must not be above others.
-const NOT_ABOVE: [(&str, &str); 7] = [
+const NOT_ABOVE: [(&str, &str); 5] = [
     ("limits.unread_frames_to_pause", "limits.unread_frames"),
     ("limits.unclaimed_connections", "limits.connections"),
     ("limits.unclaimed_connections_per_address", "limits.unclaimed_connections"),
     ("limits.stream_window_bytes", "limits.connection_window_bytes"),
     ("limits.call_bytes", "limits.message_bytes"),
-    ("limits.page_connections_per_address", "limits.page_connections"),
-    ("limits.page_viewers_per_principal", "limits.page_viewers"),
 ];
 
 fn check_order(effective: &Effective, smaller: &str, larger: &str, errors: &mut Vec<String>) {

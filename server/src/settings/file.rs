@@ -68,10 +68,11 @@ impl Reader<'_> {
     }
 
     fn unknown(&mut self, name: &Spanned<std::borrow::Cow<'_, str>>, key: &str) {
-        let advice = nearest(key).map_or_else(
-            || "`stickycas-server config reference` names all keys".to_owned(),
-            |known| format!("did you mean `{known}`?"),
-        );
+        let advice = match nearest(key) {
+            _ if is_of_page(key) => PAGE_IS_ELSEWHERE.to_owned(),
+            Some(known) => format!("did you mean `{known}`?"),
+            None => "`stickycas-server config reference` names all keys".to_owned(),
+        };
         self.mistake(name.span().start, &format!("there is no key `{key}`: {advice}"));
     }
 
@@ -84,6 +85,14 @@ impl Reader<'_> {
     fn line(&self, at: usize) -> usize {
         1 + self.text.bytes().take(at).filter(|byte| *byte == b'\n').count()
     }
+}
+
+/// What is said to whoever still gives a setting of the live page to a server.
+pub(crate) const PAGE_IS_ELSEWHERE: &str = "the live page is served by `stickycas-loadgen view --server URL`";
+
+/// Whether it is the key of a setting that the live page had.
+fn is_of_page(key: &str) -> bool {
+    matches!(key, "page" | "page_hosts") || key.starts_with("limits.page_")
 }
 
 /// The value as a text or a list of texts; `None`: a setting is nothing of this kind.

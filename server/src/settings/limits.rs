@@ -34,7 +34,6 @@ const fn limit_flag(name: &str) -> Option<&'static str> {
     match name.as_bytes() {
         b"instance_bytes" => Some("instance-memory"),
         b"event_bytes" => Some("record-memory"),
-        // `--page` is the address of the live page.
         b"page" => Some("list-page"),
         _ => None,
     }

@@ -276,37 +276,6 @@ const EVIDENCE: &[(&str, &str, &str)] = &[
     ),
     ("page", "stickycas_calls", "instances_are_listed_in_pages"),
     ("status_rows", "stickycas_calls", "the_rows_of_a_status_are_limited_and_the_rest_counted"),
-    (
-        "page_connections",
-        r#"stickycas_limit_used{limit="page_connections"}"#,
-        "connections_to_the_page_are_limited_by_address_and_in_all",
-    ),
-    (
-        "page_connections_per_address",
-        r#"stickycas_limit_used{limit="page_connections_per_address"}"#,
-        "connections_to_the_page_above_the_limit_are_closed",
-    ),
-    (
-        "page_viewers",
-        r#"stickycas_limit_used{limit="page_viewers"}"#,
-        "viewers_of_the_page_are_limited_by_principal_and_in_all",
-    ),
-    (
-        "page_viewers_per_principal",
-        r#"stickycas_limit_used{limit="page_viewers_per_principal"}"#,
-        "viewers_and_what_they_look_at_are_bounded",
-    ),
-    (
-        "page_instances",
-        r#"stickycas_limit_used{limit="page_instances"}"#,
-        "viewers_and_what_they_look_at_are_bounded",
-    ),
-    (
-        "page_frame_bytes",
-        r#"stickycas_limit_used{limit="page_frame_bytes"}"#,
-        "a_viewer_that_falls_behind_loses_its_stream_and_no_other",
-    ),
-    ("page_requests_per_second", "stickycas_page_refused", "who_asks_the_page_too_often_is_told"),
     ("retention", "stickycas_instances", "a_finished_instance_is_dropped_after_its_retention"),
     ("idle_lifetime", "stickycas_instances", "waiting_accesses_of_an_expired_instance_are_refused"),
     ("rejoin", "stickycas_instances", "an_instance_goes_on_where_it_was"),

@@ -31,6 +31,7 @@ use crate::logging::{LINES_PER_SECOND, LogOptions};
 use crate::memory::Memory;
 
 pub(crate) use args::SettingsArgs;
+pub(crate) use file::PAGE_IS_ELSEWHERE;
 pub(crate) use show::{reference, show};
 
 use setting::Setting;
@@ -57,9 +58,7 @@ pub(crate) struct Settings {
     pub(crate) advertise: Option<String>,
     pub(crate) lease: Duration,
     pub(crate) shards: u32,
-    /// `None`: there is no live page.
-    pub(crate) page: Option<SocketAddr>,
-    pub(crate) page_hosts: Vec<String>,
+    pub(crate) http_hosts: Vec<String>,
     /// `None`: callers show no certificates.
     pub(crate) credentials: Option<PathBuf>,
     pub(crate) trust_domain: String,
@@ -91,8 +90,7 @@ impl Default for Settings {
         Self {
             listen: SocketAddr::from(([127, 0, 0, 1], 7420)),
             http: Some(SocketAddr::from(([127, 0, 0, 1], 7421))),
-            page: None,
-            page_hosts: Vec::new(),
+            http_hosts: Vec::new(),
             data: Data::Auto,
             etcd: Vec::new(),
             etcd_credentials: None,
@@ -160,7 +158,7 @@ impl Settings {
             data,
             cluster,
             drain: self.drain,
-            page_hosts: self.page_hosts,
+            http_hosts: self.http_hosts,
             reflection: self.reflection,
         })
     }

@@ -66,26 +66,16 @@ const SETTINGS: &[Setting] = &[
             write!(http, optional Address),
         )
     },
-    setting(
-        "page",
-        Kind::AddressOrOff,
-        "Address to listen on for browsers: the live page, which shows the instances as they go on. Port 0 takes a free one. \
-         The address is printed on standard output. On a loopback address it is served over HTTP, on any other over TLS with the \
-         server's certificate, which needs credentials. With credentials a viewer needs a token (`stickycas-client \
-         page-link`).",
-        |settings| settings.page.map_or(Value::None("off"), Value::Address),
-        write!(page, optional Address),
-    ),
     Setting {
-        flag: Some("page-host"),
+        flag: Some("http-host"),
         ..setting(
-            "page_hosts",
+            "http_hosts",
             Kind::Names,
-            "Names of this machine by which browsers may ask for the live page, and for what operators ask on a loopback \
-             address, beside these addresses. Requests for any other name are refused: a page of another site could have its \
-             name lead here (DNS rebinding). Repeat the flag for several.",
-            |settings| Value::Names(settings.page_hosts.clone()),
-            write!(page_hosts, Names),
+            "Names of this machine by which browsers may ask for what operators ask on a loopback address, beside these \
+             addresses. Requests for any other name are refused: a page of another site could have its name lead here (DNS \
+             rebinding). Repeat the flag for several.",
+            |settings| Value::Names(settings.http_hosts.clone()),
+            write!(http_hosts, Names),
         )
     },
     Setting {
