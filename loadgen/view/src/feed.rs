@@ -22,7 +22,7 @@ use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
 use crate::instances::InstanceFacts;
-use crate::known::Known;
+use crate::known::{KeptEvents, Known};
 use crate::permits::{Network, too_many};
 use crate::refusal::refusal;
 use crate::snapshot::Snapshot;
@@ -325,15 +325,15 @@ impl Entered {
         }
     }
 
-    /// The index of the first event that is known, and all events from there on, up to now.
+    /// All events that are known up to now.
     ///
     /// # Errors
     /// If they cannot be had, or are too many.
-    pub(crate) async fn events(self) -> Result<(u64, Vec<Arc<[Recorded]>>), Refused> {
+    pub(crate) async fn events(self) -> Result<KeptEvents, Refused> {
         self.0.until_ready().await?;
         match &self.0.frames().known {
             Some(known) => known.events(),
-            None => Ok((0, Vec::new())),
+            None => Ok(KeptEvents::default()),
         }
     }
 

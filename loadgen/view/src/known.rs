@@ -100,11 +100,11 @@ impl Known {
         self.events > EVENTS || self.bytes > VALUE_BYTES
     }
 
-    /// The index of the first event, and all events from there on.
+    /// All events that are known.
     ///
     /// # Errors
     /// If they are too many, or of too many bytes.
-    pub(crate) fn events(&self) -> Result<(u64, Vec<Arc<[Recorded]>>), Refused> {
+    pub(crate) fn events(&self) -> Result<KeptEvents, Refused> {
         if self.is_too_much() {
             let why = format!(
                 "{} events of {} bytes have happened, and at most {EVENTS} of {VALUE_BYTES} are looked through",
@@ -112,8 +112,16 @@ impl Known {
             );
             return Err(Refused { status: StatusCode::UNPROCESSABLE_ENTITY, why });
         }
-        Ok((self.first, self.kept.clone()))
+        Ok(KeptEvents { first: self.first, parts: self.kept.clone() })
     }
+}
+
+/// Events of an instance, without gaps.
+#[derive(Debug, Default)]
+pub(crate) struct KeptEvents {
+    /// The index of the first one.
+    pub(crate) first: u64,
+    pub(crate) parts: Vec<Arc<[Recorded]>>,
 }
 
 /// Bytes of the values of clients in an event.

@@ -23,6 +23,7 @@ use tokio_stream::Stream;
 
 use crate::feeds::Feeds;
 use crate::instances::{InstanceCache, InstanceFacts};
+use crate::known::KeptEvents;
 use crate::links::{self, Links};
 use crate::overview::Overview;
 use crate::permits::{Network, Permit, Permits};
@@ -84,7 +85,7 @@ impl Server {
         tell: impl FnOnce(&InstanceFacts, u64, &[Recorded]) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
         let facts = self.instances.find(id).await?;
-        let (first, parts) = self.feeds.enter(&facts, viewer.network)?.events().await?;
+        let KeptEvents { first, parts } = self.feeds.enter(&facts, viewer.network)?.events().await?;
         let failed = || {
             let why = "the events could not be told: a bug of the program".to_owned();
             Refused { status: StatusCode::INTERNAL_SERVER_ERROR, why }
