@@ -92,6 +92,21 @@ fn an_unknown_key_is_refused_with_its_line_and_the_key_that_was_meant() {
 }
 
 #[test]
+fn who_gives_a_setting_of_the_live_page_is_told_who_serves_it() {
+    let elsewhere = "the live page is served by `stickycas-loadgen view --server URL`";
+    assert_wrong(
+        &[],
+        &[],
+        "page = '127.0.0.1:7424'\npage_hosts = ['page.example']\n[limits]\npage_viewers = 3\n",
+        &[
+            &format!("server.toml:1: there is no key `page`: {elsewhere}"),
+            &format!("server.toml:2: there is no key `page_hosts`: {elsewhere}"),
+            &format!("server.toml:4: there is no key `limits.page_viewers`: {elsewhere}"),
+        ],
+    );
+}
+
+#[test]
 fn every_mistake_is_told_with_its_place() {
     assert_wrong(
         &["--workers", "0"],
