@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use axum::Router;
@@ -17,6 +18,9 @@ use tokio::net::TcpListener;
 
 use super::output::{log_to_stderr, show, tell};
 use super::scenario::run_folder;
+
+/// After how long without an answer viewers are told so. Their browsers ask again.
+const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
 
 /// The arguments of `view`.
 #[derive(Debug, Args)]
@@ -137,6 +141,7 @@ impl ViewArgs {
         let (first, others) = self.server.split_first().context("--server: give the address of a server")?;
         let builder = others.iter().fold(Client::builder(first), ClientBuilder::server);
         let policy = if others.is_empty() { RetryPolicy::default() } else { RetryPolicy::of_cluster() };
+        let policy = RetryPolicy { give_up_after: GIVE_UP_AFTER, ..policy };
         let builder = match (credentials, principal) {
             (None, None) => {
                 let why =

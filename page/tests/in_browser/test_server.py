@@ -186,7 +186,7 @@ class Tokens(ServerTest):
         self.open(self.link("alice", "--instance", "demo"))
         self.wait_for_fact("state", "gathering")
         (self.credentials / "server" / "denied").write_text("alice\n", encoding="ascii")
-        self.wait(lambda: self.text(".refused") or "trying again" in self.text("#connection"), "the end of the stream")
+        self.wait(lambda: self.text(".refused") or "reconnecting" in self.text("#connection"), "the end of the stream")
 
 
 class ShortTokens(ServerTest):
