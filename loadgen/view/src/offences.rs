@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::types::ProcessId;
-use stickycas_model::words;
 
 use crate::instances::InstanceFacts;
 
@@ -43,7 +43,7 @@ impl RecentOffences {
             instance: facts.id.to_string(),
             name: facts.name.clone(),
             process: offence.process,
-            says: words::event(event),
+            says: describe::event(event),
         };
         let mut recent = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         recent.count += 1;

@@ -88,20 +88,26 @@ impl Instance {
         let now = self.now(&inner);
         if let Lifecycle::Live(live) = &mut inner.lifecycle {
             live.touched = live.touched.max(now);
-            self.log_counts(live);
         }
     }
 
     /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next. It does not touch the
-    /// instance.
+    /// instance. Counts that it shows are logged.
     pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
+        self.look(true, view)
+    }
+
+    fn look<T>(&self, shows_counts: bool, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         let mut inner = self.lock();
         let now = self.now(&inner);
         if let Some(gone) = self.gone(&inner) {
             return inner.outcome(Err(Box::new(gone)));
         }
-        let (trailer, next_index) = match &inner.lifecycle {
+        let (trailer, next_index) = match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
+                if shows_counts {
+                    self.log_counts(live);
+                }
                 let viewed = view(&live.machine, now, live.next_index());
                 return Uncommitted::new(Ok(viewed), inner.commit_gate().and(self.shard.ownership()));
             }
@@ -148,7 +154,7 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn summary(&self) -> View<Summary> {
-        self.view(|machine, _, _| Summary {
+        self.look(false, |machine, _, _| Summary {
             brief: machine.brief(),
             decided: machine.decided(),
             decision: machine.decision_in_common().cloned(),
