@@ -6,6 +6,7 @@ use serde::Serialize;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
+use super::address::Address;
 use crate::client::{Client, Idempotency};
 use crate::error::Error;
 use crate::info::optional_duration;
@@ -101,12 +102,17 @@ impl Client {
     /// # Errors
     /// When no server can be reached, or it is older than this call ([`Error::UnexpectedPeer`]).
     pub async fn cluster(&self) -> Result<ClusterInfo, Error> {
+        Ok(self.cluster_as_told().await?.0)
+    }
+
+    /// The same, and the address of the server that has told it.
+    pub(crate) async fn cluster_as_told(&self) -> Result<(ClusterInfo, Address), Error> {
         let mut route = self.cluster.route();
         let asked = self.call_along(&mut route, Idempotency::Repeatable, |connection| async move {
             connection.server().get_cluster(v1::GetClusterRequest {}).await
         });
         let answer = asked.await?;
-        ClusterInfo::from_wire(answer, route.at().as_str())
+        Ok((ClusterInfo::from_wire(answer, route.at().as_str())?, route.at().clone()))
     }
 }
 

@@ -68,6 +68,18 @@ pub struct Summary {
     /// The decision that they have reported, false reports aside, if it is the same one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decision: Option<Value>,
+    /// The phase that is open or opens next. `None` while gathering.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Length of the list.
+    pub length: u32,
+    /// How many processes are awaited.
+    pub awaited: u32,
+    /// The first of them, if the server tells.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub first_awaited: Option<ProcessId>,
+    /// How many processes and kinds of offences are on record.
+    pub offences: u32,
 }
 
 /// How an instance stands: all that is needed to say why it is stuck (F12).
@@ -211,6 +223,11 @@ impl Summary {
             created: wire.create_time.and_then(|time| SystemTime::try_from(time).ok()),
             decided: wire.decided,
             decision: wire.decision.as_ref().and_then(|value| Value::new(value)),
+            phase: Phase::new(wire.phase),
+            length: wire.list_length,
+            awaited: wire.awaited,
+            first_awaited: ProcessId::new(wire.first_awaited),
+            offences: wire.offences,
         })
     }
 }

@@ -73,9 +73,9 @@ pub mod info;
 mod instance_end;
 mod list;
 mod operations;
-mod page;
 mod report;
 pub mod retry;
+mod table;
 mod token_file;
 mod token_list;
 pub mod watch;
@@ -109,8 +109,8 @@ pub use self::error::{Error, Refusal};
 pub use self::instance_end::InstanceEnd;
 pub use self::list::Listed;
 pub use self::operations::{Appended, Read, WaitMode};
-pub use self::page::PageAccess;
 pub use self::retry::RetryPolicy;
+pub use self::table::{TablePage, TablePlace, TableQuery};
 pub use self::watch::{Watch, WatchFrom, Watched};
 
 /// The connection with its generated clients, for programs of this project that send what no client sends: the wire

@@ -332,6 +332,11 @@ mod tests {
             created: None,
             decided: 0,
             decision: None,
+            phase: None,
+            length: 0,
+            awaited: 0,
+            first_awaited: None,
+            offences: 0,
         };
         let states = [State::Gathering, State::Running, State::Finished, State::Closed];
         for (earlier, later) in states.iter().zip(&states[1..]) {

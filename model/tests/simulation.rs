@@ -10,9 +10,10 @@ use proptest::sample::subsequence;
 use stickycas_model::byzantine::Strategy as Byzantine;
 use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::history::{Event, OffenceKind, Recorded};
+use stickycas_model::machine::Machine;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::process::{ProcessEnd, Report};
-use stickycas_model::sim::{SimOutcome, SimPlan, SimRestart, replay, run, run_with_restarts};
+use stickycas_model::sim::{Follower, SimOutcome, SimPlan, SimRestart, replay, run, run_with_restarts};
 use stickycas_model::types::{Phase, ProcessId, Seed, Time, Value};
 
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -55,7 +56,22 @@ fn run_and_replay(plan: &SimPlan) -> SimOutcome {
     let outcome = run(plan);
     let machine = replay(&plan.params, &outcome.history).unwrap_or_else(|difference| panic!("{difference}"));
     assert!(machine.list().iter().eq(&outcome.list));
+    let followed = follow(plan, &outcome.history);
+    let status =
+        |machine: &Machine| machine.status(outcome.history.last().map_or(Time::ZERO, |last| last.at));
+    assert_eq!(status(&followed), status(&machine));
     outcome
+}
+
+/// The machine that gets the history event by event, as a watcher does.
+fn follow(plan: &SimPlan, history: &[Recorded]) -> Machine {
+    let mut follower = Follower::new(&plan.params);
+    let mut taken = 0;
+    for known in 1..=history.len() {
+        taken += follower.take(&history[taken..known], false, &mut |_, _, _| {}).unwrap();
+    }
+    follower.take(&history[taken..], true, &mut |_, _, _| {}).unwrap();
+    follower.machine().unwrap().clone()
 }
 
 /// What the correct processes decided, in order. All of them must have.

@@ -347,8 +347,8 @@ function awaitedWords(state, now, { elapsed }) {
 // What to do about a refusal, besides what the server says.
 function advice(error, wasShown) {
   const lines = [];
-  if (error.status === 401) lines.push("This page needs a link with a token, and each token has its end: `stickycas-client page-link` prints a new link. A page that is loaded again needs the link again.");
-  if (error.status === 403) lines.push("The token of this link may not watch this instance: it is for its members, its creator and observers.");
+  if (error.status === 401) lines.push("A page that is loaded again needs the link again.");
+  if (error.status === 403) lines.push("It is for its members, its creator and observers.");
   if (error.status === 404 && wasShown) lines.push("The server does not know this instance any more: it was started again without it, or the instance has expired. What is shown is what was received before.");
   if (error.status === 409 && wasShown) lines.push("The server has been started again, and its history is shorter than what was received before.");
   return lines;

@@ -1,13 +1,11 @@
-// The table of all instances: sorted, filtered and cut into pages by the server; above it what the server does as a whole.
+// The table of all instances, those that run first: filtered and cut into pages by the server; above it what the server does as a whole.
 
 import * as api from "./api.js";
 import { button, element, grouped, say, set, shown } from "./dom.js";
 import { Overview } from "./overview.js";
 
-// Columns, each with its title and, if the server sorts by it, by what. Those of numbers are aligned like numbers.
-const COLUMNS = [
-  ["instance", "created"], ["state"], ["processes"], ["phase", "phase"], ["list", "length"], ["waits for", "awaited"], ["offences"],
-];
+// The columns. Those of numbers are aligned like numbers.
+const COLUMNS = ["instance", "state", "processes", "phase", "list", "waits for", "offences"];
 const NUMBERS = new Set(["processes", "phase", "list", "offences"]);
 const STATES = ["", "gathering", "running", "finished", "closed"];
 // Rows that are too few for a page, and the most requests for one.
@@ -26,7 +24,7 @@ export function showInstances(content, options, { connection, about }) {
 
 class InstancesView {
   constructor(options, connection) {
-    this.query = Object.fromEntries(["state", "text", "sort", "descending", "page"].map((name) => [name, options.get(name) ?? ""]));
+    this.query = Object.fromEntries(["state", "text", "page"].map((name) => [name, options.get(name) ?? ""]));
     this.connection = connection;
     this.isOver = false;
     this.pause = EVERY;
@@ -59,19 +57,8 @@ class InstancesView {
       element("h1", { text: "Instances" }), this.above,
       element("div", { class: "filter", role: "search" }, element("label", { for: "state", text: "state" }), state, element("label", { for: "text", text: "find" }), text),
       this.note, element("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Instances" },
-        element("table", { class: "instances" }, element("thead", {}, element("tr", {}, ...COLUMNS.map((column) => this.head(column)))), this.rows)), this.pages,
+        element("table", { class: "instances" }, element("thead", {}, element("tr", {}, ...COLUMNS.map((title) => element("th", { scope: "col", class: NUMBERS.has(title) ? "count" : undefined, text: title })))), this.rows)), this.pages,
     ];
-  }
-
-  head([title, sort]) {
-    const of = NUMBERS.has(title) ? "count" : undefined;
-    if (!sort) return element("th", { scope: "col", class: of, text: title });
-    const { query } = this;
-    const is = query.sort === sort;
-    const isDescending = query.descending === "true";
-    const sign = is ? (isDescending ? " ↓" : " ↑") : "";
-    return element("th", { scope: "col", class: of, "aria-sort": is ? (isDescending ? "descending" : "ascending") : undefined },
-      button(`${title}${sign}`, () => this.choose({ sort, descending: is && isDescending ? "" : "true" }), { id: `sort-${sort}` }));
   }
 
   async run() {
@@ -103,7 +90,7 @@ class InstancesView {
 
   refused(error) {
     const lines = [error.message];
-    if (error.status === 401) lines.push("This page needs a link with a token: `stickycas-client page-link` prints one. A page that is loaded again needs the link again.");
+    if (error.status === 401) lines.push("A page that is loaded again needs the link again.");
     this.note.replaceChildren(element("span", { class: "refused", role: "alert", text: shown(lines.join(". "), 600) }));
   }
 
@@ -133,7 +120,7 @@ class InstancesView {
 }
 
 function emptyRow() {
-  return element("tr", {}, element("th", { scope: "row" }, element("a", {})), ...COLUMNS.slice(1).map(([title]) => element("td", { class: NUMBERS.has(title) ? "count" : undefined })));
+  return element("tr", {}, element("th", { scope: "row" }, element("a", {})), ...COLUMNS.slice(1).map((title) => element("td", { class: NUMBERS.has(title) ? "count" : undefined })));
 }
 
 function fill(line, { id, name, state, processes, phase, length, awaited: [count, first], offences }) {

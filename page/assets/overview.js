@@ -8,13 +8,14 @@ const SECONDS = 120;
 const OFFENCES = 50;
 const LINE = { width: 160, height: 34 };
 
-// What is drawn as lines: title, value of a second, and the value in words.
+// What is drawn as lines: title, value of a second, and the value in words. What only the metrics of the server tell may be null.
 const LINES = [
   ["accesses per second", ({ accesses }) => accesses, grouped],
   ["refusals per second", ({ refusals }) => refusals, grouped],
-  ["half of single calls take up to", ({ latency_ms: it }) => it?.p50, milliseconds],
-  ["99 of 100 of them", ({ latency_ms: it }) => it?.p99, milliseconds],
+  ["half of single calls take up to", ({ accesses, latency_ms: it }) => (accesses === null ? null : it?.p50), milliseconds],
+  ["99 of 100 of them", ({ accesses, latency_ms: it }) => (accesses === null ? null : it?.p99), milliseconds],
   ["instances that live", ({ live }) => live, grouped],
+  ["instances that have ended", ({ ended }) => ended, grouped],
   ["viewers", ({ viewers }) => viewers, grouped],
 ];
 
@@ -45,8 +46,11 @@ export class Overview {
 
   take(second) {
     for (const line of this.lines) line.take(second);
+    if (second.offences.length + second.offence_kinds.length > 0) this.offences.querySelector(".note")?.remove();
+    for (const { kind, count } of second.offence_kinds) {
+      this.offences.prepend(element("li", { text: `${grouped(count)} x ${shown(kind, 40)} at any instance` }));
+    }
     for (const { instance, name, process, says } of second.offences) {
-      this.offences.querySelector(".note")?.remove();
       this.offences.prepend(element("li", {}, element("a", {
         href: `#/instance/${encodeURIComponent(instance)}${process ? `?process=${encodeURIComponent(process)}` : ""}`, text: shown(name || instance, 40),
       }), element("span", { text: ` ${shown(says, 200)}` })));
@@ -71,7 +75,7 @@ class Line {
     const value = this.value(second);
     this.values.push(value ?? 0);
     if (this.values.length > SECONDS) this.values.shift();
-    say(this.now, value === undefined || value === null ? "none" : this.words(value));
+    say(this.now, value === null ? "not told" : value === undefined ? "none" : this.words(value));
     const most = Math.max(1e-9, ...this.values);
     const points = this.values.map((it, at) => {
       const x = LINE.width - (this.values.length - 1 - at) * (LINE.width / (SECONDS - 1));

@@ -118,6 +118,8 @@ async fn overview<S: Source>(State(source): State<Arc<S>>, parts: Parts) -> Resu
 fn stream(events: impl Stream<Item = Bytes> + Send + 'static) -> Response {
     let mut response = Response::new(Body::from_stream(events.map(Ok::<_, std::io::Error>)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    // A proxy in between passes each event on at once.
+    response.headers_mut().insert("x-accel-buffering", HeaderValue::from_static("no"));
     never_stored(response)
 }
 

@@ -39,7 +39,7 @@ pub trait Source: Send + Sync + 'static {
     /// Why nobody may look who comes with it.
     fn viewer(&self, parts: &Parts) -> Result<Self::Viewer, Refused>;
 
-    /// The instances, sorted and filtered.
+    /// The instances, filtered.
     ///
     /// # Errors
     /// Why they are not shown.
@@ -159,10 +159,6 @@ pub struct ListQuery {
     pub state: String,
     /// Those with this in their name or at the beginning of their id.
     pub text: String,
-    /// By what they are sorted: `created`, `phase`, `length`, `awaited`.
-    pub sort: String,
-    /// The largest first.
-    pub descending: bool,
     /// From where on, as the page before says.
     pub page: String,
 }

@@ -158,7 +158,6 @@ impl Server {
         let readiness = Readiness::new(State::Serving);
         let commit_log = storage.metrics();
         let sources = Arc::new(Sources {
-            page: None,
             instances,
             principals,
             service,

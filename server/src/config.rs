@@ -121,7 +121,7 @@ pub struct Config {
     pub cluster: Option<ClusterConfig>,
     /// The names by which the live page may be asked for, beside its address: on a loopback address `localhost` and the
     /// loopback addresses, else the address itself.
-    pub page_hosts: Vec<String>,
+    pub http_hosts: Vec<String>,
     /// Whether tools may ask for the service definitions (gRPC reflection).
     pub reflection: bool,
 }
@@ -143,7 +143,7 @@ impl Config {
             drain: Duration::from_secs(5),
             data: None,
             cluster: None,
-            page_hosts: Vec::new(),
+            http_hosts: Vec::new(),
             reflection: true,
         }
     }

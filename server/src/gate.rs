@@ -438,7 +438,6 @@ pub(crate) fn depends_on_instances(reason: RefusalReason) -> bool {
         | RefusalReason::Internal
         | RefusalReason::Recovering
         | RefusalReason::LogFailed
-        | RefusalReason::NoPage
         | RefusalReason::NotOwner
         | RefusalReason::OwnerLost
         | RefusalReason::ReadTooLarge => false,

@@ -38,7 +38,6 @@ mod logging;
 mod memory;
 mod metrics;
 mod open_files;
-mod page;
 mod private_files;
 mod quota;
 mod readiness;
@@ -76,7 +75,6 @@ pub use commit_log::{DataDirError, EngineError};
 use http::Sources;
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
-use page::{Page, PageAddress};
 use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};
 use service::{Service, UnknownService};
@@ -100,14 +98,12 @@ pub struct Listeners {
     pub tokens: Option<TcpListener>,
     /// For operators: `/livez`, `/readyz` and `/metrics` over HTTP; `None`: nowhere.
     pub http: Option<TcpListener>,
-    /// For browsers: the live page over HTTP, on a loopback address, or over TLS, on another one; `None`: nowhere.
-    pub page: Option<TcpListener>,
 }
 
 impl From<TcpListener> for Listeners {
     /// For clients only.
     fn from(grpc: TcpListener) -> Self {
-        Self { grpc, tokens: None, http: None, page: None }
+        Self { grpc, tokens: None, http: None }
     }
 }
 
@@ -134,9 +130,6 @@ pub enum ServeError {
     /// There is no log.
     #[error(transparent)]
     Storage(#[from] StorageError),
-    /// The live page would be open to other machines, and nothing could be proven to them or by them.
-    #[error("the live page is served beyond loopback by TLS only, which needs credentials")]
-    PageWithoutCredentials,
 }
 
 /// Serves on these listeners until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
@@ -161,7 +154,6 @@ struct Environment<L> {
     grpc: L,
     tokens: Option<L>,
     http: Option<TcpListener>,
-    page: Option<TcpListener>,
     /// `None`: connections are not secured.
     credentials: Option<Arc<CredentialStore>>,
     storage: Storage,
@@ -169,11 +161,11 @@ struct Environment<L> {
 
 impl Environment<TcpListener> {
     fn new(
-        Listeners { grpc, tokens, http, page }: Listeners,
+        Listeners { grpc, tokens, http }: Listeners,
         credentials: Option<Arc<CredentialStore>>,
         storage: Storage,
     ) -> Self {
-        Self { grpc, tokens, http, page, credentials, storage }
+        Self { grpc, tokens, http, credentials, storage }
     }
 }
 
@@ -182,11 +174,7 @@ async fn serve_in<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let Environment { grpc, tokens, http, page, credentials, storage } = environment;
-    let page_address = page.as_ref().and_then(|listener| listener.local_addr().ok());
-    if credentials.is_none() && page_address.is_some_and(|address| !address.ip().is_loopback()) {
-        return Err(ServeError::PageWithoutCredentials);
-    }
+    let Environment { grpc, tokens, http, credentials, storage } = environment;
     let limits = &config.limits;
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.
@@ -220,11 +208,6 @@ async fn serve_in<L: Listener>(
     if !recovers {
         service.set_recovered();
     }
-    let page = page.zip(page_address).map(|(listener, address)| {
-        service.set_page(PageAddress::of(address, &config.page_hosts));
-        let (credentials, service, principals) = (credentials.clone(), service.clone(), principals.clone());
-        (listener, Page::new(&instances, credentials, service, principals, drain.clone(), limits))
-    });
     let upkeep = service.clone();
     let _upkeep = AbortOnDropHandle::new(tokio::spawn(async move { upkeep.run_upkeep().await }));
     let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
@@ -246,14 +229,9 @@ async fn serve_in<L: Listener>(
         commit_log: storage.metrics(),
         #[cfg(feature = "cluster")]
         cluster: storage.cluster(),
-        page: page.as_ref().map(|(_, page)| page.clone()),
-    });
-    let _page = page.map(|(listener, page)| {
-        let names = config.page_hosts.clone();
-        AbortOnDropHandle::new(tokio::spawn(async move { page.serve(listener, &names).await }))
     });
     let _http = http.map(|http| {
-        let names = config.page_hosts.clone();
+        let names = config.http_hosts.clone();
         AbortOnDropHandle::new(tokio::spawn(async move { http::serve(http, &names, sources).await }))
     });
 

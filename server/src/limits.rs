@@ -22,8 +22,6 @@
 //! | a connection: 64 KiB that its client sends and no call takes, and what it takes itself | 112 KiB for each of `connections` |
 //! | a call or a stream | 12 KiB for each of `calls` and `watch_streams`, 24 KiB for each of `attach_streams` |
 //! | a principal: counts, quotas, recent instances; a token | 2 KiB for each of `principals`, 320 bytes for each of `cached_tokens` |
-//! | the live page: an instance that is viewed | `page_frame_bytes` and 256 KiB for each of `page_instances` |
-//! | the live page: a connection with its viewer | 64 KiB for each of `page_connections` |
 //!
 //! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte, which no call
 //! takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the window, measured by
@@ -234,22 +232,6 @@ macro_rules! for_each_limit {
             /// Processes, offences and the like named one by one in a Status; fewer processes with accesses that wait if they
             /// have more than 16 each.
             status_rows: usize = 1_024;
-            /// Open connections to the listener of the live page. The next one is closed at once. A browser has some six.
-            page_connections: usize = part(1, 4 * MIB, 1_024), COUNT;
-            /// Those of one address (of IPv6: one network of 64 bits). The next one is closed at once.
-            page_connections_per_address: usize = part(1, 8 * MIB, 256), COUNT;
-            /// Streams of events that viewers of the live page have open, of an instance or of all. The next one is refused.
-            page_viewers: usize = 1_024, COUNT;
-            /// Those of one principal; where there are no credentials all viewers are one.
-            page_viewers_per_principal: usize = 128, COUNT;
-            /// Instances that viewers of the live page look at. Each has an encoder, which makes the frames for all of its
-            /// viewers. A principal that looks at more than a quarter of them opens no further one for itself alone.
-            page_instances: usize = part(1, 32 * MIB, 32), COUNT;
-            /// Bytes of the latest frames that are kept of one such instance. A viewer that falls behind them loses its stream.
-            page_frame_bytes: usize = part(1, 2048, 8 * MIB), SIZE;
-            /// Requests to the live page that need work (lists, explanations, streams that begin) of one principal in a second,
-            /// and as many at once after a pause; tokens that were not seen before, of all together.
-            page_requests_per_second: u32 = 50, COUNT;
             /// How long a finished or closed instance can still be read (F10).
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
             /// How long an instance lives without a call (F10).
@@ -301,9 +283,6 @@ const STREAM: u64 = 24 * KIB;
 /// Of a principal, and of a token.
 const PRINCIPAL: u64 = 2 * KIB;
 const TOKEN: u64 = 320;
-/// Of the snapshot of an instance that viewers look at, and of the connection of a viewer.
-const PAGE_SNAPSHOT: u64 = 256 * KIB;
-const PAGE_CONNECTION: u64 = 64 * KIB;
 /// What small messages between large ones may hold, of each byte of a window.
 const WINDOW_FACTOR: u64 = 12;
 
@@ -312,7 +291,6 @@ impl Limits {
     /// documentation of this module explains.
     pub(crate) fn bytes_of_all(&self, memory: u64) -> u64 {
         let bytes = |bytes: usize| bytes as u64;
-        let page = (bytes(self.page_frame_bytes).saturating_add(PAGE_SNAPSHOT), self.page_instances);
         let terms = [
             (memory::PROGRAM, 1),
             (LOG_CACHE.with(memory), 1),
@@ -328,8 +306,6 @@ impl Limits {
             (CALL, self.watch_streams),
             (PRINCIPAL, self.principals),
             (TOKEN, self.cached_tokens),
-            page,
-            (PAGE_CONNECTION, self.page_connections),
         ];
         terms.into_iter().fold(0, |sum, (each, count)| sum.saturating_add(each.saturating_mul(bytes(count))))
     }

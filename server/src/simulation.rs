@@ -93,7 +93,7 @@ async fn serve_on<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let environment = Environment { grpc, tokens: None, http: None, page: None, credentials: None, storage };
+    let environment = Environment { grpc, tokens: None, http: None, credentials: None, storage };
     serve_in(environment, config, shutdown).await
 }
 

@@ -17,8 +17,6 @@ mod lifecycle;
 mod limits;
 mod offences;
 mod operators;
-mod page;
-mod page_tokens;
 mod program;
 mod program_backups;
 mod program_credentials;

@@ -145,7 +145,7 @@ async fn who_sends_a_request_and_no_more_is_answered() {
 
 #[tokio::test]
 async fn browsers_that_were_led_here_by_another_name_are_refused() {
-    let server = Server::with(|config| config.page_hosts = vec!["ops.example".to_owned()]).await;
+    let server = Server::with(|config| config.http_hosts = vec!["ops.example".to_owned()]).await;
     let status = async |request: &str| {
         let answer = server.raw(format!("{request}\r\n\r\n").as_bytes()).await;
         answer.split(' ').nth(1).unwrap_or_default().to_owned()

@@ -98,7 +98,7 @@ pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listeners = {
         let _inside = runtime.enter();
-        Listeners { grpc: listen(local)?, tokens: Some(listen(local)?), http: None, page: None }
+        Listeners { grpc: listen(local)?, tokens: Some(listen(local)?), http: None }
     };
     let config = Config {
         limits: Limits::default(),

@@ -7,7 +7,7 @@
 //! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
 //! target/release/stickycas-bench scale --live 100000         all processes have joined, half of the warps have appended
 //! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
-//! target/release/stickycas-bench scale --table 1000000       requests for the table of so many finished instances on the live page
+//! target/release/stickycas-bench scale --table 1000000       the table of so many finished instances on the live page, while viewers look at it
 //! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access beside so many live instances
 //! ```
 //!
@@ -30,8 +30,8 @@
 //! `server_arguments`: the command line of the server, in which N stands for as many instances as a measurement
 //! needs. `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`, `pss_bytes`), `bytes_each`,
 //! `wall_s`. `costs`: of each number of `live` instances, `accesses`, `server_us` (processor time of the server for
-//! an access). `tables`: of each number of `instances`, memory `before` and `after` somebody looks, and of `requests` the times
-//! of the first (`first_ms`) and of others like it (`again_median_ms`).
+//! an access). `tables`: of each number of `instances`, memory `before` and `after` somebody looks, the time of the first of
+//! the `requests` (`first_ms`), and the processor time of the server for a second (`idle`, `looked`).
 
 mod cost;
 pub(crate) mod finished;
@@ -199,7 +199,7 @@ fn print(findings: &Findings) -> anyhow::Result<()> {
         writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
     }
     if !findings.tables.is_empty() {
-        let head = ["instances", "request for the table", "first, ms", "again, median ms"];
+        let head = ["instances", "the table", "costs"];
         let rows = findings.tables.iter().flat_map(TableCost::rows);
         writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
     }

@@ -1,21 +1,26 @@
-//! The table of all instances on the live page: what a request of a viewer takes while the server holds this many, and that a
-//! viewer who turns all pages sees every instance once.
+//! The table of all instances on the live page: what it costs the server while it holds this many, and viewers look at several
+//! pages of it.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::{Deserialize, Serialize};
+use stickycas_client::Client;
+use stickycas_view::{PageOptions, ServerPage};
+use tokio::net::TcpListener;
 
 use super::finished::play_portions;
 use super::fixture::{PROCESSES, ScaleFixture};
-use super::server::{Memory, memory, start_with_page};
+use super::server::{Memory, OBSERVER, memory, start};
 use crate::operators::get;
 
-/// Requests of which the median is told.
-const REQUESTS: usize = 101;
+/// How long viewers look, and how often each asks.
+const LOOKED: Duration = Duration::from_secs(120);
+const EVERY: Duration = Duration::from_secs(1);
+/// What the viewers ask for.
+const QUERIES: [&str; 4] = ["", "state=finished", "text=00", "state=running"];
 
 /// What the table costs.
 #[derive(Debug, Serialize)]
@@ -24,129 +29,84 @@ pub(super) struct TableCost {
     /// Before anybody looked, and while somebody looks.
     before: Memory,
     after: Memory,
-    requests: Vec<RequestTime>,
-}
-
-/// How long requests took.
-#[derive(Debug, Serialize)]
-struct RequestTime {
-    what: String,
+    requests: usize,
+    /// Until the first page is there.
     first_ms: f64,
-    /// Of the same request when it is sent again, at once; absent: it was not.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    again_median_ms: Option<f64>,
+    /// Processor time of the server for a second, in seconds: while nobody looks, and while viewers do.
+    idle: f64,
+    looked: f64,
 }
 
 /// A page of the table, of what is looked at here.
 #[derive(Debug, Deserialize)]
 struct TablePage {
     rows: Vec<Row>,
-    total: Option<u64>,
-    next: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Row {
-    id: String,
     state: String,
 }
 
 /// Plays this many instances to their end, and then looks at the table.
 pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<TableCost> {
-    let (server, page) = start_with_page(program, count)?;
+    let server = start(program, count)?;
     let fixture = Arc::new(ScaleFixture::on(server, PROCESSES as usize).await?);
     play_portions(&fixture, count, false).await?;
-    let before = memory(fixture.server.pid()).await?;
-    let mut requests = Vec::new();
-    for query in [
-        "sort=created&descending=true",
-        "sort=created",
-        "sort=phase",
-        "sort=length&descending=true",
-        "sort=awaited",
-        "state=finished&sort=created&descending=true",
-        "text=00&sort=created",
-        "state=running",
-    ] {
-        requests.push(timed(&page, query, count).await.with_context(|| query.to_owned())?);
-    }
-    requests.push(turn_all_pages(&page, count).await?);
-    let after = memory(fixture.server.pid()).await?;
-    Ok(TableCost { instances: count, before, after, requests })
-}
+    let pid = fixture.server.pid();
+    let before = memory(pid).await?;
+    let spent = processor_time(pid)?;
+    tokio::time::sleep(LOOKED / 4).await;
+    let idle = (processor_time(pid)? - spent).as_secs_f64() / (LOOKED / 4).as_secs_f64();
 
-/// This page of the table, and how long it took.
-async fn request(page: &str, query: &str) -> anyhow::Result<(TablePage, Duration)> {
-    let asked = Instant::now();
-    let (is_there, body) = get(page, &format!("/api/instances?{query}")).await?;
-    let took = asked.elapsed();
-    ensure!(is_there, "the page refuses {query}: {body}");
-    Ok((serde_json::from_str(&body)?, took))
-}
-
-async fn timed(page: &str, query: &str, count: usize) -> anyhow::Result<RequestTime> {
-    let (found, first) = request(page, query).await?;
-    let wanted = query.split('&').find_map(|part| part.strip_prefix("state="));
-    ensure!(
-        found.rows.iter().all(|row| wanted.is_none_or(|state| row.state == state)),
-        "rows of another state"
-    );
-    if !query.starts_with("text=") {
-        let all = if wanted == Some("running") { 0 } else { count };
-        ensure!(
-            found.total == Some(all as u64) && found.rows.is_empty() == (all == 0),
-            "{:?} of {all}",
-            found.total
-        );
-    }
-    let mut times = Vec::with_capacity(REQUESTS);
-    for _ in 0..REQUESTS {
-        times.push(request(page, query).await?.1);
-    }
-    times.sort_unstable();
-    Ok(RequestTime {
-        what: query.to_owned(),
-        first_ms: ms(first),
-        again_median_ms: Some(ms(times[REQUESTS / 2])),
-    })
-}
-
-/// Asks for one page after the other, to the last one. `first_ms` is the time of all of them.
-async fn turn_all_pages(page: &str, count: usize) -> anyhow::Result<RequestTime> {
-    let began = Instant::now();
-    let (mut ids, mut pages) = (HashSet::with_capacity(count), 0);
-    let mut query = "sort=created".to_owned();
-    loop {
-        let (found, _) = request(page, &query).await?;
-        pages += 1;
-        for row in found.rows {
-            ensure!(ids.insert(row.id.clone()), "{} is shown twice", row.id);
+    let client = Client::builder(&fixture.server.url).principal(OBSERVER).connect_lazy()?;
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    let page = listener.local_addr()?.to_string();
+    let served = ServerPage::new(client, listener, PageOptions::default())?;
+    tokio::spawn(served.serve(|_| ()));
+    let (began, spent) = (Instant::now(), processor_time(pid)?);
+    let (mut first_ms, mut requests) = (0.0, 0);
+    while began.elapsed() < LOOKED {
+        for query in QUERIES {
+            let (is_there, body) = get(&page, &format!("/api/instances?{query}")).await?;
+            ensure!(is_there, "the page refuses {query}: {body}");
+            let found: TablePage = serde_json::from_str(&body)?;
+            ensure!(found.rows.iter().all(|row| row.state == "finished"), "rows of another state");
+            if requests == 0 {
+                first_ms = began.elapsed().as_secs_f64() * 1e3;
+                ensure!(!found.rows.is_empty(), "no rows");
+            }
+            requests += 1;
         }
-        let Some(next) = found.next else { break };
-        query = format!("sort=created&page={next}");
+        tokio::time::sleep(EVERY).await;
     }
-    ensure!(ids.len() == count, "{} of {count} instances are shown", ids.len());
-    Ok(RequestTime {
-        what: format!("all {pages} pages"),
-        first_ms: ms(began.elapsed()),
-        again_median_ms: None,
-    })
+    let looked = (processor_time(pid)? - spent).as_secs_f64() / began.elapsed().as_secs_f64();
+    let after = memory(pid).await?;
+    Ok(TableCost { instances: count, before, after, requests, first_ms, idle, looked })
 }
 
-fn ms(time: Duration) -> f64 {
-    time.as_secs_f64() * 1e3
+/// Processor time of a program, ended threads included (Linux).
+fn processor_time(pid: u32) -> anyhow::Result<Duration> {
+    /// Of `/proc`, whatever the machine.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let text = std::fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let (_, rest) = text.rsplit_once(')').context("no name of the program")?;
+    let ticks: Vec<f64> = rest.split_whitespace().skip(11).take(2).filter_map(|it| it.parse().ok()).collect();
+    ensure!(ticks.len() == 2, "no processor time of {pid}");
+    Ok(Duration::from_secs_f64(ticks.iter().sum::<f64>() / TICKS_PER_SECOND))
 }
 
 impl TableCost {
-    /// A row for each request: how many instances, what, first and again; and the memory in a last one.
+    /// A row for each figure: how many instances, what, and how much.
     pub(super) fn rows(&self) -> impl Iterator<Item = Vec<String>> {
-        let rows = self.requests.iter().map(|it| {
-            let again = it.again_median_ms.map_or(String::new(), |ms| format!("{ms:.2}"));
-            vec![self.instances.to_string(), it.what.clone(), format!("{:.1}", it.first_ms), again]
-        });
         let mib = self.after.rss_bytes.saturating_sub(self.before.rss_bytes) >> 20;
-        let memory =
-            vec![self.instances.to_string(), format!("memory: {mib} MiB more"), String::new(), String::new()];
-        rows.chain([memory])
+        let rows = [
+            ("until the first page, ms", format!("{:.0}", self.first_ms)),
+            ("of a processor while nobody looks", format!("{:.2} %", self.idle * 100.0)),
+            ("of a processor while viewers look", format!("{:.2} %", self.looked * 100.0)),
+            ("memory, MiB more", mib.to_string()),
+        ];
+        let instances = self.instances.to_string();
+        rows.into_iter().map(move |(what, much)| vec![instances.clone(), what.to_owned(), much])
     }
 }

@@ -122,19 +122,6 @@ pub(crate) fn start(program: &Path, instances: usize) -> anyhow::Result<ServerPr
     ServerProcess::start(Serving::in_memory(&instances.to_string()).command(program), url)
 }
 
-/// As [`start`], with the live page; also returns the address of that.
-pub(crate) fn start_with_page(program: &Path, instances: usize) -> anyhow::Result<(ServerProcess, String)> {
-    let mut command = Serving::in_memory(&instances.to_string()).command(program);
-    command.args(["--page", "127.0.0.1:0", "--page-requests-per-second", "1000000"]);
-    let (mut clients, mut page) = (None, None);
-    let process = ServerProcess::start(command, |line| {
-        clients = clients.take().or_else(|| url(line));
-        page = line.strip_prefix("page on ").map(str::to_owned);
-        page.as_ref().and(clients.clone())
-    })?;
-    Ok((process, page.context("no address of the page")?))
-}
-
 /// A server with a log. It may still recover.
 pub(crate) struct DurableServer {
     pub(crate) process: ServerProcess,

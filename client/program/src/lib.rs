@@ -14,7 +14,6 @@ mod failure;
 mod global_args;
 mod inspect;
 mod output;
-mod page_link;
 mod process;
 mod propose;
 mod record;
@@ -90,7 +89,12 @@ enum CallCommand {
     Counts(inspect::Counts),
     /// List the servers of the cluster, and which shards each of them owns.
     Cluster(cluster::Cluster),
-    PageLink(page_link::PageLink),
+    /// Says who prints links to the live page now.
+    #[command(hide = true)]
+    PageLink {
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        _rest: Vec<String>,
+    },
 }
 
 /// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
@@ -167,7 +171,11 @@ async fn perform(
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,
         CallCommand::Cluster(cluster) => cluster.run(&client, output).await,
-        CallCommand::PageLink(link) => link.run(&client, output).await,
+        CallCommand::PageLink { .. } => {
+            let why =
+                "the live page and its links come from `stickycas-loadgen view --server URL`".to_owned();
+            Err(stickycas_client::Error::InvalidArgument(why).into())
+        }
     }
 }
 

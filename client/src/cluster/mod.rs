@@ -343,13 +343,6 @@ mod tests {
             Err(Status::unimplemented("counts"))
         }
 
-        async fn create_viewer_token(
-            &self,
-            _: Request<v1::CreateViewerTokenRequest>,
-        ) -> Result<Response<v1::CreateViewerTokenResponse>, Status> {
-            Err(Status::unimplemented("page"))
-        }
-
         async fn get_cluster(
             &self,
             _: Request<v1::GetClusterRequest>,

@@ -6,7 +6,6 @@ mod connections;
 mod examples;
 mod identity;
 mod impersonation;
-mod page;
 mod plays;
 mod reload;
 mod scripted_server;

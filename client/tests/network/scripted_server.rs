@@ -440,13 +440,6 @@ impl ServerService for Service {
         Ok(Response::new(counts))
     }
 
-    async fn create_viewer_token(
-        &self,
-        _: Request<v1::CreateViewerTokenRequest>,
-    ) -> Answered<v1::CreateViewerTokenResponse> {
-        Err(Status::unimplemented("page"))
-    }
-
     async fn get_cluster(&self, _: Request<v1::GetClusterRequest>) -> Answered<v1::GetClusterResponse> {
         self.0.note("cluster".to_owned());
         let cluster = self.0.cluster.lock().unwrap();

@@ -3,7 +3,6 @@
 #![allow(unreachable_pub)]
 
 use std::io;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -44,8 +43,6 @@ pub struct Site {
     /// The listeners for certificates and for tokens.
     pub address: String,
     pub token_address: String,
-    /// The listener of the live page, which is plain.
-    pub page: SocketAddr,
 }
 
 impl Site {
@@ -64,8 +61,7 @@ impl Site {
         cas.write_server(&path, &server).unwrap();
         issuer.write_key_set(&path).unwrap();
         let bind = async || TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let (grpc, tokens, page) = (bind().await, bind().await, bind().await);
-        let page_address = page.local_addr().unwrap();
+        let (grpc, tokens) = (bind().await, bind().await);
         let [address, token_address] =
             [&grpc, &tokens].map(|it| format!("https://localhost:{}", it.local_addr().unwrap().port()));
         let credentials =
@@ -78,14 +74,14 @@ impl Site {
         config.observers.insert("observer".to_owned());
         config.reload_every = Duration::from_millis(20);
         change(&mut config);
-        let listeners = Listeners { tokens: Some(tokens), page: Some(page), ..Listeners::from(grpc) };
+        let listeners = Listeners { tokens: Some(tokens), ..Listeners::from(grpc) };
         tokio::spawn(async move {
             stickycas_server::run(listeners, config, std::future::pending()).await.unwrap();
         });
         let any = cas.client("any").unwrap();
         cas.write_client(&folder.path().join("any"), &any).unwrap();
         let server_ca = CertificateDer::from_pem_file(folder.path().join("any/ca.crt")).unwrap();
-        Self { folder, cas, issuer, server_ca, address, token_address, page: page_address }
+        Self { folder, cas, issuer, server_ca, address, token_address }
     }
 
     /// The folder of the server.

@@ -1,6 +1,5 @@
 //! A run folder as a source of the live page: the same picture as of a server's instance, with the ground truth and the verdict.
 
-use std::io;
 use std::sync::Arc;
 
 use axum::Router;
@@ -15,7 +14,6 @@ use stickycas_page::recorded::{EncodedFrame, frames};
 use stickycas_page::setting::{CastShown, Setting, StoryStep};
 use stickycas_page::source::{ListQuery, Opened, Page, Refused, Row, Source, Told};
 use stickycas_page::{Hosts, events};
-use tokio::net::TcpListener;
 
 use crate::explain::ROWS;
 use crate::record::Record;
@@ -145,12 +143,4 @@ impl Source for ViewedRun {
 /// The pages of a run.
 pub fn router(run: ViewedRun) -> Router {
     stickycas_page::router(Arc::new(run), Hosts::with(&[]))
-}
-
-/// Serves pages on this listener until the future is dropped.
-///
-/// # Errors
-/// If the listener fails.
-pub async fn serve(pages: Router, listener: TcpListener) -> io::Result<()> {
-    axum::serve(listener, pages).await
 }

@@ -58,8 +58,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Say what a run folder or the dump of a server's log shows, and why
     Explain(explain::ExplainArgs),
-    /// Show a run folder on a page in the browser: phase by phase, as the paper draws it
-    View(view::ViewArgs),
+    /// Show a run folder, or the instances of a server, on a page in the browser: phase by phase, as the paper draws it
+    View(Box<view::ViewArgs>),
     /// Make up runs on a page in the browser: what the theorem promises of them, and how they go
     Play(view::PlayArgs),
     /// Feed the history of a run folder, or of a dump's instances, to the simulator's machine, and compare

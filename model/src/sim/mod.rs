@@ -22,7 +22,7 @@ use crate::judge::{StreamingJudge, VerdictSummary};
 use crate::machine::Entry;
 use crate::process::Report;
 
-pub use self::replay::{Difference, replay, replay_observed};
+pub use self::replay::{Difference, Follower, replay, replay_observed};
 pub use self::sim_run::{SimPlan, SimRestart};
 
 /// The outcome of a run.

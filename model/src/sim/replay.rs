@@ -9,6 +9,8 @@
 //! passed over. An offence that came with a refusal is repeated as if the border had filed it; it is compared,
 //! but nothing shows whether it was deserved.
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 
@@ -59,26 +61,130 @@ pub fn replay_observed(
     events: &[Recorded],
     observe: &mut dyn FnMut(usize, &Machine, Time),
 ) -> Result<Machine, Difference> {
-    let mut machine = Machine::new(Arc::clone(params));
-    let mut record = Record { events, index: 0 };
-    while let Some(next) = record.peek() {
-        tick_silently(&mut machine, next.at);
-        let input = record.input(machine.deadline());
-        let mut happened = Vec::new();
-        if named(&input).is_none_or(|process| params.contains(process)) {
-            // Whether it was refused shows in what happened.
-            let _ = machine.apply(next.at, input, &mut happened);
-        }
-        let before = record.index;
-        for event in happened {
-            record.compare(&Recorded { at: next.at, event })?;
-        }
-        if record.index == before {
-            return Err(record.difference(None));
-        }
-        observe(record.index, &machine, next.at);
+    let mut follower = Follower::new(params);
+    follower.take(events, true, observe)?;
+    match follower.ahead.pop_front() {
+        Some(got) => Err(Difference { index: events.len(), expected: None, got: Some(Box::new(got)) }),
+        None => Ok(follower.machine),
     }
-    Ok(machine)
+}
+
+/// A machine that follows a record while it is written: it takes the events as they become known.
+#[derive(Clone, Debug)]
+pub struct Follower {
+    machine: Machine,
+    /// How many events of the record it has taken.
+    taken: usize,
+    /// What has happened in the machine, and comes next in the record.
+    ahead: VecDeque<Recorded>,
+    /// The last access of each process that was accepted.
+    accesses: BTreeMap<ProcessId, Input>,
+}
+
+impl Follower {
+    /// Before the first event.
+    #[must_use]
+    pub fn new(params: &Arc<Params>) -> Self {
+        let machine = Machine::new(Arc::clone(params));
+        Self { machine, taken: 0, ahead: VecDeque::new(), accesses: BTreeMap::new() }
+    }
+
+    /// The machine as it is behind the events that were taken. `None`: the record does not have all yet that has happened in it.
+    #[must_use]
+    pub fn machine(&self) -> Option<&Machine> {
+        self.ahead.is_empty().then_some(&self.machine)
+    }
+
+    /// The machine at this moment, at which no further event is known.
+    #[must_use]
+    pub fn machine_at(&self, now: Time) -> Option<Cow<'_, Machine>> {
+        let machine = self.machine()?;
+        if machine.deadline().is_none_or(|due| due >= now) {
+            return Some(Cow::Borrowed(machine));
+        }
+        let mut machine = machine.clone();
+        tick_silently(&mut machine, now);
+        Some(Cow::Owned(machine))
+    }
+
+    /// Takes the next events of the record, and shows the machine as [`replay_observed`] does. How many it has taken: with the others
+    /// it waits for those that come behind them. `is_whole`: none comes in the same moment any more, and all are taken.
+    ///
+    /// # Errors
+    /// The first event that differs. It must not be given any further events then.
+    pub fn take(
+        &mut self,
+        events: &[Recorded],
+        is_whole: bool,
+        observe: &mut dyn FnMut(usize, &Machine, Time),
+    ) -> Result<usize, Difference> {
+        let first = self.taken;
+        let mut at = 0;
+        loop {
+            at += events[at..].iter().take_while(|next| matches!(next.event, Event::Refused { .. })).count();
+            self.taken = first + at;
+            let Some(next) = events.get(at) else { return Ok(at) };
+            if let Some(got) = self.ahead.pop_front() {
+                if got != *next {
+                    return Err(self.difference(next, Some(got)));
+                }
+                if matches!(next.event, Event::Accepted { .. })
+                    && let (Some(process), Some(input)) = (next.event.process(), input_of(&next.event))
+                {
+                    self.accesses.insert(process, input);
+                }
+                at += 1;
+                self.taken = first + at;
+                if self.ahead.is_empty() {
+                    observe(self.taken, &self.machine, next.at);
+                }
+                continue;
+            }
+            tick_silently(&mut self.machine, next.at);
+            let Some(input) = self.input(&events[at..], is_whole) else { return Ok(at) };
+            let mut happened = Vec::new();
+            if named(&input).is_none_or(|process| self.machine.params().contains(process)) {
+                // Whether it was refused shows in what happened.
+                let _ = self.machine.apply(next.at, input, &mut happened);
+            }
+            if happened.is_empty() {
+                return Err(self.difference(next, None));
+            }
+            self.ahead.extend(happened.into_iter().map(|event| Recorded { at: next.at, event }));
+        }
+    }
+
+    /// The input that reproduces the first of these events. `None`: what comes behind them may tell.
+    ///
+    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in what is due
+    /// exactly then: only a tick lets it happen.
+    fn input(&self, events: &[Recorded], is_whole: bool) -> Option<Input> {
+        let next = events.first()?;
+        // Joining is part of the input that is recorded next, and so is what a close withdraws.
+        let part = matches!(next.event, Event::Joined { .. } | Event::Withdrawn { .. });
+        let comes_now = part || self.input_of(next).is_some();
+        if !comes_now && self.machine.deadline() == Some(next.at) {
+            return Some(Input::Tick);
+        }
+        let mut same_moment = events.iter().take_while(|recorded| recorded.at == next.at);
+        let input = same_moment.find_map(|recorded| self.input_of(recorded));
+        let may_come = !is_whole && events.last().is_some_and(|last| last.at == next.at);
+        input.or_else(|| (!may_come).then_some(Input::Tick))
+    }
+
+    /// The input of which this event is the record.
+    fn input_of(&self, recorded: &Recorded) -> Option<Input> {
+        match recorded.event {
+            // Any access that is found would do: the last one that was accepted is.
+            Event::Rejoined { process } => self.accesses.get(&process).cloned().map(without_session),
+            ref event => input_of(event),
+        }
+    }
+
+    fn difference(&self, expected: &Recorded, got: Option<Recorded>) -> Difference {
+        let expected = Some(Box::new(expected.clone()));
+        Difference { index: self.taken, expected, got: got.map(Box::new) }
+    }
 }
 
 /// Some things happen by time alone, without an event: with a pace phases open, and a timer that was set for the least
@@ -103,73 +209,6 @@ fn named(input: &Input) -> Option<ProcessId> {
         Input::Access(access) => Some(access.process),
         Input::Offence(offence) => Some(offence.process),
         Input::Close | Input::Tick | Input::Restart { .. } | Input::Counts(_) => None,
-    }
-}
-
-struct Record<'a> {
-    events: &'a [Recorded],
-    /// The events before it are reproduced.
-    index: usize,
-}
-
-impl<'a> Record<'a> {
-    /// The next event that a replay can reproduce.
-    fn peek(&mut self) -> Option<&'a Recorded> {
-        while let Some(recorded) = self.events.get(self.index) {
-            if !matches!(recorded.event, Event::Refused { .. }) {
-                return Some(recorded);
-            }
-            self.index += 1;
-        }
-        None
-    }
-
-    /// The input that reproduces the next event.
-    ///
-    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in what is due
-    /// exactly then: only a tick lets it happen.
-    fn input(&self, deadline: Option<Time>) -> Input {
-        let Some(next) = self.events.get(self.index) else { return Input::Tick };
-        // Joining is part of the input that is recorded next, and so is what a close withdraws.
-        let part = matches!(next.event, Event::Joined { .. } | Event::Withdrawn { .. });
-        let comes_now = part || self.input_of(next).is_some();
-        if !comes_now && deadline == Some(next.at) {
-            return Input::Tick;
-        }
-        let mut same_moment = self.events[self.index..].iter().take_while(|recorded| recorded.at == next.at);
-        same_moment.find_map(|recorded| self.input_of(recorded)).unwrap_or(Input::Tick)
-    }
-
-    /// The input of which this event is the record.
-    fn input_of(&self, recorded: &Recorded) -> Option<Input> {
-        match recorded.event {
-            // Any access that is found would do: the last one that was accepted is.
-            Event::Rejoined { process } => {
-                let mut before = self.events[..self.index].iter().rev().map(|recorded| &recorded.event);
-                let is_access = |event: &&Event| {
-                    matches!(event, Event::Accepted { .. }) && event.process() == Some(process)
-                };
-                before.find(is_access).and_then(input_of).map(without_session)
-            }
-            ref event => input_of(event),
-        }
-    }
-
-    fn compare(&mut self, got: &Recorded) -> Result<(), Difference> {
-        if self.peek() != Some(got) {
-            return Err(self.difference(Some(got)));
-        }
-        self.index += 1;
-        Ok(())
-    }
-
-    fn difference(&self, got: Option<&Recorded>) -> Difference {
-        let boxed = |recorded: &Recorded| Box::new(recorded.clone());
-        Difference {
-            index: self.index,
-            expected: self.events.get(self.index).map(boxed),
-            got: got.map(boxed),
-        }
     }
 }
 

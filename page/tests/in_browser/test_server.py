@@ -1,11 +1,11 @@
-"""Instances of a real server on its page: watched to the decision, through kills of the server, with and without a token."""
+"""Instances of a real server on the page of `view`: watched to the decision, through kills of the server, with and without a token."""
 
 import base64
 import json
 import subprocess
 import time
 
-from page import PROGRAMS, PageTest
+from page import PROGRAMS, PageTest, Served
 
 # What the browser itself logs of a lost connection and of answers that are errors.
 LOST = ("ERR_CONNECTION_REFUSED", "ERR_INCOMPLETE_CHUNKED", "ERR_EMPTY_RESPONSE", "ERR_CONNECTION_RESET", "Failed to load resource")
@@ -17,31 +17,27 @@ class Server:
     def __init__(self, *arguments):
         self.arguments = arguments
         self.address = "127.0.0.1:0"
-        self.page = "127.0.0.1:0"
+        self.tokens = "127.0.0.1:0" if "--token-listen" in arguments else None
         self.start()
 
     def start(self):
+        arguments = [self.tokens if before == "--token-listen" else it for before, it in zip(("", *self.arguments), self.arguments)]
         command = [
-            PROGRAMS / "stickycas-server", "serve", *self.arguments, "--listen", self.address, "--no-http", "--page", self.page,
-            "--coordinator", "alice", "--log", "error",
+            PROGRAMS / "stickycas-server", "serve", *arguments, "--listen", self.address, "--no-http",
+            "--coordinator", "alice", "--observer", "olga", "--log", "error",
         ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         said = {}
-        while "page" not in said:
+        while len(said) < (2 if self.tokens else 1):
             what, _, address = self.process.stdout.readline().strip().partition(" on ")
             assert what, "the server did not start"
-            said[what] = address
-        self.address, self.page = said["listening"], said["page"].removeprefix("http://").rstrip("/")
-        self.said = said
+            said["tokens" if "token" in what else what] = address
+        self.address, self.tokens = said["listening"], said.get("tokens")
 
     def kill(self):
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-
-    @property
-    def base(self):
-        return f"http://{self.page}/"
 
 
 def encoded(content):
@@ -60,7 +56,6 @@ class ServerTest(PageTest):
     def started(self, *arguments):
         server = Server(*arguments)
         self.addCleanup(server.kill)
-        self.base = server.base
         self.server = server
         return server
 
@@ -72,7 +67,11 @@ class ServerTest(PageTest):
         return ["--server", f"http://{self.server.address}", "--principal", principal]
 
     def link(self, principal, *arguments):
-        return self.client(principal, "page-link", *arguments)
+        """A link to the page of what this principal may see."""
+        served = Served("view", *self.identity(principal), *arguments)
+        self.addCleanup(served.stop)
+        self.base = served.base
+        return served.address
 
     def create(self, *arguments):
         self.client("alice", "create", "--name", "demo", "--roster", "ann,bob,eve", *arguments)
@@ -141,7 +140,7 @@ class Tokens(ServerTest):
     def setUp(self):
         super().setUp()
         credentials = self.folder() / "credentials"
-        principals = [part for name in ("alice", "ann", "bob", "eve", "mallory") for part in ("--principal", name)]
+        principals = [part for name in ("alice", "ann", "bob", "eve", "mallory", "olga") for part in ("--principal", name)]
         command = [PROGRAMS / "stickycas-server", "credentials", "--out", credentials, "--principals", "0", *principals]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         self.credentials = credentials
@@ -160,20 +159,34 @@ class Tokens(ServerTest):
         link = self.link("ann", "--instance", "demo")
         for address in [link.split("token=")[0], link[:-4] + "AAAA", self.base]:
             self.open(address)
-            self.wait_for_text(".refused", "stickycas-client page-link")
+            self.wait_for_text(".refused", "`stickycas-loadgen view` prints a new link")
 
-    def test_a_foreign_token_is_refused(self):
-        token = self.link("mallory").split("token=")[1]
+    def test_a_token_of_another_page_is_refused(self):
+        token = self.link("olga").split("token=")[1]
         self.open(self.link("ann", "--instance", "demo").split("token=")[0] + f"token={token}")
         self.wait(lambda: self.text(".refused"), "the refusal")
         self.assertEqual(self.all(".facts"), [])
 
-    def test_a_token_of_the_server_before_it_was_killed_has_ended(self):
-        self.open(self.link("alice", "--instance", "demo"))
-        self.wait_for_fact("state", "gathering")
+    def test_who_may_not_watch_shows_nothing(self):
+        demo = self.link("ann", "--instance", "demo").split("#/instance/")[1].split("?")[0]
+        link = self.link("mallory")
+        self.open(link.replace("#/?", f"#/instance/{demo}?"))
+        self.wait_for_text(".refused", "does not show this to the principal")
+        self.assertEqual(self.all(".facts"), [])
+
+    def test_a_link_outlives_a_server_that_is_killed(self):
+        self.open(self.link("alice"))
+        self.wait(lambda: any(it.text == "demo" for it in self.all("table a")), "the instance in the table")
         self.server.kill()
         self.server.start()
-        self.wait_for_text(".refused", "stickycas-client page-link")
+        self.client("alice", "create", "--name", "next", "--roster", "ann,bob")
+        self.wait(lambda: any(it.text == "next" for it in self.all("table a")), "the instance of the new server")
+
+    def test_streams_end_when_the_principal_is_denied(self):
+        self.open(self.link("alice", "--instance", "demo"))
+        self.wait_for_fact("state", "gathering")
+        (self.credentials / "server" / "denied").write_text("alice\n", encoding="ascii")
+        self.wait(lambda: self.text(".refused") or "reconnecting" in self.text("#connection"), "the end of the stream")
 
 
 class ShortTokens(ServerTest):
@@ -203,8 +216,7 @@ class ShortTokens(ServerTest):
         return subprocess.run(["openssl", *arguments], check=True, capture_output=True).stdout
 
     def identity(self, principal):
-        address = next(address for what, address in self.server.said.items() if "token" in what)
-        return ["--server", f"https://{address}", "--credentials", str(self.credentials / "tokens" / principal)]
+        return ["--server", f"https://{self.server.tokens}", "--credentials", str(self.credentials / "tokens" / principal)]
 
     def give_token(self, principal, seconds):
         """From now on the principal has a token for so long; returns when that ends."""
@@ -219,14 +231,14 @@ class ShortTokens(ServerTest):
         file.write_text(f"{signed}.{encoded(signature)}", encoding="ascii")
         return claims["exp"]
 
-    def test_a_viewer_whose_token_expires_is_told_so_and_sees_nothing_new(self):
+    def test_nothing_new_is_seen_when_the_token_of_the_page_expires(self):
         ends = self.give_token("alice", 8)
         link = self.link("alice", "--instance", "demo")
         self.open(link)
         self.wait_for_fact("state", "gathering")
-        self.wait_for_text(".refused", "stickycas-client page-link")
+        self.wait_for_text(".refused", "does not show this to the principal")
         self.assertGreaterEqual(time.time(), ends)
         self.open(self.base)
         self.open(link)
-        self.wait_for_text(".refused", "stickycas-client page-link")
+        self.wait_for_text(".refused", "does not show this to the principal")
         self.assertEqual(self.all(".facts"), [])

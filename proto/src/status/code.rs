@@ -90,7 +90,6 @@ impl RefusalReason {
             | Self::ProcessLeft
             | Self::DecisionDiffers
             | Self::SessionReplaced
-            | Self::NoPage
             | Self::ReadTooLarge => did_not_happen(Code::FailedPrecondition, Retry::No),
             Self::PhaseNotKept => did_not_happen(Code::OutOfRange, Retry::No),
             Self::TooManyWaiting | Self::RateExceeded | Self::WatcherTooSlow => {
@@ -186,7 +185,6 @@ mod tests {
                 RefusalReason::ProcessLeft,
                 RefusalReason::DecisionDiffers,
                 RefusalReason::SessionReplaced,
-                RefusalReason::NoPage,
                 RefusalReason::ReadTooLarge,
             ],
         ),

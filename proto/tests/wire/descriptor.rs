@@ -38,7 +38,7 @@ fn the_descriptor_set_holds_the_services_and_their_calls() {
     let expected = [
         ("InstanceService", &["Create", "Get", "List", "Watch", "Close"][..]),
         ("JudgeService", &["Report"]),
-        ("ServerService", &["GetCounts", "CreateViewerToken", "GetCluster"]),
+        ("ServerService", &["GetCounts", "GetCluster"]),
         ("StickyCasService", &["Append", "Read", "Decide", "Attach"]),
     ];
     let expected: Vec<(String, Vec<String>)> = expected

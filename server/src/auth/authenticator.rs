@@ -134,32 +134,6 @@ fn from_token(
     Ok(Identity { principal: token.principal.clone(), rights, token: Some(token) })
 }
 
-/// The viewer of the page whose request has these headers and comes from this address: the token of a viewer says it.
-/// `charge` is called before a token is verified.
-///
-/// # Errors
-/// If it shows no token that counts, or `charge` fails.
-pub(crate) fn identify_viewer(
-    store: &CredentialStore,
-    headers: &HeaderMap,
-    address: SocketAddr,
-    charge: impl FnOnce() -> Result<(), RpcRefusal>,
-) -> Result<Identity, RpcRefusal> {
-    let credentials = store.now();
-    let (given, now) = (bearer(headers)?, seconds_since_1970());
-    let token = match credentials.viewers.known(given, now) {
-        Some(token) => token,
-        None => {
-            charge()?;
-            let token = credentials.viewers.verify(given, now).map_err(|error| refuse(error.to_string()))?;
-            audit::token_admitted(&token, address);
-            token
-        }
-    };
-    let rights = credentials.roles.rights(&token.principal).and(token.scope);
-    Ok(Identity { principal: token.principal.clone(), rights, token: Some(token) })
-}
-
 /// The token of a request, which has exactly one.
 pub(super) fn bearer(headers: &HeaderMap) -> Result<&[u8], RpcRefusal> {
     let mut given = headers.get_all(AUTHORIZATION).iter();

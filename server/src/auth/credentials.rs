@@ -27,7 +27,6 @@ use super::roles::Roles;
 use super::token_keys::TokenKeys;
 use super::tokens::Tokens;
 use super::verifier::{ClientVerifier, Trust, TrustError};
-use super::viewer_tokens::ViewerTokens;
 use crate::config::{CredentialFolder, TokenConfig};
 
 /// What credentials are made of.
@@ -41,8 +40,6 @@ pub(crate) struct CredentialSource {
     pub(crate) cached_tokens: usize,
     /// The roles that the settings grant.
     pub(crate) roles: Roles,
-    /// Those of viewers of the page.
-    pub(crate) viewers: Arc<ViewerTokens>,
 }
 
 /// See the module.
@@ -51,14 +48,10 @@ pub(crate) struct Credentials {
     pub(crate) tls: Arc<ServerConfig>,
     /// For handshakes in which it shows none, if tokens are taken.
     pub(crate) token_tls: Option<Arc<ServerConfig>>,
-    /// For the page beyond loopback: HTTP/1.1, and the client shows no certificate.
-    pub(crate) page_tls: Arc<ServerConfig>,
     /// Verifies the certificates of clients, in handshakes and afterwards.
     pub(crate) verifier: Arc<ClientVerifier>,
     /// Verifies tokens, if they are taken.
     pub(crate) tokens: Option<Tokens>,
-    /// Verifies tokens of viewers of the page.
-    pub(crate) viewers: Tokens,
     pub(crate) roles: Roles,
     /// The last moment at which the server's certificate and those behind it are valid. Moments are in seconds since 1970.
     pub(crate) not_after: u64,
@@ -158,10 +151,8 @@ impl CredentialSource {
             TrustError::RevocationList(_) => files.wrong(REVOCATION_LISTS, &error),
         })?;
         let verifier = Arc::new(verifier);
-        let tls = server_config(&own, b"h2", |builder| builder.with_client_cert_verifier(verifier.clone()));
+        let tls = server_config(&own, |builder| builder.with_client_cert_verifier(verifier.clone()));
         let without = ConfigBuilder::<ServerConfig, WantsVerifier>::with_no_client_auth;
-        let page_tls = server_config(&own, b"http/1.1", without);
-        let viewers = self.viewers.verifier(denied.clone());
         let mut ignored_keys = Vec::new();
         let tokens = self.tokens.as_ref().map(|config| {
             let keys = TokenKeys::parse(files.get(TOKEN_KEYS)?, config);
@@ -170,7 +161,7 @@ impl CredentialSource {
             Ok(Tokens::new(keys, denied, self.cached_tokens))
         });
         let tokens = tokens.transpose()?;
-        let token_tls = tokens.as_ref().map(|_| server_config(&own, b"h2", without));
+        let token_tls = tokens.as_ref().map(|_| server_config(&own, without));
         let roles = match files.optional_text(ROLES)? {
             None => self.roles.clone(),
             Some(text) => self.roles.with_file(text).map_err(|error| files.wrong(ROLES, &error))?,
@@ -178,10 +169,8 @@ impl CredentialSource {
         Ok(Credentials {
             tls,
             token_tls,
-            page_tls,
             verifier,
             tokens,
-            viewers,
             roles,
             not_after,
             client_cas,
@@ -196,7 +185,6 @@ impl CredentialSource {
 /// the client's certificate.
 fn server_config(
     own: &Arc<CertifiedKey>,
-    protocol: &[u8],
     clients: impl FnOnce(
         ConfigBuilder<ServerConfig, WantsVerifier>,
     ) -> ConfigBuilder<ServerConfig, rustls::server::WantsServerCert>,
@@ -207,7 +195,7 @@ fn server_config(
         .expect("the provider has ciphers of TLS 1.3");
     let own = Arc::new(rustls::sign::SingleCertAndKey::from(own.clone()));
     let mut tls = clients(builder).with_cert_resolver(own);
-    tls.alpn_protocols = vec![protocol.to_vec()];
+    tls.alpn_protocols = vec![b"h2".to_vec()];
     tls.session_storage = Arc::new(NoServerSessionStorage {});
     tls.send_tls13_tickets = 0;
     tls.max_early_data_size = 0;

@@ -21,9 +21,8 @@ mod token_verifier;
 mod tokens;
 mod verified_token;
 mod verifier;
-mod viewer_tokens;
 
-pub(crate) use authenticator::{Authenticator, Identity, Peer, identify_viewer};
+pub(crate) use authenticator::{Authenticator, Identity, Peer};
 pub(crate) use certificate::{ClientIdentity, is_trust_domain};
 pub(crate) use credentials::Credentials;
 pub use development::{Certified, ChangedCredentials, DevelopmentCas, DevelopmentError};

@@ -148,10 +148,7 @@ impl StreamProof {
             if token.expires <= now {
                 return Err(Ended::Expired);
             }
-            let tokens = match token.for_viewer {
-                true => &credentials.viewers,
-                false => credentials.tokens.as_ref().ok_or(Ended::NoTokens)?,
-            };
+            let tokens = credentials.tokens.as_ref().ok_or(Ended::NoTokens)?;
             tokens.check(token).map_err(Ended::Token)?;
         }
         match &self.observer {

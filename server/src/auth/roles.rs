@@ -44,23 +44,6 @@ impl Rights {
         }
     }
 
-    /// Those of them that let somebody look at an instance.
-    pub(crate) fn viewing(self) -> Self {
-        Self { admin: false, ..self }
-    }
-
-    /// Their names, as the scope of a token has them.
-    pub(crate) fn scope(self) -> String {
-        let names = [
-            (self.process, "process"),
-            (self.coordinator, "coordinator"),
-            (self.observer, "observer"),
-            (self.admin, "admin"),
-        ];
-        let names: Vec<&str> = names.into_iter().filter_map(|(has, name)| has.then_some(name)).collect();
-        names.join(" ")
-    }
-
     /// Those that are in both.
     pub(crate) fn and(self, other: Self) -> Self {
         Self {
@@ -188,7 +171,6 @@ mod tests {
         let rights = Rights { coordinator: false, ..all };
         let narrowed = rights.and(Rights::of_scope("coordinator admin root"));
         assert_eq!(narrowed, Rights { process: false, coordinator: false, observer: false, admin: true });
-        assert_eq!(Rights::of_scope(&narrowed.scope()), narrowed);
         for nothing in ["", "Admin", "admin,process"] {
             assert_eq!(all.and(Rights::of_scope(nothing)), Rights::of_scope(""), "{nothing:?}");
         }

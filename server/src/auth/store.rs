@@ -21,7 +21,6 @@ use super::folder::{CredentialsError, FileReader};
 use super::principal::Principal;
 use super::registered::{Ended, Proof, Registered, StreamProof};
 use super::roles::Roles;
-use super::viewer_tokens::ViewerTokens;
 use crate::config::{AuthMode, Config};
 
 /// See the module.
@@ -94,7 +93,6 @@ impl CredentialStore {
             tokens: config.tokens.clone(),
             cached_tokens: config.limits.cached_tokens,
             roles: Roles::of_settings(config),
-            viewers: Arc::new(ViewerTokens::new()),
         };
         let current = ArcSwap::from_pointee(source.read()?);
         Ok(Some(Arc::new(Self {
@@ -116,11 +114,6 @@ impl CredentialStore {
     /// The credentials in force, for a moment.
     pub(crate) fn now(&self) -> Guard<Arc<Credentials>> {
         self.current.load()
-    }
-
-    /// The tokens of viewers of the page.
-    pub(crate) fn viewers(&self) -> &ViewerTokens {
-        &self.source.viewers
     }
 
     /// Calls this with the roles in force, and again whenever others are, for ever.

@@ -28,8 +28,6 @@ pub(crate) struct Tokens {
     keys: TokenKeys,
     denied: Arc<BTreeSet<Principal>>,
     verified: TokenCache,
-    /// Whether they are those of viewers of the page.
-    for_viewers: bool,
 }
 
 /// Why a token proves nothing.
@@ -82,12 +80,7 @@ struct Claims {
 impl Tokens {
     /// Remembers at most so many tokens.
     pub(super) fn new(keys: TokenKeys, denied: Arc<BTreeSet<Principal>>, cached: usize) -> Self {
-        Self { keys, denied, verified: TokenCache::new(cached), for_viewers: false }
-    }
-
-    /// Those of viewers of the page.
-    pub(super) fn for_viewers(keys: TokenKeys, denied: Arc<BTreeSet<Principal>>, cached: usize) -> Self {
-        Self { for_viewers: true, ..Self::new(keys, denied, cached) }
+        Self { keys, denied, verified: TokenCache::new(cached) }
     }
 
     /// What this token proves, if it was verified before and has not expired.
@@ -164,7 +157,6 @@ impl Tokens {
             principal,
             scope: claims.scope.as_deref().map_or(Rights::ALL, Rights::of_scope),
             expires: claims.exp,
-            for_viewer: self.for_viewers,
             key_id: key.id.clone(),
             key_fingerprint: key.fingerprint,
         })

@@ -11,8 +11,6 @@ pub(crate) struct VerifiedToken {
     pub(crate) scope: Rights,
     /// From this moment on it proves nothing any more; in seconds since 1970.
     pub(crate) expires: u64,
-    /// Whether it is one of a viewer, which counts on the page alone.
-    pub(crate) for_viewer: bool,
     pub(crate) key_id: String,
     pub(super) key_fingerprint: [u8; 32],
 }
@@ -24,7 +22,6 @@ impl VerifiedToken {
             principal: Principal::new(principal),
             scope: Rights::ALL,
             expires: u64::MAX,
-            for_viewer: false,
             key_id: String::new(),
             key_fingerprint: [0; 32],
         }

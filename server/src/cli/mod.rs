@@ -105,13 +105,15 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
 fn constant_of_flag(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
-    Some(format!("{flag} {}", settings::constant(|bound| bound.flag() == name)?))
+    let page = settings::page_is_elsewhere(name).map(str::to_owned);
+    Some(format!("{flag} {}", page.or_else(|| settings::constant(|bound| bound.flag() == name))?))
 }
 
 /// What is said about an environment variable that no program has, if it was that of a bound which is a constant now.
 #[must_use]
 pub fn constant_of_variable(variable: &str) -> Option<String> {
-    settings::constant(|bound| bound.variable() == variable)
+    let constant = settings::constant(|bound| bound.variable() == variable);
+    constant.or_else(|| settings::page_is_elsewhere(variable).map(str::to_owned))
 }
 
 /// The handlers of a server.

@@ -51,11 +51,7 @@ pub(super) async fn serve(
     if let Some(address) = tokens {
         tracing::info!(%address, "serving callers that are known by their tokens");
     }
-    let page = listeners.page.as_ref().map(TcpListener::local_addr).transpose()?;
-    if let Some(address) = page {
-        tracing::info!(%address, "serving browsers: the live page");
-    }
-    if let Err(error) = announce(address, tokens, operators.filter(|_| asked_for), page) {
+    if let Err(error) = announce(address, tokens, operators.filter(|_| asked_for)) {
         // Whoever started the server may have read enough, as `head` does.
         tracing::warn!(%error, "standard output does not take the addresses");
     }
@@ -103,11 +99,7 @@ fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> 
         None => None,
         Some(address) => Some(bind(address)?),
     };
-    let page = match settings.page {
-        None => None,
-        Some(address) => Some(bind(address)?),
-    };
-    Ok(Listeners { grpc, tokens, http, page })
+    Ok(Listeners { grpc, tokens, http })
 }
 
 /// Has the credentials read again on each SIGHUP, for ever.
@@ -127,7 +119,6 @@ fn announce(
     address: SocketAddr,
     tokens: Option<SocketAddr>,
     http: Option<SocketAddr>,
-    page: Option<SocketAddr>,
 ) -> std::io::Result<()> {
     let mut out = std::io::stdout();
     writeln!(out, "listening on {address}")?;
@@ -136,9 +127,6 @@ fn announce(
     }
     if let Some(address) = http {
         writeln!(out, "http on {address}")?;
-    }
-    if let Some(address) = page {
-        writeln!(out, "page on {address}")?;
     }
     out.flush()
 }

@@ -3,7 +3,6 @@
 
 mod calls;
 mod hand_over;
-mod live_page;
 mod over_grpc;
 mod refusals;
 mod sharing;

@@ -126,11 +126,6 @@ impl SharedEvents {
         self.segments.is_empty()
     }
 
-    /// Bytes of the segments that they stand in.
-    pub(crate) fn bytes(&self) -> usize {
-        self.segments.iter().map(|(bytes, _)| bytes.len()).sum()
-    }
-
     /// The events, decoded as they are taken.
     pub(crate) fn read(&self) -> impl Iterator<Item = Recorded> {
         let events = self.segments.iter().flat_map(|(bytes, count)| decode(bytes, *count));

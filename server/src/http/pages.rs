@@ -11,7 +11,6 @@ use axum::routing::get;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HOST};
 use http::uri::Authority;
-use stickycas_page::Hosts;
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 
@@ -27,7 +26,7 @@ struct Pages {
     metrics: Arc<Mutex<()>>,
 }
 
-pub(super) fn router(sources: Arc<Sources>, names: Option<Hosts>) -> Router {
+pub(super) fn router(sources: Arc<Sources>, names: Option<Vec<String>>) -> Router {
     Router::new()
         .route("/livez", get(live))
         .route("/readyz", get(ready))
@@ -37,27 +36,31 @@ pub(super) fn router(sources: Arc<Sources>, names: Option<Hosts>) -> Router {
         .layer(from_fn_with_state(Arc::new(names), guard))
 }
 
-/// The names by which browsers may ask on this listener. `None`: any. A page of another site can lead a browser here by a name
-/// of its own (DNS rebinding), which matters on a loopback address: others are open to whoever reaches them, under names that
-/// only the network knows.
-pub(super) fn names(listener: &TcpListener, names: &[String]) -> Option<Hosts> {
-    listener.local_addr().is_ok_and(|address| address.ip().is_loopback()).then(|| Hosts::with(names))
+/// The names by which browsers may ask on this listener, beside addresses. `None`: any. A page of another site can lead a browser here
+/// by a name of its own (DNS rebinding), which matters on a loopback address: others are open to whoever reaches them, under names
+/// that only the network knows.
+pub(super) fn names(listener: &TcpListener, names: &[String]) -> Option<Vec<String>> {
+    let is_local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
+    let lower = names.iter().map(|name| name.to_ascii_lowercase());
+    is_local.then(|| lower.chain(["localhost".to_owned()]).collect())
 }
 
 /// Refuses what is asked for under a name that is none of these. Whoever gives an address or no name at all was not led
 /// here by a name.
-async fn guard(State(names): State<Arc<Option<Hosts>>>, request: Request, next: Next) -> Response {
+async fn guard(State(names): State<Arc<Option<Vec<String>>>>, request: Request, next: Next) -> Response {
     let is_led_here = names.as_ref().as_ref().is_some_and(|names| {
-        let is_address = |host: &http::HeaderValue| {
-            let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
-            host.is_some_and(|host| host.host().trim_matches(['[', ']']).parse::<IpAddr>().is_ok())
-        };
-        let mut hosts = request.headers().get_all(HOST).iter();
-        let by_address = request.uri().authority().is_none() && hosts.all(is_address);
-        !by_address && !names.allow(request.uri(), request.headers())
+        let headers = request.headers().get_all(HOST).iter();
+        let given = headers.map(|host| host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()));
+        let mut hosts = given.chain(request.uri().authority().cloned().map(Some));
+        !hosts.all(|host| {
+            host.is_some_and(|host| {
+                let name = host.host().to_ascii_lowercase();
+                name.trim_matches(['[', ']']).parse::<IpAddr>().is_ok() || names.contains(&name)
+            })
+        })
     });
     if is_led_here {
-        let why = "not served under that name: ask localhost, or an address, or add the name to page_hosts\n";
+        let why = "not served under that name: ask localhost, or an address, or add the name to http_hosts\n";
         return (StatusCode::MISDIRECTED_REQUEST, why).into_response();
     }
     next.run(request).await

@@ -19,7 +19,6 @@ use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
 use crate::metrics::{CommitLogMetrics, Exposition, StepCounter, StepCounters, process};
-use crate::page::{Bound as PageBound, Page};
 use crate::quota::{Bound, Buffer, Counter, FrameType, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
@@ -38,8 +37,6 @@ pub(crate) struct Sources {
     pub(crate) cluster: Option<Arc<Cluster>>,
     /// `None`: nothing is proven here.
     pub(crate) credentials: Option<Arc<CredentialStore>>,
-    /// `None`: there is no live page.
-    pub(crate) page: Option<Arc<Page>>,
 }
 
 impl Sources {
@@ -271,9 +268,8 @@ impl Sources {
         let known_addresses = clients.known_addresses.load(Ordering::Relaxed);
         let permits = |quota| self.principals.permits(quota);
         let [requests, answers, windows] = Buffer::ALL.map(|buffer| self.principals.buffered(buffer));
-        let page = self.page.as_ref().map(|page| page.usage()).unwrap_or_default();
         let (log_bytes, log_bytes_sent) = self.principals.log_usage();
-        let rows: [(&'static str, usize, usize); 25] = [
+        let rows: [(&'static str, usize, usize); 19] = [
             ("connections", open, limits.connections),
             ("unclaimed_connections", unclaimed, limits.unclaimed_connections),
             ("unclaimed_connections_per_address", of_one_address, limits.unclaimed_connections_per_address),
@@ -291,12 +287,6 @@ impl Sources {
             ("incomplete_request_bytes", requests.0, requests.1),
             ("unread_answer_bytes", answers.0, answers.1),
             ("window_bytes", windows.0, windows.1),
-            ("page_connections", page.connections, limits.page_connections),
-            ("page_connections_per_address", page.of_one_address, limits.page_connections_per_address),
-            ("page_viewers", page.viewers, limits.page_viewers),
-            ("page_viewers_per_principal", page.of_one_principal, limits.page_viewers_per_principal),
-            ("page_instances", page.instances, limits.page_instances),
-            ("page_frame_bytes", page.frame_bytes, limits.page_frame_bytes),
             ("uncommitted_bytes", usage.uncommitted_bytes, limits.uncommitted_bytes),
             ("log_share_bytes", log_bytes, limits.log_share_bytes),
         ];
@@ -329,23 +319,6 @@ impl Sources {
             "Requests above a rate or a share, by bound: refused, or, with admission = observe, what would be",
             ["bound", "outcome"],
             outcomes,
-        )
-    }
-
-    /// What viewers of the live page cost, beside the limits.
-    fn page(&self, out: &mut Exposition<'_>) -> fmt::Result {
-        let page = self.page.as_ref();
-        out.counter(
-            "stickycas_page_frames",
-            "Frames of events that were encoded for viewers of the live page, each once for all of them",
-            page.map_or(0, |page| page.usage().frames),
-        )?;
-        out.counters(
-            "stickycas_page_refused",
-            "Connections, streams and requests of viewers of the live page that were refused or ended, by bound",
-            "bound",
-            PageBound::ALL
-                .map(|bound| (bound.name(), page.map_or(0, |page| page.permits.refused(bound)))),
         )
     }
 
@@ -428,7 +401,6 @@ impl Collector for Sources {
         self.limits(out)?;
         self.quotas(out)?;
         self.credentials(out)?;
-        self.page(out)?;
         self.commit_log.encode(out)?;
         #[cfg(feature = "cluster")]
         if let Some(cluster) = &self.cluster {

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use super::recent_offences::RecentOffences;
 use super::timers::Timers;
 use crate::commit_log::LogState;
 use crate::event_log::Budget;
@@ -22,8 +21,6 @@ pub(crate) struct Context {
     /// Instances that are held and were closed.
     closed: AtomicUsize,
     watchers: AtomicU64,
-    /// The offences that were recorded last.
-    pub(super) recent_offences: RecentOffences,
 }
 
 /// Names one Watch stream.
@@ -40,7 +37,6 @@ impl Context {
             event_budget,
             closed: AtomicUsize::new(0),
             watchers: AtomicU64::new(0),
-            recent_offences: RecentOffences::default(),
         })
     }
 

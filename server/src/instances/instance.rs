@@ -366,7 +366,6 @@ impl Instance {
                     live.live_guard = None;
                 }
                 Event::PatienceSpent { .. } => spent += 1,
-                Event::Offence(_) => self.context().recent_offences.add(&self.config, event),
                 _ => {}
             }
             trace_event(self.config.id, event);

@@ -16,7 +16,6 @@ mod names;
 mod operations;
 mod outbox;
 mod placement;
-mod recent_offences;
 mod recovery;
 mod registry;
 mod releases;
@@ -62,7 +61,6 @@ pub(crate) use outbox::{Outbox, Polled, Receiver};
 #[cfg(feature = "cluster")]
 pub(crate) use placement::owner_lost;
 pub(crate) use placement::{Placement, ShardKey};
-pub(crate) use recent_offences::RecentOffences;
 pub use recovery::RecoveryError;
 pub(crate) use recovery::{Part, Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
@@ -189,11 +187,6 @@ impl Instances {
     /// What the steps of all instances have brought about.
     pub(crate) fn steps(&self) -> &StepCounters {
         &self.context.steps
-    }
-
-    /// The offences that were recorded last at any instance.
-    pub(crate) fn recent_offences(&self) -> &RecentOffences {
-        &self.context.recent_offences
     }
 
     /// What all instances together use now.

@@ -185,11 +185,6 @@ impl Instances {
         self.shards().values().filter(|shard| shard.is_served()).map(|shard| shard.key.0).collect()
     }
 
-    /// The refusal of a call for the instance with this id when it may be told, or why it may not.
-    pub(crate) async fn confirmed_absent(&self, id: InstanceId) -> RpcRefusal {
-        self.absence(id).committed().await.unwrap_or_else(|unconfirmed| unconfirmed)
-    }
-
     /// The refusal of a call for an instance of a shard that is not served here.
     pub(super) fn not_owner(&self, key: ShardKey) -> RpcRefusal {
         let is_going = self.shards().get(&key).is_some_and(|shard| shard.is_going());

@@ -33,7 +33,7 @@ pub(crate) struct Snapshot {
 /// An instance in a list.
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
-    pub(crate) state: State,
+    pub(crate) brief: Brief,
     /// How many processes have reported a decision.
     pub(crate) decided: u32,
     /// The one that they have reported, false reports aside, if it is the same.
@@ -82,14 +82,22 @@ impl Instance {
         })
     }
 
-    /// Views the machine, which counts as touching the instance (F10). `view` is also given the index of the event
-    /// that comes next.
+    /// A call touches the instance (F10).
+    pub(crate) fn touch(&self) {
+        let mut inner = self.lock();
+        let now = self.now(&inner);
+        if let Lifecycle::Live(live) = &mut inner.lifecycle {
+            live.touched = live.touched.max(now);
+        }
+    }
+
+    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next. It does not touch the
+    /// instance. Counts that it shows are logged.
     pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         self.look(true, view)
     }
 
-    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next.
-    fn look<T>(&self, touches: bool, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
+    fn look<T>(&self, shows_counts: bool, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         let mut inner = self.lock();
         let now = self.now(&inner);
         if let Some(gone) = self.gone(&inner) {
@@ -97,8 +105,7 @@ impl Instance {
         }
         let (trailer, next_index) = match &mut inner.lifecycle {
             Lifecycle::Live(live) => {
-                if touches {
-                    live.touched = live.touched.max(now);
+                if shows_counts {
                     self.log_counts(live);
                 }
                 let viewed = view(&live.machine, now, live.next_index());
@@ -147,8 +154,8 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn summary(&self) -> View<Summary> {
-        self.observe(|machine, _, _| Summary {
-            state: machine.state(),
+        self.look(false, |machine, _, _| Summary {
+            brief: machine.brief(),
             decided: machine.decided(),
             decision: machine.decision_in_common().cloned(),
         })
@@ -266,16 +273,7 @@ impl Instance {
     }
 }
 
-/// Views of the live page. None of them counts as touching the instance (F10): who only looks keeps nothing alive.
 impl Instance {
-    /// The machine at this moment, with the time of the instance and the index of the event that comes next.
-    ///
-    /// # Errors
-    /// Why the instance is gone, if it is.
-    pub(crate) fn observe<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
-        self.look(false, view)
-    }
-
     /// The instance in a line of a table; `None` if it is gone. It may be ahead of what is committed.
     pub(crate) fn brief(&self) -> Option<Brief> {
         // After a step has panicked the instance is gone.
@@ -290,14 +288,14 @@ impl Instance {
     }
 
     /// The committed events that are kept, with the indices of the first of them and of the one that comes next.
+    #[cfg(test)]
     pub(crate) fn kept_events(&self) -> (u64, u64, SharedEvents) {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(live) => (live.events.first(), live.events.next_index(), live.events.share_all()),
-            Lifecycle::Archived(archived) => {
-                let events = &archived.events;
-                (events.first(), events.next_index(), events.share_all())
-            }
-        }
+        let (first, next) = self.kept_indices();
+        let events = match &self.lock().lifecycle {
+            Lifecycle::Live(live) => live.events.share_all(),
+            Lifecycle::Archived(archived) => archived.events.share_all(),
+        };
+        (first, next, events)
     }
 
     /// The indices of the oldest committed event that is kept, and of the one that comes next.

@@ -129,11 +129,6 @@ impl StepCounters {
         OffenceKind::ALL.into_iter().map(|kind| (kind.name(), self.sum(OFFENCES + kind as usize)))
     }
 
-    /// Accesses that were accepted.
-    pub(crate) fn accepted(&self) -> u64 {
-        self.get(StepCounter::AcceptedAppend) + self.get(StepCounter::AcceptedRead)
-    }
-
     /// Accesses that were accepted and are neither answered nor withdrawn.
     pub(crate) fn waiting(&self) -> u64 {
         use StepCounter as C;

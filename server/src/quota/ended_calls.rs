@@ -103,18 +103,7 @@ mod tests {
             ended.count_duration(method, Duration::from_millis(3));
         }
         let counted: Vec<_> = ended.seconds().map(|(name, seconds)| (name, seconds.count())).collect();
-        let unary = [
-            "Append",
-            "Read",
-            "Decide",
-            "Create",
-            "Get",
-            "List",
-            "Close",
-            "GetCounts",
-            "CreateViewerToken",
-            "GetCluster",
-        ];
+        let unary = ["Append", "Read", "Decide", "Create", "Get", "List", "Close", "GetCounts", "GetCluster"];
         assert_eq!(counted, unary.map(|name| (name, 1)));
     }
 }

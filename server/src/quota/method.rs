@@ -14,7 +14,6 @@ pub(crate) enum Method {
     Watch,
     Close,
     GetCounts,
-    CreateViewerToken,
     GetCluster,
     Health,
     Reflection,
@@ -22,7 +21,7 @@ pub(crate) enum Method {
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 15] = [
+    pub(crate) const ALL: [Self; 14] = [
         Self::Append,
         Self::Read,
         Self::Decide,
@@ -33,7 +32,6 @@ impl Method {
         Self::Watch,
         Self::Close,
         Self::GetCounts,
-        Self::CreateViewerToken,
         Self::GetCluster,
         Self::Health,
         Self::Reflection,
@@ -57,7 +55,6 @@ impl Method {
             | Self::List
             | Self::Close
             | Self::GetCounts
-            | Self::CreateViewerToken
             | Self::GetCluster => true,
         }
     }
@@ -75,7 +72,6 @@ impl Method {
             Self::Watch => "Watch",
             Self::Close => "Close",
             Self::GetCounts => "GetCounts",
-            Self::CreateViewerToken => "CreateViewerToken",
             Self::GetCluster => "GetCluster",
             Self::Health => "health",
             Self::Reflection => "reflection",

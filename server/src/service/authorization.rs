@@ -13,7 +13,6 @@ use stickycas_proto::v1::RefusalReason;
 use super::Service;
 use super::channels::Channel;
 use super::stream_refusals::FrameRefusal;
-use crate::auth::{Principal, Rights};
 use crate::call_layer::Caller;
 use crate::gate::Uncommitted;
 use crate::instances::Instance;
@@ -66,27 +65,24 @@ impl Service {
 
 /// As what a caller may look at an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ViewBasis {
+pub(super) enum ViewBasis {
     Creator,
     Member,
     Observer,
 }
 
+impl ViewBasis {
+    /// Whether the look counts as touching the instance (F10): an observer only looks.
+    pub(super) fn touches(self) -> bool {
+        self != Self::Observer
+    }
+}
+
 /// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13), as far as the scope of
 /// a token does not exclude it.
 pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<ViewBasis, RpcRefusal> {
-    view_basis(&caller.principal, caller.rights, caller.scope(), instance)
-}
-
-/// The same of a principal with these rights, of which its token leaves these.
-pub(crate) fn view_basis(
-    principal: &Principal,
-    rights: Rights,
-    scope: Rights,
-    instance: &Instance,
-) -> Result<ViewBasis, RpcRefusal> {
-    let config = instance.config();
-    if scope.coordinator && config.shared.creator == *principal {
+    let (config, Caller { principal, rights, .. }) = (instance.config(), caller);
+    if caller.scope().coordinator && config.shared.creator == *principal {
         return Ok(ViewBasis::Creator);
     }
     if rights.process && instance.process_of(principal).is_some() {

@@ -4,13 +4,8 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use prost_types::Timestamp;
-use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_service_server::ServerService;
-use stickycas_proto::v1::{
-    CreateViewerTokenRequest, CreateViewerTokenResponse, GetClusterRequest, GetClusterResponse,
-    GetCountsRequest, GetCountsResponse, RefusalReason,
-};
+use stickycas_proto::v1::{GetClusterRequest, GetClusterResponse, GetCountsRequest, GetCountsResponse};
 use tonic::{Request, Response, Status};
 
 use super::{Service, caller};
@@ -22,8 +17,6 @@ use crate::server_info;
 /// in them.
 const ROSTERS: usize = 1_024;
 const NAMES: usize = 131_072;
-/// What a signature of Ed25519 costs, in frames.
-const FRAMES_PER_SIGNATURE: usize = 30;
 /// Names that are looked up in the time of a frame.
 const NAMES_PER_FRAME: usize = 8;
 
@@ -64,35 +57,6 @@ impl ServerService for Service {
         }
         counts.other_servers = self.0.instances.placement().other_servers();
         Ok(Response::new(counts))
-    }
-
-    async fn create_viewer_token(
-        &self,
-        request: Request<CreateViewerTokenRequest>,
-    ) -> Result<Response<CreateViewerTokenResponse>, Status> {
-        let caller = self.caller(request.extensions())?;
-        let page = self.0.page.get().ok_or_else(|| {
-            RpcRefusal::new(
-                RefusalReason::NoPage,
-                "there is no live page here: the server is started with --page",
-            )
-        })?;
-        let made = match &self.0.credentials {
-            Some(store) => {
-                caller.account.charge_work(FRAMES_PER_SIGNATURE)?;
-                let token = store.viewers().token(&caller.principal, caller.scope(), caller.token.as_deref());
-                Some(token.ok_or_else(RpcRefusal::internal)?)
-            }
-            None => None,
-        };
-        let time = |seconds| Timestamp { seconds: i64::try_from(seconds).unwrap_or(i64::MAX), nanos: 0 };
-        Ok(Response::new(CreateViewerTokenResponse {
-            expire_time: made.as_ref().map(|made| time(made.expires)),
-            token: made.map_or_else(String::new, |made| made.token),
-            scheme: page.scheme.to_owned(),
-            host: page.host.clone(),
-            port: page.port.into(),
-        }))
     }
 
     async fn get_cluster(

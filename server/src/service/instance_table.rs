@@ -1,4 +1,6 @@
-//! All instances as a table, sorted and filtered, however many there are: for List and for the live page.
+//! All instances as a table, sorted and filtered, however many there are: for List.
+//!
+//! Those that run come first, then those that gather, that are finished, and that are closed; of one state the newest first.
 //!
 //! The table is a copy: a line for each instance, sorted when somebody asks for an order. It is renewed in the background
 //! while somebody asks, piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it
@@ -11,7 +13,6 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use stickycas_model::machine::{Brief, State};
-use stickycas_model::types::Phase;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -57,10 +58,8 @@ struct Table {
     lines: Vec<Line>,
     made: Instant,
     took: Duration,
-    /// The places of the lines in each order.
-    orders: [OnceLock<Vec<u32>>; Order::COUNT],
-    /// How many there are of each state.
-    states: [u64; STATES.len()],
+    /// The places of the lines in the order in which they are shown.
+    order: OnceLock<Vec<u32>>,
 }
 
 /// An instance as the table has it.
@@ -72,45 +71,7 @@ pub(crate) struct Line {
     pub(crate) brief: Brief,
 }
 
-/// All states.
-pub(crate) const STATES: [State; 4] = [State::Gathering, State::Running, State::Finished, State::Closed];
-
-/// By what lines are sorted; then by id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Order {
-    Created,
-    Phase,
-    Length,
-    Awaited,
-    /// Those that run first, then those that gather, that are finished, and that are closed; of one state the newest first.
-    StateAndAge,
-}
-
-impl Order {
-    const COUNT: usize = Self::StateAndAge as usize + 1;
-
-    fn key(self, line: &Line) -> u64 {
-        match self {
-            Self::Created => line.created,
-            Self::Phase => line.brief.phase.map_or(0, Phase::get),
-            Self::Length => line.brief.length.into(),
-            Self::Awaited => line.brief.awaited.into(),
-            Self::StateAndAge => {
-                /// Nanoseconds since 1970 until the year 2116.
-                const AGE: u64 = u64::MAX >> 2;
-                let state = match line.brief.state {
-                    State::Running => 0,
-                    State::Gathering => 1,
-                    State::Finished => 2,
-                    State::Closed => 3,
-                };
-                state << 62 | AGE.saturating_sub(line.created)
-            }
-        }
-    }
-}
-
-/// A place in an order: behind it the next page begins.
+/// A place in the table: behind it the next page begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     key: u64,
@@ -138,8 +99,6 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) filter: Filter,
-    pub(crate) order: Order,
-    pub(crate) descending: bool,
     pub(crate) after: Option<Place>,
     /// The most lines of a page.
     pub(crate) limit: usize,
@@ -160,8 +119,6 @@ pub(crate) struct Found {
     pub(crate) lines: Vec<Line>,
     /// Behind this place there may be more.
     pub(crate) next: Option<Place>,
-    /// How many the filter takes of all lines, if they were counted.
-    pub(crate) total: Option<u64>,
 }
 
 impl Tables {
@@ -256,8 +213,7 @@ impl Table {
             lines.extend(piece.into_iter().filter_map(Line::of));
             std::thread::yield_now();
         }
-        let states = STATES.map(|state| lines.iter().filter(|line| line.brief.state == state).count() as u64);
-        Self { lines, made: Instant::now(), took: began.elapsed(), orders: Default::default(), states }
+        Self { lines, made: Instant::now(), took: began.elapsed(), order: OnceLock::new() }
     }
 
     /// How long it is used.
@@ -265,29 +221,23 @@ impl Table {
         USED.max(self.took * TIMES)
     }
 
-    fn in_order(&self, order: Order) -> &[u32] {
-        self.orders[order as usize].get_or_init(|| {
+    fn in_order(&self) -> &[u32] {
+        self.order.get_or_init(|| {
             let mut places: Vec<u32> = (0..u32::try_from(self.lines.len()).unwrap_or(u32::MAX)).collect();
             // Places are in the order of ids, which the sort keeps.
-            places.sort_by_cached_key(|place| order.key(&self.lines[*place as usize]));
+            places.sort_by_cached_key(|place| self.lines[*place as usize].key());
             places
         })
     }
 
-    fn place(&self, order: Order, at: u32) -> Place {
-        self.lines[at as usize].place(order)
+    fn place(&self, at: u32) -> Place {
+        self.lines[at as usize].place()
     }
 
     fn find(&self, query: &Query, may_see: impl Fn(&Instance) -> bool) -> Found {
-        let order = self.in_order(query.order);
-        let place = |at: &u32| self.place(query.order, *at);
-        if query.descending {
-            let end = query.after.map_or(order.len(), |after| order.partition_point(|at| place(at) < after));
-            self.take(query, order[..end].iter().rev(), may_see)
-        } else {
-            let start = query.after.map_or(0, |after| order.partition_point(|at| place(at) <= after));
-            self.take(query, order[start..].iter(), may_see)
-        }
+        let order = self.in_order();
+        let start = query.after.map_or(0, |after| order.partition_point(|at| self.place(*at) <= after));
+        self.take(query, order[start..].iter(), may_see)
     }
 
     fn take<'a>(
@@ -298,7 +248,7 @@ impl Table {
     ) -> Found {
         // It is found out once for all instances with the same configuration.
         let mut seen: HashMap<*const SharedConfig, bool> = HashMap::new();
-        let mut found = Found { lines: Vec::new(), next: None, total: self.total(&query.filter) };
+        let mut found = Found { lines: Vec::new(), next: None };
         let mut looked_at = 0;
         while let Some(at) = order.next() {
             let line = &self.lines[*at as usize];
@@ -310,20 +260,11 @@ impl Table {
                 found.lines.push(line.clone());
             }
             if found.lines.len() == query.limit || looked_at == LOOKED_AT {
-                found.next = (order.len() > 0).then(|| self.place(query.order, *at));
+                found.next = (order.len() > 0).then(|| self.place(*at));
                 break;
             }
         }
         found
-    }
-
-    /// How many lines there are in all, if they were counted.
-    fn total(&self, filter: &Filter) -> Option<u64> {
-        if !filter.text.is_empty() {
-            return None;
-        }
-        let counted = STATES.iter().zip(self.states).filter(|(state, _)| filter.takes_state(**state));
-        Some(counted.map(|(_, count)| count).sum())
     }
 }
 
@@ -342,7 +283,7 @@ impl Filter {
 
     /// Whether it takes an instance that is in this state.
     pub(crate) fn takes(&self, instance: &Instance, state: State) -> bool {
-        if !self.takes_state(state) {
+        if !self.states.is_empty() && !self.states.contains(&state) {
             return false;
         }
         if self.text.is_empty() {
@@ -353,16 +294,25 @@ impl Filter {
             config.name.as_ref().is_some_and(|name| name.as_str().to_lowercase().contains(&self.text));
         named || config.id.to_string().starts_with(&self.text)
     }
-
-    fn takes_state(&self, state: State) -> bool {
-        self.states.is_empty() || self.states.contains(&state)
-    }
 }
 
 impl Line {
-    /// Its place in an order.
-    pub(crate) fn place(&self, order: Order) -> Place {
-        Place { key: order.key(self), id: self.instance.config().id.get() }
+    /// Its place in the table.
+    pub(crate) fn place(&self) -> Place {
+        Place { key: self.key(), id: self.instance.config().id.get() }
+    }
+
+    /// By which lines are sorted; then by id.
+    fn key(&self) -> u64 {
+        /// Nanoseconds since 1970 until the year 2116.
+        const AGE: u64 = u64::MAX >> 2;
+        let state = match self.brief.state {
+            State::Running => 0,
+            State::Gathering => 1,
+            State::Finished => 2,
+            State::Closed => 3,
+        };
+        state << 62 | AGE.saturating_sub(self.created)
     }
 
     fn of(instance: Arc<Instance>) -> Option<Self> {
@@ -410,7 +360,7 @@ mod tests {
 
     fn query(after: Option<Place>, text: &str) -> Query {
         let filter = Filter::new(Vec::new(), text).unwrap();
-        Query { filter, order: Order::Length, descending: true, after, limit: LINES }
+        Query { filter, after, limit: LINES }
     }
 
     #[tokio::test]
@@ -419,10 +369,9 @@ mod tests {
         let table = Table::of(&instances);
         let mut seen = BTreeSet::new();
         let mut after = None;
-        // All have the same length, so the id alone tells where a page ends.
         for lines in [LINES, LINES, 50] {
             let found = table.find(&query(after, ""), |_| true);
-            assert_eq!((found.lines.len(), found.total), (lines, Some(250)));
+            assert_eq!(found.lines.len(), lines);
             seen.extend(found.lines.iter().map(|line| line.instance.config().id));
             after = found.next;
         }
@@ -441,7 +390,7 @@ mod tests {
         }
         let states = vec![State::Running, State::Closed];
         let filter = Filter::new(states, "").unwrap();
-        let query = Query { filter, order: Order::StateAndAge, descending: false, after: None, limit: LINES };
+        let query = Query { filter, after: None, limit: LINES };
         let created = |found: Found| found.lines.iter().map(|line| line.created).collect::<Vec<_>>();
         assert_eq!(created(table.find(&query, |_| true)), [4, 2, 1]);
         let all = Query { filter: Filter::default(), ..query };

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use prost_types::Timestamp;
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::params::Params;
-use stickycas_model::types::Phase;
+use stickycas_model::types::{Phase, ProcessId};
 use stickycas_proto::NEXT_EVENT_KEY;
 use stickycas_proto::convert::params::spec_from_wire;
 use stickycas_proto::convert::state::{state_from_wire, state_to_wire};
@@ -23,7 +23,7 @@ use tonic::{Request, Response, Status};
 
 use super::Service;
 use super::authorization::{ViewBasis, authorize_view};
-use super::instance_table::{Filter, Order, Place, Query};
+use super::instance_table::{Filter, Place, Query};
 use super::status::{own_to_wire, status_to_wire};
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
@@ -76,8 +76,11 @@ impl InstanceService for Service {
         let caller = self.caller(request.extensions())?;
         let which = InstanceRef::try_from(request.get_ref()).map_err(|error| RpcRefusal::from(&error))?;
         let instance = self.0.instances.find(&which).await?;
-        authorize_view(&caller, &instance)?;
+        let basis = authorize_view(&caller, &instance)?;
         caller.account.charge_work(view_cost(&instance))?;
+        if basis.touches() {
+            instance.touch();
+        }
         let process = instance.process_of(&caller.principal);
         let (status, own) = instance.status(process).shown(self.0.instances.gates()).await??;
         Ok(Response::new(GetResponse {
@@ -125,7 +128,7 @@ impl InstanceService for Service {
                 Err(gone) if gone.reason == RefusalReason::InstanceUnknown => continue,
                 Err(refused) => return Err(refused.into()),
             };
-            if !filter.takes(&instance, summary.state) {
+            if !filter.takes(&instance, summary.brief.state) {
                 continue;
             }
             bytes += summary.decision.as_ref().map_or(0, |decision| decision.as_bytes().len());
@@ -174,6 +177,9 @@ impl InstanceService for Service {
         let next_event = instance.next_event();
         let stream = if request.snapshot_first {
             caller.account.charge_work(view_cost(&instance))?;
+            if basis.touches() {
+                instance.touch();
+            }
             let snapshot = instance.snapshot().committed().await??;
             WatchStream::with_snapshot(self, instance, snapshot, end, permit)?
         } else {
@@ -244,8 +250,7 @@ impl Service {
         filter: Filter,
     ) -> Result<ListPage, RpcRefusal> {
         let after = self.open_page_token(caller, token, Place::from_bytes)?;
-        let order = Order::StateAndAge;
-        let query = Query { filter, order, descending: false, after, limit: size };
+        let query = Query { filter, after, limit: size };
         let mut shards = self.0.instances.served_shards();
         let viewer = caller.clone();
         let may_see = move |instance: &Instance| authorize_view(&viewer, instance).is_ok();
@@ -253,7 +258,7 @@ impl Service {
         let served = self.0.instances.served_shards();
         shards.retain(|shard| served.contains(shard));
         let instances = found.lines.into_iter().map(|line| {
-            let place = line.place(order).to_bytes().to_vec();
+            let place = line.place().to_bytes().to_vec();
             (line.instance, place)
         });
         Ok(ListPage {
@@ -378,15 +383,20 @@ fn instance_to_wire(instance: &Instance) -> v1::Instance {
 }
 
 fn summary_to_wire(instance: &Instance, summary: Summary) -> v1::InstanceSummary {
-    let config = instance.config();
+    let (config, brief) = (instance.config(), summary.brief);
     v1::InstanceSummary {
         instance_id: config.id.to_string(),
         name: config.name.as_ref().map_or(String::new(), ToString::to_string),
         creator: config.shared.creator.as_str().to_owned(),
         processes: config.shared.params.processes(),
-        state: state_to_wire(summary.state).into(),
+        state: state_to_wire(brief.state).into(),
         create_time: Some(Timestamp::from(config.created())),
         decided: summary.decided,
         decision: summary.decision.map(|value| value.as_bytes().to_vec().into()),
+        phase: brief.phase.map_or(0, Phase::get),
+        list_length: brief.length,
+        awaited: brief.awaited,
+        first_awaited: brief.first_awaited.map_or(0, ProcessId::get),
+        offences: brief.offences,
     }
 }

@@ -7,7 +7,7 @@ mod channels;
 mod counts;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-pub(crate) mod instance_table;
+mod instance_table;
 mod instances;
 mod page_token;
 mod status;
@@ -18,8 +18,8 @@ mod unknown;
 mod watch;
 mod watchdog;
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use stickycas_proto::attach::StickyCasServiceServer;
 use stickycas_proto::status::RpcRefusal;
@@ -33,14 +33,12 @@ use crate::auth::CredentialStore;
 use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
-use crate::page::PageAddress;
 use crate::quota::Principals;
 
-pub(crate) use authorization::{ViewBasis, view_basis};
-pub(crate) use page_token::PageTokens;
 pub(crate) use unknown::UnknownService;
 
 use instance_table::Tables;
+use page_token::PageTokens;
 use watchdog::Watchdog;
 
 /// The data that all services share.
@@ -61,8 +59,6 @@ struct Shared {
     tables: Arc<Tables>,
     /// Whether the instances are recovered. Before, nobody knows which there are.
     recovered: AtomicBool,
-    /// Where the live page is, if there is one.
-    page: OnceLock<PageAddress>,
 }
 
 impl Service {
@@ -85,7 +81,6 @@ impl Service {
             page_tokens,
             tables,
             recovered,
-            page: OnceLock::new(),
         }))
     }
 
@@ -94,19 +89,9 @@ impl Service {
         self.0.recovered.store(true, Ordering::Release);
     }
 
-    /// There is a live page here.
-    pub(crate) fn set_page(&self, page: PageAddress) {
-        let _ = self.0.page.set(page);
-    }
-
     /// Aborts the connections of clients that do not read, and drops the table that nobody asks for, for ever.
     pub(crate) async fn run_upkeep(&self) {
         tokio::join!(self.0.watchdog.run(self.0.limits.unread_for), self.0.tables.forget_unused());
-    }
-
-    /// All instances as a table.
-    pub(crate) fn tables(&self) -> &Arc<Tables> {
-        &self.0.tables
     }
 
     /// Frames that wait on all Attach streams for their clients, and on the stream with the most.

@@ -58,7 +58,7 @@ fn check_callers(effective: &Effective, errors: &mut Vec<String>) {
     );
 }
 
-/// The addresses. The page is plain on a loopback address only.
+/// The addresses.
 fn check_listeners(effective: &Effective, errors: &mut Vec<String>) {
     let settings = &effective.settings;
     let listen = settings.listen;
@@ -67,29 +67,6 @@ fn check_listeners(effective: &Effective, errors: &mut Vec<String>) {
         refuse(
             tokens == listen || Some(tokens) == settings.http,
             format!("{tokens} is the address of a listener for tokens and of another: give a free one"),
-        );
-    }
-    if let Some(page) = settings.page {
-        let others = [Some(listen), settings.http, settings.token_listen];
-        refuse(
-            page.port() != 0 && others.contains(&Some(page)),
-            format!("{page} is the address of the live page and of another listener: give a free one"),
-        );
-        refuse(
-            !page.ip().is_loopback() && settings.credentials.is_none(),
-            format!(
-                "{}: {page} can be reached from other machines, and the live page is served to them by TLS only: give \
-                 --credentials DIR too, or a loopback address",
-                effective.at("page")
-            ),
-        );
-        refuse(
-            page.ip().is_unspecified() && settings.page_hosts.is_empty(),
-            format!(
-                "{}: {page} is every address of the machine, and requests are answered for known names only: give \
-                 --page-host NAME",
-                effective.at("page")
-            ),
         );
     }
     refuse(
@@ -141,21 +118,12 @@ fn check_order(effective: &Effective, errors: &mut Vec<String>) {
         ("limits.unclaimed_connections_per_address", limits.unclaimed_connections_per_address),
         ("unclaimed_connections", limits.unclaimed_connections),
     );
-    at_most(
-        ("limits.page_connections_per_address", limits.page_connections_per_address),
-        ("page_connections", limits.page_connections),
-    );
-    at_most(
-        ("limits.page_viewers_per_principal", limits.page_viewers_per_principal),
-        ("page_viewers", limits.page_viewers),
-    );
 }
 
 /// The bounds of memory come to no more than there is.
 fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
     /// The settings that count.
-    const COUNT: [&str; 4] =
-        ["limits.connections", "limits.page_connections", "limits.page_instances", "limits.page_frame_bytes"];
+    const COUNT: [&str; 1] = ["limits.connections"];
     let memory = &effective.memory;
     let fits =
         |memory| memory >= LEAST && effective.with_memory(memory).limits.bytes_of_all(memory) <= memory;

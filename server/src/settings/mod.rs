@@ -27,7 +27,7 @@ use crate::memory::Memory;
 
 pub(crate) use args::SettingsArgs;
 pub(crate) use show::{reference, show};
-pub(crate) use table::{Settings, constant};
+pub(crate) use table::{Settings, constant, page_is_elsewhere};
 
 use table::Setting;
 
@@ -74,7 +74,7 @@ impl Settings {
             data,
             cluster,
             drain: self.drain,
-            page_hosts: self.page_hosts,
+            http_hosts: self.http_hosts,
             reflection: self.reflection,
         })
     }

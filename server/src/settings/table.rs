@@ -47,6 +47,16 @@ pub(crate) fn constant(is_it: impl Fn(&Setting) -> bool) -> Option<String> {
     Some(format!("is now a constant: {}", setting.default().replace('"', "")))
 }
 
+/// What is said about the key, the flag or the variable of the live page, or of a bound of it.
+pub(crate) fn page_is_elsewhere(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase().replace('-', "_");
+    let name =
+        name.trim_start_matches("stickycas_").trim_start_matches("limits").trim_start_matches(['.', '_']);
+    (name == "page" || name.starts_with("page_")).then_some(
+        "is no setting of a server: the live page is served by `stickycas-loadgen view --server URL`",
+    )
+}
+
 impl Setting {
     /// The key without its table.
     pub(crate) fn name(&self) -> &'static str {
@@ -183,7 +193,7 @@ const fn limit_flag(name: &str) -> Option<&'static str> {
     match name.as_bytes() {
         b"instance_bytes" => Some("instance-memory"),
         b"event_bytes" => Some("record-memory"),
-        // `--page` is the address of the live page.
+        // `--page` was the address of the live page once.
         b"page" => Some("list-page"),
         _ => None,
     }
@@ -200,15 +210,10 @@ define_settings! {
     /// address that is given is printed on standard output; if the default one is in use, the server goes on without
     /// it and says so in its log.
     http: Option<SocketAddr> = Some(loopback(7421)), kind::ADDRESS.or("off"), off "no-http" is "off";
-    /// Address to listen on for browsers: the live page. It shows the instances as they go on. Port 0 takes a free
-    /// one. The address is printed on standard output. On a loopback address it is served over HTTP, on any other over
-    /// TLS with the server's certificate, which needs credentials. With credentials a viewer needs a token
-    /// (`stickycas-client page-link`).
-    page: Option<SocketAddr> = None, kind::ADDRESS.or("off");
-    /// Names of this machine by which browsers may ask for the live page. Operators on a loopback address may ask by
-    /// them too. The addresses themselves are names in any case. Requests for any other name are refused: a page of
-    /// another site could have its name lead here (DNS rebinding). Repeat the flag for several.
-    page_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "page-host";
+    /// Names of this machine by which browsers may ask for what operators ask on a loopback address, beside these
+    /// addresses. Requests for any other name are refused: a page of another site could have its name lead here (DNS
+    /// rebinding). Repeat the flag for several.
+    http_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "http-host";
     /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started again on it goes on
     /// where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else
     /// ~/.local/state/stickycas. off: no log, and all instances are lost when the server stops.

@@ -178,12 +178,11 @@ fn settings_that_do_not_fit_together_are_refused() {
     );
     load(&["--listen", "0.0.0.0:1", "--credentials", "/somewhere"], &[], "").unwrap();
     assert_wrong(
-        &["--page-viewers", "10", "--page-viewers-per-principal", "11"],
+        &[],
         &[],
         "[limits]\nconnections = 99\nunclaimed_connections_per_address = 51\n",
         &[
             "limits.unclaimed_connections_per_address (server.toml:3) is 51, above unclaimed_connections: give 50 at most",
-            "limits.page_viewers_per_principal (flag --page-viewers-per-principal) is 11, above page_viewers: give 10 at most",
         ],
     );
     let fits = "[limits]\nconnections = 99\nunclaimed_connections_per_address = 50\n";

@@ -1,6 +1,5 @@
 //! A server for one test, generated clients for it, and correct processes that play an instance to its end.
 
-pub(crate) mod browser;
 pub(crate) mod fixtures;
 pub(crate) mod frames;
 pub(crate) mod raw;
@@ -38,8 +37,6 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
     /// Where operators look.
     pub(crate) http: SocketAddr,
-    /// Where browsers look.
-    pub(crate) page: SocketAddr,
     stop: oneshot::Sender<()>,
     serving: JoinHandle<Result<Stopped, ServeError>>,
 }
@@ -64,15 +61,14 @@ impl Server {
         config.drain = Duration::from_millis(200);
         change(&mut config);
         let bind = || stickycas_server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let (grpc, http, page) = (bind(), bind(), bind());
-        let [address, http_address, page_address] =
-            [&grpc, &http, &page].map(|listener| listener.local_addr().unwrap());
-        let listeners = Listeners { http: Some(http), page: Some(page), ..Listeners::from(grpc) };
+        let (grpc, http) = (bind(), bind());
+        let [address, http_address] = [&grpc, &http].map(|listener| listener.local_addr().unwrap());
+        let listeners = Listeners { http: Some(http), ..Listeners::from(grpc) };
         let (stop, stopped) = oneshot::channel::<()>();
         let serving = tokio::spawn(run(listeners, config, async {
             let _ = stopped.await;
         }));
-        let mut server = Self { address, http: http_address, page: page_address, stop, serving };
+        let mut server = Self { address, http: http_address, stop, serving };
         server.until_it_serves().await.map(|()| server)
     }
 

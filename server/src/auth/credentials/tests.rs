@@ -124,7 +124,6 @@ fn source(lax: bool) -> CredentialSource {
         tokens: None,
         cached_tokens: 8,
         roles: Roles::default(),
-        viewers: Arc::new(ViewerTokens::new()),
     }
 }
 

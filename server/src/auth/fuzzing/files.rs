@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::{Arc, LazyLock};
+use std::sync::LazyLock;
 
 use rcgen::CertificateParams;
 use rustls::pki_types::CertificateDer;
@@ -16,7 +16,6 @@ use crate::auth::folder::{
 };
 use crate::auth::principal::Principal;
 use crate::auth::roles::Roles;
-use crate::auth::viewer_tokens::ViewerTokens;
 use crate::config::CredentialFolder;
 
 static GOOD_FILES: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| {
@@ -33,8 +32,6 @@ static GOOD_FILES: LazyLock<BTreeMap<&'static str, Vec<u8>>> = LazyLock::new(|| 
         (TOKEN_KEYS, KEY_SET.as_bytes().to_vec()),
     ])
 });
-
-static VIEWERS: LazyLock<Arc<ViewerTokens>> = LazyLock::new(|| Arc::new(ViewerTokens::new()));
 
 /// The first byte says which file has the other bytes, and whether a CA may have no revocation list.
 pub fn credentials(bytes: &[u8]) {
@@ -53,7 +50,6 @@ pub fn credentials(bytes: &[u8]) {
         tokens: Some(config()),
         cached_tokens: 8,
         roles: Roles::default(),
-        viewers: VIEWERS.clone(),
     };
     match source.parse(Files::of(folder, contents), None, now().as_secs()) {
         Ok(credentials) => check(&credentials, name, content),

@@ -55,7 +55,7 @@ impl Server {
         let cluster = Cluster::with(model.connect(), &member, &config.limits, true).unwrap();
         let storage = Storage::Cluster(cluster.clone());
         let environment =
-            Environment { grpc: listener, tokens: None, http: None, page: None, credentials: None, storage };
+            Environment { grpc: listener, tokens: None, http: None, credentials: None, storage };
         let serves = tokio::spawn(async move {
             serve_in(environment, config, pending()).await.unwrap();
         });

@@ -117,9 +117,16 @@ async fn views_and_absence_wait_for_the_confirmation() {
     .await;
     assert!(!new && Arc::ptr_eq(&found, &instance));
     waits(&log, async || instances.gates().ownership().await).await;
-    let absent = waits(&log, async || match instances.confirmed_absent(InstanceId::new(1)).await {
-        lost if lost.reason == RefusalReason::OwnerLost => Err(lost),
-        refused => Ok(refused),
+    let absent = waits(&log, async || {
+        match instances
+            .absence(InstanceId::new(1))
+            .committed()
+            .await
+            .unwrap_or_else(|unconfirmed| unconfirmed)
+        {
+            lost if lost.reason == RefusalReason::OwnerLost => Err(lost),
+            refused => Ok(refused),
+        }
     })
     .await;
     assert_eq!(absent.reason, RefusalReason::InstanceUnknown);

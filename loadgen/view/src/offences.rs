@@ -1,27 +1,27 @@
-//! The offences that were recorded last, at whatever instance, for who watches all of them.
+//! The offences that were seen last, at the instances that somebody looks at.
 
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
 use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::types::ProcessId;
-use stickycas_proto::names::InstanceId;
 
-use super::config::InstanceConfig;
+use crate::instances::InstanceFacts;
 
 /// How many are kept. Who looks each second and finds more has missed some.
 const KEPT: usize = 32;
 
 /// An offence at one instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(crate) struct RecentOffence {
-    pub(crate) instance: InstanceId,
+    instance: String,
     /// The name of the instance; may be empty.
-    pub(crate) name: String,
-    pub(crate) process: ProcessId,
+    name: String,
+    process: ProcessId,
     /// The offence in words.
-    pub(crate) says: String,
+    says: String,
 }
 
 /// See the module.
@@ -36,12 +36,12 @@ struct Recent {
 }
 
 impl RecentOffences {
-    /// Adds this event, if it is an offence. It is committed.
-    pub(super) fn add(&self, config: &InstanceConfig, event: &Event) {
+    /// Adds this event, if it is an offence.
+    pub(crate) fn add(&self, facts: &InstanceFacts, event: &Event) {
         let Event::Offence(offence) = event else { return };
         let offence = RecentOffence {
-            instance: config.id,
-            name: config.name.as_ref().map_or(String::new(), ToString::to_string),
+            instance: facts.id.to_string(),
+            name: facts.name.clone(),
             process: offence.process,
             says: describe::event(event),
         };

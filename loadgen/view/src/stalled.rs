@@ -13,7 +13,7 @@ use tokio::time::{Instant, Sleep, sleep};
 const STALL: Duration = Duration::from_secs(20);
 
 /// See the module.
-pub(super) struct Stalled<T> {
+pub(crate) struct Stalled<T> {
     io: T,
     /// Ends when nothing was taken for too long.
     deadline: Pin<Box<Sleep>>,
@@ -21,7 +21,7 @@ pub(super) struct Stalled<T> {
 }
 
 impl<T> Stalled<T> {
-    pub(super) fn new(io: T) -> Self {
+    pub(crate) fn new(io: T) -> Self {
         Self { io, deadline: Box::pin(sleep(STALL)), waits: false }
     }
 

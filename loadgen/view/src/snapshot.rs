@@ -1,23 +1,25 @@
 //! An instance at a moment, for viewers that cannot be sent everything that led to it.
-
-use std::sync::Arc;
+//!
+//! It is made of the machine that follows the events. Where the first ones are not known, it is made of a snapshot of Watch: of a
+//! process it then has those marks that the list and the status tell.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::Serialize;
-use stickycas_model::machine::{Entry, Machine};
+use stickycas_client::info::InstanceStatus;
+use stickycas_client::watch;
+use stickycas_model::machine::Machine;
 use stickycas_model::params::Params;
-use stickycas_model::sticky_cas::StickyCas;
-use stickycas_model::types::{Position, ProcessId, Value};
-use stickycas_page::frame::{AWAITED, Now};
-use stickycas_page::source::Refused;
+use stickycas_model::types::{ProcessId, Value};
+use stickycas_page::frame::Now;
 
-use super::viewer::refusal;
-use crate::instances::Instance;
+use crate::instances::InstanceFacts;
+use crate::known::Known;
+use crate::status;
 
 /// The last entries of the list that are in it, and the bytes of their values.
-const ENTRIES: u32 = 1_024;
+const ENTRIES: usize = 1_024;
 const VALUE_BYTES: usize = 24 * 1024;
 /// Above this number of processes they are counted by warp, and above this number of warps by groups of warps.
 const PROCESSES: u32 = 8_192;
@@ -25,15 +27,15 @@ const GROUPS: u32 = 4_096;
 
 /// Marks of a process, as `history.js` has them.
 mod mark {
-    pub(super) const JOINED: u16 = 1;
-    pub(super) const WON: u16 = 1 << 1;
-    pub(super) const FAILED: u16 = 1 << 2;
-    pub(super) const LEFT: u16 = 1 << 4;
-    pub(super) const GIVEN_UP: u16 = 1 << 5;
-    pub(super) const LATE: u16 = 1 << 6;
-    pub(super) const ACCUSED: u16 = 1 << 7;
-    pub(super) const REFUSED: u16 = 1 << 8;
-    pub(super) const EXECUTED: u16 = 1 << 9;
+    pub(crate) const JOINED: u16 = 1;
+    pub(crate) const WON: u16 = 1 << 1;
+    pub(crate) const FAILED: u16 = 1 << 2;
+    pub(crate) const LEFT: u16 = 1 << 4;
+    pub(crate) const GIVEN_UP: u16 = 1 << 5;
+    pub(crate) const LATE: u16 = 1 << 6;
+    pub(crate) const ACCUSED: u16 = 1 << 7;
+    pub(crate) const REFUSED: u16 = 1 << 8;
+    pub(crate) const EXECUTED: u16 = 1 << 9;
 }
 
 /// The marks that are counted by warp, in the order in which the counts are sent.
@@ -41,11 +43,11 @@ const COUNTED: [u16; 6] = [mark::JOINED, mark::WON, mark::LEFT, mark::LATE, mark
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Snapshot {
+pub(crate) struct Snapshot {
     /// The index of the first event behind it.
-    pub(super) index: u64,
+    pub(crate) index: u64,
     /// As it is sent.
-    pub(super) json: Bytes,
+    pub(crate) json: Bytes,
 }
 
 #[derive(Serialize)]
@@ -53,7 +55,7 @@ struct Shown<'a> {
     index: u64,
     missing: u64,
     now: &'a Now,
-    entries: Vec<(u32, ProcessId, u64, &'a Value)>,
+    entries: Vec<Shot<'a>>,
     length: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     marks: Option<String>,
@@ -63,60 +65,71 @@ struct Shown<'a> {
     group: Option<u32>,
 }
 
-/// What is taken of a machine while its instance waits.
-struct Taken {
+/// What a snapshot is made of.
+struct Taken<'a> {
     now: Now,
     index: u64,
     marks: Vec<u16>,
-    list: Arc<StickyCas<Entry>>,
-    length: u32,
+    /// Who has won, in the order of the list.
+    list: Vec<Shot<'a>>,
 }
 
+/// An entry: its position, process, phase and value.
+type Shot<'a> = (u32, ProcessId, u64, &'a Value);
+
 impl Snapshot {
-    /// Of this instance, when it is committed. These processes were seen to be late.
-    ///
-    /// # Errors
-    /// Why the instance is gone, if it is.
-    pub(super) async fn make(
-        instance: &Instance,
-        params: &Params,
+    /// Of the instance as it is known, behind the event before this one. These processes were seen to be late. `None`: the machine is
+    /// not known at this moment.
+    pub(crate) fn of_known(
+        facts: &InstanceFacts,
+        known: &Known,
+        index: u64,
         late: &[ProcessId],
-    ) -> Result<Self, Refused> {
-        let look = instance.observe(|machine, now, index| {
-            let status = machine.status_rows(now, AWAITED);
-            Taken {
-                now: Now::new(params, &status, now),
-                index,
-                marks: marks(machine),
-                list: machine.shared_list().clone(),
-                length: status.length,
-            }
-        });
-        let taken = look.committed().await.and_then(|looked| looked);
-        let mut taken = taken.map_err(|refused| refusal(&refused))?;
-        for process in late {
-            if let Some(marks) = taken.marks.get_mut(process.index()) {
-                *marks |= mark::LATE;
-            }
-        }
-        Ok(taken.encode(params))
+    ) -> Option<Self> {
+        let (machine, now) = (known.follower()?.machine()?, known.now(facts)?);
+        let entries = (0..).zip(machine.list().iter());
+        let list =
+            entries.map(|(position, entry)| (position, entry.process, entry.phase.get(), &entry.value));
+        let taken = Taken { now, index, marks: marks(machine), list: list.collect() };
+        Some(taken.with_late(late).encode(&facts.params))
+    }
+
+    /// Of a snapshot of Watch.
+    pub(crate) fn of_watch(facts: &InstanceFacts, snapshot: &watch::Snapshot) -> Self {
+        let watch::Snapshot { status, entries, next_index } = snapshot;
+        let list = entries
+            .iter()
+            .map(|entry| (entry.position.get(), entry.process, entry.phase.get(), &entry.value));
+        let now = status::now(facts, status);
+        let taken = Taken {
+            now,
+            index: *next_index,
+            marks: known_marks(&facts.params, status),
+            list: list.collect(),
+        };
+        taken.encode(&facts.params)
     }
 }
 
-impl Taken {
-    fn encode(mut self, params: &Params) -> Snapshot {
-        let Self { index, length, ref now, .. } = self;
-        let all = || self.list.range(Position::new(0), length);
-        for entry in all() {
-            if let Some(marks) = self.marks.get_mut(entry.process.index()) {
-                *marks = *marks & !mark::FAILED | mark::WON;
+impl Taken<'_> {
+    fn with_late(mut self, late: &[ProcessId]) -> Self {
+        for process in late {
+            if let Some(marks) = self.marks.get_mut(process.index()) {
+                *marks |= mark::LATE;
             }
         }
-        let first = first_entry(&self.list, length);
-        let entries = (first..).zip(self.list.range(Position::new(first), length - first));
-        let entries = entries
-            .map(|(position, entry)| (position, entry.process, entry.phase.get(), &entry.value))
-            .collect();
+        self
+    }
+
+    fn encode(mut self, params: &Params) -> Snapshot {
+        let Self { index, ref now, .. } = self;
+        for (_, process, ..) in &self.list {
+            if let Some(marks) = self.marks.get_mut(process.index()) {
+                *marks = *marks & !mark::FAILED | mark::WON | mark::EXECUTED | mark::JOINED;
+            }
+        }
+        let length = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
+        let entries = last_entries(&self.list).to_vec();
         let mut shown =
             Shown { index, missing: index, now, entries, length, marks: None, warps: None, group: None };
         if params.processes() <= PROCESSES {
@@ -130,6 +143,20 @@ impl Taken {
         let json = serde_json::to_vec(&shown).expect("a snapshot is plain data");
         Snapshot { index, json: json.into() }
     }
+}
+
+/// Those marks of all processes that a status tells, as far as its rows go.
+fn known_marks(params: &Params, status: &InstanceStatus) -> Vec<u16> {
+    let all = status.joined == params.processes();
+    let mut marks = vec![if all { mark::JOINED } else { 0 }; params.processes() as usize];
+    let left = status.left.shown.iter().map(|process| (*process, mark::LEFT | mark::JOINED));
+    let accused = status.offences.shown.iter().map(|offences| (offences.process, mark::ACCUSED));
+    for (process, bits) in left.chain(accused) {
+        if let Some(marks) = marks.get_mut(process.index()) {
+            *marks |= bits;
+        }
+    }
+    marks
 }
 
 /// The marks of all processes, but for what the list tells.
@@ -155,19 +182,17 @@ fn marks(machine: &Machine) -> Vec<u16> {
     marks
 }
 
-/// The position of the first of the last entries that are shown.
-fn first_entry(list: &StickyCas<Entry>, length: u32) -> u32 {
-    let (mut first, mut bytes) = (length, 0);
-    while first > length.saturating_sub(ENTRIES)
-        && let Some(entry) = list.get(Position::new(first - 1))
-    {
-        bytes += entry.value.as_bytes().len();
+/// The last entries, as many as are shown.
+fn last_entries<'a, 'b>(list: &'b [Shot<'a>]) -> &'b [Shot<'a>] {
+    let (mut first, mut bytes) = (list.len(), 0);
+    while first > list.len().saturating_sub(ENTRIES) {
+        bytes += list[first - 1].3.as_bytes().len();
         if bytes > VALUE_BYTES {
             break;
         }
         first -= 1;
     }
-    first
+    &list[first..]
 }
 
 /// How many processes have which mark, by groups of so many warps.
@@ -184,9 +209,12 @@ fn counts(params: &Params, group: u32, marks: &[u16]) -> Vec<[u32; COUNTED.len()
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use stickycas_model::access::Access;
     use stickycas_model::params::ParamsSpec;
     use stickycas_model::types::{AccessNumber, Time};
+    use stickycas_page::frame::AWAITED;
 
     use super::*;
 
@@ -208,14 +236,11 @@ mod tests {
             };
             machine.access(Time::ZERO, access, &mut events).unwrap();
         }
-        let status = machine.status_rows(Time::ZERO, AWAITED);
-        let taken = Taken {
-            now: Now::new(&params, &status, Time::ZERO),
-            index: events.len() as u64,
-            marks: marks(&machine),
-            list: machine.shared_list().clone(),
-            length: status.length,
-        };
+        let now = Now::new(&params, &machine.status_rows(Time::ZERO, AWAITED), Time::ZERO);
+        let entries = (0..).zip(machine.list().iter());
+        let list =
+            entries.map(|(position, entry)| (position, entry.process, entry.phase.get(), &entry.value));
+        let taken = Taken { now, index: events.len() as u64, marks: marks(&machine), list: list.collect() };
         let snapshot = taken.encode(&params);
         let shown = serde_json::from_slice(&snapshot.json).unwrap();
         (snapshot, shown)

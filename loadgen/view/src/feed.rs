@@ -6,43 +6,42 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::StatusCode;
-use stickycas_model::params::Params;
+use stickycas_client::{Client, WatchFrom, Watched, watch as watching};
+use stickycas_model::history::Recorded;
+use stickycas_model::machine::State;
 use stickycas_model::types::ProcessId;
 use stickycas_page::source::Refused;
 use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
-use super::permits::{Bound, Permits};
-use super::snapshot::Snapshot;
-use crate::auth::Principal;
-use crate::instances::Instance;
+use crate::instances::InstanceFacts;
+use crate::known::{KeptEvents, Known};
+use crate::permits::{Network, too_many};
+use crate::refusal::refusal;
+use crate::snapshot::Snapshot;
 
 /// How long a snapshot is given to further viewers.
 const SNAPSHOT_AGE: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Feed {
-    pub(super) instance: Arc<Instance>,
-    pub(super) params: Arc<Params>,
-    permits: Arc<Permits>,
+pub(crate) struct Feed {
+    pub(crate) client: Client,
+    pub(crate) facts: Arc<InstanceFacts>,
     /// The bound on the bytes of frames.
     limit: usize,
     frames: Mutex<Frames>,
     changed: watch::Sender<()>,
     /// Who looks, as often as it does.
-    viewers: Mutex<Vec<Option<Principal>>>,
+    viewers: Mutex<Vec<Network>>,
     snapshot: tokio::sync::Mutex<Option<(Instant, Arc<Snapshot>)>>,
-    /// Frames that all feeds have encoded.
-    encoded: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -58,22 +57,24 @@ struct Frames {
     ready: bool,
     /// The processes that were seen to be late.
     late: Vec<ProcessId>,
+    /// What the events tell that are in the frames; `None` before the first one.
+    known: Option<Known>,
     end: Option<FeedEnd>,
 }
 
 /// Some events, encoded.
 #[derive(Debug)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// The index of its first event, and the one behind its last.
-    pub(super) first: u64,
-    pub(super) next: u64,
+    pub(crate) first: u64,
+    pub(crate) next: u64,
     /// As it is sent.
-    pub(super) event: Bytes,
+    pub(crate) event: Bytes,
 }
 
 /// Why there will be no more frames.
 #[derive(Clone, Debug)]
-pub(super) enum FeedEnd {
+pub(crate) enum FeedEnd {
     /// Nothing more can happen at the instance.
     Over,
     /// They cannot be made.
@@ -82,90 +83,98 @@ pub(super) enum FeedEnd {
 
 impl Feed {
     /// Of this instance, with frames of so many bytes at most.
-    pub(super) fn new(
-        instance: Arc<Instance>,
-        limit: usize,
-        permits: Arc<Permits>,
-        encoded: Arc<AtomicU64>,
-    ) -> Self {
+    pub(crate) fn new(client: Client, facts: Arc<InstanceFacts>, limit: usize) -> Self {
         Self {
-            params: Arc::new(instance.config().params()),
-            instance,
-            permits,
+            client,
+            facts,
             limit,
             frames: Mutex::default(),
             changed: watch::Sender::new(()),
             viewers: Mutex::default(),
             snapshot: tokio::sync::Mutex::default(),
-            encoded,
         }
     }
 
     /// The frames begin with this event.
-    pub(super) fn begin(&self, first: u64) {
+    pub(crate) fn begin(&self, first: u64) {
         let mut frames = self.frames();
         (frames.first, frames.next) = (first, first);
+        frames.known = Some(Known::new(&self.facts, first));
     }
 
-    /// Adds a frame; old ones make room.
-    pub(super) fn push(&self, frame: Frame, late: &[ProcessId]) {
-        self.encoded.fetch_add(1, Ordering::Relaxed);
-        let mut frames = self.frames();
+    /// Adds the frame that `make` makes of the instance as these events leave it, if it makes one; old ones make room.
+    pub(crate) fn push(
+        &self,
+        events: &[Recorded],
+        make: impl FnOnce(&Known) -> Option<(Frame, Vec<ProcessId>)>,
+    ) {
+        let mut guard = self.frames();
+        let frames = &mut *guard;
+        let Some(known) = &mut frames.known else { return };
+        known.take(events);
+        let Some((frame, late)) = make(known) else { return };
         frames.late.extend(late);
-        frames.next = frame.next;
-        frames.bytes += frame.event.len();
-        frames.kept.push_back(frame);
-        while frames.bytes > self.limit
-            && frames.kept.len() > 1
-            && let Some(oldest) = frames.kept.pop_front()
-        {
-            frames.bytes -= oldest.event.len();
-            frames.dropped += 1;
-            frames.first = oldest.next;
-        }
-        drop(frames);
+        frames.add(frame, self.limit);
+        drop(guard);
         self.changed.send_replace(());
     }
 
+    /// The instance has ended in this state.
+    pub(crate) fn set_ended(&self, state: State) {
+        if let Some(known) = &mut self.frames().known {
+            known.ended.get_or_insert(state);
+        }
+    }
+
+    /// Whether the instance has ended.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.frames().known.as_ref().is_some_and(|known| known.ended.is_some())
+    }
+
+    /// Whether the state of the instance follows from its events.
+    pub(crate) fn is_followed(&self) -> bool {
+        self.frames().known.as_ref().is_some_and(Known::is_followed)
+    }
+
+    /// Whether the state follows from events of which more are still to come.
+    pub(crate) fn waits_for_events(&self) -> bool {
+        self.frames().known.as_ref().is_some_and(|known| known.is_followed() && known.follower().is_none())
+    }
+
     /// Everything that had happened is encoded.
-    pub(super) fn set_ready(&self) {
+    pub(crate) fn set_ready(&self) {
         self.frames().ready = true;
         self.changed.send_replace(());
     }
 
     /// There will be no more frames.
-    pub(super) fn end(&self, end: FeedEnd) {
+    pub(crate) fn end(&self, end: FeedEnd) {
         self.frames().end.get_or_insert(end);
         self.changed.send_replace(());
     }
 
     /// Whether there will be no more frames because they cannot be made.
-    pub(super) fn is_refused(&self) -> bool {
+    pub(crate) fn is_refused(&self) -> bool {
         matches!(self.frames().end, Some(FeedEnd::Refused(_)))
     }
 
     /// How many look.
-    pub(super) fn viewers(&self) -> usize {
+    pub(crate) fn viewers(&self) -> usize {
         self.viewing().len()
     }
 
-    /// Whether this principal looks.
-    pub(super) fn is_viewed_by(&self, principal: &Principal) -> bool {
-        self.viewing().iter().any(|it| it.as_ref() == Some(principal))
-    }
-
-    /// Bytes of the frames that are kept.
-    pub(super) fn bytes(&self) -> usize {
-        self.frames().bytes
+    /// Whether somebody of this network looks.
+    pub(crate) fn is_viewed_by(&self, network: Network) -> bool {
+        self.viewing().contains(&network)
     }
 
     /// One viewer more, until what is returned is dropped.
-    pub(super) fn enter(self: &Arc<Self>, principal: Option<&Principal>) -> Entered {
-        self.viewing().push(principal.cloned());
-        Entered(self.clone(), principal.cloned())
+    pub(crate) fn enter(self: &Arc<Self>, network: Network) -> Entered {
+        self.viewing().push(network);
+        Entered(self.clone(), network)
     }
 
-    fn viewing(&self) -> MutexGuard<'_, Vec<Option<Principal>>> {
+    fn viewing(&self) -> MutexGuard<'_, Vec<Network>> {
         self.viewers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -195,10 +204,45 @@ impl Feed {
         {
             return Ok(snapshot.clone());
         }
-        let late = self.frames().late.clone();
-        let snapshot = Arc::new(Snapshot::make(&self.instance, &self.params, &late).await?);
+        let snapshot = Arc::new(self.make_snapshot().await?);
         *latest = Some((Instant::now(), snapshot.clone()));
         Ok(snapshot)
+    }
+
+    async fn make_snapshot(&self) -> Result<Snapshot, Refused> {
+        let mut changed = self.changed.subscribe();
+        loop {
+            {
+                let frames = self.frames();
+                let known = frames.known.as_ref().filter(|known| known.is_followed());
+                let Some(known) = known else { break };
+                if let Some(snapshot) = Snapshot::of_known(&self.facts, known, frames.next, &frames.late) {
+                    return Ok(snapshot);
+                }
+            }
+            // The sender is ours. What the machine waits for comes within a frame or two.
+            let _ = changed.changed().await;
+        }
+        let snapshot = Snapshot::of_watch(&self.facts, &self.watched_snapshot().await?);
+        while self.frames().is_behind(snapshot.index) {
+            let _ = changed.changed().await;
+        }
+        Ok(snapshot)
+    }
+
+    /// A snapshot of the instance, as the server tells it.
+    ///
+    /// # Errors
+    /// If the server does not.
+    pub(crate) async fn watched_snapshot(&self) -> Result<watching::Snapshot, Refused> {
+        let mut watch = self.client.watch(self.facts.id, WatchFrom::Snapshot);
+        match watch.try_next().await.map_err(|error| refusal(&error))? {
+            Some(Watched::Snapshot(snapshot)) => Ok(snapshot),
+            Some(Watched::Event(..)) | None => {
+                let why = "the server tells no snapshot of the instance".to_owned();
+                Err(Refused { status: StatusCode::BAD_GATEWAY, why })
+            }
+        }
     }
 
     fn frames(&self) -> MutexGuard<'_, Frames> {
@@ -207,6 +251,25 @@ impl Feed {
 }
 
 impl Frames {
+    fn add(&mut self, frame: Frame, limit: usize) {
+        self.next = frame.next;
+        self.bytes += frame.event.len();
+        self.kept.push_back(frame);
+        while self.bytes > limit
+            && self.kept.len() > 1
+            && let Some(oldest) = self.kept.pop_front()
+        {
+            self.bytes -= oldest.event.len();
+            self.dropped += 1;
+            self.first = oldest.next;
+        }
+    }
+
+    /// Whether what happened before this event is still to come.
+    fn is_behind(&self, event: u64) -> bool {
+        self.next < event && self.end.is_none()
+    }
+
     /// The number of the first frame that somebody needs who wants this event and all behind it; `None` if it may be
     /// dropped before it is read.
     fn start(&self, event: u64, limit: usize) -> Option<u64> {
@@ -228,37 +291,49 @@ impl Frames {
 }
 
 /// Counts a viewer of a feed.
-pub(super) struct Entered(Arc<Feed>, Option<Principal>);
+pub(crate) struct Entered(Arc<Feed>, Network);
 
 impl Entered {
-    /// The frames from the event with this index on, with a snapshot first where they are not kept.
+    /// The frames from the event with this index on, with a snapshot first where they are not kept, and whether more may happen.
     ///
     /// # Errors
     /// If there is no such event, no snapshot can be made, or what comes behind it is not kept.
-    pub(super) async fn open(
+    pub(crate) async fn open(
         self,
         from: Option<u64>,
-    ) -> Result<(Option<Arc<Snapshot>>, FeedStream), Refused> {
+    ) -> Result<(Option<Arc<Snapshot>>, FeedStream, bool), Refused> {
         self.0.until_ready().await?;
         let from = from.unwrap_or(0);
-        let (_, committed) = self.0.instance.kept_indices();
-        if from > committed {
-            let why = format!("the history of the instance has {committed} events, not {from}: begin again");
+        let (start, next, live) = {
+            let frames = self.0.frames();
+            let ended = frames.known.as_ref().is_some_and(|known| known.ended.is_some());
+            (frames.start(from, self.0.limit), frames.next, !ended)
+        };
+        if from > next {
+            let why = format!("the history of the instance has {next} events, not {from}: begin again");
             return Err(Refused { status: StatusCode::CONFLICT, why });
         }
-        let start = self.0.frames().start(from, self.0.limit);
         if let Some(number) = start {
-            return Ok((None, self.stream(number)));
+            return Ok((None, self.stream(number), live));
         }
         let snapshot = self.0.snapshot().await?;
         let start = self.0.frames().start(snapshot.index, self.0.limit);
         match start {
-            Some(number) => Ok((Some(snapshot), self.stream(number))),
+            Some(number) => Ok((Some(snapshot), self.stream(number), live)),
             // What comes behind the snapshot would be missing.
-            None => Err(self
-                .0
-                .permits
-                .refuse(Bound::FrameBytes, "more happens at the instance than can be shown")),
+            None => Err(too_many("more happens at the instance than can be shown")),
+        }
+    }
+
+    /// All events that are known up to now.
+    ///
+    /// # Errors
+    /// If they cannot be had, or are too many.
+    pub(crate) async fn events(self) -> Result<KeptEvents, Refused> {
+        self.0.until_ready().await?;
+        match &self.0.frames().known {
+            Some(known) => known.events(),
+            None => Ok(KeptEvents::default()),
         }
     }
 
@@ -278,7 +353,7 @@ impl Drop for Entered {
 }
 
 /// The frames for one viewer.
-pub(super) struct FeedStream {
+pub(crate) struct FeedStream {
     feed: Entered,
     /// Of the next frame.
     number: u64,
@@ -288,12 +363,11 @@ pub(super) struct FeedStream {
 impl FeedStream {
     /// The next frame, if it is there. Ends when nothing more can happen.
     fn next(&mut self) -> Poll<Option<Result<Bytes, Refused>>> {
-        let feed = &self.feed.0;
-        let frames = feed.frames();
+        let frames = self.feed.0.frames();
         let Some(place) = self.number.checked_sub(frames.dropped) else {
             drop(frames);
             let why = "what comes next for you is not kept any more, you read too slowly";
-            return Poll::Ready(Some(Err(feed.permits.refuse(Bound::FrameBytes, why))));
+            return Poll::Ready(Some(Err(too_many(why))));
         };
         match (frames.kept.get(usize::try_from(place).unwrap_or(usize::MAX)), &frames.end) {
             (Some(frame), _) => {
@@ -327,30 +401,31 @@ impl Stream for FeedStream {
 mod tests {
     use std::future::poll_fn;
 
-    use stickycas_model::params::ParamsSpec;
+    use std::net::{IpAddr, Ipv4Addr};
+
     use tokio_stream::StreamExt as _;
 
     use super::*;
-    use crate::commit_log::{CommitLog, MemoryLog};
-    use crate::instances::{CreateSpec, Instances};
-    use crate::limits::Limits;
+    use crate::instances::tests::facts;
 
     const LIMIT: usize = 100;
+    const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
-    async fn feed() -> Arc<Feed> {
-        let log: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
-        let spec = CreateSpec {
-            name: None,
-            params: Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap(),
-            seed_given: false,
-            roster: vec!["p1".to_owned(), "p2".to_owned()],
-        };
-        let creating = Instances::new(Limits::default(), &log).create(&Principal::new("creator"), spec).await;
-        let (instance, _) = creating.unwrap().committed().await.unwrap();
-        let permits = Arc::new(Permits::new(&Limits::default()));
-        let feed = Arc::new(Feed::new(instance, LIMIT, permits, Arc::default()));
+    fn feed() -> Arc<Feed> {
+        let client = Client::builder("http://127.0.0.1:1").principal("observer").connect_lazy().unwrap();
+        let feed = Arc::new(Feed::new(client, facts(1), LIMIT));
         feed.begin(0);
         feed
+    }
+
+    impl Feed {
+        fn add(&self, frame: Frame) {
+            self.push(&[], |_| Some((frame, Vec::new())));
+        }
+
+        fn look(self: &Arc<Self>) -> Entered {
+            self.enter(Network::of(HERE))
+        }
     }
 
     /// A frame of one event, which has 10 bytes.
@@ -368,30 +443,30 @@ mod tests {
 
     #[tokio::test]
     async fn a_viewer_that_falls_behind_loses_its_stream_and_no_other() {
-        let feed = feed().await;
-        feed.push(frame(0), &[]);
+        let feed = feed();
+        feed.add(frame(0));
         feed.set_ready();
-        let [slow, quick] = [feed.enter(None), feed.enter(None)];
-        let (snapshot, mut slow) = slow.open(None).await.unwrap();
-        assert!(snapshot.is_none());
-        let (_, mut quick) = quick.open(None).await.unwrap();
+        let [slow, quick] = [feed.look(), feed.look()];
+        let (snapshot, mut slow, live) = slow.open(None).await.unwrap();
+        assert!(snapshot.is_none() && live);
+        let (_, mut quick, _) = quick.open(None).await.unwrap();
         assert_eq!(feed.viewers(), 2);
         for number in 1..=20 {
             assert!(quick.next().is_ready());
-            feed.push(frame(number), &[]);
+            feed.add(frame(number));
         }
-        assert!(feed.bytes() <= LIMIT);
+        assert!(feed.frames().bytes <= LIMIT);
         let refused = poll_fn(|cx| Pin::new(&mut slow).poll_next(cx)).await.unwrap().unwrap_err();
         assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
         drop(slow);
         assert_eq!(numbers(quick, 1).await, [20]);
-        assert_eq!((feed.viewers(), feed.permits.refused(Bound::FrameBytes)), (0, 1));
+        assert_eq!(feed.viewers(), 0);
     }
 
     #[tokio::test]
     async fn a_viewer_goes_on_where_it_was_while_that_is_kept() {
-        let feed = feed().await;
-        (0..30).for_each(|number| feed.push(frame(number), &[]));
+        let feed = feed();
+        (0..30).for_each(|number| feed.add(frame(number)));
         feed.set_ready();
         let start = |event| feed.frames().start(event, LIMIT);
         assert_eq!((start(28), start(30)), (Some(28), Some(30)));
@@ -399,26 +474,29 @@ mod tests {
         assert_eq!(start(22), None, "about to make room");
         feed.end(FeedEnd::Over);
         assert_eq!(start(22), Some(22), "nothing comes any more");
-        let waiting = feed.enter(None).stream(28);
+        let waiting = feed.look().stream(28);
         assert_eq!(numbers(waiting, 9).await, [28, 29]);
     }
 
     #[tokio::test]
-    async fn nobody_begins_behind_a_gap() {
-        let feed = feed().await;
-        // The instance itself has no event yet, so its snapshot is from before all frames.
-        (0..30).for_each(|number| feed.push(frame(number), &[]));
+    async fn where_frames_are_not_kept_a_snapshot_comes_first() {
+        let feed = feed();
+        (0..30).for_each(|number| feed.add(frame(number)));
         feed.set_ready();
-        let refused = feed.enter(None).open(None).await.err().unwrap();
-        assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
-        assert_eq!((feed.viewers(), feed.permits.refused(Bound::FrameBytes)), (0, 1));
+        let (snapshot, stream, _) = feed.look().open(None).await.unwrap();
+        assert_eq!(snapshot.unwrap().index, 30);
+        feed.add(frame(30));
+        assert_eq!(numbers(stream, 1).await, [30]);
+        let (none, stream, _) = feed.look().open(Some(28)).await.unwrap();
+        assert!(none.is_none());
+        assert_eq!(numbers(stream, 3).await, [28, 29, 30]);
     }
 
     #[tokio::test]
     async fn a_history_that_is_shorter_than_before_is_told() {
-        let feed = feed().await;
+        let feed = feed();
         feed.set_ready();
-        let refused = feed.enter(None).open(Some(1)).await.err().unwrap();
+        let refused = feed.look().open(Some(1)).await.err().unwrap();
         assert_eq!(refused.status, StatusCode::CONFLICT);
     }
 }

@@ -1,7 +1,10 @@
 //! What a browser asks the live page for: HTTP/1.1, and streams of server-sent events.
 
+#![allow(unreachable_pub)]
+
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -12,18 +15,21 @@ use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tokio::net::TcpStream;
 
-use super::with_timeout;
+/// What a test waits for at most.
+pub async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), future).await.expect("the page hangs")
+}
 
 /// An answer as a whole.
 #[derive(Debug)]
-pub(crate) struct Answer {
-    pub(crate) status: StatusCode,
-    pub(crate) headers: HeaderMap,
-    pub(crate) body: String,
+pub struct Answer {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: String,
 }
 
 impl Answer {
-    pub(crate) fn json(&self) -> Value {
+    pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 }
@@ -43,14 +49,14 @@ async fn send(page: SocketAddr, path: &str, headers: &[(&str, &str)]) -> http::R
 }
 
 /// The answer to a GET.
-pub(crate) async fn get(page: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Answer {
+pub async fn get(page: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Answer {
     let (head, body) = send(page, path, headers).await.into_parts();
     let body = with_timeout(body.collect()).await.unwrap().to_bytes();
     Answer { status: head.status, headers: head.headers, body: String::from_utf8(body.to_vec()).unwrap() }
 }
 
 /// A stream of events.
-pub(crate) struct EventStream {
+pub struct EventStream {
     body: Incoming,
     rest: String,
     lines: VecDeque<String>,
@@ -58,11 +64,7 @@ pub(crate) struct EventStream {
 
 impl EventStream {
     /// Opens a stream; the answer if there is none.
-    pub(crate) async fn open(
-        page: SocketAddr,
-        path: &str,
-        headers: &[(&str, &str)],
-    ) -> Result<Self, StatusCode> {
+    pub async fn open(page: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Result<Self, StatusCode> {
         let response = send(page, path, headers).await;
         if response.status() != StatusCode::OK {
             return Err(response.status());
@@ -84,7 +86,7 @@ impl EventStream {
     }
 
     /// The name and the data of the next event; `None`: the stream has ended.
-    pub(crate) async fn next(&mut self) -> Option<(String, Value)> {
+    pub async fn next(&mut self) -> Option<(String, Value)> {
         let mut name = String::new();
         loop {
             let line = self.line().await?;
@@ -97,14 +99,14 @@ impl EventStream {
     }
 
     /// The next event, which has this name.
-    pub(crate) async fn expect(&mut self, expected: &str) -> Value {
+    pub async fn expect(&mut self, expected: &str) -> Value {
         let (name, data) = self.next().await.unwrap_or_else(|| panic!("no {expected}: the stream has ended"));
         assert_eq!(name, expected, "{data}");
         data
     }
 
     /// The events of frames up to the end of the stream, and its last event.
-    pub(crate) async fn rest(&mut self) -> (Vec<Value>, (String, Value)) {
+    pub async fn rest(&mut self) -> (Vec<Value>, (String, Value)) {
         let mut events = Vec::new();
         loop {
             let (name, data) = self.next().await.expect("a stream says why it ends");

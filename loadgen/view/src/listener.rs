@@ -1,0 +1,105 @@
+//! The connections of a page: HTTP/1.1, plain on a loopback address and else by TLS.
+//!
+//! What a connection may cost is bounded: how many there are, in all and of one network, the time for the handshake and for
+//! the head of each request, the bytes of that head. Clients that do not read what they asked for are closed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use hyper::server::conn::http1;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tower::ServiceExt as _;
+
+use crate::permits::{Bounds, Network, Permits};
+use crate::stalled::Stalled;
+use crate::tls::PageCertificate;
+
+/// How long the handshake of TLS may take.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the head of a request may take, and how long a connection may be idle before it.
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Bytes of the head of a request, and how many headers there may be.
+const HEADER_BYTES: usize = 16 * 1024;
+const HEADERS: usize = 64;
+/// How long to wait after an accept failed, usually for want of file descriptors.
+const BACK_OFF: Duration = Duration::from_millis(50);
+
+/// Serves these pages for browsers of this machine, for ever. Dropping the future ends all connections.
+pub async fn serve_plain(listener: TcpListener, pages: Router) {
+    serve(&listener, None, pages, &Permits::new(Bounds::default())).await;
+}
+
+/// Serves for ever. `tls`: with this certificate.
+pub(crate) async fn serve(
+    listener: &TcpListener,
+    tls: Option<Arc<PageCertificate>>,
+    pages: Router,
+    permits: &Arc<Permits>,
+) {
+    let mut connections = JoinSet::new();
+    loop {
+        tokio::select! {
+            Some(_) = connections.join_next() => {}
+            accepted = listener.accept() => match accepted {
+                Ok((tcp, address)) => {
+                    let network = Network::of(address.ip());
+                    let Some(permit) = permits.connection(network) else {
+                        tracing::warn!(%address, "connection to the page closed: too many are open");
+                        continue;
+                    };
+                    let (tls, pages) = (tls.clone(), pages.clone());
+                    connections.spawn(async move {
+                        serve_connection(tcp, network, tls, pages).await;
+                        drop(permit);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "accept failed");
+                    sleep(BACK_OFF).await;
+                }
+            },
+        }
+    }
+}
+
+async fn serve_connection(
+    tcp: TcpStream,
+    network: Network,
+    tls: Option<Arc<PageCertificate>>,
+    pages: Router,
+) {
+    let Some(certificate) = tls else { return serve_requests(tcp, network, pages).await };
+    match timeout(HANDSHAKE_TIMEOUT, TlsAcceptor::from(certificate.current()).accept(tcp)).await {
+        Ok(Ok(stream)) => serve_requests(stream, network, pages).await,
+        Ok(Err(error)) => tracing::debug!(%error, "connection to the page closed in its handshake"),
+        Err(_) => tracing::debug!("connection to the page closed: its handshake took too long"),
+    }
+}
+
+async fn serve_requests<T>(io: T, network: Network, pages: Router)
+where
+    T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = pages.map_request(move |mut request: http::Request<hyper::body::Incoming>| {
+        request.extensions_mut().insert(network);
+        request
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEADER_TIMEOUT)
+        .max_buf_size(HEADER_BYTES)
+        .max_headers(HEADERS)
+        // Who has said everything still waits for the answer.
+        .half_close(true)
+        .serve_connection(TokioIo::new(Stalled::new(io)), TowerToHyperService::new(service));
+    if let Err(error) = connection.await {
+        tracing::debug!(%error, "connection to the page failed");
+    }
+}

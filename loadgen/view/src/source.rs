@@ -1,0 +1,210 @@
+//! What a client may see of a server, as the page's source.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::StatusCode;
+use http::request::Parts;
+use stickycas_client::Client;
+use stickycas_model::history::Recorded;
+use stickycas_model::params::Params;
+use stickycas_model::types::ProcessId;
+use stickycas_page::assumed::{ASSUMPTIONS, explain_assumed};
+use stickycas_page::cut;
+use stickycas_page::events::NOTHING;
+use stickycas_page::explanation::{Block, ExplainedRun, Place, Section};
+use stickycas_page::source::{Events, ListQuery, Opened, Page, Refused, Source, Told};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep_until};
+use tokio_stream::Stream;
+
+use crate::feeds::Feeds;
+use crate::instances::{InstanceCache, InstanceFacts};
+use crate::known::KeptEvents;
+use crate::links::{self, Links};
+use crate::overview::Overview;
+use crate::permits::{Network, Permit, Permits};
+use crate::table::Table;
+
+/// The most rows and sentences of each kind in an explanation.
+const ROWS: usize = 64;
+/// Explanations that are made at a time.
+const EXPLAINS: usize = 2;
+/// How often something is sent on a stream, if only to show that it is alive.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// What the page of a server shows, and to how many.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub(crate) permits: Arc<Permits>,
+    /// `None`: viewers need no link with a token.
+    pub(crate) links: Option<Links>,
+    instances: InstanceCache,
+    feeds: Arc<Feeds>,
+    table: Table,
+    pub(crate) overview: Arc<Overview>,
+    explains: Arc<Semaphore>,
+}
+
+/// Who looks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Viewer {
+    network: Network,
+    /// Until when; `None`: without end.
+    until: Option<Instant>,
+}
+
+impl Server {
+    /// `metrics`: host and port of each server's listener for operators.
+    pub(crate) fn new(
+        client: Client,
+        links: Option<Links>,
+        metrics: Vec<String>,
+        permits: Arc<Permits>,
+    ) -> Self {
+        let feeds = Feeds::new(client.clone(), &permits.bounds);
+        Self {
+            links,
+            instances: InstanceCache::new(client.clone()),
+            table: Table::new(client.clone()),
+            overview: Overview::new(client, metrics, permits.clone(), feeds.offences.clone()),
+            feeds,
+            permits,
+            explains: Arc::new(Semaphore::new(EXPLAINS)),
+        }
+    }
+
+    /// What `tell` makes of the events of an instance, outside the threads that serve.
+    async fn of_events<T: Send + 'static>(
+        &self,
+        viewer: &Viewer,
+        id: &str,
+        tell: impl FnOnce(&InstanceFacts, u64, &[Recorded]) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
+        let facts = self.instances.find(id).await?;
+        let KeptEvents { first, parts } = self.feeds.enter(&facts, viewer.network)?.events().await?;
+        let failed = || {
+            let why = "the events could not be told: a bug of the program".to_owned();
+            Refused { status: StatusCode::INTERNAL_SERVER_ERROR, why }
+        };
+        // What has begun keeps its turn to its end, even if nobody waits for it any more.
+        let turn = self.explains.clone().acquire_owned().await.map_err(|_| failed())?;
+        let told = tokio::task::spawn_blocking(move || {
+            let _turn = turn;
+            let events: Vec<Recorded> = parts.iter().flat_map(|part| part.iter().cloned()).collect();
+            tell(&facts, first, &events)
+        });
+        told.await.unwrap_or_else(|_| Err(failed()))
+    }
+
+    /// The events of a stream of this viewer, until its link is not valid any more.
+    fn guarded(&self, viewer: &Viewer, permit: Permit, events: Events) -> Events {
+        let mut keep_alive = interval(KEEP_ALIVE);
+        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        keep_alive.reset();
+        let end = viewer.until.map(|until| Box::pin(sleep_until(until)));
+        Box::pin(Guarded { events, end, keep_alive, _permit: permit })
+    }
+}
+
+impl Source for Server {
+    const LIVE: bool = true;
+    type Viewer = Viewer;
+
+    fn needs_token(&self) -> bool {
+        self.links.is_some()
+    }
+
+    fn viewer(&self, parts: &Parts) -> Result<Viewer, Refused> {
+        let network = parts.extensions.get::<Network>().copied().ok_or_else(|| {
+            let why = "nobody knows where the request comes from: a bug of the program".to_owned();
+            Refused { status: StatusCode::INTERNAL_SERVER_ERROR, why }
+        })?;
+        self.permits.request(network)?;
+        let until = self.links.as_ref().map(|links| links.check(&parts.headers)).transpose()?;
+        Ok(Viewer { network, until })
+    }
+
+    async fn instances(&self, _: &Viewer, query: &ListQuery) -> Result<Page, Refused> {
+        self.table.list(query).await
+    }
+
+    async fn open(&self, viewer: Viewer, id: &str, from: Option<u64>) -> Result<Opened, Refused> {
+        let facts = self.instances.find(id).await?;
+        let permit = self.permits.viewer(viewer.network)?;
+        let (snapshot, frames, live) = self.feeds.enter(&facts, viewer.network)?.open(from).await?;
+        let setting = facts.setting(snapshot.as_ref().map_or(0, |snapshot| snapshot.index), live);
+        let frames = self.guarded(&viewer, permit, Box::pin(frames));
+        Ok(Opened { setting, snapshot: snapshot.map(|snapshot| snapshot.json.clone()), frames })
+    }
+
+    async fn params(&self, _: &Viewer, id: &str) -> Result<Arc<Params>, Refused> {
+        Ok(self.instances.find(id).await?.params.clone())
+    }
+
+    async fn told(&self, viewer: &Viewer, id: &str, process: ProcessId) -> Result<Told, Refused> {
+        self.of_events(viewer, id, move |_, _, events| Ok(Told::of(events, process))).await
+    }
+
+    async fn explanation(&self, viewer: &Viewer, id: &str) -> Result<Vec<Section>, Refused> {
+        self.of_events(viewer, id, |facts, first, events| {
+            if first > 0 {
+                let why =
+                    format!("the first {first} events are not kept any more, and an explanation needs all");
+                return Err(Refused { status: StatusCode::CONFLICT, why });
+            }
+            Ok(explained(&facts.params, events))
+        })
+        .await
+    }
+
+    fn overview(&self, viewer: Viewer) -> Result<Events, Refused> {
+        let permit = self.permits.viewer(viewer.network)?;
+        Ok(self.guarded(&viewer, permit, self.overview.events()))
+    }
+}
+
+/// What happened and why, under the assumptions that have to be made about instances whose processes others start.
+fn explained(params: &Arc<Params>, events: &[Recorded]) -> Vec<Section> {
+    let explanation = explain_assumed(params, events);
+    let run = ExplainedRun { params, history: events, place: Place::Server, explanation: &explanation };
+    let assumed = Section {
+        title: "What is assumed".to_owned(),
+        blocks: vec![
+            Block::Paragraph(ASSUMPTIONS.to_owned()),
+            Block::Paragraph(
+                "If others are Byzantine, f is larger, and fewer properties are promised. What correct processes read on \
+                 their own side is not known here; where the picture begins with the first event, what each had been \
+                 sent stands beside it."
+                    .to_owned(),
+            ),
+        ],
+    };
+    cut::sections([assumed].into_iter().chain(run.sections(ROWS)).collect())
+}
+
+/// See [`Server::guarded`].
+struct Guarded {
+    events: Events,
+    end: Option<Pin<Box<Sleep>>>,
+    keep_alive: Interval,
+    _permit: Permit,
+}
+
+impl Stream for Guarded {
+    type Item = Result<Bytes, Refused>;
+
+    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+            return Poll::Ready(Some(Err(links::over())));
+        }
+        if let Poll::Ready(event) = self.events.as_mut().poll_next(cx) {
+            self.keep_alive.reset();
+            return Poll::Ready(event);
+        }
+        self.keep_alive.poll_tick(cx).map(|_| Some(Ok(NOTHING)))
+    }
+}
