@@ -179,7 +179,7 @@ fn a_planted_use_is_found() {
         modules.plant(file, path);
         imports(&modules)
     };
-    let upwards = planted("server/src/transport/serve.rs", "crate::instances::Instances");
+    let upwards = planted("server/src/quota/account.rs", "crate::instances::Instances");
     assert_eq!(forbidden(&upwards).len(), 1, "{:?}", forbidden(&upwards));
     assert!(!circles_of_folders(&upwards).is_empty());
     let back = planted("model/src/sticky_cas.rs", "crate::machine::Machine");
