@@ -170,7 +170,7 @@ impl Modules {
                 match words.next() {
                     None => break path.len() > before.len() || branch.len() == 1,
                     Some(TokenTree::Ident(word)) if *word == "as" => {
-                        alias = words.next().map(ToString::to_string)
+                        alias = words.next().map(ToString::to_string);
                     }
                     Some(TokenTree::Ident(word)) if *word == "self" && !path.is_empty() => {}
                     Some(TokenTree::Group(group)) => {

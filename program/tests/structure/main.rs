@@ -87,8 +87,7 @@ fn circles_of_folders(imports: &Imports) -> Vec<String> {
     for ((from, to), names) in imports {
         let (mut from_parts, mut to_parts) = (from.components(), to.components());
         let mut folder = PathBuf::new();
-        loop {
-            let (Some(one), Some(other)) = (from_parts.next(), to_parts.next()) else { break };
+        while let (Some(one), Some(other)) = (from_parts.next(), to_parts.next()) {
             if one != other {
                 let part = |part: std::path::Component<'_>| {
                     folder.join(part).display().to_string().trim_end_matches(".rs").to_owned()
