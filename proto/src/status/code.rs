@@ -21,7 +21,9 @@ const PREFIX: &str = "REFUSAL_REASON_";
 impl RefusalReason {
     /// Every reason but UNSPECIFIED, in the order of the .proto file.
     pub fn all() -> impl Iterator<Item = Self> {
-        (1..).map_while(|number| Self::try_from(number).ok())
+        /// Above the number of every reason. The number of one that is gone is given to no other.
+        const END: i32 = 256;
+        (1..END).filter_map(|number| Self::try_from(number).ok())
     }
 
     /// The name without prefix, as in `google.rpc.ErrorInfo`: for example `NOT_YOUR_PHASE`.
