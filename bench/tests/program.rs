@@ -346,13 +346,15 @@ fn memory_is_measured_of_everything_that_a_server_holds() {
         "9",
         "--table",
         "230",
+        "--look",
+        "2s",
     ]);
     let arguments = results["server_arguments"].as_array().unwrap();
     assert!(arguments.iter().any(|it| it == "--requests-per-second"), "{results}");
     let counts: Vec<u64> =
         results["measurements"].as_array().unwrap().iter().map(|it| it["count"].as_u64().unwrap()).collect();
     assert_eq!(counts, [16, 16, 24, 8, 6_720]);
-    // It fails unless every page of the table has been seen, and each instance once.
+    // It fails if the page refuses a request, or shows rows of another state.
     assert_eq!(results["tables"][0]["instances"], 230);
 }
 

@@ -78,6 +78,9 @@ pub(crate) struct Options {
     /// Finished instances in the table of the live page.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     table: Option<usize>,
+    /// How long viewers look at that table.
+    #[arg(long, value_name = "DURATION", default_value = "2min", value_parser = stickycas_program::parse_duration)]
+    look: std::time::Duration,
     /// Live instances while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
@@ -168,7 +171,7 @@ async fn measure(options: &Options) -> anyhow::Result<Findings> {
         findings.measurements.push(waiting::measure(&program, count).await?);
     }
     if let Some(count) = *table {
-        findings.tables.push(page_table::measure(&program, count).await?);
+        findings.tables.push(page_table::measure(&program, count, options.look).await?);
     }
     for &live in cost {
         findings.costs.push(cost::measure(&program, live).await?);

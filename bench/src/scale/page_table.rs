@@ -16,8 +16,7 @@ use super::fixture::{PROCESSES, ScaleFixture};
 use super::server::{Memory, OBSERVER, memory, start};
 use crate::operators::get;
 
-/// How long viewers look, and how often each asks.
-const LOOKED: Duration = Duration::from_secs(120);
+/// How often a viewer asks.
 const EVERY: Duration = Duration::from_secs(1);
 /// What the viewers ask for.
 const QUERIES: [&str; 4] = ["", "state=finished", "text=00", "state=running"];
@@ -49,15 +48,15 @@ struct Row {
 }
 
 /// Plays this many instances to their end, and then looks at the table.
-pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<TableCost> {
+pub(super) async fn measure(program: &Path, count: usize, look: Duration) -> anyhow::Result<TableCost> {
     let server = start(program, count)?;
     let fixture = Arc::new(ScaleFixture::on(server, PROCESSES as usize).await?);
     play_portions(&fixture, count, false).await?;
     let pid = fixture.server.pid();
     let before = memory(pid).await?;
     let spent = processor_time(pid)?;
-    tokio::time::sleep(LOOKED / 4).await;
-    let idle = (processor_time(pid)? - spent).as_secs_f64() / (LOOKED / 4).as_secs_f64();
+    tokio::time::sleep(look / 4).await;
+    let idle = (processor_time(pid)? - spent).as_secs_f64() / (look / 4).as_secs_f64();
 
     let client = Client::builder(&fixture.server.url).principal(OBSERVER).connect_lazy()?;
     let listener = TcpListener::bind("127.0.0.1:0").await?;
@@ -66,7 +65,7 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Tabl
     tokio::spawn(served.serve(|_| ()));
     let (began, spent) = (Instant::now(), processor_time(pid)?);
     let (mut first_ms, mut requests) = (0.0, 0);
-    while began.elapsed() < LOOKED {
+    while began.elapsed() < look {
         for query in QUERIES {
             let (is_there, body) = get(&page, &format!("/api/instances?{query}")).await?;
             ensure!(is_there, "the page refuses {query}: {body}");
