@@ -237,7 +237,7 @@ mod tests {
         listed.sort_unstable();
         let all: Vec<i32> = RefusalReason::all().map(i32::from).collect();
         assert_eq!(listed, all);
-        assert_eq!(all.len(), 38);
+        assert_eq!(all.len(), 37);
     }
 
     #[test]
