@@ -6,7 +6,7 @@
 //! | [`campaign`] | sweeps over the axes of a scenario, cell by cell, and their report |
 //! | [`chance`] | how likely strong validity breaks where the winner is drawn: the theorem's question as a probability |
 //! | [`explore`] | the exhaustive searches of the model on all cores |
-//! | [`need`] | the memory and the disk that runs need, said before they begin |
+//! | [`resource_estimate`] | the memory and the disk that runs need, said before they begin |
 
 pub mod batch;
 pub mod campaign;

@@ -69,14 +69,18 @@ impl Setting {
 
     /// Whether this build can do what it is for; if not, helps leave it out.
     pub(super) fn is_built(&self) -> bool {
-        match self.key {
-            "etcd" | "etcd_credentials" | "etcd_quota" | "cluster" | "server_name" | "advertise"
-            | "lease" | "shards" => {
-                cfg!(feature = "cluster")
-            }
-            "otlp_endpoint" => cfg!(feature = "otlp"),
-            _ => true,
-        }
+        const OF_CLUSTERS: [&str; 8] = [
+            "etcd",
+            "etcd_credentials",
+            "etcd_quota",
+            "cluster",
+            "server_name",
+            "advertise",
+            "lease",
+            "shards",
+        ];
+        (cfg!(feature = "cluster") || !OF_CLUSTERS.contains(&self.key))
+            && (cfg!(feature = "otlp") || self.key != "otlp_endpoint")
     }
 
     /// The flag, without its dashes: `requests-per-second`.
