@@ -8,7 +8,7 @@
 //!
 //! [`run`] keeps the whole history. A [`Simulator`] makes one run after another in the same memory and can do
 //! without: then a [judge](crate::judge::StreamingJudge) reads the events and only the
-//! [`VerdictSummary`](crate::judge::VerdictSummary) is left.
+//! [`VerdictSummary`] is left.
 //!
 //! Connections break only where the server restarts ([`run_with_restarts`]). Those that break one by one and clients that
 //! restart are left out: [`crate::player`] covers them, and runs over the network show them.
