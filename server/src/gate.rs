@@ -31,7 +31,7 @@ pub(crate) struct Gate(Option<Box<Conditions>>);
 /// What a gate waits for.
 #[derive(Default)]
 struct Conditions {
-    step: Option<CommitReceiver>,
+    steps: Vec<CommitReceiver>,
     /// Of each log that has something to commit.
     everything: Vec<oneshot::Receiver<()>>,
     /// What holds when nothing can be committed for want of space, in the place of both.
@@ -41,6 +41,8 @@ struct Conditions {
     is_lost: bool,
     /// After a failure of these nothing else is told.
     logs: Option<Arc<dyn LogSource>>,
+    /// Why it did not open.
+    refused: Option<RpcRefusal>,
 }
 
 /// Resolves when a step is committed, or refused by the log.
@@ -58,7 +60,7 @@ impl Gate {
 
     /// Opens when this step is committed; `None`: it is.
     pub(crate) fn of_step(step: Option<CommitReceiver>) -> Self {
-        Self(step.map(|step| Box::new(Conditions { step: Some(step), ..Conditions::default() })))
+        Self(step.map(|step| Box::new(Conditions { steps: vec![step], ..Conditions::default() })))
     }
 
     /// Opens when this is confirmed; `None`: nobody else can know it better.
@@ -73,9 +75,9 @@ impl Gate {
             (Some(one), Some(other)) => (one, *other),
             (one, other) => return Self(one.or(other)),
         };
-        one.step = one.step.or(other.step);
+        debug_assert!(other.without_space.is_none(), "it would hold for what the first waits for");
+        one.steps.extend(other.steps);
         one.everything.extend(other.everything);
-        one.without_space = one.without_space.or(other.without_space);
         one.confirmations.extend(other.confirmations);
         one.is_lost |= other.is_lost;
         one.logs = one.logs.or(other.logs);
@@ -102,13 +104,19 @@ impl Future for Gate {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(conditions) = &mut self.0 else { return Poll::Ready(Ok(())) };
         let opened = ready!(conditions.poll(cx));
-        self.0 = None;
+        match &opened {
+            Ok(()) => self.0 = None,
+            Err(refused) => conditions.refused = Some(refused.clone()),
+        }
         Poll::Ready(opened)
     }
 }
 
 impl Conditions {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
+        if let Some(refused) = &self.refused {
+            return Poll::Ready(Err(refused.clone()));
+        }
         ready!(self.poll_commits(cx))?;
         let confirmed = ready!(self.poll_confirmations(cx));
         let failure = self.logs.as_ref().and_then(|logs| logs.failure());
@@ -116,26 +124,34 @@ impl Conditions {
     }
 
     fn waits_for_commits(&self) -> bool {
-        self.step.is_some() || !self.everything.is_empty()
+        !(self.steps.is_empty() && self.everything.is_empty())
     }
 
     fn poll_commits(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
-        let committed = if let Some(step) = &mut self.step {
-            Pin::new(step).poll(cx).map(|step| match step {
-                Ok(outcome) => outcome.map_err(|refused| *refused),
-                Err(_) => Err(RpcRefusal::internal()),
-            })
-        } else {
-            self.poll_everything(cx).map(Ok)
+        let committed = match self.poll_steps(cx) {
+            Poll::Ready(Ok(())) => self.poll_everything(cx).map(Ok),
+            waits_or_refused => waits_or_refused,
         };
         let committed = match (committed, &mut self.without_space) {
             (Poll::Pending, Some((no_space, then))) => no_space.as_mut().poll(cx).map(|()| then.clone()),
             (committed, _) => committed,
         };
         let committed = ready!(committed);
-        (self.step, self.without_space) = (None, None);
+        self.without_space = None;
+        self.steps.clear();
         self.everything.clear();
         Poll::Ready(committed)
+    }
+
+    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
+        while let Some(last) = self.steps.last_mut() {
+            match ready!(Pin::new(last).poll(cx)) {
+                Ok(outcome) => outcome.map_err(|refused| *refused)?,
+                Err(_) => return Poll::Ready(Err(RpcRefusal::internal())),
+            }
+            self.steps.pop();
+        }
+        Poll::Ready(Ok(()))
     }
 
     fn poll_everything(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -162,9 +178,9 @@ impl Conditions {
 
 impl fmt::Debug for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { step, everything, confirmations, is_lost, .. } = self;
+        let Self { steps, everything, confirmations, is_lost, .. } = self;
         f.debug_struct("Conditions")
-            .field("step", step)
+            .field("steps", steps)
             .field("everything", everything)
             .field("confirmations", confirmations)
             .field("is_lost", is_lost)
@@ -308,7 +324,7 @@ impl Gates {
         if confirmations.is_empty() {
             return Gate::OPEN;
         }
-        Gate(Some(Box::new(Conditions { confirmations, ..Conditions::default() })))
+        Gate(Some(Box::new(Conditions { confirmations, logs: Some(logs.clone()), ..Conditions::default() })))
     }
 
     /// The refusal of a call for this reason, if it has one of ours: of which instance it is, and so of which shard, is not

@@ -214,6 +214,9 @@ impl Feed {
         loop {
             {
                 let frames = self.frames();
+                if frames.end.is_some() {
+                    break;
+                }
                 let known = frames.known.as_ref().filter(|known| known.is_followed());
                 let Some(known) = known else { break };
                 if let Some(snapshot) = Snapshot::of_known(&self.facts, known, frames.next, &frames.late) {
@@ -224,7 +227,11 @@ impl Feed {
             let _ = changed.changed().await;
         }
         let snapshot = Snapshot::of_watch(&self.facts, &self.watched_snapshot().await?);
-        while self.frames().is_behind(snapshot.index) {
+        let is_behind = || {
+            let frames = self.frames();
+            frames.end.is_none() && frames.is_behind(snapshot.index)
+        };
+        while is_behind() {
             let _ = changed.changed().await;
         }
         Ok(snapshot)

@@ -65,7 +65,14 @@ impl Table {
         if let Some(page) = self.shown(&asked, SHOWN) {
             return Ok(page);
         }
-        let mut pace = self.pace.lock().await;
+        let mut pace = match self.pace.try_lock() {
+            Ok(pace) => pace,
+            // While somebody waits, what is not too old is shown.
+            Err(_) => match self.shown(&asked, TOO_OLD) {
+                Some(page) => return Ok(page),
+                None => self.pace.lock().await,
+            },
+        };
         let wait = pace.wait();
         // Somebody else may have asked meanwhile.
         let longest = if wait.is_zero() { SHOWN } else { TOO_OLD };
@@ -75,8 +82,9 @@ impl Table {
         sleep(wait).await;
         let begun = Instant::now();
         let found = self.client.table(&wanted, after.as_ref()).await;
-        pace.spend(begun.elapsed());
+        // A server that did not answer has spent nothing.
         let found = found.map_err(|error| refusal(&error))?;
+        pace.spend(begun.elapsed());
         let is_whole = after.is_none() && found.next.is_none();
         let page = Page {
             total: is_whole.then_some(found.rows.len() as u64),

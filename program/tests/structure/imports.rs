@@ -109,7 +109,10 @@ impl Modules {
                         at = end_of_item(tokens, at);
                     }
                 }
-                TokenTree::Ident(word) if *word == "use" => {
+                // Not the captures of `impl Trait + use<>`.
+                TokenTree::Ident(word)
+                    if *word == "use" && !tokens.get(at + 1).is_some_and(|next| is_sign(next, '<')) =>
+                {
                     let end =
                         (at..tokens.len()).find(|at| is_sign(&tokens[*at], ';')).unwrap_or(tokens.len());
                     self.read_use(module, &[], &tokens[at + 1..end]);
@@ -168,7 +171,7 @@ impl Modules {
             let mut words = branch.iter().filter(|token| !is_sign(token, ':'));
             let is_name = loop {
                 match words.next() {
-                    None => break path.len() > before.len() || branch.len() == 1,
+                    None => break path.len() > before.len() || !branch.is_empty(),
                     Some(TokenTree::Ident(word)) if *word == "as" => {
                         alias = words.next().map(ToString::to_string);
                     }

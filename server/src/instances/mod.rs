@@ -325,7 +325,11 @@ impl Instances {
                 }
                 let state = existing.state();
                 if state.peek().as_ref().is_ok_and(|state| *state != State::Closed) {
-                    existing.config().check_same(&config, seed_given)?;
+                    if let Err(differs) = existing.config().check_same(&config, seed_given) {
+                        // Whether there is such an instance is known when its creation is committed.
+                        state.committed().await.flatten()?;
+                        return Err(differs);
+                    }
                     return Ok(state.transpose()?.map(|_| (existing, false)));
                 }
                 match state.committed().await.flatten() {

@@ -205,6 +205,18 @@ fn a_creation_is_told_when_the_log_has_resolved_it() {
     assert!(Arc::ptr_eq(&created, &found) && new && !newer);
 }
 
+#[test]
+fn a_name_is_taken_when_the_creation_that_took_it_is_committed() {
+    let (log, instances) = delayed();
+    let creator = Principal::new("creator");
+    let _first = poll(instances.create(&creator, create_spec("name", 3, "p1"))).unwrap().unwrap();
+    let mut differs = pin!(instances.create(&creator, create_spec("name", 3, "another")));
+    assert!(poll(&mut differs).is_none(), "the first creation may still be refused");
+    let why = || RpcRefusal::new(RefusalReason::Draining, "another server has the name");
+    log.resolve_all(|_| CommitOutcome::Refused(Box::new(why())));
+    assert_eq!(poll(differs).unwrap().unwrap_err(), why());
+}
+
 /// A log that has failed.
 #[derive(Debug)]
 struct FailedLog {

@@ -51,8 +51,8 @@ impl StickyCasService for Service {
         drop((caller, request));
         let access = answer.await?;
         let Answer::Read(answer) = access.answer else { return Err(RpcRefusal::internal().into()) };
-        // Before it is made: as long as the client does not take it, it counts as unread.
-        let bytes = access.values().map(<[u8]>::len).sum();
+        // Before it is made: as long as the client does not take it, it counts as unread, each value with its key and length.
+        let bytes = access.values().map(|value| value.len() + 4).sum();
         let held = HeldAnswer::new(account, bytes)?;
         let mut response = Response::new(read_response(access.phase, answer, access.values()));
         response.extensions_mut().insert(held);

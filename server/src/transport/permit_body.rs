@@ -41,7 +41,7 @@ pub(crate) struct ResponseHold {
 }
 
 /// The bytes of an answer that are charged before it is made, in the extensions of its response. Without it a client
-/// could have the server keep any number of answers that wait for their first byte to be sent.
+/// could have the server make any number of answers before one of them is refused.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldAnswer(Option<Arc<BufferedBytes>>);
 

@@ -171,7 +171,7 @@ pub(crate) struct LimitedBody<B> {
     state: Arc<BodyState>,
     limits: RequestLimits,
     remaining: usize,
-    /// `None`: what is asked changes nothing, and does not wait for the log.
+    /// Of a call that changes nothing: those that never wait for the log.
     gates: Gates,
     /// Completes when the log has room again; `None`: it had room when it was asked last.
     room: Option<Pin<Box<OwnedNotified>>>,
