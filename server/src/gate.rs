@@ -459,3 +459,106 @@ pub(crate) fn depends_on_instances(reason: RefusalReason) -> bool {
         | RefusalReason::ReadTooLarge => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::OnceLock;
+    use std::task::Waker;
+
+    use super::*;
+
+    fn poll(gate: &mut Gate) -> Poll<Result<(), RpcRefusal>> {
+        Pin::new(gate).poll(&mut Context::from_waker(Waker::noop()))
+    }
+
+    fn refused() -> RpcRefusal {
+        RpcRefusal::new(RefusalReason::LogFailed, "the disk is full")
+    }
+
+    /// One log, in which something waits to be committed until the sender is dropped.
+    #[derive(Debug, Default)]
+    struct OneLog {
+        failure: OnceLock<RpcRefusal>,
+        waiting: std::sync::Mutex<Vec<oneshot::Sender<()>>>,
+        is_full: bool,
+    }
+
+    impl LogSource for OneLog {
+        fn room(&self) -> Option<OwnedNotified> {
+            None
+        }
+
+        fn barriers(&self, _: usize) -> Vec<oneshot::Receiver<()>> {
+            let (sender, receiver) = oneshot::channel();
+            self.waiting.lock().unwrap().push(sender);
+            vec![receiver]
+        }
+
+        fn confirmations(&self) -> Vec<Confirmation> {
+            Vec::new()
+        }
+
+        fn removed(&self) -> u64 {
+            0
+        }
+
+        fn failure(&self) -> Option<&RpcRefusal> {
+            self.failure.get()
+        }
+
+        fn no_space(&self) -> Option<NoSpace> {
+            self.is_full.then(|| -> NoSpace { Box::pin(std::future::ready(())) })
+        }
+    }
+
+    #[test]
+    fn two_gates_open_when_both_are_open() {
+        let ((first, one), (second, other)) = (oneshot::channel(), oneshot::channel());
+        let mut both = Gate::of_step(Some(one)).and(Gate::OPEN).and(Gate::of_step(Some(other)));
+        assert!(poll(&mut both).is_pending());
+        second.send(Ok(())).unwrap();
+        assert!(poll(&mut both).is_pending(), "the first is not committed");
+        first.send(Ok(())).unwrap();
+        assert_eq!(poll(&mut both), Poll::Ready(Ok(())));
+    }
+
+    #[test]
+    fn a_gate_that_did_not_open_stays_shut() {
+        let (step, receiver) = oneshot::channel();
+        let mut gate = Gate::of_step(Some(receiver));
+        step.send(Err(Box::new(refused()))).unwrap();
+        for _ in 0..2 {
+            assert_eq!(poll(&mut gate), Poll::Ready(Err(refused())));
+        }
+    }
+
+    #[test]
+    fn after_a_failure_of_the_log_no_gate_opens() {
+        let log = Arc::new(OneLog::default());
+        let gates = Gates::new(log.clone());
+        let mut gate = gates.refusal(Some(RefusalReason::InstanceUnknown), false);
+        assert!(poll(&mut gate).is_pending());
+        log.failure.set(refused()).unwrap();
+        log.waiting.lock().unwrap().clear();
+        assert_eq!(poll(&mut gate), Poll::Ready(Err(refused())));
+    }
+
+    #[test]
+    fn without_space_only_what_says_nothing_uncommitted_is_told() {
+        let gates = Gates::new(Arc::new(OneLog { is_full: true, ..OneLog::default() }));
+        assert!(poll(&mut gates.refusal(Some(RefusalReason::NameTaken), false)).is_pending());
+        assert_eq!(
+            poll(&mut gates.refusal(Some(RefusalReason::TooManyInstances), true)),
+            Poll::Ready(Ok(()))
+        );
+    }
+
+    #[tokio::test]
+    async fn what_is_only_shown_is_refused_without_space() {
+        let gates = Gates::new(Arc::new(OneLog { is_full: true, ..OneLog::default() }));
+        let (_step, receiver) = oneshot::channel();
+        let shown = Uncommitted::new("state", Gate::of_step(Some(receiver))).shown(&gates).await;
+        assert_eq!(shown.unwrap_err().reason, RefusalReason::Recovering);
+        assert_eq!(Uncommitted::new("state", Gate::OPEN).shown(&gates).await, Ok("state"));
+    }
+}
