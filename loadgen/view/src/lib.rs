@@ -69,6 +69,9 @@ pub enum PageError {
         "a page beyond this machine needs a certificate: give the folder of tls.crt and tls.key, or a loopback address"
     )]
     NoCertificate,
+    /// On a loopback address the page is plain.
+    #[error("a page on a loopback address is plain: leave the certificate out, or give another address")]
+    NoUseForCertificate,
     /// The certificate cannot be used.
     #[error("{0}")]
     Certificate(String),
@@ -97,7 +100,8 @@ impl ServerPage {
         let address = listener.local_addr().map_err(|error| PageError::Certificate(error.to_string()))?;
         let is_local = address.ip().is_loopback();
         let certificate = match (is_local, &options.certificate) {
-            (true, _) => None,
+            (true, None) => None,
+            (true, Some(_)) => return Err(PageError::NoUseForCertificate),
             (false, Some(folder)) => {
                 Some(Arc::new(PageCertificate::read(folder).map_err(PageError::Certificate)?))
             }

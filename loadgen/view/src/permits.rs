@@ -97,12 +97,11 @@ impl Permits {
     /// A connection from this network, if there may be one more.
     pub(crate) fn connection(self: &Arc<Self>, network: Network) -> Option<Permit> {
         let mut taken = self.taken();
-        let all = taken.connections;
-        let of = taken.networks.entry(network).or_default();
-        if all >= self.bounds.connections || of.connections >= self.bounds.connections_per_network {
+        let own = taken.networks.get(&network).map_or(0, |of| of.connections);
+        if taken.connections >= self.bounds.connections || own >= self.bounds.connections_per_network {
             return None;
         }
-        of.connections += 1;
+        taken.networks.entry(network).or_default().connections += 1;
         taken.connections += 1;
         Some(Permit { permits: self.clone(), network, what: What::Connection })
     }
@@ -185,6 +184,9 @@ impl Drop for Permit {
         };
         *all -= 1;
         *own -= 1;
+        if of.connections == 0 && of.viewers == 0 && of.second != self.permits.began.elapsed().as_secs() {
+            taken.networks.remove(&self.network);
+        }
     }
 }
 

@@ -123,8 +123,9 @@ impl Source for Server {
             let why = "nobody knows where the request comes from: a bug of the program".to_owned();
             Refused { status: StatusCode::INTERNAL_SERVER_ERROR, why }
         })?;
-        self.permits.request(network)?;
+        // First, since it costs nothing: whoever shows no link takes no requests from those behind the same address who do.
         let until = self.links.as_ref().map(|links| links.check(&parts.headers)).transpose()?;
+        self.permits.request(network)?;
         Ok(Viewer { network, until })
     }
 

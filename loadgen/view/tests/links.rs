@@ -122,6 +122,22 @@ async fn without_a_link_nobody_sees_anything() {
     assert_eq!(get(page, "/api/instances", &[("authorization", &token)]).await.status, StatusCode::OK);
 }
 
+/// All come from one address, as behind a proxy.
+#[tokio::test]
+async fn wrong_links_take_no_requests_from_good_ones() {
+    let mut site = Certified::start().await;
+    let mut options = with_token();
+    // No second of the test has as many good requests.
+    options.bounds.requests_per_second = 20;
+    let (link, page) = serve(site.client("observer"), options).await;
+    for _ in 0..200 {
+        let refused = get(page, "/api/instances", &[("authorization", "Bearer x")]).await;
+        assert_eq!(refused.status, StatusCode::UNAUTHORIZED);
+    }
+    let token = bearer(&link);
+    assert_eq!(get(page, "/api/instances", &[("authorization", &token)]).await.status, StatusCode::OK);
+}
+
 #[tokio::test]
 async fn streams_end_when_the_principal_is_denied() {
     let mut site = Certified::start().await;
@@ -166,6 +182,9 @@ async fn other_machines_reach_the_page_by_tls_and_with_a_link() {
     let refused =
         ServerPage::new(client.clone(), everywhere().await, options(&[], Some(certificate.clone())));
     assert!(matches!(refused.unwrap_err(), PageError::NoHost));
+    let local = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let refused = ServerPage::new(client.clone(), local, options(&[], Some(certificate.clone())));
+    assert!(matches!(refused.unwrap_err(), PageError::NoUseForCertificate));
     let listener = everywhere().await;
     let port = listener.local_addr().unwrap().port();
     let page = ServerPage::new(client, listener, options(&["localhost"], Some(certificate))).unwrap();
