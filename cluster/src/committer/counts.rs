@@ -11,7 +11,7 @@ pub struct Transactions {
     pub committed: u64,
     /// Refused, since another server owns a shard of it.
     pub refused_owner: u64,
-    /// Refused, since a log does not end where it should: an write before it is not there.
+    /// Refused, since a log does not end where it should: a write before it is not there.
     pub refused_place: u64,
     /// Refused, since a name is not held by whom it should be.
     pub refused_name: u64,

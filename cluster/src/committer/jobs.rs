@@ -26,7 +26,7 @@ pub(super) enum Done {
     Again(Vec<ShardWrite>),
     /// The pause that a full store gets is over.
     Paused,
-    /// The pieces of an write are written, or cannot be.
+    /// The pieces of a write are written, or cannot be.
     Staged(ShardId, Epoch, LogIndex, Result<(), String>),
 }
 

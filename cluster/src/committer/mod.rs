@@ -1,7 +1,7 @@
 //! The fenced commit: writes to the logs of the shards that this server owns.
 //!
 //! A transaction carries one write of each of several shards. For each it compares the owner's key, whose create revision
-//! is the epoch, and the end of the log, so an write takes effect once, in its place, or not at all. Several transactions
+//! is the epoch, and the end of the log, so a write takes effect once, in its place, or not at all. Several transactions
 //! are in flight at once: the write after one that is in flight compares the end that this one will leave.
 //!
 //! * **A refused transaction** has read why in its other branch. [`Outcome::Deposed`] only if the owner's key differs.
@@ -12,7 +12,7 @@
 //! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
 //!   request for it may still be under way, the committer first changes the `fence` in the end of the log, by a transaction
 //!   of its own: then that request can never take effect.
-//! * **A full store** is waited for, but for an write that is [given back](LogWrite::is_given_back_when_full); [`Committer::full`] tells it. Its
+//! * **A full store** is waited for, but for a write that is [given back](LogWrite::is_given_back_when_full); [`Committer::full`] tells it. Its
 //!   refusal is an unknown outcome, too: etcd applies the request that is the first to cross the quota, and answers with the
 //!   same error. But it has answered, so the read that resolves it is final.
 //! * **A standstill.** A shard of which nothing was committed for long although something waits is closed: another server

@@ -31,7 +31,7 @@ pub(super) enum WriteKind {
     Fence,
 }
 
-/// An write as it is sent.
+/// A write as it is sent.
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) write: LogWrite,
@@ -62,7 +62,7 @@ pub(super) struct Collected {
 }
 
 impl Prepared {
-    /// Checks an write, and cuts large checkpoints into pieces. `generation` is raised for each.
+    /// Checks a write, and cuts large checkpoints into pieces. `generation` is raised for each.
     pub(super) fn new(
         keys: &Keys,
         config: &CommitterConfig,
@@ -150,13 +150,13 @@ fn check(write: &LogWrite) -> Result<(), String> {
     let mut names = BTreeSet::new();
     let mut numbers = BTreeSet::new();
     if !write.names.iter().all(|change| names.insert(&change.name)) {
-        return Err("a name stands in an write twice".into());
+        return Err("a name stands in a write twice".into());
     }
     if !write.checkpoints.iter().all(|(number, _)| numbers.insert(number)) {
-        return Err("a checkpoint stands in an write twice".into());
+        return Err("a checkpoint stands in a write twice".into());
     }
     if write.trim.is_some_and(|trim| trim > write.log_index) {
-        return Err("an write trims the log behind itself".into());
+        return Err("a write trims the log behind itself".into());
     }
     Ok(())
 }
@@ -173,7 +173,7 @@ fn delete_pieces(keys: &Keys, shard: ShardId, number: u64, pointer: Option<&Poin
 }
 
 impl Collected {
-    /// Whether there is room for an write beside the others. There is for the first.
+    /// Whether there is room for a write beside the others. There is for the first.
     pub(super) fn takes(&self, config: &CommitterConfig, prepared: &Prepared) -> bool {
         self.parts.is_empty()
             || (self.operations + prepared.operations() <= config.max_operations

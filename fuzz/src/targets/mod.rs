@@ -20,7 +20,7 @@ macro_rules! targets {
 targets! {
     "http2_frames": "the headers of a client's HTTP/2 frames, in any chunks", http::frames, http::frames_seeds;
     "messages": "where the messages of a request begin and end, in any chunks", http::messages, http::messages_seeds;
-    "headers": "principal, token, deadline and encoding in headers", http::headers, http::headers_seeds;
+    "headers": "principal, token and deadline in headers", http::headers, http::headers_seeds;
     "attach_request": "a client's message on Attach, beside the generated decoder", wire::attach_request, wire::attach_request_seeds;
     "attach_response": "a server's message on Attach, likewise", wire::attach_response, wire::attach_response_seeds;
     "unary_request": "the requests of the other calls", wire::unary_request, wire::unary_request_seeds;

@@ -205,7 +205,7 @@ impl Inner {
         committer.write(*shard, *epoch, write.clone())
     }
 
-    /// What becomes of an write; without what a name stands against.
+    /// What becomes of a write; without what a name stands against.
     async fn resolve(
         &self,
         mut write: LogWrite,

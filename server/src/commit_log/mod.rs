@@ -199,5 +199,5 @@ pub(crate) enum CommitOutcome {
     Refused(Box<RpcRefusal>),
 }
 
-/// Settles steps of an instance.
+/// Resolves steps of an instance.
 pub(crate) type OnCommit = Box<dyn Fn(InstanceId, CommitOutcome) + Send + Sync>;

@@ -31,15 +31,8 @@ impl CompletedAccess {
 
     /// The values that a read returned, in order.
     pub(crate) fn values(&self) -> impl Iterator<Item = &[u8]> + Clone {
-        self.values_after(0)
-    }
-
-    /// The values that a read returned, without the first `skipped` ones.
-    pub(crate) fn values_after(&self, skipped: u32) -> impl Iterator<Item = &[u8]> + Clone {
         let (start, count) = match self.answer {
-            Answer::Read(read) => {
-                (read.start.get().saturating_add(skipped), read.count.saturating_sub(skipped))
-            }
+            Answer::Read(read) => (read.start.get(), read.count),
             Answer::Append(_) => (0, 0),
         };
         let entries = self.list.iter().flat_map(move |list| list.range(Position::new(start), count));

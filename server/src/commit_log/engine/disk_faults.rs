@@ -424,7 +424,7 @@ fn a_flipped_bit_is_reported_or_changes_nothing() {
     println!("flipped bits: {counted}");
 }
 
-/// The planted bug: an engine that tells that an write is committed when it is written, but not synced yet.
+/// The planted bug: an engine that tells that a write is committed when it is written, but not synced yet.
 #[test]
 fn an_engine_that_tells_before_the_sync_is_caught() {
     // The first sync is that of the data, the second that of the header which makes them count.

@@ -1,4 +1,4 @@
-//! An engine for tests: what becomes of an write is told when the test says so.
+//! An engine for tests: what becomes of a write is told when the test says so.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -76,7 +76,7 @@ impl ManualEngine {
         self.take().expect("it is there, and only tests take it")
     }
 
-    /// Waits until an write has come that is not resolved.
+    /// Waits until a write has come that is not resolved.
     pub(crate) fn wait(&self) {
         let state = self.state.lock().unwrap();
         drop(self.arrived.wait_while(state, |state| state.written.is_empty()).unwrap());

@@ -92,10 +92,10 @@ pub(crate) struct NameChange {
     pub(crate) is_claim: bool,
 }
 
-/// Told what became of an write.
+/// Told what became of a write.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What became of an write.
+/// What became of a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It will survive.
