@@ -57,11 +57,10 @@ impl Modules {
         }
     }
 
-    /// A path that the code of a file is to mention beside those it does.
-    pub(crate) fn plant(&mut self, file: &str, path: &str) {
-        let module =
-            self.all.iter_mut().find(|module| module.file == Path::new(file)).expect("a file that is read");
-        module.paths.insert(path.split("::").map(str::to_owned).collect());
+    /// Reads more code as if it stood at the end of a file.
+    pub(crate) fn plant(&mut self, root: &Path, file: &str, code: &str) {
+        let module = self.all.iter().position(|module| module.file == Path::new(file));
+        self.read_items(root, module.expect("a file that is read"), &tokens(code, file));
     }
 
     /// Who uses what of whom.
@@ -82,10 +81,8 @@ impl Modules {
     fn read_file(&mut self, root: &Path, file: &Path, parent: Option<usize>) -> usize {
         let text =
             fs::read_to_string(root.join(file)).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-        let tokens =
-            TokenStream::from_str(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
         let module = self.add(file, parent);
-        self.read_items(root, module, &tokens.into_iter().collect::<Vec<_>>());
+        self.read_items(root, module, &tokens(&text, &file.display().to_string()));
         module
     }
 
@@ -107,6 +104,8 @@ impl Modules {
                     at += 2;
                     if is_for_tests(attribute) {
                         at = end_of_item(tokens, at);
+                    } else {
+                        self.read_attribute(root, module, attribute);
                     }
                 }
                 // Not the captures of `impl Trait + use<>`.
@@ -143,6 +142,28 @@ impl Modules {
         }
     }
 
+    /// Reads the paths of an attribute, those in strings too: `#[serde(with = "crate::text")]`.
+    fn read_attribute(&mut self, root: &Path, module: usize, attribute: &Group) {
+        let stream: Vec<_> = attribute.stream().into_iter().collect();
+        if stream.first().is_some_and(|name| name.to_string() == "doc") {
+            return;
+        }
+        self.read_items(root, module, &stream);
+        let inner = stream.into_iter().flat_map(|token| match token {
+            TokenTree::Group(group) => group.stream(),
+            other => other.into(),
+        });
+        for literal in inner.map(|token| token.to_string()) {
+            let path = literal.trim_matches('"');
+            if path != literal
+                && path.contains("::")
+                && let Ok(path) = TokenStream::from_str(path)
+            {
+                self.read_items(root, module, &path.into_iter().collect::<Vec<_>>());
+            }
+        }
+    }
+
     fn read_module(&mut self, root: &Path, parent: usize, name: &str, body: Option<&TokenTree>) {
         let file = self.all[parent].file.clone();
         let child = if let Some(TokenTree::Group(body)) = body {
@@ -157,8 +178,10 @@ impl Modules {
                 file.with_extension("")
             };
             let files = [folder.join(format!("{name}.rs")), folder.join(name).join("mod.rs")];
-            let Some(file) = files.iter().find(|file| root.join(file).exists()) else { return };
-            self.read_file(root, file, Some(parent))
+            let Some(found) = files.iter().find(|file| root.join(file).exists()) else {
+                panic!("{}: no file of its module {name}", file.display());
+            };
+            self.read_file(root, found, Some(parent))
         };
         self.all[parent].children.insert(name.to_owned(), child);
     }
@@ -246,26 +269,43 @@ impl Modules {
     }
 }
 
-/// Whether an attribute says that its item is built for tests alone.
+/// Whether an attribute says that its item is built for tests alone, or read from a file of tests.
 fn is_for_tests(attribute: &Group) -> bool {
+    let text = attribute.stream().to_string();
+    if text.starts_with("path") {
+        assert!(text.contains("/tests/"), "not followed: {text}");
+        return true;
+    }
     let mut words = attribute.stream().into_iter();
     let is_cfg = words.next().is_some_and(|word| word.to_string() == "cfg");
     let Some(TokenTree::Group(condition)) = words.next().filter(|_| is_cfg) else { return false };
     let condition = condition.stream().to_string();
-    !condition.contains("not") && FOR_TESTS.iter().any(|feature| condition.contains(feature))
+    let words: Vec<_> = condition.split(|letter: char| " (),=".contains(letter)).collect();
+    !words.contains(&"not") && FOR_TESTS.iter().any(|feature| words.contains(feature))
 }
 
-/// Behind the item that begins here, whose attributes are behind us but for some.
+/// Behind the item or field that begins here, whose attributes are behind us but for some.
 fn end_of_item(tokens: &[TokenTree], mut at: usize) -> usize {
+    let is_field = tokens[at..].windows(3).find_map(|next| match next {
+        [TokenTree::Ident(word), ..] if word == "pub" => None,
+        [TokenTree::Ident(_), colon, behind] => Some(is_sign(colon, ':') && !is_sign(behind, ':')),
+        _ => None,
+    });
     while let Some(token) = tokens.get(at) {
         at += 1;
         match token {
             TokenTree::Group(group) if group.delimiter() == Delimiter::Brace => break,
             sign if is_sign(sign, ';') => break,
+            sign if is_field == Some(true) && is_sign(sign, ',') => break,
             _ => {}
         }
     }
     at
+}
+
+fn tokens(code: &str, file: &str) -> Vec<TokenTree> {
+    let tokens = TokenStream::from_str(code).unwrap_or_else(|error| panic!("{file}: {error}"));
+    tokens.into_iter().collect()
 }
 
 fn is_sign(token: &TokenTree, sign: char) -> bool {

@@ -173,17 +173,20 @@ fn rooms_use_only_what_the_table_allows() {
 /// Each check finds what is planted.
 #[test]
 fn a_planted_use_is_found() {
-    let planted = |file: &str, path: &str| {
+    let planted = |file: &str, code: &str| {
         let mut modules = modules();
-        modules.plant(file, path);
+        modules.plant(&root(), file, code);
         imports(&modules)
     };
-    let upwards = planted("server/src/quota/account.rs", "crate::instances::Instances");
+    let upwards = planted("server/src/quota/account.rs", "use crate::instances::Instances;");
     assert_eq!(forbidden(&upwards).len(), 1, "{:?}", forbidden(&upwards));
     assert!(!circles_of_folders(&upwards).is_empty());
-    let back = planted("model/src/sticky_cas.rs", "crate::machine::Machine");
+    let back = planted("model/src/sticky_cas.rs", "struct Planted { machine: crate::machine::Machine }");
     assert!(!circles_of_files(&back).is_empty());
-    let other_crate = planted("client/src/retry.rs", "stickycas_server::Config");
+    let other_crate = planted(
+        "client/src/retry.rs",
+        "#[serde(default = \"stickycas_server::Config::new\")] struct Planted;",
+    );
     assert_eq!(forbidden(&other_crate).len(), 1, "{:?}", forbidden(&other_crate));
 }
 

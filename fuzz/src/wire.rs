@@ -21,7 +21,7 @@ use stickycas_proto::v1;
 pub(super) use stickycas_server::fuzzing::{create_request, page_token};
 use tonic::{Code, Status};
 
-#[path = "../../../loadgen/load/tests/generated_frame/mod.rs"]
+#[path = "../../loadgen/load/tests/generated_frame/mod.rs"]
 mod generated_frame;
 
 use generated_frame::generated_frame;

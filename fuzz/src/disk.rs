@@ -39,7 +39,7 @@ pub(super) fn checkpoint(bytes: &[u8]) {
 
 /// The log that a released version wrote: whole, its first half, and each of its entries behind the header alone.
 pub(super) fn recovery_seeds() -> Vec<Vec<u8>> {
-    let whole: &[u8] = include_bytes!("../../../server/tests/logs/0.1.0.backup");
+    let whole: &[u8] = include_bytes!("../../server/tests/logs/0.1.0.backup");
     let mut entries = Vec::new();
     let mut rest = whole;
     while let Ok(entry) = v1::BackupEntry::decode_length_delimited(&mut rest) {
@@ -69,7 +69,7 @@ pub(super) fn dump(bytes: &[u8]) {
 
 /// What a released version has dumped, instance by instance.
 pub(super) fn dump_seeds() -> Vec<Vec<u8>> {
-    let mut rest: &[u8] = include_bytes!("../../../server/tests/logs/0.1.0.dump");
+    let mut rest: &[u8] = include_bytes!("../../server/tests/logs/0.1.0.dump");
     let mut seeds = Vec::new();
     while let Ok(instance) = v1::DumpedInstance::decode_length_delimited(&mut rest) {
         seeds.push(instance.encode_length_delimited_to_vec());

@@ -20,7 +20,7 @@ pub(super) fn settings_seeds() -> Vec<Vec<u8>> {
     let kinds = "insecure_principals = true\ncoordinators = ['boss']\ndrain = '10s'\nadmission = 'observe'\n\
                  [limits]\nretention = '1h'\nread_bytes = '1MiB'\ninstance_bytes = '16GiB'\nwatchers = 3\n";
     let texts = [
-        include_str!("../../../deploy/systemd/server.toml").to_owned(),
+        include_str!("../../deploy/systemd/server.toml").to_owned(),
         stickycas_server::fuzzing::all_settings(),
         kinds.to_owned(),
     ];
