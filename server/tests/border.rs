@@ -327,6 +327,38 @@ async fn unread_answers_of_all_share_a_bound() {
 }
 
 #[tokio::test]
+async fn a_read_is_refused_where_its_answer_would_exceed_that_bound() {
+    let server = Server::with(|config| config.limits.unread_answer_bytes = 200_000).await;
+    let long = Parameters { max_value_bytes: 50_000, ..fixtures::alone() };
+    let id = fixtures::instance_with(&server, long).await;
+    let mut p1 = server.client("p1").await;
+    p1.append(&id, 1, &"v".repeat(50_000)).await.unwrap();
+    p1.read(&id, 2).await.unwrap();
+    // The same read again is answered from the list, at once.
+    let mut unread = Vec::new();
+    let refused = with_timeout(async {
+        loop {
+            let mut raw = RawClient::connect_with_window(server.address, 0).await;
+            let (response, mut body) = raw.begin("StickyCasService/Read", &[(PRINCIPAL_KEY, "p1")]).await;
+            body.send_data(framed(&fixtures::read(&id, 2)), true).unwrap();
+            let response = response.await.unwrap();
+            // A refusal comes in place of the answer: nothing of that was made.
+            if let Some(status) = Status::from_header_map(response.headers()) {
+                break status;
+            }
+            unread.push((raw, response));
+        }
+    })
+    .await;
+    assert_status(&refused, Code::ResourceExhausted, "TOO_MANY_BYTES");
+    // Half of the bound is anyone's; of the other half each of two principals has its own part.
+    assert_eq!(unread.len(), 2);
+    drop(unread);
+    with_timeout(async { while server.limit_used("unread_answer_bytes").await > 0 {} }).await;
+    p1.read(&id, 2).await.unwrap();
+}
+
+#[tokio::test]
 async fn refusals_that_attach_streams_do_not_read_share_that_bound() {
     let server = Server::with(|config| config.limits.unread_answer_bytes = 1_000_000).await;
     let id = fixtures::instance(&server).await;
