@@ -42,7 +42,7 @@ impl AttachStream {
         opening.await
     }
 
-    /// Begins to open it: what is sent until it is open leaves then.
+    /// Starts to open the stream; messages sent before it is open wait in a queue.
     pub(crate) fn begin(principal: Principal) -> (FrameSender, impl Future<Output = anyhow::Result<Self>>) {
         let (sender, outgoing) = unbounded_channel();
         let sender = FrameSender(sender);

@@ -1,4 +1,4 @@
-//! What a server tells over HTTP: whether it is ready, its metrics, a page.
+//! A server's pages over HTTP: its readiness, its metrics, and others.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ impl Metrics {
     }
 }
 
-/// What a durable log has committed.
+/// The commits of a durable log.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(crate) struct Commits {
     /// Batches that were made durable.

@@ -55,7 +55,8 @@ impl Principal {
     }
 }
 
-/// What the owner of this folder of credentials shows, and whom it trusts.
+/// The certificate and key of the owner of this folder of credentials, and the certificate that the owner
+/// trusts.
 fn tls(folder: &Path) -> anyhow::Result<ClientTlsConfig> {
     let read = |name: &str| {
         let path = folder.join(name);

@@ -216,7 +216,7 @@ impl ServerOptions {
     }
 }
 
-/// What a server listens on, and how it serves.
+/// The listeners of a server, and its options.
 #[derive(Debug)]
 struct Addresses {
     clients: std::net::TcpListener,
@@ -343,7 +343,7 @@ impl RunningServer {
         self.clients.as_deref()
     }
 
-    /// What its log has committed; `None` without a log.
+    /// The commits of the server's log; `None` without a log.
     pub(crate) async fn commits(&self) -> anyhow::Result<Option<Commits>> {
         match &self.operators {
             None => Ok(None),

@@ -34,7 +34,7 @@ pub(crate) struct Sample {
         skip_serializing_if = "Option::is_none"
     )]
     pub(crate) etcd: Option<Duration>,
-    /// What the server's log has committed, if it has one.
+    /// The commits of the server's log, if it has one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) log: Option<Commits>,
 }

@@ -10,9 +10,10 @@
 //! | `unary`, `attach/64` | those of [`crate::wire`], against a server that believes names and one that knows callers by certificates |
 //! | `connect` | clients that connect, `--at-once` at a time, make one call (`List`) and stay: connections per second, processor time of the server for each, and the memory of the server for each when all are there and idle |
 //!
-//! A connection with TLS is a whole handshake of TLS 1.3, with a signature of each side, since no session is resumed. The first
-//! call tells that the server has let the client in. One certificate serves for all connections of `connect`: making others is
-//! no work of the server. Plain and TLS take turns, each turn has a fresh server, and a ratio is taken within its round.
+//! A connection with TLS is a whole handshake of TLS 1.3, with a signature of each side, since no session is
+//! resumed. The answer of the first call proves that the server has accepted the client. One certificate
+//! serves for all connections of `connect`: the server has no part in making others. Plain and TLS take
+//! turns, each turn has a fresh server, and a ratio is taken within its round.
 //!
 //! In the raw results: `layout`, `rounds`, `connections`, and for each of `measures` its `name`, its samples `plain` and `tls`,
 //! and `of_plain`, the ratio of the rates.
@@ -56,7 +57,7 @@ pub(crate) struct Options {
     at_once: u32,
 }
 
-/// What is measured, in the order of the turns.
+/// The measurements, in the order of the turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Measure {
     Unary,
@@ -97,7 +98,7 @@ impl Measure {
     }
 }
 
-/// What one turn has shown, for each access or connection.
+/// The figures of one turn, for each access or connection.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct Figures {
     /// Per second.

@@ -124,7 +124,7 @@ impl Observation {
     }
 }
 
-/// What one task of a process observed, by number of the instance.
+/// The observations of one task of a process, by number of the instance.
 pub(crate) struct TaskObservations {
     pub(crate) process: usize,
     pub(crate) observations: Vec<(usize, Observation)>,

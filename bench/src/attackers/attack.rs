@@ -26,7 +26,8 @@ use crate::serve;
 /// How long an attacker that stays away keeps the others of its instance waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
 const JOIN_TIMEOUT: Duration = Duration::from_secs(1);
-/// The pause after an attack that could not even begin: whoever is refused connections has nothing else to do.
+/// The pause after an attack that could not even begin: an attacker whose connections are refused has nothing
+/// else to do.
 const AFTER_FAILURE: Duration = Duration::from_millis(5);
 /// How long attackers may take to stop.
 const STOP_WITHIN: Duration = Duration::from_secs(20);
@@ -67,8 +68,8 @@ pub(super) fn arguments(
     arguments
 }
 
-/// The attack with the amount that keeps an attacker busy: what goes on beside the rest of its process is to last longer than
-/// a turn, and what opens connections is to open more of them.
+/// The attack, large enough to keep an attacker busy: an attack beside the rest of its process lasts longer
+/// than a turn, and an attack that opens connections opens more of them.
 pub(super) fn at_full_speed(kind: WireAttackKind) -> anyhow::Result<WireAttack> {
     Ok(match kind {
         WireAttackKind::FrameFlood => "frame-flood(frames=100000000)".parse()?,
@@ -80,7 +81,7 @@ pub(super) fn at_full_speed(kind: WireAttackKind) -> anyhow::Result<WireAttack> 
     })
 }
 
-/// What all attackers together did of one attack, as they saw it.
+/// The totals of one attack over all attackers, by their own observations.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(super) struct Done {
     /// How often it was carried out to its end, or stopped at the end of the turn.
@@ -124,7 +125,7 @@ impl Done {
     }
 }
 
-/// What was done, by the name of the attack.
+/// The totals by the name of the attack.
 pub(super) type AllDone = BTreeMap<String, Done>;
 
 /// The subcommand: attacks until standard input ends, and then says what it did.

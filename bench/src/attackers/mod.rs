@@ -19,16 +19,17 @@
 //!
 //! **What.** For each attack a fresh server, a quiet turn, the same turn beside a program that is as busy as the attackers and
 //! never calls the server, which is what the machine itself costs, and then beside the attackers: `--instances` that
-//! begin at a fixed rate, each from the beginning of its Create to the last of its decisions ([`processes`]). All must
-//! decide alike, none later than D2 allows, and none be late; else the exit code says so. That an attack happened, the
-//! counts of the server say ([`WireAttack::is_shown_by`]), for how many of the attackers; one that shows for none is a
-//! failure as well. Ratios are to the quiet turn and change no exit code.
+//! begin at a fixed rate, each from the beginning of its Create to the last of its decisions ([`processes`]).
+//! All must decide alike, none later than D2 allows, and none be late; else the exit code says so. The counts
+//! of the server prove an attack ([`WireAttack::is_shown_by`]), and for how many of the attackers; an attack
+//! that they prove for none is a failure as well. Ratios are to the quiet turn and change no exit code.
 //!
 //! In the raw results: `instances`, `rate_per_s`, `processes`, `attackers`, `lanes`, `bound_bytes` (see
-//! [`server::shared_bytes_bound`]), and for each of `attacks` its `name`, `quiet_us`, `busy_us` and `attacked_us` by
-//! instance, `p50_ratio`, `p99_ratio`, what was `undecided`, `late`, `missed`, `not_valid` with `reasons`; `shown_by`
-//! (attackers by attack), `done` (what the attackers say), `counted` (by the server meanwhile), `peak_quiet_bytes`,
-//! `peak_bytes`, and the shares of a processor that the `server` and the `attackers` took in the attacked turn.
+//! [`server::shared_bytes_bound`]), and for each of `attacks` its `name`, `quiet_us`, `busy_us` and
+//! `attacked_us` by instance, `p50_ratio`, `p99_ratio`, the counts `undecided`, `late`, `missed` and
+//! `not_valid` with `reasons`; `shown_by` (attackers by attack), `done` (the attackers' own totals),
+//! `counted` (by the server meanwhile), `peak_quiet_bytes`, `peak_bytes`, and the shares of a processor that
+//! the `server` and the `attackers` took in the attacked turn.
 
 mod attack;
 mod child;
@@ -200,7 +201,7 @@ fn shown(attacks: &[WireAttack], counted: &RunCounts) -> BTreeMap<String, usize>
     attacks.iter().map(|attack| (attack.name().to_owned(), by(attack))).collect()
 }
 
-/// What the server has counted of all, and of each attacker: by its number, as if it were a process.
+/// The server's counts, of everything and of each attacker: by its number, as if it were a process.
 async fn counted(host: &Client, attackers: usize) -> anyhow::Result<RunCounts> {
     let named = |counts: &stickycas_client::counts::Counts| -> Counts {
         let refusals = counts.refusals.iter().map(|(reason, count)| (*reason, *count));

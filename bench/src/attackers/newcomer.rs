@@ -4,13 +4,14 @@
 //! cargo run --release -p stickycas-bench -- newcomer
 //! ```
 //!
-//! A program on the second processor opens TCP connections from four addresses, 127.0.0.2 to 127.0.0.5, and says nothing on
-//! them. It keeps the latest of them (`--held`, of all addresses) and resets older ones, so that ports do not run out. The
-//! server is on the first processor. Each of `--newcomers` comes from an address of its own, from which nobody came before
-//! (127.0.1.1 and on), and is timed from its connect to the answer of its first call (`List`), with the handshake of TLS
-//! between. One that is refused connects again, at once.
+//! A program on the second processor opens TCP connections from four addresses, 127.0.0.2 to 127.0.0.5, and
+//! sends nothing on them. It keeps the latest of them (`--held`, of all addresses) and resets older ones, so
+//! that ports do not run out. The server is on the first processor. Each of `--newcomers` comes from an
+//! address of its own (127.0.1.1 and on) without earlier connections, and is timed from its connect to the
+//! answer of its first call (`List`), with the TLS handshake between. A refused newcomer connects again, at
+//! once.
 //!
-//! In the raw results: `sources`, `held`, `connects_per_s` (what the kernel took of the flood while newcomers came),
+//! In the raw results: `sources`, `held`, `connects_per_s` (connections of the flood, while newcomers came),
 //! `newcomers_us` of each, `failures` (connects that had to be repeated).
 
 use std::collections::VecDeque;

@@ -1,8 +1,10 @@
-//! The correct processes: instances that begin at a fixed rate, whatever becomes of those before.
+//! The correct processes: their instances begin at a fixed rate, whether or not the instances before have
+//! ended.
 //!
-//! Each process has a connection and an Attach stream. When its instance is created it sends hello and append, reads when
-//! that is answered, and decides the mode of what it has read (D1). What the processes saw is judged as in loads; whether
-//! one was late is asked beside that, since a verdict allows it where the bound on f does.
+//! Each process has a connection and an Attach stream. When its instance is created it sends hello and
+//! append, reads when these are answered, and decides the mode of the read list (D1). The observations of the
+//! processes are judged as in loads; late processes are counted besides, since a verdict allows them within
+//! the bound on f.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -34,10 +36,10 @@ const READ_SIZE: u32 = 8;
 const VALUES: [&str; 3] = ["value  a", "value  b", "value  c"];
 /// Timers are no finer.
 const TIMER: Duration = Duration::from_millis(1);
-/// How long is waited for instances when no more begin.
+/// The longest wait for open instances when no more begin.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
 
-/// What a turn has shown.
+/// The results of a turn.
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     /// From the beginning of the Create to the last decision, of each instance in which all have decided.
@@ -50,7 +52,7 @@ pub(super) struct Turn {
     pub(super) missed: usize,
     /// Instances that are not valid: a rule broke, D2 among them.
     pub(super) not_valid: usize,
-    /// What was wrong, each in words, a few of them.
+    /// A few of the failures, in words.
     pub(super) reasons: Vec<String>,
 }
 

@@ -1,4 +1,4 @@
-//! What the turns beside attackers have shown.
+//! The results of the turns beside attackers.
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

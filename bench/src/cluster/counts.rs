@@ -1,4 +1,4 @@
-//! What the members of etcd and the servers have counted: transactions, reads, batches.
+//! The counters of etcd's members and of the servers: transactions, reads, batches.
 
 use anyhow::Context as _;
 use serde::Serialize;
@@ -19,13 +19,13 @@ pub(crate) struct Counts {
     pub(crate) writes: f64,
     /// Transactions that etcd has answered, those that only read included.
     pub(crate) transactions: f64,
-    /// What the logs of all shards have committed: a commit is one batch of one shard.
+    /// The commits of the logs of all shards: a commit is one batch of one shard.
     #[serde(flatten)]
     pub(crate) log: Commits,
 }
 
 impl Counts {
-    /// What etcd has counted.
+    /// The counts of etcd.
     pub(crate) async fn of_etcd(etcd: &Etcd) -> anyhow::Result<Self> {
         let (mut writes, mut transactions) = (0.0_f64, 0.0);
         for url in etcd.urls() {
@@ -39,7 +39,7 @@ impl Counts {
         Ok(Self { writes, transactions, log })
     }
 
-    /// Adds what a server tells operators at this address.
+    /// Adds the metrics of the server with this address for operators.
     pub(crate) async fn add_server(&mut self, operators: &str) -> anyhow::Result<()> {
         let log = Commits::read(operators).await?;
         self.log = Commits {

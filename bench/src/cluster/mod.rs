@@ -51,7 +51,7 @@ use crate::rounds::RoundOptions;
 use crate::serve::{self, Layout};
 use crate::{disk, results};
 
-/// The lease of a server: nobody dies here.
+/// The lease of a server; no server dies here.
 const LEASE: Duration = Duration::from_secs(10);
 /// How long ended instances are kept, as by the other servers of this program.
 const RETENTION: Duration = Duration::from_millis(100);

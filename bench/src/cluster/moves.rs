@@ -221,7 +221,7 @@ impl Measurement {
         Ok(Self { cluster, shards, ids, answers, players })
     }
 
-    /// Who owns each shard.
+    /// The epoch of the owner of each shard.
     async fn owners(&self) -> anyhow::Result<BTreeMap<u32, u64>> {
         let told = clients(&self.cluster.urls())?.cluster().await?;
         Ok(told
@@ -273,7 +273,7 @@ impl Measurement {
         shard_of(self.ids[instance].get(), self.shards).get()
     }
 
-    /// What happened to the instances of moved shards in this time.
+    /// The delays and answers of the instances of moved shards in this time.
     fn moves(&self, moved: &BTreeSet<u32>, answers: &[Answered], (from, to): (Instant, Instant)) -> Moves {
         let mut moves = Moves::default();
         for answer in answers {

@@ -68,7 +68,7 @@ struct Ratio {
     cost: Option<Summary>,
 }
 
-/// What the logs in etcd have done.
+/// The rates and costs of the logs in etcd.
 #[derive(Clone, Copy, Debug, Serialize)]
 struct LogRow {
     writes_per_second: Option<Summary>,

@@ -128,7 +128,7 @@ impl ClusterServers {
         }
     }
 
-    /// What servers and etcd have counted so far.
+    /// The counts of the servers and etcd so far.
     pub(crate) async fn counts(&self) -> anyhow::Result<Counts> {
         let mut counts = Counts::of_etcd(&self.etcd).await?;
         for server in &self.servers {

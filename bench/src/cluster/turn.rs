@@ -23,7 +23,7 @@ use crate::wire::attach;
 use crate::wire::codec::HandWritten;
 use crate::workload::{ACCESSES_PER_PROCESS, PROCESSES};
 
-/// What is measured.
+/// The kind of a candidate: its servers and its accesses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Naive,
@@ -98,7 +98,7 @@ impl Variant {
     }
 }
 
-/// What one turn has measured.
+/// The measurement of one turn.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Outcome {
     #[serde(flatten)]
@@ -113,7 +113,7 @@ impl From<Sample> for Outcome {
     }
 }
 
-/// What every turn needs.
+/// The settings that all turns share.
 #[derive(Clone, Debug)]
 pub(crate) struct Turns {
     pub(crate) program: Program,

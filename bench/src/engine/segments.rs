@@ -1,8 +1,8 @@
 //! A log in files of our own: two segments that take turns.
 //!
-//! A batch stands in its segment behind its length, its place and the checksum of all of it. Each file has its whole
-//! size from the beginning and is written over, so that a sync has no new length to write. Trimming is the change to
-//! the other segment: what is needed of the log stands in one segment.
+//! A batch stands in its segment behind its length, its place and the checksum of all of it. Each file has
+//! its whole size from the beginning and is written over, so that a sync has no new length to write. Trimming
+//! is the change to the other segment: all that is still needed of the log stands in one segment.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

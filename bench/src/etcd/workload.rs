@@ -11,9 +11,9 @@
 //! etcd has no scheduler of warps. So each warp has a fixed position, and a process that loses it does not try
 //! another, as here. All choices are in favour of etcd:
 //! - Its list need not be created: the keys come into being with the appends.
-//! - A process must read only when all eight entries exist. On etcd it would have to poll, or to watch. Here a flag
-//!   within this program tells it, at no cost, that the last of them was created, and it reads once. So each process
-//!   has exactly two operations, as on StickyCAS, where the read itself waits.
+//! - A process must read only when all eight entries exist. On etcd it would have to poll, or to watch. Here
+//!   a flag within this program, at no cost, says that the last entry was created, and the process reads
+//!   once. So each process has exactly two operations, as on StickyCAS, where the read itself waits.
 //! - It is a single etcd without replication, but in the benchmark of clusters, where the processes spread over its
 //!   members. Its clients are not authenticated, have no quota, and do not report
 //!   decisions.

@@ -1,4 +1,5 @@
-//! What a cluster of etcd takes from one program: fenced appends as a server makes them, and the changes it tells to watches.
+//! The rates of a cluster of etcd with one program: fenced appends as a server makes them, and changes sent
+//! to watches.
 //!
 //! ```text
 //! cargo run --release -p stickycas-bench -- etcd-rates --members 3 --json etcd-rates.json
@@ -9,8 +10,8 @@
 //! own, so all of them succeed. All members and this program share the machine: the members wait for its disk (fsync), each
 //! for itself.
 //!
-//! **Watches**: so many watches of one prefix, all of this program; the time from the first put of a key there to the last
-//! change told to the last watch.
+//! **Watches**: so many watches of one prefix, all of this program; the time from the first put of a key
+//! there until the last watch has received the last change.
 //!
 //! Each round has an etcd of its own. In the raw results: `disk`, `members`, `rounds`; for each of `appends` its
 //! `batch_bytes` and `in_flight`, over the rounds the summaries `per_second`, `bytes_per_second` (of batches), `median_us`
@@ -193,7 +194,7 @@ async fn put(client: &Client, key: Bytes, value: Bytes) -> Result<Revision, Stor
     Ok(client.txn(Txn { then, ..Txn::default() }).await?.revision)
 }
 
-/// Changes that are told in a second, to all watches together.
+/// Changes a second, to all watches together.
 async fn watches(client: &Client, watches: u32, changes: u32) -> anyhow::Result<f64> {
     let before = client.range(KeyRange::one("nothing"), 1).await?.revision;
     let mut told = JoinSet::new();

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::serve;
 
-/// What every client sends first (RFC 9113, section 3.4), with an empty SETTINGS frame.
+/// The client connection preface (RFC 9113, section 3.4), with an empty SETTINGS frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// Frames of one write.
 const AT_A_TIME: usize = 1_024;

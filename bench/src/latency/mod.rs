@@ -18,7 +18,7 @@
 //! | `attach-ahead` | the same, with the read in the first message (F7, D1) |
 //! | `unary` | one instance: an append, then a read |
 //! | `sync` | a page is written to a file that has its size, and synced (`fdatasync`) |
-//! | `commit` | twice that, one after the other: what the server's log does for a batch, which it commits in two phases |
+//! | `commit` | twice that, one after the other, as the server's log commits a batch: in two phases |
 //! | `attach-durable`, `attach-ahead-durable`, `unary-durable` | an instance on a server that keeps its log on disk |
 //!
 //! The read may be sent ahead because it does not depend on the result of the append. The first instance of each turn

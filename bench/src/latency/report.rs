@@ -69,7 +69,7 @@ struct Row {
     create_us: Vec<Vec<f64>>,
 }
 
-/// What the log adds to an instance.
+/// The cost of the log for an instance.
 #[derive(Debug, Serialize)]
 struct LogRow {
     of_memory: Summary,

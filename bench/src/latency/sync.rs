@@ -1,4 +1,4 @@
-//! What a sync of the disk takes, without a server.
+//! The duration of a sync of the disk, without a server.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

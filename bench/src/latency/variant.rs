@@ -1,8 +1,8 @@
-//! What is measured, and the times of one measurement.
+//! The measurements, and the times of one.
 
 use std::time::Duration;
 
-/// What is measured.
+/// A measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Variant {
     Message,

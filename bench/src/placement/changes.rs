@@ -1,4 +1,4 @@
-//! The changes that are simulated, and what becomes of each.
+//! The changes that are simulated, and the outcome of each.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,7 +13,8 @@ use crate::summary::quantile;
 /// Servers that die or join together.
 const SEVERAL: usize = 10;
 
-/// What became of a change; see the module above. Of a change that is repeated, each count is the largest of all repetitions.
+/// The outcome of a change; [`super`] explains the counts. Of a change that is repeated, each count is the
+/// largest of all repetitions.
 #[derive(Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Outcome {
     pub(super) change: &'static str,
@@ -65,8 +66,8 @@ const CHANGES: [(&str, Change); 6] = [
     ("rolling restart", rolling_restart),
 ];
 
-/// How long shards wait for a death is drawn: when its lease was kept alive last, and when etcd looks for leases that are over. So
-/// these changes are repeated.
+/// The time until etcd ends the lease of a dead server is drawn: it depends on the last renewal of the lease,
+/// and on the moments at which etcd looks for leases that are over. So these changes are repeated.
 const REPEATED: [&str; 2] = ["one dies", "ten die at once"];
 
 /// The names of all changes.
@@ -74,7 +75,7 @@ pub(super) fn names() -> Vec<String> {
     CHANGES.iter().map(|(name, _)| (*name).to_owned()).collect()
 }
 
-/// The number of clusters of etcd, and what became of the start and of each change that is wanted.
+/// The number of clusters of etcd, and the outcomes of the start and of each wanted change.
 pub(super) fn all(
     cluster: &Cluster,
     times: &Times,
@@ -101,7 +102,7 @@ pub(super) fn all(
     Ok((simulation.etcds(), outcomes))
 }
 
-/// What became of a change once.
+/// The outcome of one repetition of a change.
 #[derive(Debug)]
 struct Repetition {
     least: usize,

@@ -5,27 +5,31 @@
 //! cargo run --release -p stickycas-bench -- placement --servers 10 --shards 1000 --shards-per-etcd 1000
 //! ```
 //!
-//! Which server should own which shard is computed by the function that the servers use
-//! (`stickycas_cluster::placement`); time is modelled ([`model::Times`]; each of its values is an option). Nothing here sends a
-//! message.
+//! The function that the servers use (`stickycas_cluster::placement`) computes the server that should own a
+//! shard; time is modelled ([`model::Times`]; each of its values is an option). Nothing here sends a message.
 //!
-//! * **etcd.** One cluster of etcd cannot carry all shards of the largest clusters, so shard s is held by the cluster of etcd
-//!   number s / `--shards-per-etcd`, one file of keys each. Each takes transactions one after the other, tells its changes one
-//!   after the other, and sends what is read one after the other; they do not wait for each other. Every server has a lease
-//!   and a watch in each of them, and places all shards together.
-//! * **A claim** is a transaction; then the shard is read back, one after the other by each server. A hand-over is: the owner
-//!   commits what is in flight, deletes its key, the next owner is told, claims and reads.
-//! * **Watches.** A change costs etcd one message for each server. All servers are told when the last one is.
+//! * **etcd.** One cluster of etcd cannot carry all shards of the largest clusters, so shard s is held by the
+//!   cluster of etcd number s / `--shards-per-etcd`, one file of keys each. Each executes transactions one
+//!   after the other, sends changes one after the other, and answers reads one after the other; the three do
+//!   not wait for each other. Every server has a lease and a watch in each cluster of etcd, and places all
+//!   shards together.
+//! * **A claim** is a transaction; then the server reads back the shard, one shard after the other. A
+//!   hand-over: the owner commits the accesses in flight and deletes its key; the next owner receives the
+//!   change, claims and reads.
+//! * **Watches.** A change costs etcd one message for each server. All servers receive it when the last one
+//!   does.
 //! * **Left out.** Servers that replay different versions, lost requests, a lease that ends early, failures of etcd itself.
 //!
-//! Every change begins with the same cluster, as it is after the start. `moves`: shards that another server serves than
-//! before. `least`: with how few of them the servers that are left could own all shards evenly. `spread`: the most shards
-//! of a server less the fewest, in the end. `pause`: the time in which nobody serves a shard, from the death of its owner or
-//! from the moment in which it takes no more; also in the raw results, in seconds. `quiet`: when the last shard is served.
-//! `placements`: how often every server has computed the placement.
+//! Every change begins with the same cluster, as it is after the start. `moves`: shards that another server
+//! serves than before. `least`: the fewest moves after which the remaining servers could own all shards
+//! evenly. `spread`: the most shards of a server less the fewest, in the end. `pause`: the time in which no
+//! server serves a shard, from the death of its owner or from the moment at which the owner refuses further
+//! accesses; also in the raw results, in seconds. `quiet`: the time at which the last shard is served.
+//! `placements`: the number of computations of the placement by each server.
 //!
-//! Deaths are repeated (`--deaths`), each time from the same cluster and with other draws: a lease was kept alive up to a third of its time
-//! before, and etcd looks for leases that are over twice a second. Pauses are those of all repetitions, all else is the largest of them, and
+//! Deaths are repeated (`--deaths`), each time from the same cluster and with other random numbers: the last
+//! renewal of a lease was up to a third of its time before the death, and etcd looks twice a second for
+//! leases that are over. Pauses are those of all repetitions, all else is the largest of them, and
 //! `median of worst` is the median of their longest pauses.
 //!
 //! The same seed gives the same table.
@@ -48,7 +52,7 @@ use self::model::Times;
 use crate::results;
 use crate::table::table;
 
-/// What to simulate.
+/// The simulated cluster and its changes.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     #[command(flatten)]

@@ -10,17 +10,17 @@ use serde::Serialize;
 /// Bytes of a MiB.
 const MIB: u64 = 1 << 20;
 
-/// What things take. The defaults of etcd's rates are below what `etcd-rates` has measured on a machine with two cores that
-/// ran all members.
+/// The times and rates of the model. The defaults of etcd's rates are below those that `etcd-rates` has
+/// measured on a machine with two cores that ran all members.
 #[derive(Clone, Debug, Args, Serialize)]
 pub(super) struct Times {
-    /// The lease of a server; it is kept alive three times in its time.
+    /// The lease of a server, which renews it every third of this time.
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = stickycas_program::parse_duration)]
     pub(super) lease: Duration,
-    /// The time from a change to the servers that watch it, besides that for its telling.
+    /// The time until the servers that watch a change receive it, besides etcd's time to send it.
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = stickycas_program::parse_duration)]
     pub(super) watch: Duration,
-    /// Changes that a cluster of etcd tells in a second, to all watches together.
+    /// Changes that a cluster of etcd sends in a second, to all watches together.
     #[arg(long, value_name = "RATE", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) told_per_second: u64,
     /// The time of a transaction that need not wait for others.
@@ -48,7 +48,7 @@ pub(super) struct Times {
     /// server has one of them. Without a limit unless it is given.
     #[arg(long, value_name = "COUNT", default_value_t = u32::MAX, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) hand_overs: u32,
-    /// The time between two computations of the placement; what was told in between is taken in together.
+    /// The time between two computations of the placement; one computation covers all changes since the last.
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = stickycas_program::parse_duration)]
     pub(super) pass: Duration,
     /// How long servers wait after a server has come or gone before they claim or release shards.

@@ -1,8 +1,8 @@
 //! Servers, shards and clusters of etcd on simulated time.
 //!
-//! What etcd holds and what the servers know of it are two states: a change is told later. All servers are told at the same
-//! moment, when the last of them is. A server acts upon what it was told, so claims of one shard can compete, and etcd lets the
-//! first one win.
+//! The state of etcd and the servers' view of it are two states: servers receive a change later. All servers
+//! receive it at the same moment, when the last of them does. A server acts upon its view, so claims of one
+//! shard can compete, and etcd lets the first one win.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
@@ -89,7 +89,7 @@ struct Etcd {
     telling: Line,
 }
 
-/// What has happened since it was last taken.
+/// The counts since [`Simulation::take_tally`] was last called.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     /// Shards that another server serves than before.
@@ -150,12 +150,12 @@ impl Simulation {
         self.etcds.len()
     }
 
-    /// What has happened since this was last called.
+    /// The counts since the last call.
     pub(super) fn take_tally(&mut self) -> Tally {
         std::mem::take(&mut self.tally)
     }
 
-    /// What is drawn from now on follows this seed.
+    /// Draws from this seed from now on.
     pub(super) fn draw_from(&mut self, seed: u64) {
         self.random = SplitMix64::new(seed);
     }
@@ -331,7 +331,7 @@ impl Simulation {
         }
     }
 
-    /// What `Membership` does when it was told something, for each server.
+    /// The reaction of `Membership` to changes, for each server.
     fn place(&mut self) {
         self.pass = None;
         if self.settled_at() > self.now {
@@ -443,7 +443,7 @@ impl Simulation {
         self.send_claims(server);
     }
 
-    /// When etcd executes a transaction that is sent now.
+    /// The time at which etcd executes a transaction that is sent now.
     fn transaction(&mut self, shard: usize) -> Duration {
         let there = self.jitter(self.times.transaction / 2);
         let etcd = self.etcd_of(shard);
@@ -461,7 +461,7 @@ impl Simulation {
         self.events.set(at, Event::OwnersTold { shards, owner });
     }
 
-    /// When the last server is told so many changes.
+    /// The time at which the last server receives so many changes.
     fn told(&mut self, etcd: usize, changes: usize) -> Duration {
         let watches = self.servers.iter().filter(|server| server.up).count();
         let count = u64::try_from(watches * changes).unwrap_or(u64::MAX);
@@ -478,7 +478,7 @@ impl Simulation {
         }
     }
 
-    /// Until then servers wait for others that come or go at the same time.
+    /// The time until which servers wait for others that come or go at the same time.
     fn settled_at(&self) -> Duration {
         self.servers_changed.map_or(Duration::ZERO, |changed| changed + self.times.settle)
     }

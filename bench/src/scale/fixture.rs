@@ -76,8 +76,8 @@ impl ScaleFixture {
     }
 }
 
-/// Creates an instance. All of them are created before the first is played, and a busy server refuses a creator that is so far
-/// ahead: then it is asked again when it has less to do.
+/// Creates an instance. All of them are created before the first is played, and a busy server refuses a
+/// creator that is so far ahead: the creation is then repeated later.
 async fn create_when_idle(
     creator: &mut Creator,
     roster: Vec<String>,

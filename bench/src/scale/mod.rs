@@ -60,7 +60,7 @@ use cost::Cost;
 use page_table::TableCost;
 use server::{Memory, Serving};
 
-/// What to measure, and how many of it.
+/// The measurements, each with its number of principals or instances.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Connected principals; a multiple of 8, because they play in groups of 8.

@@ -1,5 +1,5 @@
-//! The table of all instances on the live page: what it costs the server while it holds this many, and viewers look at several
-//! pages of it.
+//! The cost of the table of all instances on the live page: the server holds this many, and viewers look at
+//! several pages of it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,10 +18,10 @@ use crate::operators::get;
 
 /// How often a viewer asks.
 const EVERY: Duration = Duration::from_secs(1);
-/// What the viewers ask for.
+/// The queries of the viewers.
 const QUERIES: [&str; 4] = ["", "state=finished", "text=00", "state=running"];
 
-/// What the table costs.
+/// The cost of the table.
 #[derive(Debug, Serialize)]
 pub(super) struct TableCost {
     instances: usize,

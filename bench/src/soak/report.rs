@@ -42,7 +42,8 @@ struct Trend {
     first_most: f64,
     middle_most: f64,
     last_most: f64,
-    /// What the line that fits the last two thirds best rises from their beginning to their end, as a share of their mean.
+    /// The rise of the line that fits the last two thirds best, from their beginning to their end, as a share
+    /// of their mean.
     rise: f64,
     flat: bool,
 }

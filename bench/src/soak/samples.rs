@@ -1,4 +1,4 @@
-//! What is seen of the server several times a second.
+//! Samples of the server, several a second.
 
 use std::iter;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub(super) struct Sample {
     pub(super) accesses: Vec<Duration>,
 }
 
-/// What was seen.
+/// The samples of a run.
 pub(super) struct Observations {
     pub(super) wall: Duration,
     pub(super) samples: Vec<Sample>,

@@ -48,7 +48,7 @@ use log::{KeptPlace, Log, Made};
 /// The time within which a server has to be ready.
 const READY_WITHIN: Duration = Duration::from_secs(600);
 
-/// What the log holds, and how often a server is started on it.
+/// The contents of the log, and the number of starts on it.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
     /// Archived instances.

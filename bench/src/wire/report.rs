@@ -91,7 +91,7 @@ struct Row<'a> {
     /// The processor time per access of the floor in units of ours in the same round: the ratio of the rates on a
     /// machine without other load.
     of_floor_by_cost: Option<Summary>,
-    /// What the log costs, if there is one.
+    /// The cost of the log, if there is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]
     log: Option<LogRow>,
     /// By candidate of etcd.
@@ -287,7 +287,7 @@ impl<'a> Results<'a> {
         self.print_etcd(&mut out)
     }
 
-    /// What the logs cost.
+    /// Prints the costs of the logs.
     fn print_logs(&self, out: &mut impl Write) -> anyhow::Result<()> {
         let rows = self.candidates.iter().filter_map(|row| {
             let name = row.cells()[0].clone();

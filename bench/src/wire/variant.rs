@@ -118,7 +118,7 @@ impl Variant {
         }
     }
 
-    /// What is missing for it, if anything is.
+    /// The missing requirement of this variant, if any.
     pub(crate) fn lacks(self, etcd: Option<&Program>) -> Option<String> {
         let Etcd { fsync, .. } = self else { return None };
         match etcd {
