@@ -1,7 +1,7 @@
-//! What clients were told, against the history that the server shows in the end. Pure.
+//! Compares the answers and events that clients received with the final history of the server. Pure.
 //!
-//! The server tells what is committed and nothing else, so each fact must stand in the final history, word for word, and
-//! whoever is told something later must not be told less than was known when it asked.
+//! The server reveals committed state and nothing else, so each fact must stand in the final history, word
+//! for word, and a later answer must not show less than was known when its request was sent.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -31,11 +31,11 @@ use known::{KnownMember, Shown};
 /// All that is known of an instance when a round is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
-    /// What was planned.
+    /// The plan of the instance.
     pub plan: &'a InstancePlan,
-    /// What its clients were told, in order.
+    /// The answers and events that its clients received, in order.
     pub facts: &'a [Fact],
-    /// What its processes said at their end.
+    /// The reports of its processes at their end.
     pub reports: &'a [Report],
     /// The history from the first event on, fetched when all was over.
     pub history: &'a [Recorded],
@@ -47,14 +47,14 @@ pub struct Evidence<'a> {
     pub lateness: Duration,
 }
 
-/// What was checked of an instance.
+/// The results of checking an instance.
 #[derive(Clone, Debug, Default)]
 pub struct Checked {
-    /// What must not be.
+    /// The violations that were found.
     pub violations: Vec<(ViolationKind, String)>,
     /// Clients that were killed.
     pub clients_killed: u64,
-    /// Accesses that a client was told to be executed.
+    /// Accesses whose execution was acknowledged to a client.
     pub accesses: u64,
     /// Reads that were compared with the list.
     pub reads: u64,
@@ -141,7 +141,7 @@ impl Checker<'_> {
         self.checked.violations.extend(found);
     }
 
-    /// Each fact, and what was told later than it.
+    /// Each fact, and the later facts against it.
     fn facts(&mut self) {
         let facts = self.evidence.facts;
         let mut known: BTreeMap<ProcessId, KnownMember> = BTreeMap::new();
@@ -166,7 +166,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a process was told must stand in the history.
+    /// An answer to a process must stand in the history.
     fn told(&mut self, process: ProcessId, told: &Told) {
         match told {
             Told::Answered { number, op, phase, answer, entries } => {
@@ -260,7 +260,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Get must say at least what was known when it was asked.
+    /// Get must show at least the facts from before its request.
     fn status(&mut self, status: &MemberStatus) {
         let known = &self.evidence.facts[..status.asked_after.min(self.evidence.facts.len())];
         let mut length = 0;
@@ -320,7 +320,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What a process is told of itself must not be less than it knew.
+    /// The state of a process, in an answer to it, must not be less than earlier answers have shown.
     fn member(&mut self, by: &str, own: &MemberState, known: &KnownMember) {
         let process = own.process;
         let mut found = Vec::new();
@@ -349,7 +349,7 @@ impl Checker<'_> {
         }
     }
 
-    /// What an observer was told must be how the history begins.
+    /// The events of an observer must be the beginning of the history.
     fn watched(&mut self, events: &[Recorded]) {
         let history = self.evidence.history;
         if let Some(index) = (0..events.len()).find(|&index| history.get(index) != Some(&events[index])) {
@@ -366,7 +366,8 @@ impl Checker<'_> {
     /// A restart in the middle of an instance must stand in its history.
     fn restarts(&mut self) {
         let facts = self.evidence.facts;
-        // Who was told to go on with an access, and had that one executed in a phase: the instance lived on.
+        // After a welcome with its next access, a process had that access executed in a phase: the instance
+        // lived on.
         let went_on = |after: &[Fact]| {
             let mut next: BTreeMap<ProcessId, AccessNumber> = BTreeMap::new();
             after.iter().any(|fact| match fact {
@@ -400,7 +401,8 @@ impl Checker<'_> {
         }
     }
 
-    /// Time of an instance stands still while nobody serves it (F3), whatever the clocks of the server say.
+    /// The time of an instance stands still while no server serves it (F3), independently of the clocks of
+    /// the server.
     fn time(&mut self) {
         let Evidence { history, elapsed, .. } = self.evidence;
         let passed = history.last().map_or(Duration::ZERO, |last| Duration::from_nanos(last.at.as_nanos()));
@@ -425,7 +427,7 @@ impl Checker<'_> {
         }
     }
 
-    /// Whether the correct processes have decided, and what the judge says.
+    /// Whether the correct processes have decided, and the judge accepts the run.
     fn judged(&mut self) {
         let Evidence { plan, reports, .. } = self.evidence;
         let closed_early = plan.closed_after.is_some();
@@ -448,7 +450,7 @@ impl Checker<'_> {
         self.checked.verdict = Some(verdict.verdict);
         let accepted = match verdict.verdict {
             Outcome::Valid | Outcome::Outside => true,
-            // Who was cut off by the creator has nothing to show.
+            // A process that the creator cut off has nothing to show.
             Outcome::Unknown => closed_early || self.checked.starved,
             Outcome::Violation => false,
         };

@@ -1,4 +1,5 @@
-//! What is to happen in a round with a cluster, drawn from its seed: which faults, and when instances begin meanwhile.
+//! The plan of a round with a cluster, drawn from its seed: its faults, and the times at which instances
+//! begin meanwhile.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,7 +36,8 @@ impl RoundPlan {
     }
 }
 
-/// Somebody is waited for in vain, as a rule once: it begins so early that the round does not last longer for that.
+/// An instance that waits in vain for a process, as a rule once: it begins so early that the round does not
+/// last longer for that.
 fn early(plan: InstancePlan, in_vain: Duration, span: u64) -> InstancePlan {
     let span = Duration::from_millis(span);
     let begin = plan.begin.mul_f64(span.saturating_sub(in_vain).as_secs_f64() / span.as_secs_f64().max(1.0));

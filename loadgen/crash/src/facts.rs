@@ -1,4 +1,5 @@
-//! What clients were told: kept outside the server, in the order in which they took it in.
+//! The answers and events that clients received: recorded outside the server, in the order in which the
+//! clients received them.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -9,16 +10,16 @@ use stickycas_model::history::Recorded;
 use stickycas_model::types::ProcessId;
 use tokio::time::Instant;
 
-/// Something that a client of an instance was told.
+/// A fact: an answer or event that a client of an instance received.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Fact {
     /// The instance exists, with the parameters that were asked for.
     Created,
-    /// A process was told this.
+    /// A process received this.
     Told(ProcessId, Told),
     /// Get was answered.
     Status(MemberStatus),
-    /// An observer was told these events, from the first on.
+    /// An observer received these events, from the first on.
     Watched(Vec<Recorded>),
     /// The instance is closed.
     Closed,
@@ -26,16 +27,16 @@ pub enum Fact {
     Unknown,
     /// The client of a process was killed, and is started again without its memory.
     ClientKilled(ProcessId),
-    /// No client was told anything: the server was killed.
+    /// No client received this: the server was killed.
     Killed,
-    /// No client was told anything: a server that had been killed serves again.
+    /// No client received this: a server that had been killed serves again.
     ServesAgain,
 }
 
-/// What Get says.
+/// The answer to Get.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {
-    /// So many facts had been taken in when it was asked: at least they must show.
+    /// The number of facts before the request: the answer must show at least these.
     pub asked_after: usize,
     /// Where the instance is in its life.
     pub state: State,
@@ -58,7 +59,7 @@ impl MemberStatus {
 #[derive(Debug, Default)]
 pub(crate) struct Facts {
     all: Mutex<Vec<Fact>>,
-    /// When processes were told that an access was executed.
+    /// The times at which processes received the answer to an executed access.
     answered_at: Mutex<Vec<Instant>>,
 }
 
@@ -70,12 +71,13 @@ impl Facts {
         self.note_again(fact);
     }
 
-    /// Notes what a client that asked again was told: the instance has not gone on by that.
+    /// Notes the repeated answer to a client that asked again: it does not show that the instance has gone
+    /// on.
     pub(crate) fn note_again(&self, fact: Fact) {
         self.all().push(fact);
     }
 
-    /// Notes what an error tells, if anything.
+    /// Notes the fact that an error shows, if any.
     pub(crate) fn note_error(&self, error: &Error) {
         if error.reason() == Some(RefusalReason::InstanceUnknown) {
             self.note(Fact::Unknown);
@@ -113,13 +115,13 @@ impl Facts {
         self.all().iter().rev().find_map(is_answer)
     }
 
-    /// Whether a process was told before this moment that an access was executed.
+    /// Whether a process received the answer to an executed access before this moment.
     pub(crate) fn answered_before(&self, moment: Instant) -> bool {
         let answered_at = self.answered_at.lock().unwrap_or_else(PoisonError::into_inner);
         answered_at.iter().any(|at| *at < moment)
     }
 
-    /// When a process was told first, from this moment on, that an access was executed.
+    /// The first time, from this moment on, at which a process received the answer to an executed access.
     pub(crate) fn answered_from(&self, from: Instant) -> Option<Instant> {
         let answered_at = self.answered_at.lock().unwrap_or_else(PoisonError::into_inner);
         answered_at.iter().copied().filter(|at| *at >= from).min()

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// What was on its way to a client at the fault has come by then.
+/// The time after a fault within which messages on their way to a client arrive.
 pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
 
 /// Times in milliseconds.

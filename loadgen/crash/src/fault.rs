@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::violation::ViolationKind;
 
-/// The servers of a cluster and what they stand on.
+/// The servers of a cluster and its etcd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClusterSize {
     /// Servers, at least 1.
@@ -26,7 +26,7 @@ pub struct ClusterSize {
     pub has_partitions: bool,
 }
 
-/// What befalls a cluster.
+/// A kind of fault of a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FaultKind {
@@ -44,21 +44,21 @@ pub enum FaultKind {
     EtcdKilled,
     /// All members of etcd are stopped with SIGSTOP, and go on.
     EtcdPaused,
-    /// Nothing comes through between a server and etcd until its lease has ended; its clients reach it.
+    /// Messages between a server and etcd are lost until its lease has ended; its clients reach it.
     ServerCutFromEtcd,
     /// The same, and its lease ends at once: others own its shards while it still believes in its lease.
     ServerDeposed,
-    /// Nothing comes through between a server and anybody else, until its lease has ended.
+    /// Messages between a server and all others are lost until its lease has ended.
     ServerCutOff,
-    /// What etcd sends to a server does not come through; what the server sends does.
+    /// Messages from etcd to a server are lost; messages of the server arrive.
     ServerReceivesNothing,
-    /// Nothing comes through between a member of etcd and the others, or any server.
+    /// Messages between a member of etcd and the others, or any server, are lost.
     MemberCutOff,
-    /// What the others and the servers send to a member of etcd does not come through; what it sends does.
+    /// Messages of the others and of servers to a member of etcd are lost; messages of the member arrive.
     MemberReceivesNothing,
 }
 
-/// What a round has in every ten faults: these, and one of the others in turn.
+/// The mix of every ten faults of a round: these nine, and one of the other four in turn.
 pub(crate) type FaultMix = ([FaultKind; 9], [FaultKind; 4]);
 
 impl FaultKind {
@@ -133,7 +133,7 @@ impl FaultKind {
         first.flat_map(|other| each.into_iter().chain([other])).take(size.faults).collect()
     }
 
-    /// Whether it befalls a server, and no member of etcd.
+    /// Whether it hits a server, and no member of etcd.
     const fn is_of_server(self) -> bool {
         match self {
             Self::ServerKilled
@@ -152,7 +152,7 @@ impl FaultKind {
         }
     }
 
-    /// Whether the server of such a fault is asked for instances whose shards others have by then.
+    /// Whether the server of such a fault is asked for instances whose shards other servers own by then.
     pub(crate) const fn asks_deposed(self) -> bool {
         matches!(
             self,
@@ -184,7 +184,7 @@ impl fmt::Display for FaultKind {
 /// A fault, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What it is.
+    /// Its kind.
     pub kind: FaultKind,
     /// The number of the server or member.
     pub target: usize,
@@ -237,13 +237,13 @@ impl Fault {
 /// A fault that has hit a server.
 #[derive(Clone)]
 pub struct Hit {
-    /// What hit it.
+    /// The kind of the fault.
     pub kind: FaultKind,
     /// When.
     pub at: Instant,
     /// Whether others had shards of it when it went on or was started again.
     pub is_deposed: bool,
-    /// What it told then, when others had its shards.
+    /// Its stale answers at that time, if others had its shards.
     pub stale: Stale,
     owned: Arc<dyn Fn(InstanceId) -> bool + Send + Sync>,
 }
@@ -275,17 +275,17 @@ impl fmt::Debug for Hit {
     }
 }
 
-/// What a server told that others had deposed.
+/// The answers of a deposed server.
 #[derive(Clone, Debug, Default)]
 pub struct Stale {
-    /// Get and List, so many times.
+    /// The number of Get and List requests.
     pub asked: u64,
-    /// What it told that was old.
+    /// The stale answers.
     pub told: Vec<(ViolationKind, String)>,
 }
 
 impl Stale {
-    /// Adds what it told else.
+    /// Adds the answers to other requests.
     pub fn add(&mut self, other: Self) {
         self.asked += other.asked;
         self.told.extend(other.told);

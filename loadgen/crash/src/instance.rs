@@ -52,7 +52,7 @@ impl Site {
     /// which should try again as [`RETRIES`] says.
     ///
     /// # Errors
-    /// What `connect` says.
+    /// The errors of `connect`.
     pub fn new(plan: &RoundPlan, connect: impl FnMut(usize) -> Result<Client, Error>) -> Result<Self, Error> {
         let processes: usize = plan.instances.iter().map(|plan| plan.params.processes() as usize).sum();
         let connections = CONNECTIONS.max(processes.div_ceil(PROCESSES_PER_CONNECTION));
@@ -86,19 +86,19 @@ pub(crate) struct InstanceRun {
     pub(crate) id: OnceLock<InstanceId>,
 }
 
-/// What became of the clients of an instance.
+/// The end of the clients of an instance.
 #[derive(Debug)]
 pub(crate) struct Ended {
     /// When they ended.
     pub(crate) at: Instant,
-    /// What processes say at their end.
+    /// The reports of processes at their end.
     pub(crate) reports: Vec<Report>,
-    /// What went wrong with the creator or the observer.
+    /// Failures of the creator and the observer.
     pub(crate) trouble: Vec<String>,
 }
 
 impl Ended {
-    /// Nothing has gone wrong, and nobody has said anything.
+    /// No failures and no reports.
     pub(crate) fn now() -> Self {
         Self { at: Instant::now(), reports: Vec::new(), trouble: Vec::new() }
     }
@@ -109,8 +109,8 @@ impl InstanceRun {
         Self { plan, facts: Arc::default(), id: OnceLock::new() }
     }
 
-    /// Whether it was created, and everybody who is to come before the last kill has been welcomed, and has decided if
-    /// that is to be waited for.
+    /// Whether it was created, and every process that comes before the last kill has been welcomed, and has
+    /// decided if the plan waits for that.
     pub(crate) fn is_under_way(&self) -> bool {
         let InstancePlan { truth, absent_before, ends_before, .. } = &self.plan;
         let mut assignments = truth
@@ -122,7 +122,7 @@ impl InstanceRun {
             })
     }
 
-    /// Creates the instance, plays it, and closes it if somebody stays.
+    /// Creates the instance, plays it, and closes it if a process stays.
     pub(crate) async fn play(&self, site: &Site, round_began: Instant) -> Ended {
         let (plan, facts) = (&self.plan, &self.facts);
         let mut ended = Ended::now();
@@ -261,7 +261,8 @@ impl InstanceRun {
         }
     }
 
-    /// Asks this server how the instance stands, as its creator and as a correct process; what is known by now must show.
+    /// Sends Get to this server, as the instance's creator and as a correct process; the answers must show
+    /// all earlier facts.
     pub(crate) async fn ask_server(&self, site: &Site, server: &Connection) {
         let Some(&id) = self.id.get() else { return };
         // Any error but an unknown instance, which is noted, tells nothing about it.
@@ -273,10 +274,10 @@ impl InstanceRun {
         }
     }
 
-    /// Get, for whoever this client is.
+    /// Get, by the principal of this client.
     ///
     /// # Errors
-    /// What is wrong with the answer; it is noted.
+    /// The answer is an error; it is noted.
     async fn status(&self, client: &Client, id: InstanceId) -> Result<MemberStatus, Error> {
         self.note_status(client.get(id)).await
     }
@@ -292,7 +293,7 @@ impl InstanceRun {
         Ok(status)
     }
 
-    /// What the server says in the end: the history, after a member has read the list of an instance that is over.
+    /// The server's final history, after a member has read the list of an instance that is over.
     ///
     /// # Errors
     /// Why it cannot be had.
@@ -311,8 +312,8 @@ impl InstanceRun {
         }
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
         loop {
-            // The watch of an instance that is open again has no end, and what there is says so. That of any other instance is
-            // not cut: the rest of its history would look lost.
+            // The watch of an instance that is open again has no end: the events so far prove that. The watch
+            // of any other instance is read to its end: without it the rest of its history would look lost.
             let next = watch.try_next();
             let watched =
                 if is_open { timeout(LONGEST_ANSWER, next).await.unwrap_or(Ok(None)) } else { next.await };
@@ -341,7 +342,7 @@ struct PlayerTask {
 }
 
 impl PlayerTask {
-    /// What the process says at its end, in its last life.
+    /// The report of the process at the end of its last life.
     async fn lives(mut self) -> Option<Report> {
         if let Some(after) = self.killed_after.take() {
             if let Ok(report) = timeout(after, self.clone().play()).await {
@@ -352,7 +353,7 @@ impl PlayerTask {
         self.play().await
     }
 
-    /// What the process says at its end; a correct one always says something.
+    /// The report of the process at its end; a correct process always has one.
     async fn play(self) -> Option<Report> {
         let Self {
             client,
@@ -365,7 +366,7 @@ impl PlayerTask {
             killed_after: _,
             mut stopped,
         } = self;
-        // An error means that nobody is there to stop it any more.
+        // An error means that the sender is gone.
         let stop = async move { drop(stopped.wait_for(|stopped| *stopped).await) };
         if unary {
             let caller = UnaryProcess { client: &client, instance, process, facts: &facts };
@@ -396,7 +397,7 @@ impl PlayerTask {
     }
 }
 
-/// How an instance stands that does not come to its end.
+/// The state of an instance that does not come to its end.
 pub(crate) async fn standing(run: &InstanceRun, site: &Site) -> String {
     let Some(&id) = run.id.get() else { return "it was not created".to_owned() };
     match timeout(Duration::from_secs(2), site.creator(&run.plan).get(id)).await {

@@ -1,9 +1,10 @@
-//! When threads of this machine wait long for a turn.
+//! The times in which threads of this machine wait long for a processor.
 //!
-//! Patience is a total over the life of an instance, and on a machine that gives clients no turn a correct process may spend
-//! it through no fault of the server. Two measures tell: how late a thread wakes that sleeps (the machine itself stood still), and
-//! how long the threads that work for clients were ready and had no processor (others have it). Only long waits count: every
-//! busy machine makes a thread wait some milliseconds, and these add up to any limit in a long round.
+//! Patience is a total over the life of an instance, and on a machine that gives clients no turn a correct
+//! process may spend it through no fault of the server. Two measures count: the delay of a thread that wakes
+//! from sleep (the machine itself stood still), and the time for which threads that work for clients were
+//! ready and had no processor (others had it). Only long waits count: every busy machine makes a thread wait
+//! some milliseconds, and these add up to any limit in a long round.
 
 use std::collections::HashMap;
 use std::ffi::OsString;
@@ -15,7 +16,8 @@ use std::time::{Duration, Instant};
 
 /// How long the thread sleeps.
 const BEAT: Duration = Duration::from_millis(10);
-/// After how many beats the other threads are looked at. Who has waited for more than half of this time was stalled.
+/// The number of beats between two looks at the other threads. A thread that waited for more than half of
+/// this time was stalled.
 const BEATS: u32 = 10;
 /// A thread that wakes later than this has been stalled.
 const STALL: Duration = Duration::from_millis(100);

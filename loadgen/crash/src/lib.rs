@@ -1,24 +1,25 @@
-//! The kill test: what a client was told stands, however often the server is killed (SPEC F8a, F11).
+//! The kill test: every answer to a client stays true, however often the server is killed (SPEC F8a, F11).
 //!
-//! A [`Round`](RoundPlan) starts a real server on a folder, puts it under load with hundreds of small instances, kills it
-//! with SIGKILL at random moments, also while it recovers, and starts it again on the same folder. The clients go on by
-//! themselves. What each of them was told is written down outside the server ([`Fact`]); in the end it is compared with
-//! the history that the server shows ([`check`]), and the judge judges every instance.
+//! A [`Round`](RoundPlan) starts a real server on a folder, puts it under load with hundreds of small
+//! instances, kills it with SIGKILL at random moments, also while it recovers, and starts it again on the
+//! same folder. The clients go on by themselves. All answers and events that they receive are recorded
+//! outside the server ([`Fact`]); in the end they are compared with the server's history ([`check`]), and the
+//! judge judges every instance.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `plan` | what a round does, drawn from its seed |
+//! | `plan` | the plan of a round, drawn from its seed |
 //! | `outage` | the plan of a server that is started again days later |
 //! | `server` | the server as a process: started, killed, started again |
-//! | `fault` | the plan of a round for a cluster: which faults befall servers and members of etcd; what they hit |
-//! | `cluster` (feature `cluster`) | the servers of a cluster and its etcd, and what befalls them: as processes, or simulated |
+//! | `fault` | the plan of a round for a cluster: the faults of servers and members of etcd; their effects |
+//! | `cluster` (feature `cluster`) | the servers of a cluster and its etcd, and their faults: as processes, or simulated |
 //! | `fail_over` | how long clients wait for another owner |
 //! | `clocks` | programs whose clocks are ahead |
-//! | `facts` | what clients were told |
+//! | `facts` | the answers and events that clients received |
 //! | `instance`, `unary` | the clients of one instance |
-//! | `check`, `violation` | the facts against the final history; what can go wrong |
+//! | `check`, `violation` | the comparison of the facts with the final history; the kinds of violations |
 //! | `round`, `run` | one round; many of them |
-//! | `result` | what was counted, for people and for programs; the folder of a run |
+//! | `result` | the counts, for people and for programs; the folder of a run |
 
 mod check;
 mod clocks;

@@ -1,4 +1,4 @@
-//! The observer of an instance, and what everybody does who reads a history.
+//! The observer of an instance, and functions for every reader of a history.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::facts::{Fact, Facts};
 /// How long the end of an instance may take to reach an observer that has to connect again.
 const LONGEST_END: Duration = Duration::from_secs(30);
 
-/// Follows an instance to its end; says what went wrong. What was seen is noted in any case.
+/// Follows an instance to its end and returns its failure, if any. All events are noted in any case.
 pub(crate) async fn follow(
     client: &Client,
     id: InstanceId,

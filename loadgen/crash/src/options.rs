@@ -1,4 +1,4 @@
-//! What is run.
+//! The options of a run.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub struct CrashOptions {
     pub rounds: u64,
     /// The seed of the first; each other one has the next.
     pub seed: u64,
-    /// What there is to do in each.
+    /// The load of each round.
     pub load: Load,
     /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
     /// ahead.

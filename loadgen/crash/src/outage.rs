@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(count(|instance| instance.absent_before.is_some()), 4);
         assert_eq!(count(|instance| instance.truth.byzantine().next().is_some()), 4);
         assert_eq!(count(|instance| !instance.params.spec().pace.is_zero()), 4);
-        // Whoever is to come first must not wait for whoever comes last.
+        // A process that must come early must not wait for a process that comes late.
         assert!(plan.instances.iter().all(|plan| !(plan.ends_before && plan.absent_before.is_some())));
     }
 }

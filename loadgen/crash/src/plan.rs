@@ -1,5 +1,5 @@
-//! What a round does, drawn from its seed. When the server is really hit depends on the machine, so a seed repeats the
-//! load and the plan of the kills, not the outcome.
+//! The plan of a round, drawn from its seed. The moment of a kill depends on the machine too, so a seed
+//! repeats the load and the plan of the kills, not the outcome.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -27,10 +27,10 @@ pub struct Load {
 /// Patience and join timeout of the instances of a round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// Where somebody is to be waited for in vain. Every round lasts as long, so it is short, and a machine that gives
-    /// clients no turn may spend it.
+    /// In an instance that waits for a process in vain. Every round lasts as long, so it is short, and
+    /// clients may spend it on a machine that gives them no turn.
     pub in_vain: Duration,
-    /// Where nobody is: long enough for every disturbance.
+    /// In any other instance: long enough for every disturbance.
     pub otherwise: Duration,
 }
 
@@ -60,7 +60,7 @@ pub enum Kill {
 /// A round.
 #[derive(Clone, Debug)]
 pub struct RoundPlan {
-    /// What it is drawn from.
+    /// Its seed.
     pub seed: u64,
     /// The kills under load, in order.
     pub kills: Vec<Kill>,
@@ -83,9 +83,9 @@ pub struct InstancePlan {
     pub begin: Duration,
     /// Its parameters.
     pub params: Arc<Params>,
-    /// Who plays what.
+    /// The role of each process.
     pub truth: GroundTruth,
-    /// What its processes draw from.
+    /// The seed of its processes.
     pub seed: u64,
     /// The processes that make unary calls; the others are on Attach.
     pub unary: BTreeSet<ProcessId>,
@@ -96,7 +96,8 @@ pub struct InstancePlan {
     pub absent_before: Option<ProcessId>,
     /// Whether its end is waited for before the server is killed.
     pub ends_before: bool,
-    /// When the creator closes it, after its creation, whoever still plays; `None`: when the correct ones have decided.
+    /// The time from its creation until the creator closes it, with processes still playing; `None`: closed
+    /// when the correct processes have decided.
     pub closed_after: Option<Duration>,
     /// Whether an observer watches it from its creation on.
     pub watched: bool,

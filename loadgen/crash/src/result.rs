@@ -1,4 +1,4 @@
-//! What rounds have shown: for people, and as `result.json`.
+//! The results of rounds: for people, and as `result.json`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use crate::fault::FaultKind;
 use crate::plan::RoundPlan;
 use crate::violation::Violation;
 
-/// What was counted in a round, or in all rounds of a run.
+/// The counts of a round, or of all rounds of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundCounts {
     /// How often the server was killed.
@@ -90,20 +90,20 @@ impl RoundCounts {
     }
 }
 
-/// What one round has shown.
+/// The result of one round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundResult {
     /// Its seed: `--rounds 1 --seed SEED` repeats it.
     pub seed: u64,
-    /// What was counted.
+    /// Its counts.
     #[serde(flatten)]
     pub counts: RoundCounts,
     /// How long it took.
     pub seconds: f64,
     /// The first violations that were found.
     pub violations: Vec<Violation>,
-    /// The folder with what is left of it: the data folder of the server, its logs, and what was known of each instance
-    /// with a violation. `None`: nothing is left, since all was well.
+    /// The folder with what is left of it: the data folder of the server, its logs, and the facts of each
+    /// instance with a violation. `None`: nothing is left, since all was well.
     pub folder: Option<PathBuf>,
     /// The texts for that folder, by the number of the instance.
     #[serde(skip)]
@@ -128,7 +128,7 @@ impl RoundResult {
         }
     }
 
-    /// Writes what was known of instances with a violation, a file each.
+    /// Writes the evidence of instances with a violation, a file each.
     ///
     /// # Errors
     /// If a file cannot be written.
@@ -140,7 +140,7 @@ impl RoundResult {
     }
 }
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CrashResult {
     /// The seed of the first round; each other one has the next.
@@ -152,10 +152,11 @@ pub struct CrashResult {
     /// Why no partitions of the network are among the faults of a cluster, if they were left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub partitions_left_out: Option<String>,
-    /// What the rounds of a cluster should have shown and have not, if there is any: then it says little that nothing was found.
+    /// An effect that the rounds of a cluster should have had and have not had, if any: then a run without
+    /// violations proves little.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_shown: Option<String>,
-    /// What was counted in them.
+    /// The counts of all rounds.
     #[serde(flatten)]
     pub counts: RoundCounts,
     /// How long the longest round took.

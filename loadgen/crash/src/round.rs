@@ -1,4 +1,4 @@
-//! One round: a server, its clients, the kills, and what is checked when all is over.
+//! One round: a server, its clients, the kills, and the checks when all is over.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,17 +24,17 @@ use crate::violation::{Violation, ViolationKind};
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
-/// Instances of a server that is paused that are asked for at it, before it goes on.
+/// Instances that are requested from a paused server, before it goes on.
 const ASKED_WHILE_PAUSED: usize = 100;
 /// How long it may take until all instances are under way.
 const LONGEST_BEGIN: Duration = Duration::from_secs(60);
 /// How often to look whether they are.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long the last questions may take.
+/// The longest time of the last requests.
 const LONGEST_ASKING: Duration = Duration::from_secs(30);
 /// Histories that are fetched at a time.
 const FETCHED_AT_A_TIME: usize = 32;
-/// Violations of one instance, and of one round, that are told.
+/// Violations of one instance, and of one round, that are reported.
 const TOLD_OF_AN_INSTANCE: usize = 3;
 const TOLD_OF_A_ROUND: usize = 50;
 
@@ -58,14 +58,14 @@ struct Round<'a> {
     runs: Vec<Arc<InstanceRun>>,
     /// Clients that ask again after a restart.
     asking: JoinSet<()>,
-    /// What faults of a cluster have hit.
+    /// The faults of a cluster that have hit a server.
     hits: Vec<Hit>,
     result: RoundResult,
 }
 
 impl Round<'_> {
     /// # Errors
-    /// What is wrong with the server.
+    /// The server has failed.
     async fn run(&mut self, server: &mut impl Server) -> anyhow::Result<()> {
         server.start()?;
         if !self.plan.faults.is_empty() {
@@ -148,7 +148,7 @@ impl Round<'_> {
             self.serves_again(server, random).await?;
         }
         sleep(fault.after).await;
-        // What a server answers that has lost its shards and does not know it yet must not be old.
+        // A server that has lost its shards and does not know it yet must not give stale answers.
         let (runs, site, asking) = (&self.runs, &self.site, &mut self.asking);
         let mut ask = |hit: &Hit, server: &Connection| {
             let owned = runs.iter().filter(|run| run.id.get().is_some_and(|id| hit.owned(*id)));

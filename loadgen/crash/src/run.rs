@@ -32,7 +32,7 @@ const MOST_FAILED: usize = 10;
 /// Runs the rounds, or those that have begun when `stop` resolves; `progress` is told after each.
 ///
 /// # Errors
-/// What keeps a round from being run. What goes wrong with a server is in the result.
+/// A round cannot be run. Failures of a server are in the result.
 pub async fn run(
     options: &CrashOptions,
     stop: impl Future<Output = ()>,
@@ -80,7 +80,7 @@ pub async fn run(
 /// The options with what is possible here.
 ///
 /// # Errors
-/// What is missing.
+/// A requirement is missing.
 #[cfg(feature = "cluster")]
 fn check_cluster(options: &CrashOptions, result: &mut CrashResult) -> anyhow::Result<CrashOptions> {
     let mut options = options.clone();
@@ -149,7 +149,7 @@ fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
 /// Checks that rounds of a cluster without a violation have shown something, given all faults that they had planned.
 ///
 /// # Errors
-/// What did not happen.
+/// A planned effect is missing.
 fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts) -> anyhow::Result<()> {
     let mut missing = BTreeMap::<FaultKind, u64>::new();
     for fault in planned {
@@ -198,7 +198,7 @@ mod tests {
         RoundPlan::cluster(1, load, size).faults
     }
 
-    /// What a run counts that has shown what was planned.
+    /// The counts of a run that has shown everything planned.
     fn counted(planned: &[Fault]) -> RoundCounts {
         let mut counts =
             RoundCounts { instances: 10, accesses: 90, asked_deposed: 20, ..RoundCounts::default() };

@@ -22,16 +22,16 @@ use crate::lateness::Lateness;
 /// The principal that creates the instances.
 pub const CREATOR: &str = "crash";
 
-/// Which program is the server.
+/// The program of the server.
 #[derive(Clone, Debug)]
 pub struct ServerProgram {
     /// The program.
     pub program: PathBuf,
-    /// What comes before `serve`.
+    /// The arguments before `serve`.
     pub arguments: Vec<OsString>,
 }
 
-/// A server that is killed, and started again on what its log has kept.
+/// A server that is killed, and started again on its log.
 pub trait Server: Send {
     /// Sets its clocks so far ahead of those of its clients, from its next start on.
     ///
@@ -48,7 +48,7 @@ pub trait Server: Send {
     /// The client that asks whether it serves.
     fn probe(&self) -> Client;
 
-    /// Resolves when it serves: it answers what only a server that has recovered can answer.
+    /// Resolves when it serves: when it gives an answer that only a recovered server can give.
     ///
     /// # Errors
     /// It has ended, or does not serve in time.
@@ -74,8 +74,8 @@ pub trait Server: Send {
     /// It had ended by itself.
     fn kill(&mut self) -> impl Future<Output = anyhow::Result<()>> + Send;
 
-    /// Whether the server that was killed last had served. `seen`: whether it was seen to serve, which is all that is known
-    /// of a process.
+    /// Whether the server that was killed last had served. `seen`: whether a client saw it serve; nothing
+    /// more is known of a process.
     fn had_served(&self, seen: bool) -> bool {
         seen
     }
@@ -94,8 +94,9 @@ pub trait Server: Send {
         self.starts().saturating_sub(1)
     }
 
-    /// Injects a fault of a cluster, and returns what a server owned that it hit, if that is known. All processes run
-    /// again when it resolves. `ask` is called before a paused server goes on, with a connection to that server.
+    /// Injects a fault of a cluster, and returns its hit on a server, if the shards of that server are known.
+    /// All processes run again when it resolves. `ask` is called before a paused server goes on, with a
+    /// connection to that server.
     ///
     /// # Errors
     /// It is no cluster, or a process does not start or end as it should.

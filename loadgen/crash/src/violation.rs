@@ -1,24 +1,24 @@
-//! What can go wrong in a round.
+//! The violations of a round.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What went wrong.
+/// A kind of violation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ViolationKind {
-    /// Something that a client was told is not there any more, or it was told less than it knew.
+    /// The content of an answer to a client is lost, or a later answer shows less than an earlier one.
     Lost,
-    /// Something that a client was told is another thing now.
+    /// The content of an answer to a client is another one now.
     Changed,
     /// An access was executed twice.
     Twice,
     /// An accepted access was neither answered nor withdrawn.
     Vanished,
-    /// What was closed is open again.
+    /// A closed instance is open again.
     Reopened,
-    /// Time of an instance has passed while nobody served it.
+    /// Time of an instance has passed while no server served it.
     Time,
     /// A correct process lost its patience, though its client was there.
     Impatient,
@@ -53,14 +53,14 @@ impl fmt::Display for ViolationKind {
     }
 }
 
-/// Something that must not be.
+/// A violation.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Violation {
-    /// What.
+    /// Its kind.
     pub kind: ViolationKind,
     /// The instance: its number in the round, and its id. `None`: all of them.
     pub instance: Option<(usize, String)>,
-    /// What was known, and what is.
+    /// The known fact, and its contradiction.
     pub what: String,
 }
 

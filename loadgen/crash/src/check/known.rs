@@ -1,4 +1,4 @@
-//! What the final history shows, and what is known of a process from what it was told.
+//! The contents of the final history, and the knowledge of a process from its answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use stickycas_model::access::{Answer, AppendAnswer};
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, Value};
 
-/// What a history shows.
+/// The contents of a history.
 #[derive(Default)]
 pub(super) struct Shown<'a> {
     pub(super) list: Vec<(ProcessId, Phase, &'a Value)>,
@@ -60,12 +60,12 @@ impl<'a> Shown<'a> {
     }
 }
 
-/// What was known of a process at some moment.
+/// The state of a process, as far as its answers have shown it at some moment.
 #[derive(Default)]
 pub(super) struct KnownMember {
     /// The last access that was answered.
     pub(super) answered: u64,
-    /// What it was told to be its next one.
+    /// Its next access, by its welcome or by Get.
     pub(super) next: u64,
     pub(super) waiting: BTreeSet<AccessNumber>,
     pub(super) append: Option<(Phase, AppendAnswer)>,
@@ -73,7 +73,7 @@ pub(super) struct KnownMember {
 }
 
 impl KnownMember {
-    /// Takes in what the process was told on its stream or by its calls.
+    /// Takes in an answer to the process, on its stream or to a call.
     pub(super) fn learn(&mut self, told: &Told) {
         match told {
             Told::Welcome(own) => self.take(own),

@@ -1,4 +1,4 @@
-//! What befalls servers and members of etcd: the faults of a round, one after the other.
+//! Injects the faults of a round, one after the other, into servers and members of etcd.
 
 use std::time::Duration;
 
@@ -82,7 +82,7 @@ impl<M: Machines> ClusterServers<M> {
         Ok(hit)
     }
 
-    /// The server goes on talking to its clients.
+    /// Cuts a server off from etcd while its clients still reach it.
     async fn cut_from_etcd(&mut self, fault: &Fault, ask: Ask<'_>) -> anyhow::Result<Option<Hit>> {
         let Fault { kind, target, lasts, .. } = *fault;
         let (direct, others) = (self.direct(target)?, self.others(target)?);
@@ -117,7 +117,7 @@ impl<M: Machines> ClusterServers<M> {
         Ok(hit)
     }
 
-    /// What a fault hits that ends, stops or isolates a server until `lasts` has passed.
+    /// Waits until `lasts` has passed, and returns the hit of a fault that ends, stops or isolates a server.
     async fn hit(&self, fault: &Fault, before: Option<Owned>) -> Option<Hit> {
         let Fault { kind, target, lasts, .. } = *fault;
         let at = Instant::now();
@@ -128,7 +128,7 @@ impl<M: Machines> ClusterServers<M> {
         Some(Hit::new(kind, at, is_deposed, move |id| owned.has(id)))
     }
 
-    /// What a server tells of the owner of this server's shards.
+    /// The shards of server `owner`, in the view of another server.
     async fn shards_of(&self, owner: usize, as_told_by: usize) -> Option<Owned> {
         let told = timeout(LONGEST_VIEW, self.probes[as_told_by].cluster()).await.ok()?.ok()?;
         let server = told.servers.iter().find(|server| server.name == server_name(owner))?;
@@ -136,8 +136,8 @@ impl<M: Machines> ClusterServers<M> {
         Some(Owned { epochs, count: ShardCount::new(told.shards).ok()? })
     }
 
-    /// The shards that a server owned that does not answer any more: as it has told, and as another server tells still,
-    /// before the lease has ended.
+    /// The shards that a server without answers still owned: those in its own view before, and still in the
+    /// view of another server before the lease has ended.
     async fn still_owned(&self, target: usize, before: Option<Owned>) -> Option<Owned> {
         let mut owned = before?;
         if self.size.servers > 1 {
@@ -156,7 +156,7 @@ impl<M: Machines> ClusterServers<M> {
         (!owned.epochs.is_empty()).then_some(owned)
     }
 
-    /// Whether others have shards by now that a server owned.
+    /// Whether other servers have taken over shards that this server owned.
     async fn is_deposed(&self, target: usize, owned: &Owned) -> bool {
         let probe = &self.probes[self.other(target)];
         let Ok(Ok(told)) = timeout(LONGEST_VIEW, probe.cluster()).await else { return false };

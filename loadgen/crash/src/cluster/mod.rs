@@ -1,9 +1,9 @@
-//! The servers of a cluster and its etcd, and what befalls them: as processes, or simulated.
+//! The servers of a cluster and its etcd, and their faults: as processes, or simulated.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `faults` | what is asked before, during and after a fault |
-//! | `stale` | whether a server that others have deposed tells what is old |
+//! | `faults` | the faults, and the requests before, during and after a fault |
+//! | `stale` | a check that a deposed server gives no stale answers |
 //! | `processes` | the servers and etcd as processes: killed, stopped, paused, cut off and started again |
 //! | `network` | the network in which processes can be cut off from each other |
 
@@ -32,16 +32,16 @@ use crate::server::{CREATOR, Server};
 /// The longest time until all shards are served. A server keeps shards for 16 leases that it took in the place of another,
 /// and on a slow machine more than one of them loses its lease meanwhile.
 const LONGEST_TAKE_OVER: Duration = Duration::from_secs(180);
-/// The longest time until a server tells who owns what.
+/// The longest time until a server answers with the owners of all shards.
 const LONGEST_VIEW: Duration = Duration::from_secs(2);
 const PROBE_EVERY: Duration = Duration::from_millis(20);
-/// How often a server is asked whether all take part. That takes many leases.
+/// The pause between two requests whether all servers take part. Until they do, many leases pass.
 const ASK_WHETHER_JOINED_EVERY: Duration = Duration::from_millis(200);
-/// How soon clients ask whether a silent server lives. With the default of 20 s a server that is paused would mostly
-/// wake before they leave it.
+/// The keep-alive interval of clients. With the default of 20 s a paused server would mostly go on before its
+/// clients leave it.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 
-/// The servers of a cluster and its etcd: what can be done to them.
+/// The servers of a cluster and its etcd, and the operations on them.
 pub trait Machines: Send {
     /// The address of a server.
     fn url(&self, server: usize) -> String;
@@ -49,7 +49,7 @@ pub trait Machines: Send {
     /// Makes a client, which connects when it is first used.
     ///
     /// # Errors
-    /// What [`ClientBuilder::connect_lazy`] says.
+    /// The errors of [`ClientBuilder::connect_lazy`].
     fn connect(&self, builder: ClientBuilder) -> Result<Client, Error>;
 
     /// Starts a server that does not run.
@@ -230,7 +230,7 @@ impl<M: Machines + Sync> Server for ClusterServers<M> {
         self.starts
     }
 
-    /// Nobody counts how often a shard was taken.
+    /// No count is kept of the takeovers of a shard.
     fn most_restarts(&self) -> u32 {
         u32::MAX
     }

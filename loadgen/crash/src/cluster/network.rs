@@ -1,9 +1,10 @@
 //! A network of its own for each round, so that servers and members of etcd can be cut off from each other: a network
 //! namespace for each of them (Linux, root, `ip` of iproute2), joined by a router in one more.
 //!
-//! Packets from one host to another are dropped by a rule of the router, `from A to B blackhole`: without an answer, so that
-//! nobody learns of it, and in one direction alone if that is wanted. Connections that are open stay so, and go on
-//! afterwards. The clients stay where they are, in the machine's own namespace, with an address in this network.
+//! A rule of the router drops the packets from one host to another, `from A to B blackhole`: the sender gets
+//! no answer and does not learn of it, and the other direction can stay open. Connections stay open, and go
+//! on afterwards. The clients stay where they are, in the machine's own namespace, with an address in this
+//! network.
 
 use std::ffi::OsString;
 use std::fs;
@@ -20,7 +21,7 @@ const PREFIX: &str = "stickycas";
 /// Networks of this machine at a time: the third byte of their addresses.
 const NETWORKS: u8 = 255;
 
-/// Somebody in the network.
+/// A host in the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Host(u8);
 
@@ -39,11 +40,11 @@ impl Host {
 /// See the module. When this is dropped, all of it is removed.
 #[derive(Debug)]
 pub(super) struct Network {
-    /// What the names of its namespaces begin with.
+    /// The prefix of the names of its namespaces.
     name: String,
     number: u8,
     hosts: Vec<Host>,
-    /// From whom to whom nothing comes through.
+    /// The pairs of hosts, sender and receiver, between which packets are dropped.
     cut: Vec<(Host, Host)>,
 }
 
@@ -80,7 +81,8 @@ impl Network {
         Ok(network)
     }
 
-    /// The router, and the clients on it. The name of their interface, which no two can have, says who has which addresses.
+    /// Joins the clients to the router. The name of their interface is unique on the machine, so it reserves
+    /// the addresses.
     fn join_clients(&mut self, router: &str) -> anyhow::Result<()> {
         let mut last = None;
         for number in 0..NETWORKS {
@@ -155,7 +157,7 @@ impl Network {
         Ipv4Addr::new(198, 18, self.number, host.0)
     }
 
-    /// What stands before a program that is to run on this host. That process becomes the program.
+    /// The command in front of a program that is to run on this host. Its process becomes the program.
     pub(super) fn command(&self, host: Host) -> Vec<OsString> {
         ["ip", "netns", "exec", &self.namespace(host)].map(OsString::from).to_vec()
     }
@@ -171,7 +173,7 @@ impl Network {
         self.rules("add", &pairs)
     }
 
-    /// Everything comes through again.
+    /// Drops no packets any more.
     ///
     /// # Errors
     /// The router keeps a rule.
@@ -190,7 +192,7 @@ impl Network {
 
 impl Drop for Network {
     fn drop(&mut self) {
-        // What was not made cannot be removed.
+        // A namespace may be missing: then its removal fails.
         let _ = ip(&["netns", "del", &self.namespace(Host::ROUTER)]);
         for host in &self.hosts {
             let _ = ip(&["netns", "del", &self.namespace(*host)]);

@@ -56,7 +56,7 @@ pub(crate) struct ClusterProcesses {
 struct Member {
     name: String,
     address: SocketAddrV4,
-    /// What stands before the program.
+    /// The command in front of the program.
     command: Vec<OsString>,
     child: Option<Child>,
     starts: u32,
@@ -65,7 +65,7 @@ struct Member {
 /// Plays the round of this seed in this folder.
 ///
 /// # Errors
-/// What keeps it from being run.
+/// The round cannot be run.
 pub(crate) async fn play(
     options: &CrashOptions,
     size: ClusterSize,
@@ -270,7 +270,7 @@ impl ClusterProcesses {
         }
     }
 
-    /// Drops what this partition drops.
+    /// Drops the packets that this partition loses.
     fn cut(&mut self, kind: FaultKind, target: usize) -> anyhow::Result<()> {
         let host = |number| Host::new(number);
         let servers = (0..self.size.servers).map(host).collect::<anyhow::Result<Vec<_>>>()?;

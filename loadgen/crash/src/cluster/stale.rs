@@ -1,5 +1,5 @@
-//! Whether a server that others have deposed tells what is old: instances that it created are closed at their new owners,
-//! and others are created there. Then it is asked for all of them.
+//! Checks that a deposed server gives no stale answers: instances that it created are closed at their new
+//! owners, and others are created there. Then the deposed server is asked for all of them.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use crate::violation::ViolationKind;
 /// Instances that are closed at their new owners, and instances that are created there: of the latter, some fall to shards
 /// of the server.
 const INSTANCES: usize = 10;
-/// How long what others are asked may take; a server that is not sure may let its callers wait for longer.
+/// The longest wait for answers; a server that is not sure of its lease may delay them for longer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(3);
 /// How long an instance waits for its process, which never comes.
 const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
@@ -26,14 +26,14 @@ const JOIN_TIMEOUT: Duration = Duration::from_secs(600);
 #[derive(Debug)]
 pub(super) struct Samples(Vec<InstanceId>);
 
-/// What is known of instances that a server owned, or would own.
+/// The known state of an instance that a server owned, or would own.
 #[derive(Clone, Copy, Debug)]
 struct Known {
     id: InstanceId,
     is_closed: bool,
 }
 
-/// Questions that wait for their answers.
+/// Requests that wait for their answers.
 #[derive(Debug)]
 pub(super) struct Answers(JoinSet<Stale>);
 
@@ -49,7 +49,7 @@ async fn close(client: Client, id: InstanceId) -> Option<InstanceId> {
 }
 
 impl Samples {
-    /// Creates them at a server, which takes part; as many as it takes.
+    /// Creates them at a server that takes part; as many as the server accepts.
     pub(super) async fn create(server: &Client) -> Self {
         let mut created = JoinSet::new();
         for _ in 0..INSTANCES {
@@ -58,8 +58,9 @@ impl Samples {
         Self(created.join_all().await.into_iter().flatten().collect())
     }
 
-    /// Closes those that are still of shards that this server owned, and creates others, by clients that reach the new
-    /// owners; asks the server for each as soon as that is acknowledged. Resolves when all is asked.
+    /// Closes those in shards that this server owned, and creates others, by clients that reach the new
+    /// owners; asks the server for each one as soon as its change is acknowledged. Resolves when all requests
+    /// are sent.
     pub(super) async fn ask(
         self,
         others: &Client,
@@ -90,7 +91,7 @@ impl Samples {
 }
 
 impl Answers {
-    /// What has come within a while.
+    /// The stale answers within [`LONGEST_ANSWER`].
     pub(super) async fn collect(mut self) -> Stale {
         let mut all = Stale::default();
         let collect = async {
@@ -98,7 +99,7 @@ impl Answers {
                 all.add(stale.unwrap_or_default());
             }
         };
-        // Who is not answered is told nothing old.
+        // A request without an answer has no stale answer.
         let _ = timeout(LONGEST_ANSWER, collect).await;
         all
     }
