@@ -11,7 +11,7 @@ use stickycas_model::types::ProcessId;
 
 use super::plan::{Expectations, Plan};
 
-/// What was seen of an instance while the plan was carried out, and is not in its history.
+/// The observations of an instance during a plan that its history does not contain.
 #[derive(Debug)]
 pub(super) struct Observations<'a> {
     /// The servers of a cluster that have owned it, one after another.
@@ -20,7 +20,7 @@ pub(super) struct Observations<'a> {
     pub(super) quiet: Duration,
 }
 
-/// What is not as the plan has it, in words; nothing if all is.
+/// The differences from the plan, in words; none if the run matches it.
 pub(super) fn mismatches(
     plan: &Plan,
     verdict: &Verdict,
@@ -69,7 +69,7 @@ pub(super) fn mismatches(
     mismatches
 }
 
-/// What was not seen of the servers of a cluster.
+/// The expectations of the servers of a cluster that were not met.
 fn of_cluster(expected: &Expectations, observations: &Observations<'_>) -> Vec<String> {
     let mut mismatches = Vec::new();
     let Observations { owners, quiet } = observations;
@@ -86,7 +86,7 @@ fn of_cluster(expected: &Expectations, observations: &Observations<'_>) -> Vec<S
     mismatches
 }
 
-/// What the history does not show of processes, or should not.
+/// The expectations of processes that the history does not meet.
 fn at_processes(expected: &Expectations, shown: &RunEvidence) -> Vec<String> {
     let mut mismatches = Vec::new();
     let joined = expected.never_joined.intersection(&shown.joined);
@@ -120,7 +120,7 @@ fn at_processes(expected: &Expectations, shown: &RunEvidence) -> Vec<String> {
     mismatches
 }
 
-/// What a history shows of processes.
+/// The evidence of a history about processes.
 #[derive(Debug, Default)]
 struct RunEvidence {
     joined: BTreeSet<ProcessId>,

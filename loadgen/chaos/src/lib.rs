@@ -1,10 +1,10 @@
-//! Perturbations: what is done from outside to the containers of a run, and its result.
+//! Perturbations: operations from outside on the containers of a run, and their result.
 //!
-//! A [`Plan`] says what is done to which containers and when, which verdict is expected, and what of the record shows
-//! that it hit. [`perturb`](fn@perturb) carries it out beside a compose project that is up: it has the judge's
-//! container made anew for the plan, follows the judge's instance as an observer, does each step when its moment has
-//! come, waits for the verdict, and puts everything back. What is judged is judged by the judge, which reads the same
-//! plan: it knows from it which processes are faulty, late, or not awaited.
+//! A [`Plan`] names the operations, their containers and their moments, the expected verdict, and the
+//! evidence in the record that the plan hit. [`perturb`](fn@perturb) carries it out beside a compose project
+//! that is up: it has the judge's container made anew for the plan, follows the judge's instance as an
+//! observer, does each step at its moment, waits for the verdict, and puts everything back. The judge reads
+//! the same plan: from it, the judge knows which processes are faulty, late, or not awaited.
 
 pub mod docker;
 mod expectations;

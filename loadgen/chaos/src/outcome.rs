@@ -17,15 +17,15 @@ use super::plan::{Service, Step};
 pub struct PlanOutcome {
     /// The plan.
     pub plan: String,
-    /// What it shows.
+    /// The effect that it shows.
     pub about: String,
     /// The verdict that it expects.
     pub expect: judge::Outcome,
     /// The verdict of the judge.
     pub verdict: judge::Outcome,
-    /// Whether everything was as the plan has it.
+    /// Whether everything was as planned.
     pub as_expected: bool,
-    /// What was not, in words.
+    /// The differences, in words.
     #[serde(rename = "amiss")]
     pub mismatches: Vec<String>,
     /// The judge's reasons.
@@ -36,7 +36,7 @@ pub struct PlanOutcome {
     pub late: Vec<ProcessId>,
     /// The properties that were not promised, each with the premise that is missing.
     pub missing: BTreeMap<Property, String>,
-    /// What was done.
+    /// The steps that were done.
     pub steps: Vec<Done>,
     /// The servers of a cluster that have owned the instance, one after another.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -52,11 +52,11 @@ pub struct PlanOutcome {
 /// A step that was done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Done {
-    /// What.
+    /// The operation.
     pub action: String,
-    /// To whom; which server an owner was stands in brackets.
+    /// The containers; the server that an owner was stands in brackets.
     pub services: Vec<String>,
-    /// Off which network, if not off all.
+    /// The network of the step, if it names one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<String>,
     /// When it was due.

@@ -15,7 +15,7 @@ use super::plan::Service;
 /// How often the servers are asked.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
-/// Asks who owns an instance, again and again until it is dropped.
+/// Asks for the owner of an instance, again and again until it is dropped.
 #[derive(Debug)]
 pub(super) struct OwnerObserver {
     owners: Arc<Mutex<Owners>>,
@@ -77,7 +77,7 @@ impl Drop for OwnerObserver {
 
 impl Owners {
     fn observe(&mut self, cluster: &ClusterInfo, instance: InstanceId) {
-        // A server that is behind tells of an older owner.
+        // A server with an old view names an older owner.
         if let Some((server, epoch)) = cluster.owner_of(instance)
             && epoch > self.epoch
         {

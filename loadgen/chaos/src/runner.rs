@@ -26,7 +26,7 @@ use super::schedule::{Due, Schedule, TooLate};
 
 /// How often to ask for an instance that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
-/// When nothing has been seen for so long, to look whether the judge is still there.
+/// The time without events after which the judge's container is checked.
 const LOOK_FOR_JUDGE: Duration = Duration::from_secs(5);
 /// Events that are kept for a step to be done meanwhile.
 const EVENTS_KEPT: usize = 65_536;
@@ -56,12 +56,12 @@ pub struct Target {
     pub timeout: Duration,
 }
 
-/// Carries out the plan of a file, unless `stop` resolves first. In every case everything is put back as it was
-/// before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes what people want to
-/// know on the way, line by line.
+/// Carries out the plan of a file, unless `stop` resolves first. In every case everything is put back as it
+/// was before this returns; a judge whose plan was not carried out to its end is stopped. `tell` takes
+/// messages for people on the way, line by line.
 ///
 /// # Errors
-/// It could not be carried out or its outcome not be seen, or not everything could be put back.
+/// The plan could not be carried out, its outcome is not known, or a container could not be put back.
 pub async fn perturb(
     target: &Target,
     file: &Path,
@@ -115,7 +115,7 @@ impl Runner<'_> {
         let all: BTreeSet<Service> = self.plan.steps.iter().flat_map(|step| step.services.clone()).collect();
         let (judge, others): (Vec<_>, Vec<_>) =
             all.into_iter().partition(|service| *service == Service::Judge);
-        // Who owns the instance is known when there is one.
+        // The owner is known only after the instance exists.
         let others = others.into_iter().filter(|service| service.owner().is_none());
         project.expect_running(others).await?;
         let (before, later) =
@@ -165,8 +165,8 @@ impl Runner<'_> {
         })
     }
 
-    /// Waits until every server of a cluster belongs to it, and every shard has an owner: servers that a plan before this one
-    /// has stopped take their shards again, which is not to be seen as an effect of this one.
+    /// Waits until every server of a cluster belongs to it, and every shard has an owner: servers that an
+    /// earlier plan has stopped take their shards again, and that is no effect of this plan.
     async fn settle(&self, project: &Project) -> anyhow::Result<()> {
         let servers = project.running_servers_of_cluster().await?;
         if servers == 0 {
@@ -304,8 +304,8 @@ impl Runner<'_> {
     }
 }
 
-/// The events of a watch, each with when it was seen. They end with the instance, or when it cannot be watched any
-/// more: then what they lack is what was to be seen, and the judge's record tells the rest.
+/// The events of a watch, each with the time at which it was received. They end with the instance, or when
+/// the watch fails: events after that are missing here, and the judge's record has the rest.
 fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Event)> {
     let (seen, events) = mpsc::channel(EVENTS_KEPT);
     tokio::spawn(async move {
@@ -320,7 +320,7 @@ fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Event)> {
     events
 }
 
-/// What of the steps did not go as planned.
+/// The steps that did not go as planned.
 fn unperformed(schedule: &Schedule<'_>) -> Vec<String> {
     let left = schedule.left().iter().map(|step| {
         let services: Vec<String> = step.services.iter().map(ToString::to_string).collect();

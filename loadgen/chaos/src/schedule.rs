@@ -1,4 +1,5 @@
-//! Which step is due: the events of an instance go in, steps come out. Pure; the time of day is an input.
+//! The steps that are due: the events of an instance go in, steps come out. Pure; the time of day is an
+//! input.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -22,7 +23,7 @@ pub(super) struct Schedule<'a> {
     quiet: Duration,
 }
 
-/// What there is to do.
+/// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due<'a> {
     /// This step, now.
@@ -39,7 +40,7 @@ pub(super) enum Due<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLate<'a> {
     pub(super) step: &'a Step,
-    /// What had been seen before it was done.
+    /// The moment that came before it was done.
     pub(super) by: Moment,
     /// How long before.
     pub(super) before: Duration,
@@ -70,7 +71,7 @@ impl<'a> Schedule<'a> {
         }
     }
 
-    /// What there is to do; `begun` is when the instance was found, from which a first step's `after` counts.
+    /// The next action; `begun` is when the instance was found, from which a first step's `after` counts.
     pub(super) fn due(&self, begun: Instant, now: Instant) -> Due<'a> {
         let Some(step) = self.steps.get(self.done.len()) else { return Due::Nothing };
         match step.when {
@@ -104,7 +105,7 @@ impl<'a> Schedule<'a> {
         &self.steps[self.done.len()..]
     }
 
-    /// The steps that were done after what they were to come before.
+    /// The steps that were done after the moment that they had to precede.
     pub(super) fn too_late(&self) -> impl Iterator<Item = TooLate<'a>> {
         let steps = self.steps.iter().zip(&self.deadlines).zip(&self.done);
         steps.filter_map(|((step, deadline), done)| {
@@ -114,7 +115,7 @@ impl<'a> Schedule<'a> {
     }
 }
 
-/// What has been seen to happen.
+/// The moments that have come.
 #[derive(Debug, Default)]
 struct ObservedMoments {
     /// The last phase that is known to have come.

@@ -1,11 +1,11 @@
-//! What can go wrong with containers, and what to do about it.
+//! The failures of operations on containers, with advice for people.
 
 use std::fmt;
 use std::io;
 
 use crate::plan::{Action, Service};
 
-/// Why something could not be done to a container.
+/// A failure of an operation on a container.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerError {
     /// The program cannot be started.
@@ -21,29 +21,29 @@ pub enum DockerError {
     /// The daemon behind the program does not answer.
     #[error("the Docker engine does not answer: start it, or say with DOCKER_HOST where it is ({said})")]
     NoEngine {
-        /// What the program says.
+        /// The output of the program.
         said: String,
     },
-    /// The engine is there, but not for us.
+    /// The engine runs, but refuses this user.
     #[error(
         "the Docker engine lets nobody in who is not in its group: run this as root or in the group docker ({said})"
     )]
     NotAllowed {
-        /// What the program says.
+        /// The output of the program.
         said: String,
     },
     /// The program failed.
     #[error("{command} failed: {said}")]
     Failed {
-        /// What was called.
+        /// The command.
         command: String,
-        /// What it says.
+        /// Its output.
         said: String,
     },
-    /// What the program wrote is not what it should be.
+    /// The output of the program has another form than expected.
     #[error("{command} answered what is not understood: {error}")]
     NotUnderstood {
-        /// What was called.
+        /// The command.
         command: String,
         /// Why not.
         error: serde_json::Error,
@@ -64,25 +64,25 @@ pub enum DockerError {
         /// The service.
         service: Service,
     },
-    /// The container does not stand as it must for a plan to begin.
+    /// The container is not in the state that the plan needs.
     #[error("{service} {what}: bring it up with docker compose up --detach --force-recreate {service}")]
     NotReady {
         /// The service.
         service: Service,
-        /// How it stands.
+        /// Its state.
         what: &'static str,
     },
-    /// The engine says that it was done, and it was not.
+    /// The engine reports success, and the operation had no effect.
     #[error("{action} {service}: the engine says that it is done, and the container {what}")]
     WithoutEffect {
-        /// What was done.
+        /// The operation.
         action: Action,
         /// The service.
         service: Service,
-        /// How it stands.
+        /// Its state.
         what: &'static str,
     },
-    /// Some were not put back as they were.
+    /// Some containers were not put back into their earlier state.
     #[error("not put back as it was: {}", Listed(.0))]
     NotRestored(Vec<(Service, Box<DockerError>)>),
 }
@@ -109,7 +109,7 @@ impl fmt::Display for Listed<'_> {
     }
 }
 
-/// The first and the last lines of a complaint: one of them is the reason, whatever stands between them.
+/// The first and the last lines of an error message: one of them is the reason.
 fn shortened(said: &str) -> String {
     let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.as_slice() {
@@ -120,7 +120,7 @@ fn shortened(said: &str) -> String {
 }
 
 impl DockerError {
-    /// What it means that the program failed and said this.
+    /// The error for this output of a program that failed.
     pub(super) fn understood(command: String, said: &str) -> Self {
         let said = said.trim().to_owned();
         let has = |what: &str| said.to_ascii_lowercase().contains(what);

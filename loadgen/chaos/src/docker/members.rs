@@ -1,4 +1,4 @@
-//! Whether a member of etcd is in reach of the others: what a fault of it is to change.
+//! Whether other members of etcd reach a member: a fault of a member changes that.
 
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ const LONGEST_START: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 impl Project {
-    /// Waits until another member reaches this one. Without that it would show nothing if none does later.
+    /// Waits until another member reaches this one. Otherwise an unreachable member would prove nothing
+    /// later.
     pub(super) async fn await_reached(&self, member: Service) -> Result<(), DockerError> {
         let deadline = Instant::now() + LONGEST_START;
         while !self.is_reached(member).await? {
@@ -37,7 +38,7 @@ impl Project {
             let endpoint = format!("ETCDCTL_ENDPOINTS=https://{member}:2379");
             let call = ["exec", "--env", &endpoint, &other];
             let call = call.into_iter().chain(["etcdctl", "--command-timeout=1s", "endpoint", "status"]);
-            // One that is away itself reaches nobody.
+            // A member that is isolated itself reaches no other.
             if self.docker.ask(&call.collect::<Vec<_>>()).await.is_ok() {
                 return Ok(true);
             }

@@ -1,8 +1,8 @@
 //! Containers, through the program `docker`.
 //!
-//! Everything goes through the program and nothing through a shell. What is done to a container is done whole, also
-//! if the caller no longer waits for it: the code that restores the containers then knows their state. Ctrl-C at a
-//! terminal is for this program alone, not for those that it has started.
+//! Everything goes through the program and nothing through a shell. An operation on a container is carried
+//! out to its end, also if the caller no longer waits for it: the code that restores the containers then
+//! knows their state. Ctrl-C at a terminal is for this program alone, not for those that it has started.
 
 mod error;
 mod members;
@@ -39,7 +39,7 @@ pub struct Docker {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct ContainerId(String);
 
-/// How a container stands.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Standing {
     running: bool,

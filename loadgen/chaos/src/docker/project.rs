@@ -1,4 +1,4 @@
-//! The containers of one compose project: what is done to them, and how they are put back.
+//! The containers of one compose project: the operations on them, and their restoration.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ pub struct Project {
     /// The program and first arguments of Compose.
     compose: Vec<String>,
     pub(super) name: String,
-    /// How those stood that something was done to, before that.
+    /// The earlier states of the containers that operations have touched.
     touched: BTreeMap<Service, Touched>,
     /// Whether the judge's container was made anew for a plan.
     judge_of_plan: bool,
@@ -98,7 +98,7 @@ impl Project {
             .ok_or_else(|| DockerError::NoService { project: self.name.clone(), service })
     }
 
-    /// Takes note of how these containers stand, to put them back in the end.
+    /// Records the states of these containers, to put them back in the end.
     ///
     /// # Errors
     /// One of them is not there, or does not run.
@@ -129,9 +129,9 @@ impl Project {
         self.touched.contains_key(&service)
     }
 
-    /// Does this to the container of a service, and looks whether it is so: also whether a member of etcd is out of reach of the
-    /// others, which must reach it before. `network`: the one that it is taken off or put
-    /// back to, by its name in the compose file; `None`: all.
+    /// Does this to the container of a service, and checks the effect. Before an operation that isolates a
+    /// member of etcd, another member must reach it; afterwards none may. `network`: the network to
+    /// disconnect from or to reconnect to, by its name in the compose file; `None`: all.
     ///
     /// # Errors
     /// It cannot be done, or has no effect.
@@ -198,7 +198,7 @@ impl Project {
     /// Puts everything back as it was when [`expect_running`](Self::expect_running) was called for it.
     ///
     /// # Errors
-    /// What could not be put back; all others are.
+    /// The containers that could not be put back; all others are.
     pub async fn restore(&mut self) -> Result<(), DockerError> {
         let mut failed = Vec::new();
         for (service, touched) in std::mem::take(&mut self.touched) {
@@ -215,7 +215,7 @@ impl Project {
     }
 
     async fn put_back(&self, service: Service, touched: &Touched) -> Result<(), DockerError> {
-        // What is still being done to it shows only when it is done.
+        // An operation that still runs shows its effect only at its end.
         drop(self.docker.turn.lock().await);
         let Touched { container, networks } = touched;
         let now = self.docker.inspect(container).await?;
@@ -232,8 +232,8 @@ impl Project {
         Ok(())
     }
 
-    /// Makes the judge's container anew, with this value of `STICKYCAS_PLAN`; all others stay as they are. It begins
-    /// anew too, whatever an earlier one left behind.
+    /// Makes the judge's container anew, with this value of `STICKYCAS_PLAN`; all others stay as they are.
+    /// The new judge starts a series of its own, independently of an earlier one.
     ///
     /// # Errors
     /// Compose fails.
@@ -319,7 +319,7 @@ impl Project {
     }
 }
 
-/// How a container stands that this was done to, if that is not as it should.
+/// The state of a container after this operation, if it is not the intended one.
 fn without_effect(action: Action, before: &Standing, after: &Standing) -> Option<&'static str> {
     let wrong = |wrong: bool, what: &'static str| wrong.then_some(what);
     match action {
@@ -348,7 +348,7 @@ pub fn project_name(given: Option<&str>, folder: &Path) -> String {
     name.trim_start_matches(['-', '_']).to_owned()
 }
 
-/// Whether a member of etcd that this is done to is out of reach until it comes back.
+/// Whether this operation isolates a member of etcd until a later one.
 const fn takes_away(action: Action, service: Service) -> bool {
     matches!(service, Service::Etcd(_))
         && matches!(action, Action::Kill | Action::Stop | Action::Pause | Action::Disconnect)

@@ -49,7 +49,7 @@ fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
     settings
 }
 
-/// Processes of which a key says something, and to which a step does something.
+/// Processes that a key names, and that a step operates on.
 fn touched(key: &str, given: &[Spanned<ProcessId>], steps: &[Step]) -> Result<BTreeSet<ProcessId>, Fault> {
     let mut named = BTreeSet::new();
     for number in given {
@@ -160,12 +160,12 @@ fn services(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Service>, Fau
     Ok(services)
 }
 
-/// What is known of a container from the steps so far.
+/// The state of a container after the steps so far.
 #[derive(Clone, Debug)]
 struct State {
     runs: bool,
     paused: bool,
-    /// Off which network it is taken; `None` within: off all of them.
+    /// The network from which it is disconnected; `None` within: all of them.
     off: Option<Option<String>>,
 }
 
@@ -176,7 +176,7 @@ impl Default for State {
 }
 
 impl State {
-    /// What is known after this.
+    /// The state after this operation.
     fn apply(&mut self, action: Action, network: Option<&str>) -> Result<(), &'static str> {
         let Self { runs, paused, off } = self;
         match action {

@@ -14,14 +14,14 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 use super::Action;
 
-/// A plan: what is done to which containers of the demo and when, and what shows that it hit. See docs/demo.md.
+/// A plan: operations on the demo's containers, their moments, and the evidence of a hit. See docs/demo.md.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS perturbation plan")]
 pub(crate) struct File {
     /// Letters, digits, '-' and '_', at most 64.
     pub(super) name: Spanned<String>,
-    /// What it shows, in one line.
+    /// The purpose of the plan, in one line.
     #[serde(default)]
     pub(super) about: String,
     /// The verdict that it expects.
@@ -42,7 +42,7 @@ pub(crate) struct File {
     #[serde(default)]
     #[schemars(with = "Instance")]
     pub(super) instance: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
-    /// What is done, in this order.
+    /// The steps, in this order.
     #[serde(default)]
     pub(super) steps: Vec<Step>,
     #[serde(default)]
@@ -62,7 +62,7 @@ pub(super) struct InstanceOf {
 pub(super) struct Step {
     /// The moment: "before" the instance is created, or a table such as { phase = 9 }.
     pub(super) when: Spanned<When>,
-    /// What is done to the containers.
+    /// The operation on the containers.
     #[serde(rename = "do")]
     pub(super) action: Action,
     /// The containers: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server that owns the
@@ -74,7 +74,7 @@ pub(super) struct Step {
     pub(super) by: Option<Spanned<When>>,
 }
 
-/// `when` and `by`: a word, or a table with the one key that says what is waited for.
+/// `when` and `by`: a word, or a table with one key, the awaited moment.
 #[derive(Debug, JsonSchema)]
 #[schemars(untagged)]
 pub(super) enum When {
@@ -112,7 +112,7 @@ pub(super) struct WhenTable {
     pub(super) after: Option<String>,
 }
 
-/// `[expectations]`: what the record of the run must show; without it the run proves nothing.
+/// `[expectations]`: the evidence that the record of the run must have; without it the run proves nothing.
 // Processes are keys of tables here, and so texts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]

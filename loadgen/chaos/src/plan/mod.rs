@@ -1,4 +1,4 @@
-//! Plans: what is done to which containers and when, and what then shows that it hit.
+//! Plans: the operations on containers and their moments, and the evidence that they hit.
 //!
 //! A plan is a file, `demo/perturbations/NAME.toml`. Unknown keys and impossible values are refused with their line.
 //!
@@ -59,9 +59,10 @@
 //! and the same server in all later steps. `owner-2` is the next other server that owns it, and so on. The judge is made anew
 //! for each plan, so no step `before` names it. At the end of a plan everything is put back as it was.
 //!
-//! `[expectations]` is what shows in the record of the run that the plan hit; without it the run proves nothing (B3):
+//! `[expectations]` is the evidence in the record of the run that the plan hit; without it the run proves
+//! nothing (B3):
 //!
-//! | key | what the record must show |
+//! | key | the evidence in the record |
 //! | --- | --- |
 //! | `never_joined = [5]` | these have not joined |
 //! | `decided = [6]` | these have reported a decision |
@@ -70,13 +71,13 @@
 //! | `lives = { 7 = 1 }` | these sessions were those of exactly so many lives of its client |
 //! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
 //! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
-//! | `quiet = "5s"` | whoever watches the instance saw nothing for so long, or longer, and then it went on: by the clock of this machine, since the time of an instance stands still while nobody serves it |
+//! | `quiet = "5s"` | an observer of the instance received nothing for so long, or longer, and then it went on: by the clock of this machine, since the time of an instance stands still while no server serves it |
 //! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
 //! | `restarts = 2` | the server has restarted exactly so often, and has gone on with the instance (F3); of a cluster, the instance was taken over so often |
 //! | `owners = 2` | so many servers of a cluster have owned the instance, one after another, or more |
 //! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
 //!
-//! Who is late is compared with the plan by the judge; so is whether the attacks of Byzantine processes fired.
+//! The judge compares late processes with the plan, and checks that the attacks of Byzantine processes fired.
 
 mod check;
 mod file;
@@ -102,7 +103,7 @@ pub use self::service::{NoService, Service};
 pub struct Plan {
     /// Its name: letters, digits, `-` and `_`, at most 64.
     pub name: String,
-    /// What it shows, in one line; may be empty.
+    /// Its purpose, in one line; may be empty.
     pub about: String,
     /// The verdict that is expected.
     pub expect: Outcome,
@@ -110,13 +111,13 @@ pub struct Plan {
     pub faulty: BTreeSet<ProcessId>,
     /// Correct processes that the plan makes late (F6).
     pub late: BTreeSet<ProcessId>,
-    /// What takes the place of the scenario's values, [`faulty`](Self::faulty) and [`late`](Self::late) included.
+    /// The values in place of the scenario's, [`faulty`](Self::faulty) and [`late`](Self::late) included.
     pub settings: Settings,
     /// Whether the server keeps its log in memory while the plan is carried out, and so forgets when it stops.
     pub in_memory: bool,
-    /// What is done, in order. Those [`When::Before`] come first.
+    /// The steps, in order. Those [`When::Before`] come first.
     pub steps: Vec<Step>,
-    /// What shows that it hit.
+    /// The evidence that it hit.
     pub expectations: Expectations,
 }
 
@@ -125,14 +126,14 @@ pub struct Plan {
 pub struct Step {
     /// When it is due.
     pub when: When,
-    /// What is done.
+    /// The operation.
     pub action: Action,
-    /// To which containers; at least one, each once.
+    /// The containers; at least one, each once.
     pub services: Vec<Service>,
-    /// Off which network, by its name in the compose file. `None`: off all. Of [`Action::Disconnect`] and
-    /// [`Action::Reconnect`] alone.
+    /// The network to disconnect from or to reconnect to, by its name in the compose file. `None`: all. Of
+    /// [`Action::Disconnect`] and [`Action::Reconnect`] alone.
     pub network: Option<String>,
-    /// By when it must be done.
+    /// The moment before which it must be done.
     pub by: Option<Moment>,
 }
 
@@ -147,7 +148,7 @@ pub enum When {
     After(Duration),
 }
 
-/// Something that is seen to happen at the instance.
+/// An event of the instance, as its watch shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Moment {
     /// Gathering has ended (F5).
@@ -164,7 +165,7 @@ pub enum Moment {
     Decided(ProcessId),
 }
 
-/// What is done to a container.
+/// An operation on a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -186,7 +187,7 @@ pub enum Action {
     Reconnect,
 }
 
-/// What of the record of a run shows that the plan hit.
+/// The evidence in the record of a run that the plan hit.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expectations {
     /// They have not joined.
@@ -203,7 +204,7 @@ pub struct Expectations {
     pub appends: BTreeMap<ProcessId, u64>,
     /// Somewhere nothing happened for so long.
     pub still: Option<Duration>,
-    /// At one time nothing was seen of it for so long.
+    /// At one time an observer received nothing of it for so long.
     pub quiet: Option<Duration>,
     /// So many processes were told that the instance is unknown.
     pub told_unknown: Option<u32>,
@@ -259,7 +260,7 @@ impl Plan {
     }
 }
 
-/// Why a plan does not go with a scenario.
+/// A contradiction between a plan and a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
     /// It names a process that there is not.
@@ -283,7 +284,7 @@ pub enum Mismatch {
 }
 
 impl Expectations {
-    /// All processes of which it says something.
+    /// All processes that it names.
     fn processes(&self) -> impl Iterator<Item = ProcessId> {
         let listed = self.never_joined.iter().chain(&self.decided).chain(&self.never_decided);
         let counted = self.sessions.keys().chain(self.lives.keys()).chain(self.appends.keys());

@@ -60,7 +60,7 @@ impl fmt::Display for Service {
     }
 }
 
-/// What is no service.
+/// The name of no service.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "there is no service {0:?}: give server, judge, process-1, process-2 and so on; of a cluster server-1, owner, etcd-1 and so on"
