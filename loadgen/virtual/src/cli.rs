@@ -50,7 +50,7 @@ struct SeedsArgs {
     /// Print the result as JSON on standard output
     #[arg(long)]
     json: bool,
-    /// Where what is left of failed seeds goes [default: runs/virtual-SEED]
+    /// The folder for the remains of failed seeds [default: runs/virtual-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 }
@@ -63,7 +63,7 @@ struct OneArgs {
     /// Servers of a cluster over a model of etcd, in the place of one server
     #[arg(long, value_name = "SERVERS")]
     cluster: Option<NonZeroUsize>,
-    /// Where what was known of instances with a violation goes
+    /// The folder for the evidence of instances with a violation
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the trace to this file: every message with its virtual time

@@ -1,18 +1,19 @@
 //! The program `stickycas-virtual`: the kill test in virtual time.
 //!
-//! The real server and the real clients run in one thread, on a paused clock, over a simulated network and a simulated
-//! disk; a seed decides everything that is left to chance, so a run can be repeated exactly. Rounds, clients, what they
-//! note and how it is checked are those of the kill test (`stickycas-crash`). See docs/virtual-time.md.
+//! The real server and the real clients run in one thread, on a paused clock, over a simulated network and a
+//! simulated disk; a seed decides everything that is left to chance, so a run can be repeated exactly.
+//! Rounds, clients, their facts and the checks are those of the kill test (`stickycas-crash`). See
+//! docs/virtual-time.md.
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `os` | the clock and the random numbers of the operating system, replaced |
 //! | `network` | the simulated network |
 //! | `server` | the server on it, and on its simulated disk |
-//! | `plan`, `round` | what a seed stands for; one seed, from its plan to its result |
+//! | `plan`, `round` | the plan of a seed; one seed, from its plan to its result |
 //! | `cluster` (feature `cluster`) | the same of several servers over a model of etcd |
 //! | `trace` | every message with its time |
-//! | `test` | what a seed is run as: one server, or a cluster |
+//! | `test` | the kind of a run: one server, or a cluster |
 //! | `seeds` | many seeds, each in a process of its own |
 //! | `cli` | the command line |
 

@@ -22,7 +22,7 @@ const NANOS: u64 = 1_000_000_000;
 
 /// Nanoseconds of the monotonic clock; 0: virtual time has not begun.
 static NOW: AtomicU64 = AtomicU64::new(0);
-/// How many random numbers were drawn, and what they are drawn from.
+/// The number of random numbers so far, and their seed.
 static DRAWN: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 
@@ -41,7 +41,7 @@ pub(crate) fn follow_runtime() {
     set(Instant::now());
 }
 
-/// It is this time, for who asks outside of any runtime: the clock of a runtime that is made begins with it.
+/// Sets the time outside of any runtime: the clock of a new runtime begins with it.
 pub(crate) fn set(now: Instant) {
     let elapsed = now.duration_since(*START.get_or_init(|| now)).as_nanos();
     NOW.store(MONOTONIC_START + u64::try_from(elapsed).unwrap_or(u64::MAX), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! What a seed stands for: the round of the kill test, and what is done to the network and to clients besides.
+//! The plan of a seed: the round of the kill test, and the disturbances of the network and of clients.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use crate::network::Direction;
 
 /// Connections of clients, and that of the probe.
 pub(crate) const HOSTS: usize = stickycas_crash::CONNECTIONS + 1;
-/// The last of them, which nothing is done to: it asks whether the server serves.
+/// The connection of the probe, which asks whether the server serves; it is never disturbed.
 pub(crate) const PROBE: usize = HOSTS - 1;
 
-/// What is done in a run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     /// Clients and kills.
@@ -21,7 +21,7 @@ pub(crate) struct Plan {
     pub(crate) slowest: Duration,
     /// The longest commit, mostly.
     pub(crate) slowest_commit: Duration,
-    /// What is done to the network, in order of time.
+    /// The disturbances of the network, in order of time.
     pub(crate) disturbances: Vec<(Duration, Disturbance)>,
     /// Bytes of the log from which on the server writes checkpoints.
     pub(crate) log_tail_bytes: usize,
@@ -31,7 +31,7 @@ pub(crate) struct Plan {
     pub(crate) rejoin: Duration,
 }
 
-/// Something that is done to the connections of a host.
+/// A disturbance of the connections of a host.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Disturbance {
     Reset(usize),

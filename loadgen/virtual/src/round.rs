@@ -13,14 +13,14 @@ use crate::plan::{Disturbance, HOSTS, PROBE, Plan};
 use crate::server::{SimulatedServer, connect};
 use crate::trace::{Trace, digest};
 
-/// What a seed has shown.
+/// The result of a seed.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct SeedResult {
-    /// What the clients were told.
+    /// The result of the round of its clients.
     pub(crate) round: RoundResult,
     /// Messages that arrived.
     pub(crate) messages: u64,
-    /// What was done to the network and to the server.
+    /// The disturbances of the network and of the server.
     pub(crate) disturbances: u64,
     /// A digest of the trace.
     pub(crate) trace: u64,
@@ -41,17 +41,17 @@ impl SeedResult {
     }
 }
 
-/// Adds what was found beside that what a round finds.
+/// Adds a violation that was found outside of the round.
 pub(crate) fn found(round: &mut RoundResult, kind: ViolationKind, what: String) {
     round.violations.push(Violation { kind, instance: None, what });
     round.counts.violations_found += 1;
 }
 
-/// Runs this seed, and returns what it has shown with its trace. Once in a process: clock and random numbers belong to
-/// it from then on.
+/// Runs this seed, and returns its result and its trace. Once in a process: clock and random numbers belong
+/// to it from then on.
 ///
 /// # Errors
-/// What keeps it from being run.
+/// The seed cannot be run.
 pub(crate) fn run(seed: u64) -> anyhow::Result<(SeedResult, String)> {
     os::begin(seed);
     let runtime = Builder::new_current_thread()
@@ -76,7 +76,7 @@ async fn play(seed: u64, plan: &Plan, trace: Trace) -> anyhow::Result<RoundResul
     Ok(play_round(&plan.round, server, site).await)
 }
 
-/// Does this to the network.
+/// Disturbs the network, each time as planned.
 pub(crate) async fn disturb(network: Network, disturbances: Vec<(tokio::time::Duration, Disturbance)>) {
     let began = Instant::now();
     for (at, disturbance) in disturbances {

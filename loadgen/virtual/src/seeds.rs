@@ -1,5 +1,5 @@
-//! Many seeds, each in a process of its own: clock, random numbers and whatever a library counts for its process begin
-//! anew with each.
+//! Many seeds, each in a process of its own: the clock, random numbers and the process-wide counters of
+//! libraries begin anew with each.
 
 use std::fs::{self, File};
 use std::io;
@@ -24,27 +24,27 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// After so many failed seeds no further ones begin: they would say the same.
 const MOST_FAILED: usize = 10;
 
-/// What is run.
+/// The options of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) first: u64,
     pub(crate) seeds: u64,
-    /// What each is about.
+    /// The kind of each run.
     pub(crate) test: Test,
     /// How many at a time.
     pub(crate) jobs: NonZeroUsize,
-    /// Where what is left of failed seeds goes.
+    /// The folder for the remains of failed seeds.
     pub(crate) out: PathBuf,
 }
 
-/// What all seeds have shown.
+/// The results of all seeds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct SeedsResult {
-    /// What the clients were told.
+    /// The results of the rounds of their clients.
     pub(crate) rounds: CrashResult,
     /// Messages that arrived.
     pub(crate) messages: u64,
-    /// What was done to the network and to the server.
+    /// The disturbances of the network and of the servers.
     pub(crate) disturbances: u64,
     /// Virtual time, in seconds.
     pub(crate) virtual_seconds: f64,
@@ -62,7 +62,7 @@ impl SeedsResult {
 /// Runs the seeds; `progress` is told after each.
 ///
 /// # Errors
-/// What keeps a seed from being run.
+/// A seed cannot be run.
 pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> anyhow::Result<SeedsResult> {
     let rounds = CrashResult { seed: options.first, asked: options.seeds, ..CrashResult::default() };
     let result = Mutex::new(SeedsResult { rounds, ..SeedsResult::default() });

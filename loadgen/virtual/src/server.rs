@@ -24,12 +24,12 @@ const STALL: Duration = Duration::from_secs(2);
 
 /// Turns of the runtime that pass at most before a server is gone.
 const MOST_TURNS: u64 = 60;
-/// How long is waited for a write that fails, and then for the end of the server: its drain, and some commits.
+/// The longest wait for a write that fails, and then for the end of the server: its drain, and some commits.
 const LONGEST_FAILING: Duration = Duration::from_secs(10);
 /// Writes of a start among which one fails: those of opening the log, of the record of the start, and one more.
 const FIRST_WRITES: u64 = 12;
 
-/// How a server comes to its end.
+/// The way in which a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Stops,
@@ -111,7 +111,7 @@ impl SimulatedServer {
         let _ = serving.task.await;
     }
 
-    /// It is told to stop, and ends in order.
+    /// Stops the server, which ends in order.
     async fn stop(&mut self, serving: Serving) -> anyhow::Result<()> {
         self.network.trace().disturbance("the server is told to stop");
         serving.stop.cancel();

@@ -1,4 +1,4 @@
-//! What a seed is run as: one server on a disk of its own, or several over a model of etcd.
+//! The kind of a run: one server on a disk of its own, or several over a model of etcd.
 
 use std::num::NonZeroUsize;
 
@@ -24,7 +24,7 @@ impl Test {
         cluster.map_or(Self::Server, Self::Cluster)
     }
 
-    /// What says on a command line that it is this test.
+    /// The command-line arguments of this test.
     pub(crate) fn arguments(self) -> Vec<String> {
         match self {
             Self::Server => Vec::new(),
@@ -32,7 +32,7 @@ impl Test {
         }
     }
 
-    /// The clients of a seed, and what befalls their servers.
+    /// The clients of a seed, and the faults of their servers.
     ///
     /// # Errors
     /// It was not compiled in.
@@ -46,11 +46,11 @@ impl Test {
         }
     }
 
-    /// Runs this seed, and returns what it has shown with its trace. Once in a process: clock and random numbers belong to
-    /// it from then on.
+    /// Runs this seed, and returns its result and its trace. Once in a process: clock and random numbers
+    /// belong to it from then on.
     ///
     /// # Errors
-    /// What keeps it from being run.
+    /// The seed cannot be run.
     pub(crate) fn run(self, seed: u64) -> anyhow::Result<(SeedResult, String)> {
         match self {
             Self::Server => round::run(seed),

@@ -1,4 +1,5 @@
-//! What happened, in order and with its virtual time: every message of the network that arrived, and every disturbance.
+//! The events of a run, in order and with their virtual time: every message of the network that arrived, and
+//! every disturbance.
 
 use std::fmt::{Display, Write as _};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -30,7 +31,7 @@ impl Trace {
         written.connections
     }
 
-    /// These bytes arrived on this connection; `to` is who reads them.
+    /// These bytes arrived on this connection; `to` reads them.
     pub(crate) fn message(&self, connection: u64, to: &str, bytes: &[u8]) {
         let mut written = self.written();
         written.messages += 1;
@@ -39,13 +40,13 @@ impl Trace {
         let _ = writeln!(written.text, "{time} {connection} to {to}: {length} bytes {digest:016x}");
     }
 
-    /// Something was done to the network or to the server.
+    /// A disturbance of the network or of the server.
     pub(crate) fn disturbance(&self, what: impl Display) {
         self.written().disturbances += 1;
         self.note(what);
     }
 
-    /// Something came of it.
+    /// An effect of a disturbance.
     pub(crate) fn note(&self, what: impl Display) {
         let time = os::elapsed_micros();
         // Writing to a string does not fail.

@@ -27,7 +27,7 @@ const PORT: u16 = 7420;
 const LONGEST_START: u64 = 500_000;
 /// Turns of its runtime that pass at most before a server is gone or stopped.
 const MOST_TURNS: u64 = 40;
-/// The longest time until a server has stopped that was asked to.
+/// The longest time from the order to stop until a server has stopped.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
 /// The pause before etcd is asked again.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
@@ -52,7 +52,7 @@ struct Machine {
     ended: Ended,
 }
 
-/// How a server has ended, once it has.
+/// The exit of a server, once it has ended.
 #[derive(Clone, Debug, Default)]
 struct Ended(Arc<Mutex<Option<String>>>);
 
@@ -103,7 +103,7 @@ impl SimulatedMachines {
             };
             // If there is none, it has ended already.
             let Some(lease) = found.found.first().and_then(|key| key.lease) else { return Ok(()) };
-            // Whatever the answer is, the next look shows what has become of it.
+            // After any answer, the next look shows the state of the lease.
             let _ = etcd.revoke(lease).await;
         }
     }
@@ -134,7 +134,7 @@ impl SimulatedMachines {
         Ok(())
     }
 
-    /// Nobody reaches etcd, or all do again.
+    /// Cuts etcd off from all servers, or connects it again.
     fn cut_etcd_off(&self, cut_off: bool) {
         for server in 0..self.servers.len() {
             self.note(if cut_off { "etcd is away" } else { "etcd is back" }, server);

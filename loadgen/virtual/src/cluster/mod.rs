@@ -1,17 +1,17 @@
 //! Several whole servers over a model of etcd, in virtual time: the round of the kill test for a cluster, repeated exactly by
 //! a seed.
 //!
-//! The servers, their clients, the faults and what is checked are those of real processes (`stickycas-crash`). Between
-//! clients and each server is a simulated network, between servers and the model its delays and losses; servers are
-//! stopped with their clocks (`turns`).
+//! The servers, their clients, the faults and the checks are those of real processes (`stickycas-crash`).
+//! Between clients and each server is a simulated network, between servers and the model its delays and
+//! losses; servers are stopped with their clocks (`turns`).
 //!
 //! | module | what |
 //! | --- | --- |
 //! | `turns` | the runtimes of clients and servers, driven in turn |
-//! | `machines` | what befalls servers and etcd |
-//! | `plan` | what a seed stands for |
+//! | `machines` | the servers and etcd, and their faults |
+//! | `plan` | the plan of a seed |
 //! | `names` | names that several creators want |
-//! | `writes` | who has written what to the store, and who had which name |
+//! | `writes` | the writers of the store's keys, and the instances that had each name |
 
 mod machines;
 mod names;
@@ -48,7 +48,7 @@ use crate::trace::Trace;
 /// Runs this seed with so many servers. Once in a process.
 ///
 /// # Errors
-/// What keeps it from being run.
+/// The seed cannot be run.
 pub(crate) fn run(seed: u64, servers: usize) -> anyhow::Result<(SeedResult, String)> {
     os::begin(seed);
     let (plan, trace, orders) = (ClusterPlan::draw(seed, servers), Trace::default(), Orders::default());
@@ -112,7 +112,7 @@ async fn play(seed: u64, plan: &ClusterPlan, orders: &Orders, trace: &Trace) -> 
     Ok(round)
 }
 
-/// The instance of which the store tells.
+/// The instance with this id in the store.
 fn instance(id: &str) -> InstanceId {
     InstanceId::from_hex(id.as_bytes()).unwrap_or(InstanceId::new(0))
 }

@@ -17,29 +17,29 @@ use crate::plan::millis;
 const JOIN_TIMEOUT: Duration = Duration::from_secs(86_400);
 /// The most creators that want a name at once.
 const MOST_CREATORS: usize = 3;
-/// What the creators are apart at most, in milliseconds.
+/// The longest time between two creators, in milliseconds.
 const APART: u64 = 300;
 
-/// A name, and when who wants it.
+/// A name, and the times at which creators want it.
 #[derive(Clone, Debug)]
 pub(crate) struct Contest {
     name: String,
     begins: Duration,
-    /// How much later.
+    /// The delay of each creator after that.
     creators: Vec<Duration>,
     /// When its instance is closed, and the name is wanted again; `None`: never.
     closes_after: Option<Duration>,
 }
 
-/// What became of a name that several creators wanted.
+/// The outcome of a contest for a name.
 #[derive(Debug)]
 pub(super) struct ContestOutcome {
     name: String,
-    /// Those that were told that they have it.
+    /// The instances of the creators that got the name.
     created: Vec<InstanceId>,
-    /// Whether nothing else was told but that it is taken.
+    /// Whether all other creators got the answer that the name is taken.
     is_taken: bool,
-    /// The instance that was created when that before it was closed.
+    /// The instance that was created after the first one was closed.
     next: Option<InstanceId>,
     trouble: Option<String>,
 }
@@ -101,7 +101,7 @@ impl ContestOutcome {
         create(&clients[clients.len() - 1], self.name.clone(), MOST_CREATORS).await
     }
 
-    /// What is wrong with it in the end, by a client that asks this server first.
+    /// The violations of the outcome, by a client that asks this server first.
     pub(super) async fn check(&self, client: &Client) -> Vec<(ViolationKind, String)> {
         let Self { name, created, is_taken, next, trouble } = self;
         let mut found = Vec::new();

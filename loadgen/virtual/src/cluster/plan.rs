@@ -1,4 +1,4 @@
-//! What a seed stands for: the round of the kill test for a cluster, and what is done to its network besides.
+//! The plan of a seed: the round of the kill test for a cluster, and the disturbances of its network.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use stickycas_model::random::SplitMix64;
 use super::names::Contest;
 use crate::plan::{Disturbance, kill_clients, millis};
 
-/// What is done in a run.
+/// The plan of a run.
 #[derive(Clone, Debug)]
 pub(crate) struct ClusterPlan {
-    /// Clients, and the faults that befall servers and etcd.
+    /// Clients, and the faults of servers and etcd.
     pub(crate) round: RoundPlan,
     pub(super) size: ClusterSize,
     /// The longest delay of a message between clients and servers.
@@ -20,7 +20,7 @@ pub(crate) struct ClusterPlan {
     /// Between servers and etcd: delays, requests and answers that are lost.
     pub(super) etcd: Faults,
     pub(super) shards: u32,
-    /// What is done to the connections between clients and each server, in order of time.
+    /// The disturbances of the connections between clients and each server, in order of time.
     pub(super) disturbances: Vec<Vec<(Duration, Disturbance)>>,
     /// Names that several creators want.
     pub(super) contests: Vec<Contest>,

@@ -1,9 +1,9 @@
 //! The runtimes of a cluster, which take turns in one thread: one of the clients and of etcd, and one for each server.
 //!
-//! Each has a paused clock of its own and is driven for a short while, then the next. So a server is stopped as SIGSTOP
-//! stops a process: it is driven no more, while time goes on for the others, its connections take what they are sent, and
-//! what it has asked of etcd is done; when it goes on, its clock has jumped and its timers are late. A server is killed by
-//! the end of its runtime: all its tasks end where they wait.
+//! Each has a paused clock of its own and is driven for a short while, then the next. So a server is stopped
+//! as SIGSTOP stops a process: it is driven no more, while time goes on for the others, its connections
+//! accept data, and etcd executes its requests; when it goes on, its clock has jumped and its timers are
+//! late. A server is killed by the end of its runtime: all its tasks end where they wait.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,11 +18,11 @@ use crate::os;
 
 /// How long each runtime is driven before the next one: whole milliseconds, which all clocks count.
 const TURN: Duration = Duration::from_millis(4);
-/// Tasks that are run between two looks at timers and at what has been woken meanwhile. Few, so that a server can be stopped
+/// Tasks that are run between two looks at timers and at woken tasks. Few, so that a server can be stopped
 /// anywhere among the tasks that follow one message.
 const TASKS_BETWEEN: u32 = 3;
 
-/// What is to be done to a server.
+/// An order to a server.
 enum Order {
     /// It begins to run this.
     Start(Pin<Box<dyn Future<Output = ()> + Send>>),
@@ -33,11 +33,11 @@ enum Order {
     GoOn,
 }
 
-/// Where the clients' runtime says what is to be done to servers. Clones are the same.
+/// The queue of orders from the clients' runtime to servers. Clones are the same.
 #[derive(Clone, Default)]
 pub(super) struct Orders(Arc<Mutex<Vec<Given>>>);
 
-/// An order, for which server, and who is told when it is carried out.
+/// An order, its server, and the sender that reports its execution.
 type Given = (usize, Order, oneshot::Sender<()>);
 
 impl Orders {
@@ -106,7 +106,7 @@ pub(super) fn run<T>(servers: usize, orders: &Orders, clients: impl Future<Outpu
         let due = std::mem::take(&mut *orders.orders());
         for (server, order, done) in due {
             hosts[server].carry_out(order, now)?;
-            // Whoever has given the order may be gone.
+            // The receiver may be gone.
             let _ = done.send(());
         }
         hosts.iter().for_each(|host| host.run_until(now));
@@ -126,7 +126,7 @@ impl Host {
     fn carry_out(&mut self, order: Order, now: Instant) -> anyhow::Result<()> {
         match order {
             Order::Start(serve) => {
-                // Its clock shows what all show.
+                // Its clock shows the time of all clocks.
                 os::set(now);
                 let runtime = runtime()?;
                 runtime.spawn(serve);

@@ -1,4 +1,5 @@
-//! What was written to the model of etcd: each log by the owner of that moment; and which instances had which names.
+//! The writes to the model of etcd: each log by its owner at that moment; and the instances that had each
+//! name.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +8,7 @@ use stickycas_cluster::shard::ShardCount;
 use stickycas_cluster::store::{Change, KeyRange, Revision};
 use stickycas_crash::ViolationKind;
 
-/// What is wrong with a history of the store.
+/// The violations in a history of the store.
 pub(super) fn check(
     keys: &Keys,
     shards: ShardCount,
@@ -18,7 +19,8 @@ pub(super) fn check(
         let (log, owner_key) = (keys.whole_log(shard), keys.owner(shard));
         let mut owner = None;
         for (at, changes) in history {
-            // The keys of one transaction come in their order; it was compared with what was there before.
+            // The changes of a transaction come in the order of their keys; the transaction compared the
+            // owner before all of them.
             let owner_before = owner;
             for change in changes {
                 match change {
@@ -41,7 +43,7 @@ pub(super) fn check(
     found
 }
 
-/// Who had which name.
+/// The instances that had each name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Names {
     /// The ids of the instances that hold names in the end, by name.
@@ -92,7 +94,7 @@ mod tests {
         Change::Put(KeyValue { key, value, created, modified: created, lease: None })
     }
 
-    /// What is wrong with these changes, one at each revision.
+    /// The kinds of violations in these changes, one change at each revision.
     fn wrong(changes: impl Fn(&Bytes, &Bytes) -> Vec<Change>) -> Vec<ViolationKind> {
         let (keys, shards) = (Keys::new(&Name::new("demo").unwrap()), ShardCount::new(2).unwrap());
         let shard = shards.shard(1).unwrap();

@@ -32,7 +32,7 @@ pub(crate) struct Network(Arc<Shared>);
 
 #[derive(Debug)]
 struct Shared {
-    /// What the server is called in the trace.
+    /// The name of the server in the trace.
     server: String,
     trace: Trace,
     state: Mutex<State>,
@@ -47,11 +47,11 @@ struct State {
     /// Whether the machine of the server is there, if the server is not.
     machine_up: bool,
     links: Vec<Weak<Link>>,
-    /// Until when what goes from each host to the server is held back, and what comes to it.
+    /// For each host, the times until which data to the server and data from the server are held back.
     held: Vec<[Option<Instant>; 2]>,
 }
 
-/// What a partition holds back.
+/// The direction that a partition holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     ToServer,
@@ -69,7 +69,7 @@ impl Listener for SimulatedListener {
     async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match self.0.lock().await.recv().await {
             Some(accepted) => Ok(accepted),
-            // It is cut off: the server does not know yet that it is gone.
+            // The network has cut the server off, and the server does not know yet that it is gone.
             None => std::future::pending().await,
         }
     }
@@ -103,7 +103,7 @@ impl Network {
         &self.0.trace
     }
 
-    /// What this side is called.
+    /// The name of this side in the trace.
     fn name(&self, side: Side) -> &str {
         match side {
             Side::Client => "client",
@@ -124,7 +124,7 @@ impl Network {
         sleep_until(self.draw_arrival(host, Side::Server)).await;
         let stream = match self.accepted(host) {
             Ok(Some(stream)) => stream,
-            // Nobody answers; the client gives up.
+            // No server answers; the client gives up.
             Ok(None) => std::future::pending().await,
             Err(refused) => {
                 sleep_until(self.draw_arrival(host, Side::Client)).await;
@@ -135,7 +135,7 @@ impl Network {
         Ok(stream)
     }
 
-    /// The client's end of a connection that the server takes; `None`: its machine is not there.
+    /// The client's end of a connection that the server accepts; `None`: its machine is gone.
     fn accepted(&self, host: usize) -> io::Result<Option<Stream>> {
         let mut state = self.state();
         let Some(listening) = state.listening.clone() else {
@@ -188,7 +188,7 @@ impl Network {
         }
     }
 
-    /// The server is gone from one moment to the next. What it has sent still arrives.
+    /// The server is gone from one moment to the next. Data that it has sent still arrive.
     pub(crate) fn cut_off(&self, loss: Loss) {
         self.0.trace.disturbance(format_args!("the {} is gone: {loss:?}", self.0.server));
         {
@@ -210,7 +210,7 @@ impl Network {
         }
     }
 
-    /// A server that has come back resets the connections of the one before it, when somebody writes to them.
+    /// A server that has come back resets the connections of the one before it, when a client writes to them.
     fn answer_for_the_dead(&self, link: &Link) {
         if link.to(Side::Server).is_silent() && self.state().machine_up {
             let arrives = self.draw_arrival(link.host, Side::Client);
@@ -224,7 +224,7 @@ impl Network {
         if random.below(WHOLE) > 0 || bytes < 2 { bytes } else { 1 + random.index(bytes - 1) }
     }
 
-    /// When something arrives that is sent now.
+    /// The arrival time of a message that is sent now.
     fn draw_arrival(&self, host: usize, to: Side) -> Instant {
         let mut state = self.state();
         let slowest = state.slowest;

@@ -27,18 +27,18 @@ struct Piece {
     read: usize,
 }
 
-/// How the bytes come to an end.
+/// The end of the bytes.
 #[derive(Clone, Copy, Debug)]
 enum End {
-    /// The writer has closed the connection, which is seen behind the bytes.
+    /// The writer has closed the connection; the reader learns of it after the bytes.
     Closed(Instant),
-    /// It was reset, which is seen behind the bytes too.
+    /// The connection was reset; the reader learns of it after the bytes too.
     Reset(Instant),
-    /// Nothing is seen any more, and nothing arrives: the writer's machine is gone.
+    /// Nothing arrives any more, not even an end: the writer's machine is gone.
     Silent,
 }
 
-/// What there is to read.
+/// The result of a read.
 #[derive(Debug)]
 pub(super) enum Arrived<'a> {
     /// These bytes.
@@ -79,14 +79,14 @@ impl Pipe {
         Poll::Ready(Ok(bytes.len()))
     }
 
-    /// Not before what was written before.
+    /// This arrival time, or that of the bytes before if it is later.
     fn behind(&mut self, arrives: Instant) -> Instant {
         let arrives = self.last.map_or(arrives, |last| last.max(arrives));
         self.last = Some(arrives);
         arrives
     }
 
-    /// What there is to read at this time.
+    /// The bytes or the end that the reader gets at this time.
     pub(super) fn arrived(&mut self, now: Instant, cx: &mut Context<'_>) -> Arrived<'_> {
         if self.pieces.is_empty() || self.pieces[0].arrives > now {
             self.reader = Some(cx.waker().clone());
@@ -133,13 +133,13 @@ impl Pipe {
         self.finish(End::Closed(at));
     }
 
-    /// The connection is reset; what is on its way still arrives.
+    /// The connection is reset; bytes on their way still arrive.
     pub(super) fn reset(&mut self, arrives: Instant) {
         let at = self.behind(arrives);
         self.finish(End::Reset(at));
     }
 
-    /// What is on its way still arrives, and nothing more.
+    /// Bytes on their way still arrive, and nothing more.
     pub(super) fn silence(&mut self) {
         self.finish(End::Silent);
     }
@@ -149,7 +149,7 @@ impl Pipe {
         matches!(self.end, Some(End::Silent))
     }
 
-    /// What is on its way is lost.
+    /// Bytes on their way are lost.
     pub(super) fn lose(&mut self) {
         self.pieces.clear();
         self.bytes = 0;
@@ -157,7 +157,7 @@ impl Pipe {
 
     fn finish(&mut self, end: End) {
         match (self.end, end) {
-            // A silent connection is reset once somebody answers for it again.
+            // A silent connection is reset once a new server answers for it.
             (None, _) | (Some(End::Silent), End::Reset(_)) => self.end = Some(end),
             _ => {}
         }
@@ -187,7 +187,7 @@ mod tests {
         Context::from_waker(Waker::noop())
     }
 
-    /// What can be read at this time.
+    /// The text that can be read at this time.
     fn read(pipe: &mut Pipe, now: Instant) -> String {
         let mut text = String::new();
         while let Arrived::Bytes(bytes) = pipe.arrived(now, &mut cx()) {

@@ -19,7 +19,7 @@ pub(super) enum Side {
     Server,
 }
 
-/// What the two ends share.
+/// The state that both ends share.
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) number: u64,
@@ -37,12 +37,12 @@ impl Link {
         Self { number, host, to_server: Mutex::default(), to_client: Mutex::default(), cut_off }
     }
 
-    /// The server is gone: what becomes of its end is seen by nobody.
+    /// The server is gone: its end has no effect any more.
     pub(super) fn cut_off(&self) {
         self.cut_off.store(true, Ordering::Relaxed);
     }
 
-    /// What this side reads.
+    /// The pipe that this side reads.
     pub(super) fn to(&self, side: Side) -> MutexGuard<'_, Pipe> {
         let pipe = match side {
             Side::Client => &self.to_client,
@@ -152,7 +152,7 @@ impl Drop for Stream {
         let to = self.side.other();
         let arrives = self.network.draw_arrival(self.link.host, to);
         self.link.to(to).close(arrives);
-        // Nobody reads it any more: who goes on to write is told so.
+        // This side reads no more: a peer that goes on writing gets a reset.
         let mut unread = self.link.to(self.side);
         unread.lose();
         unread.reset(arrives);
