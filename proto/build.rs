@@ -11,7 +11,7 @@ use tonic_prost_build::manual;
 
 /// The folder of the protobuf package of the services, below this one.
 const SERVICES: &str = "stickycas/v1";
-/// That of what a server writes to its log: no service, and nothing that reflection tells.
+/// The folder of the protobuf package of a server's log: without services, and not part of reflection.
 const LOG: &str = "stickycas/log/v1";
 /// Google's messages for errors: in the details of statuses, which no file of the services imports.
 const ERRORS: &str = "google/rpc";

@@ -7,8 +7,8 @@ use std::io::{self, Read};
 /// The next message, encoded; `None` at the end of the file. `longest`: bytes of the longest message that is read.
 ///
 /// # Errors
-/// [`io::ErrorKind::UnexpectedEof`] if the file ends within a message, [`io::ErrorKind::InvalidData`] if a message is longer,
-/// and what reading fails with.
+/// [`io::ErrorKind::UnexpectedEof`] if the file ends within a message, [`io::ErrorKind::InvalidData`] if a
+/// message is longer, and the errors of reading.
 pub fn read_message(from: &mut impl Read, longest: u64) -> io::Result<Option<Vec<u8>>> {
     let Some(length) = read_length(from)? else { return Ok(None) };
     if length > longest {

@@ -29,7 +29,7 @@ pub mod v1 {
     tonic::include_proto!("stickycas.v1");
 }
 
-/// What a server writes to its log, and no client sees.
+/// The messages that a server writes to its log; clients do not receive them.
 pub mod log {
     /// The generated messages of the protobuf package `stickycas.log.v1`. Their documentation is that of the .proto
     /// files.
@@ -46,10 +46,10 @@ pub mod log {
     }
 }
 
-/// The metadata key in which a server that is alone tells at the beginning of a Watch the index of the event that comes
-/// next: a caller that has had that event before is at a server that has lost it.
+/// The metadata key of the index of the next event, which a server without a cluster sends at the beginning
+/// of a Watch: a caller that has had that event before is at a server that has lost it.
 pub const NEXT_EVENT_KEY: &str = "stickycas-next-event";
 
-/// The compiled .proto files of the services and of the details of errors, with everything they import: what reflection
-/// tells.
+/// The compiled .proto files of the services and of the details of errors, with everything they import, for
+/// server reflection.
 pub const FILE_DESCRIPTOR_SET: &[u8] = tonic::include_file_descriptor_set!("stickycas_descriptor");

@@ -9,7 +9,7 @@ pub const PRINCIPAL_KEY: &str = "stickycas-principal";
 
 /// The most bytes of a principal's name.
 pub const MAX_PRINCIPAL_BYTES: usize = 128;
-/// What the name of a principal is, for error messages.
+/// The grammar of the names of principals, for error messages.
 pub const PRINCIPAL_GRAMMAR: &str = "1 to 128 letters, digits, '.', '_' or '-', and neither '.' nor '..'";
 
 /// Whether this is the name of a principal: 1 to [`MAX_PRINCIPAL_BYTES`] bytes, each an ASCII letter, a digit, `.`, `_`

@@ -1,8 +1,8 @@
-//! Why a message is refused.
+//! Errors of refused messages.
 
 use stickycas_model::params::{ParamsError, ValueError};
 
-/// Why a message is refused. Fields have the names of the .proto files.
+/// The error of a refused message. Fields have the names of the .proto files.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// A required field is absent.
@@ -27,7 +27,7 @@ pub enum WireError {
     Contradiction {
         /// The field.
         field: &'static str,
-        /// What is wrong with the field.
+        /// The error of the field.
         why: &'static str,
     },
     /// Bytes are not a value of the instance (P3).
@@ -35,7 +35,7 @@ pub enum WireError {
     Value {
         /// The field.
         field: &'static str,
-        /// What is wrong with the bytes.
+        /// The error of the bytes.
         error: ValueError,
     },
     /// The text is not an instance id.

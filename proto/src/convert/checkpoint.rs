@@ -1,9 +1,9 @@
 //! Checkpoints of machines, as a server's log holds them: the model's [`Checkpoint`] and the log's
 //! [`Machine`](wire::Machine), one to one in both directions.
 //!
-//! A million ended instances may be in a log, so it is compact: values stand once, answers are columns of numbers, and
-//! what is usual takes no bytes. From the wire only the form is checked here; whether a machine can be in such a state
-//! is the model's to say (`stickycas_model::machine::Machine::from_checkpoint`).
+//! A million ended instances may be in a log, so it is compact: values stand once, answers are columns of
+//! numbers, and usual values take no bytes. From the wire only the form is checked here; the model checks
+//! whether a machine can be in such a state (`stickycas_model::machine::Machine::from_checkpoint`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -80,7 +80,7 @@ fn counts_from_log(counts: &log::Counts, params: &Params) -> Result<Misbehaviour
 /// An input of a machine with these parameters.
 ///
 /// # Errors
-/// What is wrong with the record; or that it is no input of a machine.
+/// The record is malformed, or it is no input of a machine.
 pub fn input_from_log(input: &record::Input, params: &Params) -> Result<Input, WireError> {
     Ok(match input {
         record::Input::Hello(hello) => Input::Hello {

@@ -1,6 +1,6 @@
 //! Parameters (SPEC P1 to P4).
 //!
-//! The defaults are the model's: what a request leaves out is taken from [`ParamsSpec::new`].
+//! The defaults are the model's: a value that a request leaves out comes from [`ParamsSpec::new`].
 
 use std::time::Duration;
 

@@ -72,7 +72,7 @@ impl RefusalReason {
     /// The row of this reason in the table of SPEC section 11.
     const fn traits(self) -> Traits {
         match self {
-            // What is not known here: whether a retry helps, `RpcRefusal` knows by the code.
+            // An unknown reason: `RpcRefusal` derives from the code whether a retry helps.
             Self::Unspecified => unknown(Code::Unknown, Retry::No),
             Self::ValueEmpty
             | Self::ValueTooLarge
@@ -109,7 +109,7 @@ impl RefusalReason {
             // when the log fails, ends with it too, and the access waits on, was executed, or is lost.
             Self::Draining | Self::LogFailed => unknown(Code::Unavailable, Retry::After(LATER)),
             Self::Recovering => did_not_happen(Code::Unavailable, Retry::After(SOON)),
-            // Another server takes it at once; while none is known the refusal tells how long to wait.
+            // Another server takes it at once; while no owner is known, the refusal has the time to wait.
             Self::NotOwner => did_not_happen(Code::Unavailable, Retry::Yes),
             Self::OwnerLost => unknown(Code::Unavailable, Retry::Yes),
             // The deadline is the caller's: no delay is right.
@@ -119,7 +119,7 @@ impl RefusalReason {
     }
 }
 
-/// What a reason says of the refused request.
+/// The meaning of a reason for the refused request.
 #[derive(Clone, Copy)]
 struct Traits {
     code: Code,

@@ -69,7 +69,7 @@ impl From<&WireError> for RpcRefusal {
     }
 }
 
-/// The reason of a refused value, in whichever message it stands.
+/// The reason of a refused value, in any message.
 fn value_reason(error: &ValueError) -> RefusalReason {
     match error {
         ValueError::Empty => RefusalReason::ValueEmpty,

@@ -14,13 +14,14 @@ use crate::v1::RefusalReason;
 /// `ErrorInfo.domain` of every refusal.
 pub const ERROR_DOMAIN: &str = "stickycas.v1";
 
-/// Why a request is refused, with everything that the caller learns.
+/// The refusal of a request, with everything that the caller learns.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct RpcRefusal {
     /// The reason. UNSPECIFIED: a newer server gave one that is not known here.
     pub reason: RefusalReason,
-    /// Whether the same request again is safe and may succeed. Of a reason that is not known here the gRPC code tells.
+    /// Whether the same request again is safe and may succeed. For a reason that is not known here, the gRPC
+    /// code decides.
     pub may_retry: bool,
     /// The reason in words, for people.
     pub message: String,
@@ -28,7 +29,7 @@ pub struct RpcRefusal {
     pub details: RefusalDetails,
     /// The least time before a retry; `None`: waiting alone does not help, or the time is not known.
     pub retry_after: Option<Duration>,
-    /// With NOT_OWNER and OWNER_LOST: who owns the shard of the instance; `None`: nobody is known.
+    /// With NOT_OWNER and OWNER_LOST: the owner of the shard of the instance; `None`: no owner is known.
     pub owner: Option<Box<Owner>>,
 }
 
@@ -97,7 +98,7 @@ impl Owner {
         metadata.insert(EPOCH.to_owned(), self.epoch.to_string());
     }
 
-    /// `None` if both are not there: one alone helps nobody.
+    /// `None` if both are missing: one alone is no help.
     fn from_metadata(metadata: &HashMap<String, String>) -> Option<Box<Self>> {
         Self::known(metadata.get(OWNER)?, metadata.get(EPOCH)?.parse().ok()?)
     }
