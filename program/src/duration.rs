@@ -8,7 +8,7 @@ pub const LONGEST_DURATION: Duration = Duration::from_secs(3_650 * 86_400);
 /// A duration such as `250ms`, `2h 30min` or `30d`, of ten years at most.
 ///
 /// # Errors
-/// What is wrong with the text.
+/// The error in the text.
 #[expect(clippy::disallowed_methods, reason = "the bound is here")]
 pub fn parse_duration(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {

@@ -1,6 +1,6 @@
-//! What the three programs of StickyCAS share: the version with its commit, shell completions and man pages, made from
-//! the command line as clap knows it; the names of environment variables; durations; whether a log has colours; and
-//! signals.
+//! The common parts of the three programs of StickyCAS: the version with its commit, shell completions and
+//! man pages, made from the command line as clap knows it; the names of environment variables; durations;
+//! whether a log has colours; and signals.
 
 mod completions;
 mod duration;

@@ -1,4 +1,4 @@
-//! Signals of the system from the first moment of a program on: what comes before there is a handler ends the program.
+//! Signals of the system from the first moment of a program on: a signal before its handler ends the program.
 //!
 //! SIGPIPE is ignored by the standard library already. SIGXFSZ would end a program that writes more into a file than it may
 //! (RLIMIT_FSIZE), without a word and with half a file; with a handler the write fails, as it does on a full disk.
@@ -8,8 +8,9 @@ use std::io;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Lets writes beyond the limit of the size of files fail, and installs other handlers: `install` is called where
-/// [`signal`] can be. What a handler receives waits in its stream, for whichever runtime polls that.
+/// Lets writes beyond the limit of the size of files fail, and installs other handlers: `install` is called
+/// where [`signal`] can be. A signal that a handler receives waits in its stream, for any runtime that polls
+/// the stream.
 ///
 /// Called first in `main`, and outside of any runtime.
 ///

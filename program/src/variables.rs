@@ -1,4 +1,4 @@
-//! Every environment variable that begins with `STICKYCAS_`, of all programs, and what another name means: a mistake.
+//! The environment variables that begin with `STICKYCAS_`, of all programs. Another such name is a mistake.
 //!
 //! An unknown name would be ignored silently, and the server would run with a default in the place of a setting. One list
 //! serves all programs, because they often share an environment. The tests of each program compare its flags with it.
@@ -98,8 +98,8 @@ const TOOLS: &[&str] = &[
 #[error("{}", .0.join("\n       "))]
 pub struct UnknownVariables(Vec<String>);
 
-/// Checks that the environment has no variable that begins like ours and that no program has. `removed`: what has become of a
-/// variable of this name, if there was one.
+/// Checks that the environment has no variable that begins like ours and that no program has. `removed`: the
+/// message about a former variable of this name, if there was one.
 ///
 /// # Errors
 /// Those that there are, each with that or with the name that was probably meant.
