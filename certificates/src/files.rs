@@ -8,17 +8,17 @@ use rustls_pki_types::CertificateDer;
 use super::pem::{items, private_key};
 use super::x509::{Certificate, seconds_since_1970};
 
-/// Why a file cannot be used.
+/// The reason for which a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]
 pub struct FileError {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong.
+    /// The reason.
     pub what: String,
 }
 
-/// Reads a file, or where a link leads. What is no file could keep its reader waiting for ever, as a pipe does.
+/// Reads a file, or the target of a link. Reading another object, such as a pipe, could block for ever.
 ///
 /// # Errors
 /// If it cannot be read, or is no file.
@@ -29,8 +29,8 @@ pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     fs::read(path)
 }
 
-/// The roots of trust in a file, as PEM. One that has expired, or is not valid yet, is told by a warning as long as there is
-/// another.
+/// The roots of trust in a file, as PEM. A root that has expired, or is not valid yet, causes a warning as
+/// long as there is another.
 ///
 /// # Errors
 /// If one of them cannot be a root, or none is valid now.

@@ -1,7 +1,9 @@
-//! Files of certificates, as servers, clients and members of a cluster read them: PEM, and what a root of trust must be.
+//! Files of certificates for servers, clients and members of a cluster: PEM, and the conditions for a root of
+//! trust.
 //!
-//! A root that cannot be used is an error that names its file when it is read. TLS itself looks at no root: one that has
-//! expired, or is no CA, would let peers in, and a file without any would show as peers that nobody trusts.
+//! A root that cannot be used is an error that names its file when it is read. TLS itself checks no root: an
+//! expired root, or one that is no CA, would let peers in, and a file without roots would appear as untrusted
+//! peers.
 
 mod files;
 mod pem;

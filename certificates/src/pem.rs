@@ -1,4 +1,4 @@
-//! Items in a text of PEM, and what stands there in their place.
+//! Items in a PEM text, and errors for other contents.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 /// All items with this label, such as CERTIFICATE; there is at least one.
 ///
 /// # Errors
-/// What is wrong. An item that would be passed over is an error too.
+/// The reason. An item that would be skipped is an error too.
 pub fn items<T: PemObject>(text: &[u8], label: &str) -> Result<Vec<T>, String> {
     let labels = labels(text);
     if let Some(other) = labels.iter().find(|other| *other != label && other.ends_with(label)) {
@@ -32,7 +32,7 @@ pub fn items<T: PemObject>(text: &[u8], label: &str) -> Result<Vec<T>, String> {
 /// The first private key.
 ///
 /// # Errors
-/// What is wrong.
+/// The reason.
 pub fn private_key(text: &[u8]) -> Result<PrivateKeyDer<'static>, String> {
     PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         Error::NoItemsFound => missing(text, "PRIVATE KEY without a password", &labels(text)),

@@ -61,7 +61,7 @@ impl<'a> Certificate<'a> {
     /// Checks that it can sign certificates.
     ///
     /// # Errors
-    /// Why not.
+    /// It cannot; with the reason.
     pub fn check_ca(&self) -> Result<(), String> {
         let subject = self.x509.subject();
         let unreadable = |error| format!("{subject}: {error}");
