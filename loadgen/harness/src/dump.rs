@@ -51,7 +51,7 @@ pub enum DumpError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// The file is no dump, or damaged.
@@ -59,7 +59,7 @@ pub enum DumpError {
     NoDump {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         what: String,
     },
 }
@@ -182,7 +182,7 @@ fn record(id: InstanceId, params: Arc<Params>, history: Vec<Recorded>, is_whole:
     Record::judged(scenario, ExecutionMode::Dumped, history, is_whole && over, RunCounts::default(), reports)
 }
 
-/// What a replay of an instance shows.
+/// The result of a replay of an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DumpReplay {
     /// Its id.

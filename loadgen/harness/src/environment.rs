@@ -1,4 +1,4 @@
-//! Where and how a run was made: what explains a different result elsewhere.
+//! The place, the time and the mode of a run: they can explain a different result elsewhere.
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use crate::record::ExecutionMode;
 
 pub use stickycas_program::VERSION;
 
-/// This program and the machine that it runs on: what every record of where something was made begins with.
+/// This program and the machine that it runs on: the first fields of each record of an environment.
 #[derive(Clone, Debug, Serialize)]
 pub struct Platform {
     /// Version of this package.

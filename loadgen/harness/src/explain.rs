@@ -1,5 +1,5 @@
-//! An explanation as text for a terminal: what was run, its outcome and the reasons. The words are those of the page
-//! ([`stickycas_page::explanation`]).
+//! An explanation as text for a terminal: the run, its outcome and the reasons. The words are those of the
+//! page ([`stickycas_page::explanation`]).
 
 use std::fmt::{Result, Write};
 

@@ -15,8 +15,8 @@ use stickycas_model::types::ProcessId;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Placement {
-    /// Over as many warps as possible: the first process of each warp, then the second, and so on. What serves
-    /// an adversary best (V3).
+    /// Over as many warps as possible: the first process of each warp, then the second, and so on. This
+    /// serves an adversary best (V3).
     #[default]
     Spread,
     /// In as few warps as possible: processes 1, 2, 3, ...
@@ -89,7 +89,8 @@ impl FaultPlan {
         }
     }
 
-    /// Gives `count` of the processes that have none a role, and tells which; what is drawn is drawn from `seed`.
+    /// Gives a role to `count` of the processes that have none, and returns them; `seed` is for a random
+    /// choice.
     ///
     /// # Errors
     /// If none are asked for, or more than there are.
@@ -120,9 +121,9 @@ impl FaultPlan {
         Ok(free)
     }
 
-    /// Makes processes that play a strategy correct at first: the adversary corrupts each of them in a phase of
-    /// its own, drawn from `seed` between the first and the last of `phases`. Who has left by then it does not
-    /// get, so this is adaptive corruption of up to so many in the course of the run.
+    /// Makes processes that play a strategy correct at first: the adversary corrupts each of them in a phase
+    /// of its own, drawn from `seed` between the first and the last of `phases`. A process that has left by
+    /// then is not corrupted, so this is adaptive corruption of up to so many in the course of the run.
     ///
     /// # Errors
     /// If there are no such phases, or the strategy of one of the processes is none to go on with.

@@ -1,4 +1,4 @@
-//! Where a load was put on from: what explains a different result elsewhere.
+//! The machine of a load generator: it can explain a different result elsewhere.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::environment::Platform;
 
-/// A machine and what ran on it.
+/// A machine and the load generator that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
     /// Version of the load generator.
@@ -86,7 +86,7 @@ fn read(path: &str) -> Option<String> {
     fs::read_to_string(path).ok()
 }
 
-/// What stands behind the first `name   :` of the lines.
+/// The value behind the first `name   :` of the lines.
 fn field(text: &str, name: &str) -> Option<String> {
     let values = text.lines().filter_map(|line| line.split_once(':'));
     let mut found = values.filter(|(key, _)| key.trim() == name).map(|(_, value)| value.trim().to_owned());

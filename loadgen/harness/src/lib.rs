@@ -4,7 +4,8 @@
 //! virtual clock; [`run()`](run::run) runs it over the network, each process a child process of its own or a task of
 //! this one; [`judge`](mod@judge) leaves starting them to others. All end in the same [`Record`]: the history of the
 //! instance, what the processes report, and the verdict of [`stickycas_model::judge`], which was given nothing else.
-//! The machine that is judged is the same in both, and so are the processes; what differs is who carries the messages.
+//! The machine that is judged is the same in both, and so are the processes; the carrier of the messages
+//! differs.
 //!
 //! Results travel as typed records from end to end: nothing is read out of a log.
 //!
@@ -14,8 +15,8 @@
 //! | --- | --- |
 //! | files | `files`, `fault_plan`, `proposals`, `scenario` |
 //! | a run | `record`, `simulate`, `run` |
-//! | reports | `environment`, `host`, `report`: the run folder, tables, JSON, and what HTML reports are made of |
-//! | what reads or makes folders | `replay`, `explain`, `view` and `play`, `judge` |
+//! | reports | `environment`, `host`, `report`: the run folder, tables, JSON, and the parts of HTML reports |
+//! | readers and makers of folders | `replay`, `explain`, `view` and `play`, `judge` |
 //!
 //! Besides, for every layer: `atomic_files`, `command_line`, `progress`, `stats`. Loads, campaigns and plans for
 //! containers are crates of their own, which use this one and not each other.

@@ -36,12 +36,12 @@ pub const LARGEST: u32 = 1_024;
 pub const MOST_EVENTS: u64 = 1 << 17;
 /// The runs that are kept; a new one takes the place of the oldest.
 pub const KEPT: usize = 16;
-/// Who has it makes a run; the others wait.
+/// The permit to make a run: one run is made at a time, the others wait.
 static MAKING: Semaphore = Semaphore::const_new(1);
 /// Bytes of a form.
 const FORM_BYTES: usize = 64 * 1024;
 
-/// What a viewer fills in.
+/// The fields that a viewer fills in.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Form {
@@ -53,7 +53,7 @@ pub struct Form {
     pub read_size: u32,
     /// f, the number of Byzantine processes.
     pub byzantine: u32,
-    /// What they play, as scenario files write it.
+    /// Their strategy, as scenario files write it.
     pub strategy: String,
     /// |Vc|: correct processes propose so many different values.
     pub values: u32,
@@ -67,7 +67,7 @@ pub struct Form {
     pub seed: Option<u64>,
 }
 
-/// What is to be run.
+/// The run that is asked for.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 enum Wanted {
@@ -77,10 +77,10 @@ enum Wanted {
     Form(Form),
 }
 
-/// What a form comes to before it is run.
+/// The preview of a form, before its run.
 #[derive(Debug, Serialize)]
 struct Preview {
-    /// What the theorem promises.
+    /// The promise of the theorem.
     promise: Promise,
     /// The same run as a scenario file.
     scenario: String,
@@ -93,7 +93,7 @@ struct Made {
     id: String,
 }
 
-/// What the form offers.
+/// The choices of the form.
 #[derive(Debug, Serialize)]
 struct Offer {
     presets: Vec<presets::Preset>,
@@ -270,7 +270,7 @@ async fn make(
         status: StatusCode::INTERNAL_SERVER_ERROR,
         why: format!("the run failed: {error}"),
     };
-    // The run has it, not the request: who goes away leaves a run that goes on.
+    // The task holds the permit, not the request: the run goes on if the client goes away.
     let making = MAKING.acquire().await.map_err(|error| failed(&error))?;
     // A run may take a second, and other pages go on meanwhile.
     let made = tokio::task::spawn_blocking(move || {

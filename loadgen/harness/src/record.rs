@@ -43,25 +43,25 @@ impl fmt::Display for ExecutionMode {
 /// The record of a run, in the simulator or over the network: everything that the report formats need.
 #[derive(Clone, Debug)]
 pub struct Record {
-    /// What was run.
+    /// The scenario that was run.
     pub scenario: Scenario,
-    /// How.
+    /// The mode of the run.
     pub how: ExecutionMode,
-    /// What happened at the instance.
+    /// The events of the instance.
     pub history: Vec<Recorded>,
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
-    /// What the server counted in the course of the run; nothing without wire attacks.
+    /// The server's counts in the course of the run; none without wire attacks.
     pub counted: RunCounts,
-    /// What processes said at their end, in order. Those of Byzantine processes prove nothing (V5).
+    /// The processes' reports at their end, in order. Those of Byzantine processes prove nothing (V5).
     pub reports: Vec<Report>,
-    /// What the harness observed that was not planned.
+    /// The events that the harness observed and that were not planned.
     pub anomalies: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).
     pub told_unknown: usize,
     /// Which correct processes were seen to play another part than the scenario gives them.
     pub role_mismatches: Vec<String>,
-    /// What the run shows.
+    /// The verdict on the run.
     pub verdict: Verdict,
 }
 
@@ -133,7 +133,7 @@ impl Record {
     }
 }
 
-/// What belongs to the history of a run.
+/// The facts about a run that the judge needs beside its scenario and its history.
 #[derive(Clone, Copy)]
 struct Run<'a> {
     how: ExecutionMode,

@@ -1,16 +1,16 @@
 //! A run folder, replayed: the recorded inputs are fed to a fresh machine, which must do again what the record
 //! says, event by event, and the judge must come to the same verdict, field by field.
 //!
-//! What is compared with what:
+//! The comparison:
 //! - each event with what the machine of the simulator does, which is the machine that the server runs:
 //!   entries, answers, phases, offences ([`sim::replay`]);
 //! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports. Verdicts
 //!   of versions 1 and 2 judge some runs in another way
 //!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): of these runs the fields concerned are not compared.
 //!
-//! So a reader who doubts a run need not trust its server, its harness or its verdict: what they claim
-//! follows from the inputs, or it does not. That the inputs are the ones that were sent shows in nothing but the
-//! processes' own reports.
+//! So a reader who doubts a run need not trust its server, its harness or its verdict: their claims follow
+//! from the inputs, or they do not. Only the processes' own reports show that the inputs are the ones that
+//! were sent.
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use stickycas_model::types::Time;
 
 use crate::report::folder::Folder;
 
-/// What a replay shows.
+/// The result of a replay.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ReplayResult {
     /// Whether it came out the same.
@@ -46,9 +46,9 @@ pub struct ReplayResult {
 pub struct DifferentEvent {
     /// Its index, from 0.
     pub index: usize,
-    /// What the record says; `None` at its end.
+    /// The event of the record; `None` at its end.
     pub expected: Option<Recorded>,
-    /// What the machine did; `None` if nothing.
+    /// The event of the machine; `None` if there is none.
     pub got: Option<Recorded>,
 }
 
@@ -57,9 +57,9 @@ pub struct DifferentEvent {
 pub struct DifferentField {
     /// Its name.
     pub field: String,
-    /// What `verdict.json` says; `None` if it does not have it.
+    /// The value in `verdict.json`; `None` if the field is not there.
     pub expected: Option<serde_json::Value>,
-    /// What the judge says now; `None` if it says nothing of the kind.
+    /// The value of the judge now; `None` if the field is not there.
     pub got: Option<serde_json::Value>,
 }
 

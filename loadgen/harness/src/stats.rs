@@ -1,4 +1,4 @@
-//! What a count says about a chance.
+//! Estimates of chances from counts.
 
 /// The two-sided quantile of the normal distribution that belongs to 99 %.
 pub const Z_99: f64 = 2.575_829_303_548_901;

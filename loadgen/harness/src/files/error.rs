@@ -1,4 +1,4 @@
-//! What is wrong with a file, and where.
+//! A problem in a file, and its place.
 
 use std::fmt;
 use std::ops::Range;
@@ -25,13 +25,13 @@ pub enum FileError {
     Setting(SettingError),
 }
 
-/// What is wrong with a value that was to take the place of a file's.
+/// A problem of a value that was to take the place of a file's.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{origin}: {reason}")]
 pub struct SettingError {
     /// Where it came from: the flag with its argument, or file and line.
     pub origin: String,
-    /// What is wrong with it and what to do.
+    /// The problem and its remedy.
     pub reason: String,
 }
 
@@ -42,9 +42,9 @@ pub struct Problem {
     pub file: String,
     /// The line, from 1.
     pub line: usize,
-    /// What stands there.
+    /// The text of the line.
     pub text: String,
-    /// What is wrong with it and what to do.
+    /// The problem and its remedy.
     pub reason: String,
 }
 
@@ -72,12 +72,12 @@ impl fmt::Display for Problem {
 pub struct Fault {
     /// The bytes that it is about.
     pub span: Range<usize>,
-    /// What is wrong with them and what to do.
+    /// The problem and its remedy.
     pub reason: String,
 }
 
 impl Fault {
-    /// What is wrong with these bytes.
+    /// A fault in these bytes.
     pub fn new(span: Range<usize>, reason: impl fmt::Display) -> Self {
         Self { span, reason: reason.to_string() }
     }

@@ -1,4 +1,4 @@
-//! `[[faults]]`: who is Byzantine, and how, the same table in every file.
+//! `[[faults]]`: the Byzantine processes and their behaviour, the same table in every file.
 
 use std::ops::Range;
 
@@ -19,9 +19,9 @@ use crate::fault_plan::{FaultPlan, Placement};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// What they do, such as "collude(value=0)": see docs/scenarios.md.
+    /// Their strategy, such as "collude(value=0)": see docs/scenarios.md.
     pub(crate) strategy: Option<Spanned<String>>,
-    /// Which wire attack they carry out, such as "flood": see docs/scenarios.md.
+    /// Their wire attack, such as "flood": see docs/scenarios.md.
     pub(crate) attack: Option<Spanned<String>>,
     /// These processes, by number.
     pub(crate) processes: Option<Spanned<Vec<Spanned<u32>>>>,
@@ -97,7 +97,7 @@ pub(crate) fn process(number: &Spanned<u32>, params: &Params) -> Result<ProcessI
     })
 }
 
-/// What a group does: a strategy or a wire attack.
+/// The role of a group: a strategy or a wire attack.
 fn role(group: &Faults, span: &Range<usize>) -> Result<Role, Fault> {
     match (&group.strategy, &group.attack) {
         (Some(text), None) => {

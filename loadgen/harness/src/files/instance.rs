@@ -53,7 +53,7 @@ pub struct Instance {
     pub seed: Option<Spanned<u64>>,
 }
 
-/// `arbiter`: as instances know it, or by who is Byzantine.
+/// `arbiter`: an arbiter of instances, or one that depends on the Byzantine processes.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Arbiter {
@@ -107,7 +107,8 @@ pub fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> 
     Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
 }
 
-/// The arbiter comes last: who has priority may depend on who is Byzantine, which depends on the other parameters.
+/// The arbiter comes last: its order of priority may depend on the Byzantine processes, and these on the
+/// other parameters.
 ///
 /// # Errors
 /// The order of priority has a process twice, or one that there is not.

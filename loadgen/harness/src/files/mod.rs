@@ -1,9 +1,10 @@
 //! The language of the files: scenarios, load profiles, campaigns and plans of perturbations.
 //!
-//! All of them are TOML, describe an instance by the same `[instance]` table and who is Byzantine by the same `[[faults]]`
-//! table, and take `--set KEY=VALUE` in the place of their keys. Their schemas are generated ([`schema_of`]). A file is read in two steps: `Source::read` merges the settings into
-//! the file's tables and gives the file as it is written, with the place of every value; a check makes of it what can be
-//! run. What is wrong is told with its line, or with the setting that it came from.
+//! All of them are TOML, describe an instance by the same `[instance]` table and its Byzantine processes by
+//! the same `[[faults]]` table, and take `--set KEY=VALUE` in the place of their keys. Their schemas are
+//! generated ([`schema_of`]). A file is read in two steps: `Source::read` merges the settings into the file's
+//! tables and gives the file as it is written, with the place of every value; a check makes of it what can be
+//! run. An error names its line, or the setting that it came from.
 
 mod error;
 pub mod faults;

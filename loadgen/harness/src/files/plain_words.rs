@@ -1,4 +1,4 @@
-//! What serde and toml say of a file, in the words of its author: keys, values, texts, numbers.
+//! The messages of serde and toml on a file, in the words of its author: keys, values, texts, numbers.
 
 /// The least similarity (Jaro and Winkler) of a key and the key that is suggested in its place.
 const LIKELY: f64 = 0.7;

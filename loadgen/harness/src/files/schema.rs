@@ -10,7 +10,7 @@ use stickycas_model::types::ProcessId;
 /// The schema of a file.
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> Schema {
-    // What the editors' TOML checker taplo reads.
+    // The draft that taplo, the TOML checker of editors, reads.
     SchemaSettings::draft07().into_generator().into_root_schema_for::<T>()
 }
 

@@ -15,7 +15,7 @@ pub struct Settings(Vec<Setting>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
-    /// What errors call it.
+    /// Its name in errors.
     origin: String,
     pub(super) key: String,
     pub(super) edit: Edit,
@@ -23,7 +23,7 @@ pub(super) struct Setting {
     pub(super) line: String,
 }
 
-/// What a setting does to its key.
+/// The effect of a setting on its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Edit {
     /// Its value takes the place of the key's.

@@ -16,7 +16,7 @@ pub struct Source {
     pub file: String,
     /// Its text.
     pub text: String,
-    /// What takes the place of its values.
+    /// The settings that take the place of its values.
     pub settings: Settings,
 }
 

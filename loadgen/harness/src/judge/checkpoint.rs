@@ -1,4 +1,4 @@
-//! The checkpoint of a series of instances: what a judge needs in order to go on after a restart.
+//! The checkpoint of a series of instances: the state that a judge needs in order to go on after a restart.
 //!
 //! The state is a file beside the run folders, `NAME.series.json`, replaced as a whole at each step. A judge that
 //! finds one which is not done goes on with it if it was asked for the same; otherwise it begins anew.
@@ -20,7 +20,7 @@ use crate::scenario::LARGEST_SEED;
 /// Version of the form of the state. Raised when a field changes its meaning or goes away.
 const VERSION: u32 = 1;
 
-/// What a series was asked for. Another judge goes on with it only if it is asked for exactly the same.
+/// The request for a series. Another judge goes on with the series only if its request is exactly the same.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SeriesRequest {
     /// The text of the scenario.
@@ -77,7 +77,7 @@ pub struct JudgedInstance {
 pub(super) struct CurrentInstance {
     /// 32 hex digits. `None`: perhaps it was not created.
     pub(super) instance: Option<String>,
-    /// What the servers had counted before anybody acted at it.
+    /// The counts of the servers before any process acted at it.
     #[serde(rename = "servers")]
     pub(super) before: CountsBefore,
     /// The judge was told to end while it judged it.
@@ -101,7 +101,7 @@ pub enum CheckpointError {
     Broken {
         /// Which file.
         file: PathBuf,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// There are no more seeds.

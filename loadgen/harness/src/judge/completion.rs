@@ -170,7 +170,7 @@ fn ending(process: ProcessId, said: &ProcessReport) -> ProcessEnding {
     ProcessEnding { process, report: Some(said.clone().into_report(process)), trouble: None }
 }
 
-/// What is known of a process that has left and says nothing. Of a Byzantine one that is no report.
+/// The ending of a process that has left without a report. A correct one gets a report of its decision alone.
 fn stand_in(scenario: &Scenario, process: ProcessId, decided: &Value) -> ProcessEnding {
     let report = || Report {
         process,

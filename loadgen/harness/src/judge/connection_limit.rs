@@ -85,7 +85,7 @@ pub(super) fn accept(
 /// The places of connections.
 #[derive(Clone, Debug)]
 struct Places {
-    /// Those that nobody has for itself.
+    /// The places that belong to no reporter.
     shared: Arc<Semaphore>,
     /// The open connections of reporters that have shown certificates.
     reporters: Arc<Mutex<BTreeMap<Arc<str>, Held>>>,
@@ -160,10 +160,10 @@ impl Drop for Reporter {
     }
 }
 
-/// What a connection has taken.
+/// The place that a connection takes.
 #[derive(Debug)]
 enum Place {
-    /// Of a client that has shown nothing.
+    /// Of a client without a proven principal.
     Shared {
         _open: OwnedSemaphorePermit,
     },
@@ -182,7 +182,7 @@ pub(super) struct LimitedConnection {
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
-/// What the calls on a connection know of it: the principal that its client has proven, if any.
+/// The principal that the client of a connection has proven, if any, for the calls on it.
 #[derive(Clone, Debug)]
 pub(super) struct ProvenReporter(pub(super) Option<Arc<str>>);
 
@@ -273,7 +273,7 @@ mod tests {
             .map(|process| (0..OWN).map(|_| enter(format!("process-{process}")).unwrap()).collect())
             .collect();
         assert!(enter("process-34".to_owned()).is_none(), "nothing is left");
-        // What it gives back is its own again.
+        // A place that it gives back is its own again.
         others[0].pop();
         assert!(enter("process-35".to_owned()).is_none());
         assert!(enter("process-34".to_owned()).is_some());

@@ -28,8 +28,8 @@ const TIME_TO_COMPLAIN: Duration = Duration::from_secs(5);
 /// The name of the count of calls to the judge in the name of another process than the certificate's.
 pub const REPORTS_FOR_OTHERS: &str = "reports_for_others";
 
-/// Follows an instance of a scenario to its end, closes it and judges it. `before`: what the servers had
-/// counted before anybody acted at it.
+/// Follows an instance of a scenario to its end, closes it and judges it. `before`: the counts of the servers
+/// before any process acted at it.
 ///
 /// # Errors
 /// If the server is there and does not do what it is asked. Whatever processes do or fail to do is in the record, and
@@ -89,7 +89,7 @@ pub async fn judge(
     Ok(Record { told_unknown: completion.told_unknown(), ..record })
 }
 
-/// What the judge itself has counted of reporters.
+/// The judge's own counts: calls in the name of another process.
 fn reported_for_others(reports_at: &ReportService) -> RunCounts {
     let counts = |count| Counts::from_iter([(REPORTS_FOR_OTHERS.to_owned(), count)]);
     let impersonations = reports_at.impersonations();
@@ -110,7 +110,7 @@ fn known<T>(answer: anyhow::Result<T>) -> anyhow::Result<Result<T, Error>> {
     })
 }
 
-/// What to say of a server that lost the instance.
+/// The sentences on a server that lost the instance.
 fn lost_server(
     scenario: &Scenario,
     instance: InstanceId,

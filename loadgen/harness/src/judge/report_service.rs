@@ -59,12 +59,12 @@ pub struct ReportService {
     _following: JoinSet<()>,
 }
 
-/// What the judge and all calls share.
+/// The channels that the judge and all calls share.
 #[derive(Clone, Debug)]
 struct Shared {
-    /// Those who wait for an instance or a verdict hear when there is one, and not of every report.
+    /// Calls that wait for an instance or a verdict hear when there is one, and not of every report.
     state: watch::Sender<ReportState>,
-    /// How often something new was reported: this the judge hears.
+    /// How often something new was reported; the judge hears of each change.
     heard: watch::Sender<u64>,
 }
 
@@ -109,7 +109,7 @@ impl ReportService {
     ) -> anyhow::Result<Self> {
         let roster = Arc::new(roster(params));
         let limit = roster.len() + SPARE_CONNECTIONS;
-        // Who shows a certificate has places for itself.
+        // A client with a certificate has places of its own.
         let places = if credentials.is_some() { SPARE_CONNECTIONS } else { limit };
         // As many handshakes at a time from one address as there may be connections.
         let acceptor = credentials.map(|folder| ClientAcceptor::new(folder, 2 * limit));
@@ -195,7 +195,7 @@ impl ReportService {
     }
 }
 
-/// What has been reported of the current instance.
+/// The reports of the current instance.
 #[derive(Debug)]
 pub(super) struct Reports {
     heard: watch::Receiver<u64>,
@@ -210,10 +210,10 @@ impl Reports {
         }
     }
 
-    /// What each process has said last.
+    /// Shows the last report of each process.
     pub(super) fn look<T>(&mut self, look: impl FnOnce(&BTreeMap<ProcessId, ProcessReport>) -> T) -> T {
         let nothing = BTreeMap::new();
-        // What is said after this is new.
+        // A report after this is new.
         self.heard.mark_unchanged();
         look(self.state.borrow().current.as_ref().map_or(&nothing, |current| &current.said))
     }
@@ -233,7 +233,8 @@ impl ReportState {
         self.current.is_some() || self.verdict(instance).is_some()
     }
 
-    /// Makes this call the newest of its process, unless a newer one was; what is cancelled when it is replaced.
+    /// Makes this call the newest of its process, unless a newer one was. A newer one cancels the returned
+    /// token.
     fn admit(&mut self, process: ProcessId, call: Call) -> Result<CancellationToken, RpcRefusal> {
         let new = || Newest { call, replaced: CancellationToken::new() };
         let newest = self.newest.entry(process).or_insert_with(new);

@@ -8,7 +8,7 @@ use stickycas_model::types::{ProcessId, Value};
 
 use crate::scenario::Scenario;
 
-/// What a process is seen to do.
+/// The observed behaviour of a process.
 #[derive(Clone, Debug, Default)]
 struct ObservedRole {
     /// An access of it was accepted.
@@ -25,7 +25,7 @@ pub(super) struct RoleCheck<'a> {
 }
 
 impl<'a> RoleCheck<'a> {
-    /// What each process is seen to do in a history.
+    /// The observed behaviour of each process in a history.
     pub(super) fn seen(scenario: &'a Scenario, history: &[Recorded]) -> Self {
         let mut played: BTreeMap<ProcessId, ObservedRole> = BTreeMap::new();
         for recorded in history {
@@ -40,7 +40,8 @@ impl<'a> RoleCheck<'a> {
         Self { scenario, played }
     }
 
-    /// The processes that say that they propose something else, and sent no access that shows it; `said`: what processes say.
+    /// The processes that sent no access and report another proposal than planned. `said`: the reported
+    /// proposals.
     pub(super) fn role_mismatches(&self, said: &BTreeMap<ProcessId, Value>) -> Vec<String> {
         self.correct().filter_map(|process| self.other_part(process, said)).collect()
     }
@@ -121,7 +122,7 @@ mod tests {
         Event::Session { process: id(process), session: SessionId::new(session).unwrap(), incarnation }
     }
 
-    /// What is said of a complete history in which all three append tea first, after these events.
+    /// The findings on a complete history in which all three append tea first, after these events.
     fn told(scenario: &Scenario, before: Vec<Event>) -> (Vec<String>, Vec<String>) {
         let all = (1..=3).map(|process| append(process, "tea"));
         let events = before.into_iter().chain(all);

@@ -13,14 +13,14 @@ use crate::record::Record;
 use crate::run::{ServerHandle, counted, create};
 use crate::scenario::{FileError, Scenario, Settings};
 
-/// What is judged again and again, with one seed after another.
+/// The scenario that is judged again and again, with one seed after another.
 #[derive(Clone, Debug)]
 pub struct Subject {
     /// The scenario's file, as errors name it.
     pub file: String,
     /// Its text.
     pub text: String,
-    /// What takes the place of its values.
+    /// The settings that take the place of its values.
     pub settings: Settings,
     /// The name that always leads to the instance that is being judged.
     pub name: InstanceName,
@@ -82,7 +82,7 @@ async fn enter(
         series.goes_on(instance)?;
         return Ok(instance);
     }
-    // Had it been created already, what was counted before that is what counts.
+    // If an earlier judge may have created it already, the counts from before that creation are kept.
     if series.current().is_none_or(|current| current.instance.is_some()) {
         series.begin(counted(handle, scenario).await?)?;
     }

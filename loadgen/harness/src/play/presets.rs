@@ -15,11 +15,11 @@ pub(super) struct Preset {
     pub(super) name: &'static str,
     /// For people.
     title: &'static str,
-    /// What it is about, in a few sentences.
+    /// Its subject, in a few sentences.
     story: &'static str,
     #[serde(skip)]
     file: &'static str,
-    /// What is to be seen of it.
+    /// The points to look at, phase by phase.
     #[serde(skip)]
     steps: &'static [StoryStep],
 }
@@ -156,7 +156,7 @@ pub(super) fn scenario(name: &str) -> Result<Scenario, Unknown> {
     Ok(Scenario::parse(preset.name, preset.file, Some(SEED))?)
 }
 
-/// What is to be seen of a preset, in the order of its phases.
+/// The points to look at in a preset, in the order of its phases.
 pub(super) fn steps(name: &str) -> &'static [StoryStep] {
     find(name).map_or(&[], |preset| preset.steps)
 }

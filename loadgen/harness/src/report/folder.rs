@@ -3,11 +3,11 @@
 //! | file | content |
 //! | --- | --- |
 //! | `scenario.toml` | the scenario as it was run, nothing left to defaults or draws |
-//! | `environment.json` | where and how |
-//! | `harness.json` | what the harness knows of the run and no process says ([`Harness`]) |
+//! | `environment.json` | the place, the time and the mode |
+//! | `harness.json` | the facts that only the harness knows ([`Harness`]) |
 //! | `history.ndjson` | the history, one event a line, in order |
-//! | `counts.json` | what the server counted in the course of the run, by which wire attacks are seen to fire |
-//! | `reports.ndjson` | what processes said at their end, one a line |
+//! | `counts.json` | the server's counts in the course of the run, which show whether wire attacks fired |
+//! | `reports.ndjson` | the processes' reports at their end, one a line |
 //! | `verdict.json` | the verdict |
 //! | `report.txt` | the same for people |
 //!
@@ -27,7 +27,7 @@ use crate::atomic_files::write_folder;
 use crate::environment::Environment;
 use crate::record::{ExecutionMode, Record};
 
-/// What the harness saw of a run. Every run folder has it.
+/// The observations of the harness. Every run folder has this file.
 const HARNESS_FILE: &str = "harness.json";
 
 /// Where run folders go by default.
@@ -36,7 +36,7 @@ pub const DEFAULT_PARENT: &str = "runs";
 /// Version of the form of run folders. Raised when a file changes its meaning or goes away.
 pub const FOLDER_VERSION: u32 = 1;
 
-/// What the harness knows of a run and no process says: `harness.json`.
+/// The facts about a run that only the harness knows: `harness.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Harness {
     /// [`FOLDER_VERSION`].
@@ -49,7 +49,7 @@ pub struct Harness {
     pub reports: usize,
     /// Whether the history goes to the end of the run and lacks nothing.
     pub complete: bool,
-    /// What happened that was not planned.
+    /// The events that were not planned.
     #[serde(rename = "unplanned")]
     pub anomalies: Vec<String>,
     /// How many processes report that they were told that the instance is unknown (F11).

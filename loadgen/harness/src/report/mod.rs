@@ -1,4 +1,4 @@
-//! What a run leaves behind, one file per format, and what the reports of other crates are made of.
+//! The files of a run folder, one per format, and the parts of the reports of other crates.
 
 pub mod folder;
 pub mod html;

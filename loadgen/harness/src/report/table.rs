@@ -59,7 +59,7 @@ fn heading(text: &mut String, record: &Record) -> std::fmt::Result {
     writeln!(text, "n = {n}, p = {p}, r = {r}, W = {}, c = {}", params.warps(), params.reads())
 }
 
-/// What the history shows of one process.
+/// The first answered append of one process, as the history shows it.
 #[derive(Default)]
 struct Shown {
     append: Option<(Phase, AppendAnswer)>,

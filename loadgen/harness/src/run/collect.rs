@@ -48,7 +48,7 @@ impl InstanceProgress {
     }
 }
 
-/// What was collected.
+/// The history that was collected.
 #[derive(Debug, Default)]
 pub(crate) struct Collected {
     pub(crate) history: Vec<Recorded>,
@@ -73,7 +73,7 @@ impl Collector {
         }
     }
 
-    /// What has happened so far.
+    /// The progress so far.
     pub(crate) fn happened(&self) -> watch::Ref<'_, InstanceProgress> {
         self.happened.borrow()
     }

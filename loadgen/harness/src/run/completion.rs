@@ -17,17 +17,17 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 /// So long an attacker may take for the rest of its process.
 const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
 
-/// How a process ended.
+/// The end of a process.
 #[derive(Clone, Debug)]
 pub(crate) struct ProcessEnding {
     pub(crate) process: ProcessId,
-    /// What it says. `None`: it never opened a session, or could not tell.
+    /// Its report. `None`: it never opened a session, or could not tell.
     pub(crate) report: Option<Report>,
-    /// What should not have happened.
+    /// The unexpected event, if there was one.
     pub(crate) trouble: Option<String>,
 }
 
-/// Where it is learnt from that processes have ended.
+/// A source of the ends of processes.
 pub(crate) trait CompletionSource {
     /// The next process that has ended; `None` if no other will. Dropped and called again, it loses nothing.
     async fn next(&mut self) -> Option<ProcessEnding>;
@@ -35,15 +35,15 @@ pub(crate) trait CompletionSource {
     /// Something has happened at the instance.
     ///
     /// # Errors
-    /// What was to be done about it cannot be done.
+    /// The reaction to it fails.
     fn happened(&mut self, happened: &InstanceProgress) -> anyhow::Result<()>;
 }
 
-/// For whom one waits, and who has ended.
+/// The processes that are awaited, and the ends so far.
 #[derive(Debug)]
 pub(crate) struct Waiting<'a> {
     pub(crate) scenario: &'a Scenario,
-    /// Of whom an end is to be heard at all.
+    /// The processes of which an end is to be heard at all.
     pub(crate) awaited: BTreeSet<ProcessId>,
     /// Give up after so long without any event, beyond what the instance itself may wait.
     pub(crate) stall: Duration,

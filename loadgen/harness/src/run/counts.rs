@@ -1,16 +1,18 @@
-//! What the server has counted of the processes of a run (SPEC B3).
+//! The server's counts of the processes of a run (SPEC B3).
 //!
 //! A process has the same principal in every run, so of runs at the same time on one server none can tell its
 //! counts from another's.
 //!
-//! Counts begin anew when the server is started again. So it is asked again and again in the course of a run, and the
-//! latest counts of each of its lives are added up. What a life counted after it was last asked is missing: the sum is
-//! never above the truth. So it is with each server of a cluster, which counts for itself. A life that began since the baseline
-//! had counted nothing then. Of a server that ran then and did not answer, only what it counts after its first answer is counted.
+//! Counts begin anew when the server is started again. So it is asked again and again in the course of a run,
+//! and the latest counts of each of its lives are added up. The counts of a life after its last answer are
+//! missing: the sum is never above the truth. So it is with each server of a cluster, which counts for
+//! itself. A life that began since the baseline had counted nothing then. Of a server that ran then and did
+//! not answer, only the counts after its first answer are taken.
 //!
-//! A coordinator that is no observer is shown the counts of a process only by servers that hold an instance of it. Where the
-//! process was not shown in the baseline, it is given what was counted since then, but no more than the server has counted of
-//! that name in all: so what others did in the course of the run may be taken for its own.
+//! A coordinator that is no observer is shown the counts of a process only by servers that hold an instance
+//! of it. Where the process was not shown in the baseline, it is given all counts since then, but no more
+//! than the server has counted of that name in all: so acts of others in the course of the run may be taken
+//! for its own.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant, SystemTime};
@@ -33,7 +35,7 @@ const INTERVAL: Duration = Duration::from_millis(250);
 /// The clocks of two machines go alike up to one part in this many.
 const CLOCK_RATES_DIFFER: u32 = 1_000;
 
-/// What a server has counted since it started.
+/// The counts of a server since its start.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct LifeCounts {
     /// When it started, by its own clock. `None`: that is not known.
@@ -45,10 +47,10 @@ struct LifeCounts {
     uptime: Option<Duration>,
 }
 
-/// What each server has counted, by its address: one, or those of a cluster.
+/// The counts of each server, by its address: one, or those of a cluster.
 type CountsByServer = BTreeMap<String, LifeCounts>;
 
-/// A baseline: what servers had counted when a run began.
+/// A baseline: the counts of the servers at the beginning of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct CountsBefore {
@@ -58,8 +60,8 @@ pub struct CountsBefore {
     at: Option<Instant>,
 }
 
-/// What the servers have counted so far of the attackers of a scenario, and of all principals. Without attackers
-/// they are not asked.
+/// The counts of the servers so far, of the attackers of a scenario and of all principals. Without attackers
+/// the servers are not asked.
 ///
 /// # Errors
 /// A server cannot be reached, or does not tell.
@@ -118,7 +120,7 @@ pub struct CountsObserver {
 }
 
 impl CountsObserver {
-    /// Begins to ask. `before`: what the servers had counted before anybody acted.
+    /// Begins to ask. `before`: the counts of the servers before any process acted.
     #[must_use]
     pub fn start(handle: &ServerHandle, scenario: &Scenario, before: CountsBefore) -> Self {
         let query = CountsQuery::new(handle, scenario);
@@ -127,7 +129,7 @@ impl CountsObserver {
         Self { query, stop, task }
     }
 
-    /// What the servers have counted since then, in all their lives.
+    /// The counts of the servers since then, in all their lives.
     ///
     /// # Errors
     /// As for [`counted`].
@@ -161,7 +163,7 @@ async fn observe(query: CountsQuery, mut since: CountsOfAll, stopped: oneshot::R
     since
 }
 
-/// What servers have counted since a baseline, in all their lives.
+/// The counts of servers since a baseline, in all their lives.
 #[derive(Clone, Debug, Default)]
 struct CountsOfAll {
     lives: Vec<LifeSince>,
@@ -171,12 +173,12 @@ struct CountsOfAll {
     at: Option<Instant>,
 }
 
-/// What one life of a server has counted since the baseline.
+/// The counts of one life of a server since the baseline.
 #[derive(Clone, Debug)]
 struct LifeSince {
     /// When it began, by the server's clock, which tells it from all others. `None`: that is not known.
     started: Option<SystemTime>,
-    /// What it had counted at the baseline.
+    /// Its counts at the baseline.
     before: RunCounts,
     latest: RunCounts,
 }
@@ -195,7 +197,7 @@ impl CountsOfAll {
         all
     }
 
-    /// What the servers tell, which were asked at this moment or later.
+    /// Takes the answers of the servers, which were asked at this moment or later.
     fn observe(&mut self, asked: Instant, now: CountsByServer) {
         let elapsed = self.at.map(|at| asked.saturating_duration_since(at));
         for (server, life) in now {

@@ -9,10 +9,10 @@
 //! 3. if there are wire attacks, let them come to their end; meanwhile and then, ask the server what it has counted
 //!    since before the run;
 //! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
-//! 5. stop who is still there (a Byzantine process that stays silent is no failure), and judge.
+//! 5. stop the processes that are still there (a silent Byzantine process is no failure), and judge.
 //!
-//! What ends otherwise than its part has it, a child that crashes for instance, makes the run prove nothing, and the
-//! verdict says so.
+//! A process that ends otherwise than its part has it, a child that crashes for instance, makes the run prove
+//! nothing, and the verdict says so.
 
 pub(crate) mod collect;
 pub(crate) mod completion;

@@ -31,7 +31,7 @@ pub(crate) fn to_record(
                 anomalies.push(format!("process {process} says that it is process {}", report.process));
             }
             (Some(report), _) => reports.push(report),
-            // What a correct process cannot say itself is said for it, and the judge draws its conclusions.
+            // A correct process without a report gets one that says why, and the judge draws its conclusions.
             (None, trouble) if correct => {
                 let why = trouble.unwrap_or_else(|| "it never opened a session".to_owned());
                 reports.push(Report {
@@ -43,7 +43,7 @@ pub(crate) fn to_record(
                     unanswered: None,
                 });
             }
-            // A server that defends itself may well spoil it; what counts is whether the attack has fired.
+            // A server that defends itself may well stop an attacker; the judge asks if the attack fired.
             (None, Some(_)) if attackers.contains(&process) => {}
             (None, Some(trouble)) => {
                 anomalies.push(format!("process {process} did not play its part to the end: {trouble}"));
@@ -76,7 +76,7 @@ mod tests {
         strategy = "collude(value=0)"
     "#;
 
-    /// What the harness would make of a simulated run in which this process ended otherwise.
+    /// The record of a simulated run in which this process ended otherwise.
     fn judged(number: u32, ended: impl Fn(Report) -> (Option<Report>, Option<String>)) -> Record {
         let scenario = Scenario::parse("six.toml", SCENARIO, Some(1)).expect("the scenario is right");
         let outcome = sim::run(&scenario.plan());

@@ -94,8 +94,8 @@ impl ServerHandle {
         &self.identities
     }
 
-    /// A client for this process, on a connection that no other process uses: what an attacker does to a connection
-    /// must hurt its own.
+    /// A client for this process, on a connection of its own: an attack on the connection must hurt no
+    /// other process.
     pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
         Ok(self.identities.client(self.url(), &principal(process))?.connect_lazy()?)
     }

@@ -1,7 +1,7 @@
 //! A process as a child process: the client, which is this same program called otherwise.
 //!
-//! At its end the child writes its play record in one line on its standard output; what it writes to standard
-//! error is kept, to be shown should it end without a word.
+//! At its end the child writes its play record in one line on its standard output; its standard error is
+//! kept, and shown if it ends without a record.
 
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
@@ -20,7 +20,7 @@ use super::server_handle;
 
 /// The most bytes that are taken from a child. A report holds at most W values.
 const MOST_OUTPUT: u64 = 64 * 1024 * 1024;
-/// What of a child's complaints is shown.
+/// The most characters of a child's standard error that are shown.
 const SHOWN_OF_COMPLAINTS: usize = 400;
 
 /// A child to be started.
@@ -107,7 +107,7 @@ async fn everything(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     bytes
 }
 
-/// What a child's end means.
+/// The report of a child that has ended, or its trouble.
 fn understand(status: ExitStatus, said: &[u8], complaints: &[u8]) -> (Option<Report>, Option<String>) {
     if let Ok(record) = serde_json::from_slice::<PlayRecord>(said) {
         return match record.process {

@@ -46,7 +46,7 @@ impl Task {
     }
 }
 
-/// What it says, and what went wrong.
+/// The report of a process, or its trouble.
 fn said(played: Played) -> (Option<Report>, Option<String>) {
     let Played { report, error, .. } = played;
     // With a report the error is in it already.

@@ -9,14 +9,14 @@ use crate::files::faults::Faults;
 use crate::files::instance::Instance;
 use crate::files::schema;
 
-/// A scenario: one instance, who plays which part in it, and what is expected. See docs/scenarios.md.
+/// A scenario: one instance, the part of each process, and the expected verdict. See docs/scenarios.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS scenario")]
 pub(crate) struct File {
     /// Letters, digits, '-' and '_', at most 64. The run folder is called by it.
     pub(super) name: Spanned<String>,
-    /// What it shows, in one line.
+    /// Its subject, in one line.
     #[serde(default)]
     pub(super) about: String,
     /// The verdict that it promises.
@@ -34,12 +34,12 @@ pub(crate) struct File {
     pub(super) faulty: Vec<Spanned<u32>>,
     pub(super) instance: Spanned<Instance>,
     pub(super) proposals: Spanned<Proposals>,
-    /// Who is Byzantine, and how; all others are correct.
+    /// The Byzantine processes and their behaviour; all others are correct.
     #[serde(default)]
     pub(super) faults: Vec<Spanned<Faults>>,
 }
 
-/// `[proposals]`: what each process proposes. Give values or distinct.
+/// `[proposals]`: the proposal of each process. Give values or distinct.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposals {

@@ -1,9 +1,9 @@
 //! Scenarios: whole runs as data.
 //!
-//! A scenario file says what instance there is, who proposes what, and who is Byzantine and how. It is read in
-//! two steps: [`file`] holds it as written, [`Scenario`] as checked, with every default, draw and seed filled
-//! in. Simulation and real processes start from the same [`Scenario`], and a run folder keeps it, written back
-//! by [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
+//! A scenario file describes an instance, the proposals and the Byzantine processes. It is read in two steps:
+//! [`file`] holds it as written, [`Scenario`] as checked, with every default, draw and seed filled in.
+//! Simulation and real processes start from the same [`Scenario`], and a run folder keeps it, written back by
+//! [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
 
 pub(crate) mod check;
 pub(crate) mod file;
@@ -33,7 +33,7 @@ pub struct NeedsNetwork(pub WireAttack);
 pub struct Scenario {
     /// Its name: letters, digits, `-` and `_`, at most 64. Run folders begin with it.
     pub name: String,
-    /// What it shows, in one line; may be empty.
+    /// Its subject, in one line; may be empty.
     pub about: String,
     /// The verdict that its author promises. A run does not look at it; scripts and tests do.
     pub expect: Option<Outcome>,

@@ -59,7 +59,7 @@ impl Template {
     /// The scenario with this seed.
     ///
     /// # Errors
-    /// What the seed makes wrong with it: a process drawn that another group of faults names.
+    /// The seed draws a process that another group of faults names.
     pub fn with_seed(&self, seed: u64) -> Result<Scenario, FileError> {
         check::check(&self.written, Some(seed)).map_err(|fault| self.source.error(fault))
     }

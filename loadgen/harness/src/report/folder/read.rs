@@ -18,15 +18,15 @@ use crate::scenario::{FileError, Scenario};
 /// A run as its folder has it.
 #[derive(Clone, Debug)]
 pub struct Folder {
-    /// What was run.
+    /// The scenario that was run.
     pub scenario: Scenario,
-    /// What the harness saw.
+    /// The observations of the harness.
     pub harness: Harness,
-    /// What happened at the instance.
+    /// The events of the instance.
     pub history: Vec<Recorded>,
-    /// What the server counted.
+    /// The server's counts.
     pub counted: RunCounts,
-    /// What processes said at their end.
+    /// The processes' reports at their end.
     pub reports: Vec<Report>,
     /// The verdict, field by field, whatever fields it has.
     pub verdict: serde_json::Map<String, serde_json::Value>,
@@ -64,7 +64,7 @@ pub enum FolderError {
         line: usize,
         /// The beginning of what stands there.
         text: String,
-        /// What is wrong with it.
+        /// The problem.
         reason: String,
     },
     /// It was written in another form than the one that is known here.
@@ -177,7 +177,7 @@ fn of_version<T: DeserializeOwned>(
     file: &'static str,
     wanted: RangeInclusive<u32>,
 ) -> Result<T, FolderError> {
-    // The version first: what else is different follows from it.
+    // The version first: all other differences follow from it.
     let fields: serde_json::Map<String, serde_json::Value> = json(folder, file)?;
     match fields.get("version").and_then(serde_json::Value::as_u64) {
         Some(found) if !u32::try_from(found).is_ok_and(|found| wanted.contains(&found)) => {

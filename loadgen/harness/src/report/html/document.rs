@@ -1,16 +1,16 @@
-//! What every page has: its head, the one style sheet, and who it is by.
+//! The frame of every page: its head, the one style sheet, header and footer.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");
 
-/// A page. `kind` is what it reports on, such as `load`.
+/// A page.
 pub struct Document<'a> {
-    /// What it reports on.
+    /// The kind of its subject, such as `load`.
     pub kind: &'a str,
-    /// The name of that.
+    /// The name of its subject.
     pub name: &'a str,
-    /// What stands under the name.
+    /// The text under the name.
     pub header: Markup,
     /// The page itself.
     pub main: Markup,

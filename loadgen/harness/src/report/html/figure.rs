@@ -1,4 +1,4 @@
-//! A figure: panels, what one sees in them, the command that makes them again, and their data as a table.
+//! A figure: panels, a caption, the command that makes them again, and their data as a table.
 
 use maud::{Markup, html};
 
@@ -27,9 +27,9 @@ impl Table {
     }
 }
 
-/// A drawing and what tells it from its neighbours; empty if it has none.
+/// A drawing with a label.
 pub struct Panel {
-    /// What tells it from its neighbours.
+    /// The difference from its neighbours; empty if it has none.
     pub label: String,
     /// The drawing.
     pub drawing: Markup,
@@ -39,15 +39,15 @@ pub struct Panel {
 pub struct Figure {
     /// Unique in the page.
     pub id: String,
-    /// What stands over it.
+    /// The title above it.
     pub title: Markup,
-    /// What one sees, and what the paper claims.
+    /// The content of the drawings, and the claim of the paper.
     pub caption: Markup,
     /// Samples of marks with their words.
     pub legend: Vec<(Markup, Markup)>,
     /// Side by side.
     pub panels: Vec<Panel>,
-    /// What makes it again, where that is a command of its own.
+    /// The command that makes it again, if it has one of its own.
     pub command: Option<String>,
     /// Its data.
     pub table: Table,

@@ -1,9 +1,9 @@
-//! What reports for people are made of: one HTML file each that needs nothing else, neither network nor scripts.
+//! The parts of reports for people: one HTML file each that needs nothing else, neither network nor scripts.
 //!
 //! | where | what |
 //! | --- | --- |
-//! | `document` | what every page has |
-//! | `figure` | what all figures have: caption, legend, the command that makes it again, its data as a table |
+//! | `document` | the frame of every page |
+//! | `figure` | the parts of a figure: caption, legend, its command, its data as a table |
 //! | `chart/` | scales, axes and marks, as SVG |
 //! | `words` | numbers as a reader wants them |
 //! | `style.css` | how it looks: light, dark, printed, on a telephone |

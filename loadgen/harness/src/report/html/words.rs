@@ -17,8 +17,7 @@ pub fn counted(number: u64, thing: &str) -> String {
     format!("{}\u{a0}{thing}{}", grouped(number), if number == 1 { "" } else { "s" })
 }
 
-/// A share in percent: what is not all of it never reads as all, what is not nothing never as nothing. `None` of
-/// nothing.
+/// A share in percent: less than all never reads as 100, more than nothing never as 0. `None`: of nothing.
 pub fn percent(part: u64, whole: u64) -> Option<String> {
     let share = 100.0 * part as f64 / whole as f64;
     Some(match (part, whole) {

@@ -20,9 +20,9 @@ pub use self::scale::{Scale, Tick};
 pub struct Drawing<'a> {
     /// Unique in the page.
     pub id: &'a str,
-    /// What it is called.
+    /// Its name.
     pub title: &'a str,
-    /// What it shows, where it cannot be seen.
+    /// Its content in words, for readers who cannot see it.
     pub description: &'a str,
     /// In pixels, where the page has room for it.
     pub width: f64,

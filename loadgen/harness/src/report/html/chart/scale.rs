@@ -1,6 +1,6 @@
 //! From a number to a place.
 
-/// What a tick stands at and says.
+/// A mark on an axis.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tick {
     /// The place.
@@ -25,7 +25,7 @@ impl Scale {
         Self { logarithmic: false, numbers: apart(numbers), places }
     }
 
-    /// Equal factors are equally long. What is not above zero counts as 1.
+    /// Equal factors are equally long. A number that is not above zero counts as 1.
     pub fn logarithmic(numbers: (f64, f64), places: (f64, f64)) -> Self {
         let positive = |number: f64| if number > 0.0 { number } else { 1.0 };
         Self { logarithmic: true, numbers: apart((positive(numbers.0), positive(numbers.1))), places }
