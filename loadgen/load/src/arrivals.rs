@@ -73,7 +73,7 @@ pub struct Arrivals {
 }
 
 impl Arrivals {
-    /// The arrivals of these pieces, one after the other. What is drawn is drawn from `seed`.
+    /// The arrivals of these pieces, one after the other. Poisson arrivals are drawn from `seed`.
     #[must_use]
     pub fn new(pieces: Vec<Piece>, spacing: Spacing, seed: u64) -> Self {
         let random = (spacing == Spacing::Poisson).then(|| SplitMix64::new(seed));

@@ -1,4 +1,4 @@
-//! A result beside an earlier one: what has become better or worse by more than noise.
+//! A result beside an earlier one: the figures that have become better or worse by more than noise.
 
 use serde::{Deserialize, Serialize};
 
@@ -23,15 +23,15 @@ const COMPARED: [&str; 9] = [
 pub struct Comparison {
     /// Its name.
     pub figure: String,
-    /// What it was, in nanoseconds if it is a latency.
+    /// Its value in the baseline, in nanoseconds if it is a latency.
     pub before: f64,
-    /// What it is.
+    /// Its value now.
     pub now: f64,
     /// Whether it is worse by more than the noise.
     pub worse: bool,
 }
 
-/// Compares figures with those of a baseline. What differs by no more than `noise`, a share, is taken for the same.
+/// Compares figures with those of a baseline. A difference of no more than `noise`, a share, counts as none.
 #[must_use]
 pub fn compare(before: &Figures, now: &Figures, noise: f64) -> Vec<Comparison> {
     let figures = COMPARED.iter().map(|name| name.parse::<Metric>().expect("it is the name of a figure"));

@@ -12,7 +12,7 @@ use super::figures::Metric;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct FailIf {
-    /// What is looked at.
+    /// The figure that is compared.
     pub figure: Metric,
     /// On which side it must be for the condition to hold.
     pub side: Side,
@@ -31,7 +31,7 @@ pub enum Side {
     Below,
 }
 
-/// What is wrong with the text of a condition.
+/// An error in the text of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FailIfError {
     /// There is no `>` or `<` in it.
@@ -52,7 +52,7 @@ pub enum FailIfError {
         text: String,
         /// The value.
         value: String,
-        /// What is.
+        /// The values of the figure.
         wanted: &'static str,
     },
 }

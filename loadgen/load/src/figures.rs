@@ -136,7 +136,7 @@ pub struct Figures {
     pub counts: Counts,
     /// The latencies, label by label, in order.
     pub latencies: Vec<Row>,
-    /// The latencies of what correct processes were answered, however it ended: what conditions look at.
+    /// The latencies of all answers to correct processes, whatever the answer: conditions look at these.
     pub answered: Vec<Answered>,
 }
 
@@ -194,7 +194,7 @@ impl Figures {
         })
     }
 
-    /// What was refused or failed, and how often, the most frequent first.
+    /// The refusals and failures with their counts, the most frequent first.
     #[must_use]
     pub fn failures(&self) -> Vec<(Label, u64)> {
         let failed = self.latencies.iter().filter(|row| !row.label.ended.is_answer());

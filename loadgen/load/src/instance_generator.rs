@@ -1,5 +1,5 @@
-//! What is drawn for each instance: its seed, and who proposes what. The same profile draws the same, whoever plays
-//! it and however fast the server is.
+//! The draws for each instance: its seed and its proposals. The same profile draws the same in every load
+//! generator, however fast the server is.
 
 use std::sync::Arc;
 

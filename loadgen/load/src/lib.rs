@@ -14,10 +14,10 @@
 //! | `engine/` | plays the instances: pacing, connections, one instance from its start to its verdict |
 //! | `recorder` | second by second: sums, rows for plots, the HDR log |
 //! | `measure`, `figures` | histograms by label; percentiles, counts and rates by name |
-//! | `observations` | the judge of every instance: what its processes saw, and whether it can be true |
+//! | `observations` | the judge of every instance, by the observations of its processes |
 //! | `verdicts` | the verdict of all of them together |
 //! | `result` | the result, which all formats start from |
-//! | `server` | what the server is, and what it counted meanwhile |
+//! | `server` | the facts of the server, and its counts meanwhile |
 //! | `merge`, `baseline` | results of several generators as one; a result beside an earlier one |
 //! | `limit` | the highest rate at which conditions hold |
 //! | `fail_if` | conditions under which a run has failed |

@@ -1,4 +1,4 @@
-//! What is measured: latencies, in histograms, each under a [`Label`] that says of what, by whom and how it ended.
+//! The measurements: latencies, in histograms, each under a [`Label`]: quantity, party and outcome.
 //!
 //! Correct and Byzantine processes never share a histogram, and neither do answers and refusals.
 //! A task that measures writes into one of several shards, so that tasks do not wait for each other; once a second
@@ -22,13 +22,13 @@ const DIGITS: u8 = 3;
 /// Nanoseconds that stand for everything longer: a year.
 const LONGEST: u64 = 365 * 24 * 60 * 60 * 1_000_000_000;
 
-/// What is measured.
+/// The quantity of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
     /// From the planned start of an instance to the last decision of a correct process.
     Instance,
-    /// The same from its actual start: what the instance took, whatever it waited for before.
+    /// The same from its actual start: the duration of the instance, without the time that it waited before.
     Service,
     /// How late instances began after their plan, in an open loop.
     StartLag,
@@ -165,7 +165,7 @@ impl<'de> Deserialize<'de> for OperationOutcome {
     }
 }
 
-/// What a histogram holds. Its text is `measure.party.end`, such as `append.correct.won`.
+/// The content of a histogram. Its text is `measure.party.end`, such as `append.correct.won`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Label {
     /// Of what.
@@ -177,7 +177,7 @@ pub struct Label {
 }
 
 impl Label {
-    /// What the load generator measures itself.
+    /// The label of a measurement of the load generator itself.
     #[must_use]
     pub const fn own(measure: Measure, ended: OperationOutcome) -> Self {
         Self { measure, party: Party::Correct, ended }
@@ -214,7 +214,7 @@ impl FromStr for Label {
 /// Histograms of nanoseconds, by label.
 pub type Histograms = BTreeMap<Label, Histogram<u64>>;
 
-/// Of each way to be refused or to fail, what was said of the first.
+/// The first message of each way to be refused or to fail.
 pub type Messages = BTreeMap<OperationOutcome, String>;
 
 /// So many characters of a message are kept.
@@ -336,7 +336,7 @@ impl Meter {
         messages.entry(ended).or_insert_with(|| printable(message));
     }
 
-    /// What was said until now.
+    /// The messages until now.
     pub(super) fn messages(&self) -> Messages {
         self.messages.lock().expect("nobody panics while holding it").clone()
     }

@@ -1,6 +1,6 @@
-//! What the processes of one instance saw, and whether all of it can be true: the judge of every instance.
+//! The judge of every instance: it checks whether all observations of its processes can be true.
 //!
-//! It knows nothing but what correct processes were answered and what they decided. From that alone it checks
+//! It knows nothing but the answers to correct processes and their decisions. From that alone it checks
 //! - of each process: its phases are its warp's and come one after the other (W1, F7), it has no more accesses than D2
 //!   allows, it decided the mode of the entries that Algorithm 1 has it read (D1);
 //! - of all of them together: one value at each position (R2), at most one winner in a phase and each position won
@@ -9,11 +9,11 @@
 //! - that it is refused nothing that a process which keeps to the protocol cannot be refused (B3);
 //! - the five properties, each where it is promised (V1 to V3, D2).
 //!
-//! The rules are asked of [`stickycas_model::predicates`], as those of a whole history are; what is done here is to
-//! find in the answers what to ask of them.
+//! The rules are those of [`stickycas_model::predicates`], as for a whole history; this module finds in the
+//! answers the arguments for them.
 //!
-//! What it cannot see is what the server did and told no process: that an access was passed over, that one was accused
-//! wrongly. For that a share of the instances is judged from their whole history.
+//! It cannot see the acts of the server that no process was told: that an access was passed over, that one
+//! was accused wrongly. For that a share of the instances is judged from their whole history.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,14 +29,14 @@ use stickycas_model::scheduler::Schedule;
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
 use stickycas_proto::v1::RefusalReason;
 
-/// What one correct process saw.
+/// The observations of one correct process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ProcessObservation {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
     /// Its accesses that were answered, in order.
     pub accesses: Vec<AnsweredAccess>,
-    /// What it decided, if it came to that.
+    /// Its decision, if it came to one.
     pub decision: Option<Value>,
     /// The first refusal that it met, if it met one.
     pub refused: Option<ObservedRefusal>,
@@ -52,15 +52,15 @@ pub struct ObservedRefusal {
     pub why: String,
 }
 
-// What serde asks of a `serialize_with` function.
+// The signature that serde asks of a `serialize_with` function.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn name<S: serde::Serializer>(reason: &RefusalReason, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(reason.name())
 }
 
-/// Whether a process that keeps to the protocol can never be refused for this reason: what it sends is well formed,
-/// numbered in order, its own, and ends with one decision (SPEC section 11). Limits, losses and closed instances can
-/// meet anybody.
+/// Whether a process that keeps to the protocol can never be refused for this reason: its messages are well
+/// formed, numbered in order, its own, and end with one decision (SPEC section 11). Limits, losses and closed
+/// instances can meet any process.
 const fn accuses(reason: RefusalReason) -> bool {
     matches!(
         reason,
@@ -91,7 +91,7 @@ pub enum AnsweredAccess {
     Read {
         /// Its phase; `None` outside phases, once the instance was over (F10).
         phase: Option<Phase>,
-        /// What was said of the list.
+        /// The answer on the list.
         answer: ReadAnswer,
         /// The entries.
         entries: Vec<Value>,
@@ -107,17 +107,17 @@ impl AnsweredAccess {
     }
 }
 
-/// What is found of an instance: `valid` if nothing is.
+/// The findings on an instance: `valid` if there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
     /// As for a whole run (V4).
     pub outcome: Outcome,
-    /// What broke or is missing, the rules first.
+    /// The broken rules and promises, and the missing parts, in this order.
     pub reasons: Vec<String>,
 }
 
-/// Judges an instance by what its correct processes saw. One of which nothing is given saw nothing: it failed, and
-/// the instance proves no more than the others did.
+/// Judges an instance by the observations of its correct processes. A process without observations failed,
+/// and the instance proves no more than the others did.
 #[must_use]
 pub fn judge(params: &Params, truth: &GroundTruth, seen: &[ProcessObservation]) -> Finding {
     let mut check = Check::new(params, truth);
@@ -164,7 +164,7 @@ impl<'a> Check<'a> {
         self.violations.push(why);
     }
 
-    /// What can be said of one process alone.
+    /// Checks one process alone.
     fn process(&mut self, seen: &'a ProcessObservation) {
         let me = seen.process;
         let warp = self.params.warp_of(me);
@@ -271,7 +271,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    /// What all answers together say of the one list.
+    /// Checks all answers together, against the one list.
     fn list(&mut self, seen: &'a [ProcessObservation]) {
         let mut won: BTreeMap<Phase, (Position, ProcessId)> = BTreeMap::new();
         let mut positions: BTreeMap<Position, Phase> = BTreeMap::new();
@@ -334,7 +334,7 @@ impl<'a> Check<'a> {
             }
         }
         for (phase, (position, winner)) in won {
-            // What was read until then was added before; what is read from then on includes it.
+            // A read in this phase or before does not show this entry; a later read does.
             let early = known.range(..=*phase).next_back();
             let late = known.range(*phase..).find(|(read, _)| *read > phase);
             if early

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::figures::answered;
 use super::measure::{Histograms, Measure, OperationOutcome, merge};
 
-/// What happened in about a second: a row of `seconds.csv`. Latencies are in milliseconds.
+/// The events of about a second: a row of `seconds.csv`. Latencies are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Second {
     /// Seconds from the start of the load to its end.
@@ -60,7 +60,7 @@ pub struct Recorder {
     pub(super) seconds: Vec<Second>,
     /// The HDR log, version 2 of its form.
     pub(super) log: Vec<u8>,
-    /// What is not in the log yet, since when, and of how many seconds.
+    /// The measurements that are not in the log yet, since when, and of how many seconds.
     pending: Histograms,
     pending_from: Duration,
     pending_seconds: u32,

@@ -26,7 +26,7 @@ pub const RESULT_VERSION: u32 = 1;
 pub struct LoadResult {
     /// [`RESULT_VERSION`].
     pub version: u32,
-    /// What the instances show, taken together.
+    /// The verdict on the instances, taken together.
     pub verdict: Outcome,
     /// How many of them show what.
     pub judged: VerdictCounts,
@@ -50,7 +50,7 @@ pub struct LoadResult {
     pub measured_from: f64,
     /// Everything that was measured.
     pub figures: Figures,
-    /// Of each way to be refused or to fail, what was said of the first, in the warm-up or after it.
+    /// The first message of each way to be refused or to fail, in the warm-up or after it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub messages: Messages,
     /// Why its figures may say less than they seem to, if results were merged.
@@ -61,7 +61,7 @@ pub struct LoadResult {
     pub baseline: Vec<Comparison>,
     /// Where the load was put on from, one for each generator.
     pub hosts: Vec<Host>,
-    /// What the server told of itself and of the load, to each generator that it told.
+    /// The server's side of the load, as each generator was told.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<ServerSide>,
     /// The profiles with nothing left to defaults or draws, one for each generator.
@@ -117,8 +117,8 @@ impl Measurement {
     }
 }
 
-/// The conditions of a profile; that hardly any instance failed or was refused; and of an open loop, that it kept its
-/// schedule. Who allows all of them to fail has no such condition.
+/// The conditions of a profile; that hardly any instance failed or was refused; and of an open loop, that it
+/// kept its schedule. A profile that allows all of them to fail has no such condition.
 pub(super) fn conditions(profile: &Profile) -> Vec<FailIf> {
     let mut conditions = profile.fail_if.clone();
     let mut at_most = |metric: Metric, share: f64| {
@@ -140,7 +140,7 @@ pub(super) fn conditions(profile: &Profile) -> Vec<FailIf> {
 pub fn failed(conditions: &[FailIf], figures: &Figures) -> Vec<Failed> {
     let failed = |condition: &FailIf| {
         let value = figures.value(condition.figure);
-        // What could not be measured has not been shown to hold.
+        // A condition on a figure that was not measured fails the run.
         value
             .is_none_or(|value| condition.is_met(value))
             .then(|| Failed { condition: condition.to_string(), value })
@@ -150,7 +150,7 @@ pub fn failed(conditions: &[FailIf], figures: &Figures) -> Vec<Failed> {
     conditions.iter().filter_map(failed).chain(nothing).collect()
 }
 
-/// Those that do not.
+/// The conditions that do not.
 #[must_use]
 pub fn passed(conditions: &[FailIf], figures: &Figures) -> Vec<Passed> {
     let passed = |condition: &FailIf| {
@@ -161,7 +161,7 @@ pub fn passed(conditions: &[FailIf], figures: &Figures) -> Vec<Passed> {
 }
 
 impl LoadResult {
-    /// Holds it against an earlier result: what is worse by more than this share of it fails the run.
+    /// Compares it with an earlier result: a figure that is worse by more than this share fails the run.
     pub fn compare(&mut self, baseline: &Self, noise: f64) {
         self.baseline = compare(&baseline.figures, &self.figures, noise);
         self.failed.extend(self.baseline.iter().filter_map(|compared| compared.failed(noise)));

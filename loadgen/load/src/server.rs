@@ -1,4 +1,4 @@
-//! The server's side of a load: what it is, what it counted meanwhile, and the most memory it was seen to take.
+//! The server's side of a load: its facts, its counts meanwhile, and the most memory it was seen to take.
 //!
 //! It is asked before the load, once a second, and after it. A server that does not tell is no error: others may be
 //! loaded too.
@@ -19,7 +19,7 @@ const EVERY: Duration = Duration::from_secs(1);
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerSide {
-    /// What it is, and how it stood after the load.
+    /// Its facts, as they were after the load.
     pub facts: ServerFacts,
     /// Bytes of memory that it took before the load, if it tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -31,7 +31,7 @@ pub struct ServerSide {
     pub busy_most: f64,
     /// The most instances that were seen under way, of all creators.
     pub under_way_most: u64,
-    /// What it counted during the load, of all principals: refusals by reason as `refused REASON`, and other incidents.
+    /// Its counts during the load, of all principals: refusals as `refused REASON`, and other incidents.
     pub counted: BTreeMap<String, u64>,
 }
 
@@ -85,7 +85,7 @@ impl Observer {
         Self { client, before, side, task }
     }
 
-    /// What was seen; `None` if the server does not tell.
+    /// The observations; `None` if the server does not tell.
     pub(super) async fn end(self) -> Option<ServerSide> {
         self.task.abort();
         let after = ask(&self.client).await?;
@@ -112,7 +112,7 @@ fn counted(counts: &Counts) -> BTreeMap<String, u64> {
     refusals.chain(others).collect()
 }
 
-/// What the server has counted; `None` if it does not tell in time.
+/// The server's counts; `None` if it does not tell in time.
 async fn ask(client: &Client) -> Option<ServerCounts> {
     // Of one principal only: a server may know very many.
     let own = [client.principal().to_owned()];

@@ -15,18 +15,18 @@ pub const EVIDENCE: usize = 8;
 /// As many reasons are told.
 const REASONS: usize = 16;
 
-/// What was found of one instance.
+/// The verdict on one instance.
 #[derive(Debug)]
 pub(super) struct InstanceVerdict {
     pub(super) number: u64,
     pub(super) seed: u64,
-    /// By what its processes saw.
+    /// By the observations of its processes.
     pub(super) finding: Finding,
     /// By its whole history, if that was collected.
     pub(super) record: Option<Box<Record>>,
     /// If the history accuses correct processes of having sent more than they may.
     pub(super) excuse: Option<Excuse>,
-    /// What its correct processes saw, unless it is valid.
+    /// The observations of its correct processes, unless it is valid.
     pub(super) observations: Option<Box<InstanceObservations>>,
     /// Whether it was to be collected and could not be, or not to its end.
     pub(super) lost: bool,
@@ -35,13 +35,13 @@ pub(super) struct InstanceVerdict {
 /// An accusation that is right if all of these were refused for having sent too much.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Excuse {
-    /// What the history shows without it.
+    /// The outcome of the history without it.
     pub(super) outcome: Outcome,
     pub(super) accused: Vec<Principal>,
 }
 
-/// What the correct processes of an instance saw: the evidence if there is no history, for instance because who
-/// answers wrongly tells none.
+/// The observations of the correct processes of an instance: the evidence if there is no history, for
+/// instance because a server that answers wrongly gives none.
 #[derive(Clone, Debug, Serialize)]
 pub struct InstanceObservations {
     /// Its id.
@@ -60,9 +60,9 @@ pub struct InstanceObservations {
 pub struct Evidence {
     /// Its number in the load.
     pub number: u64,
-    /// What broke by what its processes saw.
+    /// The reasons, by the observations of its processes.
     pub reasons: Vec<String>,
-    /// What they saw.
+    /// These observations.
     pub observations: Box<InstanceObservations>,
     /// Its whole history, if that was collected.
     pub record: Option<Box<Record>>,
@@ -104,7 +104,7 @@ pub struct VerdictCounts {
     pub histories: u64,
     /// Of how many it should have been, and could not be collected before the server let go of it.
     pub histories_lost: u64,
-    /// What broke and what is missing, of some of them.
+    /// The reasons of the first instances that are not valid.
     pub reasons: Vec<String>,
 }
 
@@ -170,7 +170,7 @@ impl VerdictCounts {
     }
 }
 
-/// What was found until now, and the evidence.
+/// The verdicts until now, and the evidence.
 #[derive(Debug, Default)]
 pub(super) struct VerdictTally {
     pub(super) judged: VerdictCounts,
@@ -244,7 +244,7 @@ impl VerdictTally {
         }
         let violation = outcome == Outcome::Violation;
         let kept = self.evidence.iter().filter(|kept| kept.violation == violation).count();
-        // What only failed to end is counted; evidence it is only if its history says more.
+        // An instance that only failed to end is counted; it is evidence only if its history says more.
         let Some(observations) = observations.filter(|_| outcome != Outcome::Unknown || record.is_some())
         else {
             return;

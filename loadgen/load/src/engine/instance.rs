@@ -345,8 +345,8 @@ fn recorded(
     Box::new(Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports))
 }
 
-/// What a history shows without the offences of correct processes that exceeded what they may send, and whom it
-/// accuses of that; `None` if there are none. Whether they did is known only at the end of the load.
+/// The outcome of a history without the offences of correct processes that exceeded what they may send, and
+/// the accused processes; `None` if there are none. Whether they did is known only at the end of the load.
 fn excuse(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     let truth = &record.scenario.truth;
     let accused = |recorded: &Recorded| match &recorded.event {

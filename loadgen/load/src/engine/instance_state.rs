@@ -1,5 +1,5 @@
-//! The state that the processes of one instance share, however they speak to the server: what is known of it, and
-//! how each of them ended.
+//! The state that the processes of one instance share, however they speak to the server: the facts known of
+//! it, and the end of each process.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};

@@ -2,11 +2,11 @@
 //!
 //! | where | what |
 //! | --- | --- |
-//! | `run`, `state` | the course of a load; what its instances share |
+//! | `run`, `state` | the course of a load; the state that its instances share |
 //! | `pacer` | a thread that says when instances begin in an open loop |
 //! | `instance` | one instance from its planned start to its verdict |
 //! | `instance_state`, `process_task` | its processes: how they ended; one of them |
-//! | `client_pool`, `stream`, `unary` | the principals, and how they carry accesses; `shared`: what these share |
+//! | `client_pool`, `stream`, `unary` | principals and carriers of accesses; `shared`: their common part |
 //!
 //! Nothing waits for ever: connections, calls and instances without progress are given up after the profile's
 //! `stall`, and an end of the load cuts off what is left after `drain`.

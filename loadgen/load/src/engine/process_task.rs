@@ -1,5 +1,5 @@
-//! One process of one instance at play: the model's [`Player`], what it saw, and how long each answer took. Whoever
-//! carries its accesses to the server, as frames of a stream or as calls, drives this.
+//! One process of one instance at play: the model's [`Player`], its observations, and the time of each
+//! answer. The stream or the call that carries its accesses to the server drives this.
 //!
 //! The load generator has just created the instance and is alone in playing its processes. So a player need not
 //! wait to be welcomed: it knows what it would be told, sends its first access along with its hello, and has what
@@ -31,16 +31,16 @@ pub(super) struct ProcessTask {
     player: Player,
     accesses: Vec<AnsweredAccess>,
     told: Vec<Instant>,
-    /// What was sent and is not answered, and when.
+    /// The request that is not answered yet, and when it was sent.
     under_way: Option<(Measure, Instant)>,
     decided: Option<Instant>,
     /// The first refusal that it met.
     refused: Option<ObservedRefusal>,
-    /// What may still be held back of its patience.
+    /// The part of its patience for which accesses may still be held back.
     patience: Duration,
 }
 
-/// What a process does after a refusal.
+/// The reaction of a process to a refusal.
 pub(super) enum AfterRefusal {
     /// The process thinks again.
     GoesOn,
@@ -80,7 +80,7 @@ impl ProcessTask {
         })
     }
 
-    /// What it does next. The stream or the call that carries its accesses does it now, or at the [last
+    /// Its next step. The stream or the call that carries its accesses does it now, or at the [last
     /// moment](Self::last_moment).
     pub(super) fn next(&mut self, now: Instant) -> Step {
         let step = self.player.next_step();
@@ -112,7 +112,7 @@ impl ProcessTask {
         self.under_way = Some((Measure::Decide, now));
     }
 
-    /// What it is told about itself when its session opens. Whether that is what it knows.
+    /// Whether the welcome to its session shows a process that has done nothing yet.
     pub(super) fn is_as_expected(&self, welcome: &v1::Welcome) -> bool {
         let fresh = |own: &v1::Own| {
             own.process == self.me.get()
@@ -157,7 +157,7 @@ impl ProcessTask {
         self.player.decided();
     }
 
-    /// What was under way was refused. `number` is that of the access; `None`: it was none.
+    /// The request under way was refused. `number` is that of the access; `None`: the request was no access.
     pub(super) fn refused(
         &mut self,
         number: Option<AccessNumber>,
@@ -183,7 +183,7 @@ impl ProcessTask {
         }
     }
 
-    /// What was under way has ended so.
+    /// The request under way has ended so.
     pub(super) fn ended(&mut self, ended: OperationOutcome, now: Instant, into: &mut Histograms) {
         if let Some((measure, sent)) = self.under_way.take()
             && self.state.measured

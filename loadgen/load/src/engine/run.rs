@@ -1,4 +1,4 @@
-//! The course of a load: instances begin, what has begun ends, what is left is cut off.
+//! The course of a load: instances begin and end; those that are left at last are cut off.
 
 use std::fmt;
 use std::pin::Pin;
@@ -57,13 +57,13 @@ pub struct LoadOutcome {
     pub counts: Counts,
     /// Seconds between warm-up and drain, and the instances and accesses that ended in them.
     pub window: (f64, (u64, u64)),
-    /// What was found of the instances.
+    /// The verdicts on the instances.
     pub judged: VerdictCounts,
     /// Of each way to be refused or to fail, the first message.
     pub messages: Messages,
     /// Some of those that were not valid.
     pub evidence: Vec<Evidence>,
-    /// What the server told of itself; `None` if it does not.
+    /// The server's side of the load; `None` if the server does not tell.
     pub server: Option<ServerSide>,
     /// When it began.
     pub began: SystemTime,
@@ -71,7 +71,7 @@ pub struct LoadOutcome {
     pub cut_short: Option<CutShort>,
 }
 
-/// What ended a load before its time.
+/// The cause of an early end of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum CutShort {
@@ -95,11 +95,11 @@ impl fmt::Display for CutShort {
 pub struct LoadProgress<'a> {
     /// Everything until now.
     pub recorder: &'a Recorder,
-    /// What was found until now.
+    /// The verdicts until now.
     pub judged: &'a VerdictCounts,
     /// The phase of the last answer that came.
     pub phase: u64,
-    /// Of how long it takes; `None` if that depends on the number of instances.
+    /// The time that it takes in all; `None` if that depends on the number of instances.
     pub whole: Option<Duration>,
 }
 
@@ -155,7 +155,7 @@ struct LoadRun<'a, L: FnMut(&LoadProgress<'_>)> {
     look: &'a mut L,
 }
 
-/// What happens next in the course of a load.
+/// The next event in the course of a load.
 enum Next {
     /// This instance begins.
     Start(Instant, OwnedSemaphorePermit),
@@ -165,7 +165,7 @@ enum Next {
     Enough,
 }
 
-/// What ends a load before its time, whichever comes first.
+/// The causes of an early end of a load; the first one counts.
 struct EarlyEnd<S> {
     stop: Pin<Box<S>>,
     hard_stop: Option<Instant>,
@@ -236,7 +236,7 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
         (counts_from.map_or(Duration::ZERO, |from: Instant| from.elapsed()), cut_short)
     }
 
-    /// What has begun ends, within the time for it. What ended it early.
+    /// Waits for the instances under way to end, within the time for them. Returns the cause of an early end.
     async fn drain(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> Option<CutShort> {
         let engine = Arc::clone(&self.engine);
         let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
@@ -332,7 +332,7 @@ impl StartSource {
 }
 
 impl LoadOutcome {
-    /// What was measured, as numbers.
+    /// The measurements, as numbers.
     #[must_use]
     pub fn figures(&self) -> Figures {
         let (seconds, counted) = self.window;

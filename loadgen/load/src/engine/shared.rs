@@ -1,4 +1,4 @@
-//! What all connections of a load share.
+//! The state that all connections of a load share.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// What an error counts as; of each kind, the first is kept in its words.
+    /// The outcome that stands for an error; of each kind, the first message is kept.
     pub(super) fn ended_by(&self, error: &Error) -> OperationOutcome {
         let ended = fault_of(error);
         // A refusal is its kind already.
@@ -26,7 +26,7 @@ impl Shared {
     }
 }
 
-/// What an error of the client counts as.
+/// The outcome that stands for an error of the client.
 fn fault_of(error: &Error) -> OperationOutcome {
     match error {
         Error::Refused(refused) => OperationOutcome::Refused(refused.reason),

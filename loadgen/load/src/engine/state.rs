@@ -1,4 +1,4 @@
-//! What all instances of a load share: the profile, the connections, and the counts.
+//! The state that all instances of a load share: the profile, the connections, and the counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};

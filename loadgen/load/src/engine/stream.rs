@@ -31,7 +31,7 @@ const FRAMES: usize = 512;
 /// After so many channels that no frame of the server has freed a stream takes no more instances.
 const LINGERING: usize = 1_024;
 
-/// What a stream is told to do.
+/// A command to a stream.
 pub(super) enum StreamCommand {
     /// Play this.
     Begin(Box<ProcessTask>),
@@ -112,7 +112,7 @@ struct Stream {
     held: BTreeMap<(Instant, u64), Held>,
     /// How many have been held, to tell those apart that fall on one moment.
     holds: u64,
-    /// What is to be sent, and how many frames it has.
+    /// The next message to the server, and the number of its frames.
     message: Vec<u8>,
     frames: usize,
 }

@@ -5,13 +5,14 @@
 //! | `search` | one search: which rate is tried next, and when it is over |
 //! | here | probes, repeats, and what may be said of the result |
 //!
-//! Each probe is a load of its own: connections, warm-up and draws are its own too. Load is noise all the same, so the
-//! search is repeated, each time from scratch around the last limit, and the [`Limit`] is the median of the rates that
-//! held, so a little low: what a search looks for lies above that by as much as its precision. The interval goes from
-//! the lowest rate that held to the highest at which some search ended: all of k independent values lie on one side of
-//! their median with the probability 2^(1-k), whatever the distribution of the noise. That holds for as long as each
-//! search closes in what it looks for, so not for one that did not settle, which is told. It says nothing of a machine
-//! on which others work more tomorrow.
+//! Each probe is a load of its own: connections, warm-up and draws are its own too. Load is noise all the
+//! same, so the search is repeated, each time from scratch around the last limit, and the [`Limit`] is the
+//! median of the rates that held, so a little low: the limit that a search looks for lies above that by as
+//! much as its precision. The interval goes from the lowest rate that held to the highest at which some
+//! search ended: all of k independent values lie on one side of their median with the probability 2^(1-k),
+//! whatever the distribution of the noise. That holds for as long as each search encloses its limit, so not
+//! for one that did not settle, which is told. It says nothing of a machine on which others work more
+//! tomorrow.
 
 mod search;
 
@@ -40,10 +41,10 @@ const LATER_FACTOR: f64 = 1.2;
 /// How long what has begun in a probe has to end.
 const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 
-/// What a search is made with.
+/// The options of a search.
 #[derive(Clone, Debug)]
 pub struct LimitRequest {
-    /// What must hold, in the sense of its text.
+    /// The conditions that must hold, in the sense of their texts.
     pub conditions: Vec<FailIf>,
     /// How many searches are made.
     pub repeats: u32,
@@ -60,9 +61,9 @@ pub struct Probe {
     pub rate: f64,
     /// The rate at which instances came to their end.
     pub done: f64,
-    /// Whether all that was wanted held.
+    /// Whether all conditions held.
     pub held: bool,
-    /// What did not.
+    /// The conditions that did not.
     pub broke: Vec<String>,
     /// Instance latency.
     pub instance: Option<Latency>,
@@ -73,11 +74,11 @@ pub struct Probe {
 pub struct Limit {
     /// [`LIMIT_VERSION`].
     pub version: u32,
-    /// What the instances of all probes show, taken together.
+    /// The verdict on the instances of all probes, taken together.
     pub verdict: Outcome,
     /// How many of them show what.
     pub judged: VerdictCounts,
-    /// What had to hold.
+    /// The conditions that had to hold.
     pub conditions: Vec<String>,
     /// The median of the rates that held; `None` if in some search none did, or it was not finished.
     pub rate: Option<f64>,
@@ -88,7 +89,7 @@ pub struct Limit {
     /// are independent and settle, and the machine stays what it is. 0 if in some search everything held: then nothing
     /// is known of the upper end.
     pub confidence: f64,
-    /// What each search found, in order.
+    /// The result of each search, in order.
     pub searches: Vec<Found>,
     /// Every rate that was tried, in order.
     pub probes: Vec<Probe>,
@@ -98,7 +99,7 @@ pub struct Limit {
     pub profile: String,
 }
 
-/// What one search found.
+/// The result of one search.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Found {
     /// The highest rate that held.
@@ -120,9 +121,9 @@ impl Limit {
 /// The result of one probe.
 #[derive(Debug)]
 pub struct ProbeResult {
-    /// What was measured.
+    /// The measurements.
     pub figures: Figures,
-    /// What was found of the instances.
+    /// The verdicts on the instances.
     pub judged: VerdictCounts,
 }
 
@@ -183,7 +184,7 @@ where
 fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probed: &ProbeResult) -> Probe {
     let ProbeResult { figures, judged } = probed;
     let unmet = wanted.conditions.iter().filter(|condition| {
-        // It must hold; what could not be measured does not.
+        // A condition must hold; one on a figure that was not measured does not.
         !figures.value(condition.figure).is_some_and(|value| condition.is_met(value))
     });
     let mut broke: Vec<String> = unmet.map(|condition| format!("not {condition}")).collect();

@@ -121,7 +121,7 @@ fn conditions_of(profiles: &[String]) -> anyhow::Result<Vec<super::fail_if::Fail
     Ok(all)
 }
 
-/// What happened in one second, in all generators.
+/// The events of one second, in all generators.
 #[derive(Default)]
 struct Slot {
     histograms: Histograms,

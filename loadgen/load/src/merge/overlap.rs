@@ -30,7 +30,7 @@ pub(super) struct Overlap {
     pub(super) rate: f64,
     /// Accesses per second of all of them.
     pub(super) access_rate: f64,
-    /// What makes the sum mean less than it seems.
+    /// The reasons why the sum means less than it seems.
     pub(super) warnings: Vec<String>,
 }
 
@@ -47,7 +47,7 @@ impl<'a> Window<'a> {
         Self { part, from, to: from + part.result.figures.seconds }
     }
 
-    /// What it counted in a second of this time, on average; `None` if no second of it lies in there.
+    /// Its instances and accesses per second of this time; `None` if no second of it lies in there.
     fn rates(&self, began: SystemTime, (from, to): (f64, f64)) -> Option<(f64, f64)> {
         let offset = self.part.offset(began);
         let inside = |row: &&Second| {

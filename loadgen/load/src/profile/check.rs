@@ -77,7 +77,7 @@ fn condition(text: &Spanned<String>) -> Result<FailIf, Fault> {
     text.get_ref().parse().map_err(|error| Fault::new(text.span(), error))
 }
 
-/// Who is Byzantine in each instance.
+/// The Byzantine processes of each instance.
 fn faults(file: &File, params: &Params, seed: u64) -> Result<FaultPlan, Fault> {
     let faults = fault_plan(&file.faults, params, seed)?;
     let span = || file.faults.first().map_or(0..0, Spanned::span);

@@ -9,14 +9,14 @@ use stickycas_harness::files::instance::Instance;
 use super::Transport;
 use crate::arrivals::Spacing;
 
-/// A load profile: what instances there are, and how many of them begin when. See docs/load-testing.md.
+/// A load profile: the instances, and how many of them begin when. See docs/load-testing.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS load profile")]
 pub(crate) struct File {
     /// Letters, digits, '-' and '_', at most 64. The result folder is called by it.
     pub(super) name: Spanned<String>,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     #[serde(default)]
     pub(super) about: String,
     /// From which everything is drawn: seeds of instances, proposals, arrivals; without it, a seed is drawn and shown.
@@ -24,7 +24,7 @@ pub(crate) struct File {
     pub(super) instance: Spanned<Instance>,
     #[serde(default)]
     pub(super) proposals: Proposals,
-    /// Who is Byzantine: the same processes in each instance. Strategies alone, no wire attacks.
+    /// The Byzantine processes: the same in each instance. Strategies alone, no wire attacks.
     #[serde(default)]
     pub(super) faults: Vec<Spanned<Faults>>,
     pub(super) load: Spanned<Load>,
@@ -33,7 +33,7 @@ pub(crate) struct File {
     pub(super) fail_if: Vec<Spanned<String>>,
 }
 
-/// `[proposals]`: what correct processes propose, drawn anew for each instance.
+/// `[proposals]`: the proposals of correct processes, drawn anew for each instance.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Proposals {
@@ -53,7 +53,7 @@ pub(super) struct Load {
     pub(super) rosters: Option<Spanned<u32>>,
     /// How many principals share one connection [default: 1].
     pub(super) principals_per_connection: Option<Spanned<u32>>,
-    /// What the names of the principals begin with [default: "load"].
+    /// The beginning of the names of the principals [default: "load"].
     pub(super) principal_prefix: Option<Spanned<String>>,
     /// A closed loop: the instances that are under way at any time.
     pub(super) in_flight: Option<Spanned<u32>>,

@@ -9,7 +9,7 @@ use toml::{Table, Value};
 use super::Transport;
 use crate::arrivals::Spacing;
 
-/// What takes the place of single keys; everything else is the profile's.
+/// The flags that take the place of single keys; everything else is the profile's.
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "In the place of keys of the profile")]
 pub struct Flags {
@@ -37,7 +37,7 @@ pub struct Flags {
     /// The share of Byzantine processes, with --strategy
     #[arg(long, value_name = "SHARE", requires = "strategy")]
     pub byzantine: Option<f64>,
-    /// What Byzantine processes do, as in scenarios: 'collude(value=0)'; with --byzantine
+    /// The strategy of Byzantine processes, as in scenarios: 'collude(value=0)'; with --byzantine
     #[arg(long, value_name = "STRATEGY", requires = "byzantine")]
     pub strategy: Option<String>,
     /// How processes speak to the server
@@ -73,7 +73,7 @@ pub struct Flags {
     /// Open loop: a larger share of missed starts fails the run
     #[arg(long, value_name = "SHARE")]
     pub max_missed: Option<f64>,
-    /// What begins in this time counts in no figure
+    /// Instances that begin in this time count in no figure
     #[arg(long, value_name = "DURATION")]
     pub warm_up: Option<String>,
     /// For how long instances begin, the warm-up included
@@ -88,7 +88,7 @@ pub struct Flags {
     /// When everything ends, whatever is under way
     #[arg(long, value_name = "DURATION")]
     pub hard_stop: Option<String>,
-    /// What makes no progress for so long is given up
+    /// Connections, calls and instances without progress for so long are given up
     #[arg(long, value_name = "DURATION")]
     pub stall: Option<String>,
     /// The share of instances of which the server's whole history is judged too
@@ -150,7 +150,7 @@ impl Given {
     }
 
     fn large_number(&mut self, flag: &str, key: &str, value: Option<u64>) {
-        // What a file cannot hold is refused as a text would be.
+        // A number that a file cannot hold is refused as a text would be.
         let toml =
             |value: u64| i64::try_from(value).map_or_else(|_| value.to_string().into(), Value::Integer);
         self.key(flag, key, value, toml);

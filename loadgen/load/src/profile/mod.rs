@@ -1,9 +1,9 @@
-//! Profiles: what load to put on a server, as data.
+//! Profiles: the load to put on a server, as data.
 //!
-//! A profile says what instances there are, as scenarios do, who of their processes is Byzantine, and how many
-//! instances begin when. Flags of the command line take the place of single keys. Like a scenario it is read in two
-//! steps, as written and as checked, and written back with nothing left to defaults or draws, so that every result
-//! holds what it was made with.
+//! A profile describes the instances, as scenarios do, their Byzantine processes, and how many instances
+//! begin when. Flags of the command line take the place of single keys. Like a scenario it is read in two
+//! steps, as written and as checked, and written back with nothing left to defaults or draws, so that every
+//! result shows its whole profile.
 //!
 //! ```toml
 //! name = "steady"
@@ -56,7 +56,7 @@ use super::fail_if::FailIf;
 pub struct Profile {
     /// Its name: letters, digits, `-` and `_`, at most 64. Result folders begin with it.
     pub name: String,
-    /// What it is for, in one line; may be empty.
+    /// Its purpose, in one line; may be empty.
     pub about: String,
     /// From which everything is drawn: seeds of instances, proposals, arrivals.
     pub seed: u64,
@@ -68,7 +68,7 @@ pub struct Profile {
     pub value_bytes: u32,
     /// How the load is put on.
     pub load: Load,
-    /// What fails the run.
+    /// The conditions that fail the run.
     pub fail_if: Vec<FailIf>,
     /// Which process of an instance is Byzantine: the same in each.
     pub(super) faults: FaultPlan,
@@ -83,11 +83,11 @@ pub struct Load {
     pub rosters: u32,
     /// How many principals share one connection.
     pub principals_per_connection: u32,
-    /// What the names of principals begin with: process 3 of roster 2 is `load-2-3`.
+    /// The beginning of the names of principals: process 3 of roster 2 is `load-2-3`.
     pub principal_prefix: String,
     /// When instances begin.
     pub pacing: Pacing,
-    /// What begins in this time from the start counts in no figure; it is judged all the same.
+    /// An instance that begins in this time from the start counts in no figure; it is judged all the same.
     pub warm_up: Duration,
     /// For how long instances begin, the warm-up included; `None`: until there are enough.
     pub duration: Option<Duration>,

@@ -72,7 +72,7 @@ pub fn write(
     })
 }
 
-/// What the correct processes of an instance saw, and what is wrong with it.
+/// The observations of the correct processes of an instance, and the reasons of its verdict.
 #[derive(Serialize)]
 struct ObservationsFile<'a> {
     number: u64,

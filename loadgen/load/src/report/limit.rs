@@ -37,7 +37,7 @@ fn write(text: &mut String, limit: &Limit) -> std::fmt::Result {
     doubts(limit).iter().try_for_each(|doubt| writeln!(text, "  - {doubt}"))
 }
 
-/// What was found, in one line.
+/// The result, in one line.
 #[must_use]
 pub fn found(limit: &Limit) -> String {
     let conditions = limit.conditions.join(" and ");
@@ -64,7 +64,7 @@ pub fn found(limit: &Limit) -> String {
     }
 }
 
-/// What makes the result worth less than its confidence says, in words.
+/// The reasons why the result is worth less than its confidence says, in words.
 #[must_use]
 pub fn doubts(limit: &Limit) -> Vec<String> {
     let mut doubts = Vec::new();

@@ -17,7 +17,7 @@ use crate::limit::{Limit, Probe};
 const WIDTH: f64 = 420.0;
 const HEIGHT: f64 = 240.0;
 const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
-/// What the probes are told apart by in the figure of the search.
+/// The series of the probes that held and of those that did not, in the figure of the search.
 const HELD: Series = Series(2);
 const BROKE: Series = Series(1);
 

@@ -167,7 +167,7 @@ fn failures(result: &LoadResult) -> Table {
 /// A line with its name and its points.
 type Line = (&'static str, Vec<(f64, f64)>);
 
-/// What a chart counts.
+/// The unit of a chart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Unit {
     /// Things of this name, from 0 on.
@@ -237,7 +237,7 @@ fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) 
 
 fn rate(measured: &Measurement) -> Figure {
     let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
-    // What is left of a second at the end says little, and its rate anything.
+    // The rest of a second at the end says little, and its rate may be anything.
     let seconds = measured_seconds(measured);
     let longest = seconds.iter().map(|second| second.length).fold(0.0, f64::max);
     let least = longest.min(LEAST_OF_A_SECOND);
@@ -361,7 +361,7 @@ fn chart(
     Drawing { id: &format!("{id}-chart"), title, description, width: WIDTH, height: HEIGHT }.svg(&content)
 }
 
-/// How far out one in so many is: what spreads the high percentiles out.
+/// The N of "one in N" beyond a quantile: this scale spreads the high percentiles out.
 fn one_in(quantile: f64) -> f64 {
     1.0 / (1.0 - quantile)
 }

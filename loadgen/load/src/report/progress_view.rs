@@ -52,7 +52,7 @@ impl ProgressView {
         }
     }
 
-    /// Several lines, each within 80 columns: this second, everything until now, what went wrong.
+    /// Several lines, each within 80 columns: this second, everything until now, the failures.
     fn view(&self, progress: &LoadProgress<'_>, second: &Second) -> String {
         let Latency { p50, p90, p99, p999, max, .. } =
             Latency::of(&answered(progress.recorder.histograms(), Measure::Instance));
@@ -129,7 +129,7 @@ impl Drop for ProgressView {
     }
 }
 
-/// What was refused or failed until now, by reason.
+/// The refusals and failures until now, by reason.
 fn errors(progress: &LoadProgress<'_>) -> Option<String> {
     let failed = progress.recorder.histograms().iter().filter(|(label, _)| !label.ended.is_answer());
     let mut failed: Vec<_> = failed.map(|(label, histogram)| (histogram.len(), label)).collect();

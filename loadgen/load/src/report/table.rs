@@ -131,7 +131,7 @@ fn failures(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     Ok(())
 }
 
-/// What to do about a refusal that has more to do with the limits of the server than with its power.
+/// The advice on a refusal that has more to do with the limits of the server than with its power.
 fn advice(ended: OperationOutcome) -> Option<&'static str> {
     match ended {
         OperationOutcome::Refused(RefusalReason::TooManyInstances) => Some(
