@@ -3,7 +3,7 @@
 //!
 //! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic and
 //! names another model, in which "all threads have equal chances of success": our `uniform` arbiter. There,
-//! what the adversary can do is a probability, and this module computes it, exactly up to rounding.
+//! the success of the adversary has a probability, and this module computes it, exactly up to rounding.
 //!
 //! # The model
 //! W warps, all processes punctual, so that the list has one entry for each warp. Warp i has m(i) members, of
@@ -164,7 +164,7 @@ pub fn drawn_proposals(entries: &[f64], correct: u32, values: u32, rank: Rank) -
     })
 }
 
-/// What the values of Vc must not exceed for v to be the mode.
+/// The most entries that the values of Vc may have for v to be the mode.
 #[derive(Clone, Copy)]
 struct Caps {
     /// T.
@@ -176,8 +176,8 @@ struct Caps {
 }
 
 impl Caps {
-    /// What each value may still take if so many of those that win a tie, and so many of those that lose it,
-    /// have an entry already. `None` for one that has too many as it is.
+    /// The entries that each value may still take if so many of those that win a tie, and so many of those
+    /// that lose it, have an entry already. `None` for one that has too many as it is.
     fn left(self, winning: usize, losing: usize) -> impl Iterator<Item = Option<usize>> {
         (0..self.values).map(move |value| {
             let wins_tie = value < self.above;

@@ -1,5 +1,5 @@
-//! What runs in the simulator need, said before they begin: memory for the processes and for the histories of the runs
-//! that are kept, room on the disk for the run folder.
+//! The needs of runs in the simulator, told before they begin: memory for the processes and for the histories
+//! of the runs that are kept, room on the disk for the run folder.
 //!
 //! The processes of a run share the list, so their memory grows with n + W. A history has an event for each access and
 //! one for each answer: 2n(1+c), which is what makes a run with many processes and small reads large. In the run folder
@@ -26,7 +26,7 @@ const WORTH_A_LINE: u64 = 256 << 20;
 /// The share of the available memory that may be used, in percent.
 const USABLE: u64 = 75;
 
-/// What runs need. Estimates, a little high.
+/// The needs of runs. Estimates, a little high.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResourceEstimate {
     /// Bytes of memory.
@@ -52,7 +52,7 @@ impl ResourceEstimate {
         Self { memory: jobs.saturating_mul(processes(params)).saturating_add(whole), disk: 0 }
     }
 
-    /// What to tell before the beginning, if it is worth it.
+    /// The message before the beginning, if it is worth one.
     ///
     /// # Errors
     /// If there is not so much memory.

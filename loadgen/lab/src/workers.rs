@@ -11,8 +11,8 @@ use anyhow::Context as _;
 use rayon::iter::{ParallelBridge as _, ParallelIterator as _};
 use rayon::{ThreadPool, ThreadPoolBuilder};
 
-/// Does the work of each piece on so many threads, and tells its result. What `tell` refuses ends the work, once the
-/// pieces that are under way are done.
+/// Does the work of each piece on so many threads, and tells its result. An error of `tell` ends the work,
+/// once the pieces that are under way are done.
 ///
 /// # Errors
 /// If the threads cannot be started, or what `tell` returns.

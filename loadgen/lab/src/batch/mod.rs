@@ -1,8 +1,9 @@
 //! Many runs of one scenario in the simulator, which differ by their seeds alone, counted.
 //!
-//! [`Runs`] makes one after the other in one thread; [`tally`] makes a range of them on several threads and adds up
-//! what they show. No history is kept: each run can be had again, history and all, by simulating the scenario with its
-//! seed. What is counted depends on nothing but the seeds, so it is the same on any number of threads.
+//! [`Runs`] makes one after the other in one thread; [`tally`] makes a range of them on several threads and
+//! adds up their verdicts. No history is kept: each run can be had again, history and all, by simulating the
+//! scenario with its seed. The counts depend on nothing but the seeds, so they are the same on any number of
+//! threads.
 //!
 //! Whether the machine kept every rule of SPEC takes a history to see. One run in [`IN_FULL`] is therefore judged with
 //! its whole history, like a single run; a rule that broke makes it a violation.
@@ -45,7 +46,7 @@ impl<'a> Runs<'a> {
         Self { template, plan, simulator }
     }
 
-    /// What the run with this seed shows.
+    /// The verdict on the run with this seed, in short.
     ///
     /// # Errors
     /// If the scenario cannot be had with this seed.

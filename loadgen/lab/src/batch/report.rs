@@ -1,4 +1,4 @@
-//! What many runs of one scenario show, for people and for programs.
+//! The report of many runs of one scenario, for people and for programs.
 
 use std::fmt::{self, Write as _};
 
@@ -25,7 +25,7 @@ pub struct Batch<'a> {
     pub asked: u64,
     /// The verdict that every run should have; by default `valid`.
     pub expected: Option<Outcome>,
-    /// What they show.
+    /// Their verdicts, counted.
     pub tally: &'a Tally,
 }
 

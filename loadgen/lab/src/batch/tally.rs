@@ -1,10 +1,10 @@
-//! What many runs show, added up.
+//! The verdicts of many runs, added up.
 
 use serde::Serialize;
 use stickycas_model::judge::{Finding, Observed, Outcome, Property, VerdictSummary};
 use stickycas_model::types::Phase;
 
-/// What many runs show. Sums are the same in whatever order the runs are added.
+/// The sums over many runs. They are the same in whatever order the runs are added.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Tally {
     /// How many runs.
@@ -54,7 +54,7 @@ pub struct Verdicts {
     pub violation: OutcomeCount,
 }
 
-/// What was found of each property.
+/// The findings on each property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Properties {
     /// [`Property::Agreement`].
@@ -69,7 +69,7 @@ pub struct Properties {
     pub strong_validity: PropertyTally,
 }
 
-/// What was found of one property.
+/// The findings on one property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct PropertyTally {
     /// Runs in which it held.
@@ -166,7 +166,7 @@ impl Verdicts {
 }
 
 impl Properties {
-    /// What was found of this property.
+    /// The findings on this property.
     #[must_use]
     pub const fn of(&self, property: Property) -> &PropertyTally {
         match property {

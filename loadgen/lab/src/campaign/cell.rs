@@ -1,4 +1,4 @@
-//! What a campaign finds: counts over runs that differ by their seeds alone, cell by cell.
+//! The results of a campaign: counts over runs that differ by their seeds alone, cell by cell.
 //!
 //! [`Results`] is the content of `results.json` and all that the other formats are made from. Everything in it but
 //! [`Made`] follows from the campaign and its seed, byte by byte, however many cores it took and however often it was
@@ -15,14 +15,14 @@ use stickycas_harness::fault_plan::Placement;
 /// The version of [`Results`].
 pub const RESULTS_VERSION: u32 = 1;
 
-/// What a campaign found.
+/// The results of a campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Results {
     /// [`RESULTS_VERSION`].
     pub version: u32,
     /// The campaign's name.
     pub name: String,
-    /// What it shows, in one line; may be empty.
+    /// Its purpose, in one line; may be empty.
     pub about: String,
     /// The command that makes it again.
     pub command: String,
@@ -48,7 +48,7 @@ impl Results {
     }
 }
 
-/// Where and when results were made: what may differ when the same campaign is run again.
+/// The origin of the results (program, machine, time): it may differ when the same campaign is run again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
     /// Version of this package.
@@ -71,12 +71,12 @@ pub struct Made {
     pub busy_millis: u64,
 }
 
-/// What one sweep of the campaign found.
+/// The results of one sweep of the campaign.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sweep {
     /// Its name, unique in the campaign.
     pub name: String,
-    /// What it shows, in one line; may be empty.
+    /// Its subject, in one line; may be empty.
     pub about: String,
     /// How the report draws it; `None`: as a table alone.
     pub figure: Option<Figure>,
@@ -120,7 +120,7 @@ pub struct Cell {
     pub first_seed: u64,
     /// W*(1+c): where every correct process has decided if none misses a phase (D2).
     pub phase_bound: u64,
-    /// What was counted.
+    /// The counts.
     #[serde(flatten)]
     pub counts: Counts,
     /// Runs of it that were made over the network as well.
@@ -144,7 +144,7 @@ pub struct Point {
     pub f: u32,
     /// |Vc|: different values that correct processes propose.
     pub distinct: u32,
-    /// What Byzantine processes do, as scenarios write it; [`NO_STRATEGY`] where f = 0.
+    /// The strategy of the Byzantine processes, as scenarios write it; [`NO_STRATEGY`] where f = 0.
     pub strategy: String,
     /// Where they sit; `spread` where f = 0.
     pub placement: Placement,

@@ -74,7 +74,7 @@ fn of_one(given: &Spanned<Instance>) -> Spanned<Instance> {
     Spanned::new(given.span(), instance)
 }
 
-/// What the next cell gets.
+/// The number and the seed of the next cell.
 struct Next {
     number: u64,
     seed: u64,
@@ -164,7 +164,7 @@ fn grid(axes: Axes, sweep: &str) -> Result<Grid, Wrong> {
     })
 }
 
-/// The numbers of an axis, none below `least`. `default`: what it is if it is not given; `None`: it must be.
+/// The numbers of an axis, none below `least`. `default`: used if none is given; `None`: one must be given.
 fn numbers(
     name: &str,
     given: Option<Spanned<Numbers>>,

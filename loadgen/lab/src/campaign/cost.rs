@@ -1,9 +1,9 @@
-//! What a campaign costs before it is run, and whether that fits a budget.
+//! The cost of a campaign before it is run, and whether that fits a budget.
 //!
-//! In the simulator the cost of a run grows with its messages ([`CellPlan::messages`]). What one message costs here
-//! and now is measured by a few runs of cells from all over the campaign, for less than a second; the rest is
-//! arithmetic. Over the network a run also takes the time for which a process is awaited, and that is what the
-//! virtual clock of the simulated run shows.
+//! In the simulator the cost of a run grows with its messages ([`CellPlan::messages`]). The cost of one
+//! message here and now is measured by a few runs of cells from all over the campaign, for less than a
+//! second; the rest is arithmetic. Over the network a run also takes the time for which a process is awaited;
+//! the virtual clock of the simulated run shows that time.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::AtomicBool;
@@ -24,12 +24,12 @@ const SAMPLES: usize = 24;
 const SAMPLE_RUNS: u64 = 8;
 /// For how long all of them are measured together, if no single run takes longer.
 const MEASURE: Duration = Duration::from_millis(500);
-/// What a message over the network costs, about: more than it does on any machine that builds this in a sensible time.
+/// About the cost of a message over the network: more than on any machine that builds this in sensible time.
 const NETWORK_MESSAGE: Duration = Duration::from_micros(100);
 /// How long the server and its connections take to come and go.
 const NETWORK_SETUP: Duration = Duration::from_millis(100);
 
-/// What is still to be done, and what it costs.
+/// The work that is left, and its cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Cost {
     /// Cells.
@@ -74,7 +74,7 @@ impl Cost {
     }
 }
 
-/// What the rest of a campaign costs on so many threads.
+/// The cost of the rest of a campaign on so many threads.
 ///
 /// # Errors
 /// If a cell is no scenario.

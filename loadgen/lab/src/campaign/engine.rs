@@ -1,8 +1,8 @@
 //! Runs the cells of a campaign in the simulator, on so many threads.
 //!
-//! Cells are cut into pieces of about equal cost, so that one large cell keeps all cores busy as well as many small
-//! ones do, and so that an interrupt is heard soon. What a piece counts depends on nothing but its seeds, and counts
-//! add up the same in whatever order they come: so do the results.
+//! Cells are cut into pieces of about equal cost, so that one large cell keeps all cores busy as well as many
+//! small ones do, and so that an interrupt is heard soon. The counts of a piece depend on nothing but its
+//! seeds, and their sums are the same in whatever order the pieces come: so are the results.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroUsize;
@@ -36,7 +36,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// What the engine tells while it runs.
+/// A message of the engine while it runs.
 #[derive(Debug)]
 pub enum CellProgress<'a> {
     /// So many runs of this cell are done.
@@ -45,8 +45,8 @@ pub enum CellProgress<'a> {
     Done(&'a CellPlan, Counts),
 }
 
-/// Runs these cells of a campaign on so many threads, and tells how far it is. False if it was told to stop before
-/// all were done. What `tell` refuses ends it as well.
+/// Runs these cells of a campaign on so many threads, and tells how far it is. False if it was told to stop
+/// before all were done. An error of `tell` ends it as well.
 ///
 /// # Errors
 /// If a cell is no scenario, or what `tell` returns.

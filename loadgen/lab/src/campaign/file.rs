@@ -18,7 +18,7 @@ use super::cell::{ArbiterKind, Figure};
 pub(crate) struct File {
     /// Letters, digits, '-' and '_', at most 64. The folder of the results is called by it.
     pub(super) name: Spanned<String>,
-    /// What it is for, in one line.
+    /// Its purpose, in one line.
     #[serde(default)]
     pub(super) about: String,
     /// The seed of the first run; each run has the next one. Without it, a seed is drawn and shown.
@@ -28,12 +28,12 @@ pub(crate) struct File {
     /// The number of runs that are repeated over the network and compared.
     #[serde(default)]
     pub(super) network: u64,
-    /// As in scenarios. What is an axis too holds for every sweep without that axis.
+    /// As in scenarios. A parameter that is an axis too holds for every sweep without that axis.
     pub(super) instance: Option<Spanned<Instance>>,
-    /// What holds for every sweep that does not say otherwise.
+    /// The axes of every sweep that does not say otherwise.
     #[serde(default)]
     pub(super) axes: Axes,
-    /// What is run; at least one.
+    /// The sweeps to run; at least one.
     #[serde(default, rename = "sweep")]
     pub(super) sweeps: Vec<Spanned<Sweep>>,
 }
@@ -44,7 +44,7 @@ pub(crate) struct File {
 pub(super) struct Sweep {
     /// Letters, digits, '-' and '_', at most 64.
     pub(super) name: Spanned<String>,
-    /// What it shows, in one line.
+    /// Its subject, in one line.
     #[serde(default)]
     pub(super) about: String,
     /// How the report draws it.
@@ -74,7 +74,7 @@ pub(super) struct Axes {
     pub(super) byzantine: Option<Spanned<Numbers>>,
     /// The number of different values that correct processes propose.
     pub(super) distinct: Option<Spanned<Numbers>>,
-    /// What Byzantine processes do.
+    /// The strategy of the Byzantine processes.
     #[schemars(schema_with = "strategies")]
     #[serde(default)]
     pub(super) strategy: Option<Spanned<Texts<String>>>,

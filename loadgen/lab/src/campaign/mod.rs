@@ -4,9 +4,9 @@
 //! is a scenario that is run with many seeds. It goes
 //!
 //! 1. [`Campaign::load`]: every cell with its seeds, or what is wrong with the file, and where;
-//! 2. [`cost`]: what it takes, measured; what does not fit its budget is refused before it begins;
-//! 3. [`engine`]: all cells in the simulator, on all cores; what is done stands in the [`journal`] at once, so an
-//!    interrupted campaign goes on where it was;
+//! 2. [`cost`]: its time, measured; a campaign that does not fit its budget is refused before it begins;
+//! 3. [`engine`]: all cells in the simulator, on all cores; a cell that is done stands in the [`journal`] at
+//!    once, so an interrupted campaign goes on where it was;
 //! 4. [`network`]: a sample of its runs over the network, compared with their replay and their simulation;
 //! 5. [`results`] and their [`report`]: the counts as JSON, as CSV, and as a page.
 //!

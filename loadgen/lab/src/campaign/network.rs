@@ -4,7 +4,7 @@
 //! on a real server; then
 //!
 //! 1. the machine, given the inputs of its history again, must do and answer the same, event by event;
-//! 2. what was promised, and on what that rests (f, |Vc|), must be as in the simulated run with the same seed;
+//! 2. the promises and their premises (f, |Vc|) must be as in the simulated run with the same seed;
 //! 3. where the arbiter and not the order of arrival chooses who wins, the list and the decision must be the same too,
 //!    unless a process was too slow for its patience on the real clock.
 
@@ -31,7 +31,7 @@ use super::plan::{Campaign, CellPlan};
 
 /// Runs at a time, so that runs that wait for a patience do not delay the others.
 pub(super) const AT_A_TIME: usize = 8;
-/// What the sample is drawn from besides the seed of the campaign, which its runs draw from.
+/// Mixed into the seed of the campaign, so that the sample is not drawn from the same numbers as its runs.
 const DRAW: u64 = 0x6e65_7477_6f72_6b00;
 
 /// The runs of the sample, each with its cell, in the order in which they are drawn: `count` of them, or all there
@@ -125,8 +125,8 @@ fn too_slow(record: &Record) -> BTreeSet<ProcessId> {
     record.history.iter().filter_map(spent).collect()
 }
 
-/// The first field that differs of those that follow from the scenario; `list`: and of those that follow from who
-/// wins.
+/// The first different field of those that follow from the scenario and, if `list`, of those that follow from
+/// the winners.
 fn differs(networked: &Verdict, simulated: &Verdict, list: bool) -> Option<String> {
     let premises =
         |verdict: &Verdict| Property::ALL.map(|property| verdict.finding(property).1.map(str::to_owned));

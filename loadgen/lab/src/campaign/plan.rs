@@ -16,7 +16,7 @@ use super::cell::{ArbiterKind, Figure, Point};
 pub struct Campaign {
     /// Its name: letters, digits, `-` and `_`, at most 64.
     pub name: String,
-    /// What it shows, in one line; may be empty.
+    /// Its purpose, in one line; may be empty.
     pub about: String,
     /// The seed of the first run of cell 1.
     pub seed: u64,
@@ -26,7 +26,7 @@ pub struct Campaign {
     pub(super) instance: ParamsSpec,
 }
 
-/// What a campaign file asks for besides its runs. The command line may say otherwise.
+/// The settings of a campaign file beside its runs. The command line may say otherwise.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Limits {
     /// How long it may take.
@@ -40,7 +40,7 @@ pub struct Limits {
 pub struct SweepPlan {
     /// Its name, unique in the campaign.
     pub name: String,
-    /// What it shows, in one line; may be empty.
+    /// Its subject, in one line; may be empty.
     pub about: String,
     /// How the report draws it.
     pub figure: Option<Figure>,

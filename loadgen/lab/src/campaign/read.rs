@@ -39,7 +39,7 @@ impl Campaign {
     }
 }
 
-/// The settings of a campaign: what is an axis is set as one, whichever of its names it is called by.
+/// The settings of a campaign: each setting of an axis sets the axis, by whichever of its names.
 fn of_campaigns(settings: &Settings) -> Settings {
     let mut settings = settings.clone();
     for (axis, alias) in [

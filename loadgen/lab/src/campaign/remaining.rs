@@ -1,4 +1,4 @@
-//! What an interrupted campaign has left to do.
+//! The work that an interrupted campaign has left.
 
 use super::journal::Completed;
 use super::network;

@@ -29,8 +29,9 @@ pub struct CampaignOptions {
     pub quiet: bool,
 }
 
-/// Runs what is left of a campaign, with its journal in a folder. What the journal there has of the same campaign
-/// is not run again. If it is told to stop, the results are not complete, and the same call goes on from there.
+/// Runs the rest of a campaign, with its journal in a folder. The work that the journal has of the same
+/// campaign is not done again. If it is told to stop, the results are not complete, and the same call goes on
+/// from there.
 ///
 /// # Errors
 /// If it does not fit its budget, the folder cannot be used, or a run cannot be made.
@@ -87,7 +88,7 @@ fn simulate(
 /// A campaign that was run.
 #[derive(Clone, Debug)]
 pub struct CampaignRun {
-    /// What it found so far.
+    /// The results so far.
     pub results: Results,
     /// Whether all of it is done.
     pub complete: bool,

@@ -23,7 +23,7 @@ use crate::workers::detached;
 /// How often the stop flag is read.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-/// What to search.
+/// The options of the searches.
 #[derive(Clone, Debug)]
 pub struct ExploreOptions {
     /// Which claims.
@@ -57,7 +57,7 @@ pub struct Row {
     pub seconds: f64,
     /// In how many of them correct processes decide differently.
     pub disagreements: u64,
-    /// What speaks against the claim; empty if it holds.
+    /// The findings against the claim; empty if it holds.
     pub against: Vec<String>,
 }
 
@@ -144,7 +144,7 @@ pub fn explore(
     })
 }
 
-/// A search that is over: its index, what it found, and how long it took.
+/// A search that is over: its index, its result, and its duration.
 type FinishedSearch = (usize, Result<SearchResult, SetupError>, Duration);
 
 /// Makes the search of this index.

@@ -1,4 +1,4 @@
-//! What a search found, for people and for programs.
+//! The results of searches, for people and for programs.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,4 @@
-//! The journal of a campaign: what has been done, one JSON record a line, in `journal.ndjson`.
+//! The journal of a campaign: the work that is done, one JSON record a line, in `journal.ndjson`.
 //!
 //! A line is written as soon as a cell is done, so that no kill loses it; every second the lines are flushed to the
 //! disk, so that a loss of power loses no more. The first line holds the campaign itself: a folder can be taken up
@@ -64,7 +64,7 @@ impl Journal {
         Ok(journal)
     }
 
-    /// What has been done.
+    /// The work that is done.
     #[must_use]
     pub fn completed(&self) -> &Completed {
         &self.completed
@@ -110,7 +110,7 @@ impl Journal {
     }
 }
 
-/// What has been done of this campaign in this folder, which may not exist. Nothing is written.
+/// The work that is done of this campaign in this folder, which may not exist. Nothing is written.
 ///
 /// # Errors
 /// If the folder holds anything else.
@@ -159,7 +159,7 @@ pub fn read(folder: &Path) -> anyhow::Result<(CampaignSource, Completed)> {
     Ok((source, completed))
 }
 
-/// What stands in a journal.
+/// The content of a journal file.
 struct Read {
     /// `None` if not even the first line is whole.
     source: Option<CampaignSource>,

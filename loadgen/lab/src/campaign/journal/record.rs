@@ -1,4 +1,4 @@
-//! What stands in a journal, line by line, and what follows from all of it.
+//! The records of a journal, line by line, and the state that follows from all of them.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -32,7 +32,7 @@ pub struct CampaignSource {
     pub(super) program: String,
     /// The file, as it was named.
     pub file: String,
-    /// What stood in it.
+    /// The text of the file.
     pub text: String,
     /// The seed.
     #[serde(with = "stickycas_model::seed_text")]
@@ -142,12 +142,12 @@ fn now() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// What a journal holds.
+/// The state that follows from the records of a journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completed {
     /// The sessions, in order; the first one started the campaign.
     pub sessions: Vec<Session>,
-    /// What was counted of each cell that is done.
+    /// The counts of each cell that is done.
     pub cells: BTreeMap<u64, Counts>,
     /// The results of the runs over the network, by their seeds.
     pub network: BTreeMap<u64, Sampled>,

@@ -1,5 +1,5 @@
-//! Who is blamed: of the culprits whose strategy commits an offence of SPEC B2's closed list, how many are named
-//! (recall); of those named, how many are Byzantine (precision).
+//! Blame: of the culprits whose strategy commits an offence of SPEC B2's closed list, the share that is named
+//! (recall); of the named processes, the share that is Byzantine (precision).
 
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const WIDTH: f64 = 380.0;
 const TOP: f64 = 26.0;
 const ROW: f64 = 34.0;
 
-/// What was counted of one strategy, over its cells.
+/// The counts of one strategy, over its cells.
 #[derive(Default)]
 struct Blame {
     runs: u64,
@@ -69,11 +69,11 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     }]
 }
 
-/// One of the two.
+/// Recall or precision.
 struct Measure {
     title: &'static str,
     unit: &'static str,
-    /// What it means that the share is of nothing.
+    /// The meaning of a share of nothing.
     none: &'static str,
     of: fn(&Blame) -> (u64, u64),
     series: Series,

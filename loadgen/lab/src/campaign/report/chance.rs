@@ -32,8 +32,8 @@ const LARGEST: (u32, u32) = (256, 16);
 const FINE: u32 = 128;
 
 /// The probability that strong validity breaks in a run of this cell, over all seeds. `None` where there is no
-/// formula for it: it takes colluders who append in their first access, and an arbiter that does not depend on
-/// who arrives first.
+/// formula for it: it takes colluders who append in their first access, and an arbiter that does not depend
+/// on the order of arrival.
 pub(super) fn closed_form(at: &Point) -> Option<f64> {
     if at.f == 0 || at.strategy == NO_STRATEGY {
         return Some(0.0);
@@ -70,7 +70,7 @@ fn shares(at: &Point, params: &Params) -> Option<Vec<f64>> {
     Some(processes.chunks(at.p as usize).map(share).collect())
 }
 
-/// What was counted in a cell, beside what was computed.
+/// The share counted in a cell, beside the computed one.
 struct Counted<'a> {
     cell: &'a Cell,
     share: f64,

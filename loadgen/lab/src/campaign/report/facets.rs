@@ -1,4 +1,4 @@
-//! Which axes of a sweep differ: they tell its panels apart; what is the same everywhere is said once.
+//! The axes of a sweep that differ: they tell its panels apart; all other axes are named once.
 
 use stickycas_harness::fault_plan::Placement;
 use stickycas_model::params::{AppendWindow, Order};
@@ -91,7 +91,7 @@ pub(super) fn facets<'a>(cells: &[&'a Cell], within: &[Axis]) -> Vec<Facet<'a>> 
     facets
 }
 
-/// What all cells have in common, axis by axis.
+/// The values that all cells have in common, axis by axis.
 pub(super) fn in_common(cells: &[&Cell]) -> Vec<String> {
     let Some(first) = cells.iter().find(|cell| cell.point.strategy != NO_STRATEGY).or(cells.first()) else {
         return Vec::new();

@@ -8,7 +8,7 @@ use super::facets::{in_common, order, placement, window};
 use crate::campaign::cell::{Cell, Sweep};
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
-    // What broke most comes first.
+    // The cells with the most violations come first.
     let mut cells: Vec<&Cell> = sweep.cells.iter().collect();
     cells.sort_by_key(|cell| std::cmp::Reverse((cell.counts.violation, cell.counts.outside)));
     let runs = cells.iter().map(|cell| cell.counts.runs).sum();

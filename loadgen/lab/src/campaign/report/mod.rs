@@ -3,9 +3,9 @@
 //! | where | what |
 //! | --- | --- |
 //! | `table` | for the terminal |
-//! | `page` | the page: what was run, the results, figures in the order of the sweeps |
+//! | `page` | the page: the campaign, the results, figures in the order of the sweeps |
 //! | `resilience`, `chance`, `phases`, `blame`, `listing` | a figure for each kind of sweep |
-//! | `facets` | which axes of a sweep tell panels apart |
+//! | `facets` | the axes of a sweep that tell panels apart |
 //!
 //! | file | content |
 //! | --- | --- |
@@ -63,8 +63,8 @@ pub fn json(results: &Results) -> String {
     text(results)
 }
 
-/// The content of `results.csv`: the names of the columns, and a line for each cell. The columns are the fields of a
-/// cell, those of its point among them, after the name of its sweep; what is none is empty.
+/// The content of `results.csv`: the names of the columns, and a line for each cell. The columns are the
+/// fields of a cell, those of its point among them, after the name of its sweep; a missing value is empty.
 #[must_use]
 pub fn csv(results: &Results) -> String {
     let mut table = csv::Writer::from_writer(Vec::new());

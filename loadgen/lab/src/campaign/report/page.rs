@@ -1,4 +1,4 @@
-//! The page: what was run, the results, then the figures, sweep by sweep.
+//! The page: the campaign, the results, then the figures, sweep by sweep.
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::document::Document;

@@ -160,7 +160,7 @@ impl Map<'_> {
     }
 }
 
-/// What a panel shows, in words.
+/// The content of a panel, in words.
 fn spoken(facet: &Facet<'_>) -> String {
     let sums = Sums::over(&facet.cells);
     format!(
