@@ -1,8 +1,8 @@
 //! The program `stickycas-loadgen`: runs, measures and judges whole scenarios of StickyCAS.
 //!
-//! Only its command line is here; what a subcommand does stands in the crates beside it: `stickycas-harness` (one run),
-//! `stickycas-load` (many instances at once, timed), `stickycas-lab` (runs in bulk) and `stickycas-chaos` (plans for
-//! the containers of the demo).
+//! Only its command line is here; the work of the subcommands is done in the crates beside it:
+//! `stickycas-harness` (one run), `stickycas-load` (many instances at once, timed), `stickycas-lab` (runs in
+//! bulk) and `stickycas-chaos` (plans for the containers of the demo).
 
 mod cli;
 

@@ -1,4 +1,4 @@
-//! What `replay` and `explain` have in common when they are given a dump.
+//! The common part of `replay` and `explain` when they are given a dump.
 
 use std::path::Path;
 

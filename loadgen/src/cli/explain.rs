@@ -1,4 +1,4 @@
-//! `explain`: what a run folder, or each instance of a dump, shows and why, for people.
+//! `explain`: the outcome of a run folder, or of each instance of a dump, and the reasons, for people.
 
 use std::path::PathBuf;
 

@@ -27,7 +27,7 @@ use stickycas_server::CredentialFolder;
 use super::output::{show, tell, warnings_and};
 use super::scenario::{outcome, show_record};
 
-/// What `judge --help` says first.
+/// The beginning of `judge --help`.
 pub(super) fn long_about() -> String {
     format!(
         "\
@@ -93,8 +93,8 @@ pub(super) struct JudgeArgs {
     /// those that end otherwise than expected
     #[arg(long, conflicts_with = "instances")]
     endless: bool,
-    /// What is done to the processes meanwhile: who is thereby faulty or late, for whom nobody waits, and which
-    /// parameters and verdict go with it. Empty: nothing
+    /// The plan of perturbations: the processes that are thereby faulty or late, or that nobody waits for,
+    /// and the parameters and the verdict that go with it. Empty: no plan
     #[arg(long, env = "STICKYCAS_PLAN", value_name = "PLAN.toml")]
     plan: Option<String>,
     /// Where run folders go, DIR/SCENARIO-SEED-ID each, and the state of the series
@@ -129,7 +129,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     let (subject, plan, mut series) = args.prepare()?;
     let expected = args.expect.or(plan.as_ref().map(|plan| plan.expect));
     let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
-    // Strangers reach its listener: what they make it log is bounded, and never waited for.
+    // Strangers reach its listener: the log that they cause is bounded, and never waited for.
     let _log = stickycas_server::log_to_stderr(&warnings_and("RUST_LOG"))?;
     let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
     let done = runtime.block_on(async {
@@ -168,7 +168,7 @@ impl JudgeArgs {
         };
         let mut settings = Settings::from_flags(&self.set)?;
         let (plan, plan_text) = plan.unzip();
-        // What a plan needs in order to hit comes last.
+        // The settings that a plan needs in order to hit come last.
         settings.extend(plan.as_ref().map(|plan| plan.settings.clone()).unwrap_or_default());
         let asked = SeriesRequest {
             scenario: text.clone(),
@@ -247,7 +247,7 @@ impl JudgeArgs {
         let name = format!("{}-{}-{}", record.scenario.name, record.scenario.seed, &id[..8]);
         let verdict = record.verdict.verdict;
         let as_expected = Exit::of(verdict, expected).is_done();
-        // Without end, what is as expected would fill the disk.
+        // In an endless series, runs that end as expected would fill the disk.
         let written = (!self.endless || !as_expected).then(|| {
             let environment = Environment::here(record.how, Some(self.server.clone()));
             folder::write_at_first_free(record, &environment, &self.runs.join(name))

@@ -60,7 +60,7 @@ pub(super) struct LoadArgs {
     /// Where the result folder goes; it must not exist [default: runs/NAME-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Compare with this result.json, or result folder: what is worse fails the run
+    /// Compare with this result.json, or result folder: a figure that is worse fails the run
     #[arg(long, value_name = "FILE")]
     baseline: Option<PathBuf>,
     /// With --baseline: differences up to this share are noise
@@ -159,7 +159,7 @@ async fn on_some_server<T>(
     done
 }
 
-/// What to do about a server that does not answer.
+/// The advice on a server that does not answer.
 fn nobody_there(principal: &str) -> String {
     format!(
         "the server of --server cannot be loaded (to start one: stickycas-server serve --in-memory --insecure-principals \
@@ -215,7 +215,7 @@ impl LoadArgs {
         !self.find_limit.is_empty()
     }
 
-    /// What the profile of a result does not hold: where the load went and what it was compared with.
+    /// The flags that are not in the profile of a result: the server, its credentials, the baseline.
     fn kept(&self) -> Vec<String> {
         let mut words = Vec::new();
         let mut keep = |name: &str, value: String| words.extend([name.to_owned(), value]);

@@ -60,7 +60,7 @@ enum Command {
     Explain(explain::ExplainArgs),
     /// Show a run folder, or the instances of a server, on a page in the browser: phase by phase, as the paper draws it
     View(Box<view::ViewArgs>),
-    /// Make up runs on a page in the browser: what the theorem promises of them, and how they go
+    /// Make up runs on a page in the browser: the promise of the theorem for them, and their course
     Play(view::PlayArgs),
     /// Feed the history of a run folder, or of a dump's instances, to the simulator's machine, and compare
     Replay(replay::ReplayArgs),
@@ -82,7 +82,7 @@ enum Command {
     Man(ManPages),
 }
 
-/// What `--json` prints in the place of a result that there is not; the client's errors have the same form.
+/// The output of `--json` where there is no result; the client's errors have the same form.
 fn show_error(exit: Exit, message: &str) {
     let kind = if exit == Exit::Usage { "usage" } else { "not_possible" };
     let error = ErrorRecord { kind: kind.to_owned(), reason: None, message: message.to_owned() };

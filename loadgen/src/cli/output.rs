@@ -1,4 +1,4 @@
-//! What goes where: results to standard output, everything else that people want to know to standard error.
+//! The streams: results go to standard output, everything else that people want to know to standard error.
 
 use std::fs;
 use std::io::{self, Write};
@@ -15,12 +15,12 @@ pub(super) fn show(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
-/// To standard error: what people want to know besides. If it is closed, the run goes on.
+/// Writes to standard error the news that people want besides results. If it is closed, the run goes on.
 pub(super) fn tell(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());
 }
 
-/// What a run logs: warnings of server and clients, kept for the run folder.
+/// The log of a run: warnings of server and clients, kept for the run folder.
 #[derive(Clone, Debug, Default)]
 pub(super) struct RunLog(Arc<Mutex<Vec<u8>>>);
 

@@ -90,7 +90,7 @@ put back as they were, also on Ctrl-C. The judge is left as it was made for the 
 plan: ended, and stopped if the plan was interrupted.";
 
 pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<Exit> {
-    // Whatever is wrong with the last plan is told before the first one begins.
+    // An error in the last plan is told before the first one begins.
     let plans = args.plans.iter().map(|file| Plan::load(file).map(|plan| (file, plan)));
     let plans: Vec<(&PathBuf, Plan)> = plans.collect::<Result<_, _>>()?;
     log_to_stderr();

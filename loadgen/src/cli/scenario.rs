@@ -1,4 +1,4 @@
-//! What every subcommand that makes one judged run of one scenario has in common: its arguments, and its end.
+//! The arguments and the end of all subcommands that make one judged run of one scenario.
 
 use std::path::{Path, PathBuf};
 

@@ -129,7 +129,7 @@ async fn serve_server(args: &ViewArgs) -> anyhow::Result<Exit> {
     let link = |page: &ServerPage| show(&format!("{}\n", page.link(instance, *phase)));
     link(&page)?;
     until_stopped(page.serve(|page| {
-        // Whoever has closed standard output wants no further link.
+        // A user who has closed standard output wants no further link.
         let _ = link(page);
     }))
     .await
