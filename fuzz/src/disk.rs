@@ -1,4 +1,4 @@
-//! What a server reads from its disk, and the dump of it that others read.
+//! The files that a server reads from its disk, and the dump of it that others read.
 
 use std::path::Path;
 
@@ -53,7 +53,7 @@ pub(super) fn recovery_seeds() -> Vec<Vec<u8>> {
 
 /// Instances of a dump that are taken can be replayed, judged and explained, whatever is in their histories.
 pub(super) fn dump(bytes: &[u8]) {
-    // What an instance needs in memory for its processes is no matter of the decoder.
+    // The memory that an instance needs for its processes is no matter of the decoder.
     const MOST: u32 = 4_096;
     for instance in Dump::read_from(Path::new("some.dump"), bytes) {
         let Ok(instance) = instance else { return };
@@ -67,7 +67,7 @@ pub(super) fn dump(bytes: &[u8]) {
     }
 }
 
-/// What a released version has dumped, instance by instance.
+/// The instances of a dump of a released version.
 pub(super) fn dump_seeds() -> Vec<Vec<u8>> {
     let mut rest: &[u8] = include_bytes!("../../server/tests/logs/0.1.0.dump");
     let mut seeds = Vec::new();

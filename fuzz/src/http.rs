@@ -1,4 +1,4 @@
-//! What is read of a request before its message. The functions that try bytes are the server's own.
+//! The parts of a request before its message. The functions that try bytes are the server's own.
 
 pub(super) use stickycas_server::fuzzing::{headers, http2_frames as frames, messages};
 

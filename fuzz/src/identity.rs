@@ -6,7 +6,7 @@ pub(super) use stickycas_server::fuzzing::{
     certificate, certificate_seeds, credentials, credentials_seeds, token, token_seeds,
 };
 
-/// What is taken is in the grammar, and an id is written in one way only.
+/// A name that is taken is in the grammar, and an id is written in one way only.
 pub(super) fn names(bytes: &[u8]) {
     let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"._-".contains(byte);
     let is_plain = !bytes.is_empty() && bytes.iter().all(plain);

@@ -1,8 +1,8 @@
-//! Every decoder of what others send or what stands in files, each as a function of bytes: a [`Target`].
+//! Every decoder of foreign messages and of files, each as a function of bytes: a [`Target`].
 //!
-//! A target panics if a decoder panics, takes what it should not, or contradicts its counterpart: what is decoded and
-//! encoded again must be the same. `scripts/fuzz` searches for such bytes, led by the branches that they reach; what it
-//! found worth keeping stands in `fuzz/corpus`, and a test replays it.
+//! A target panics if a decoder panics, takes bytes that it should not, or contradicts its counterpart: a
+//! message that is decoded and encoded again must be the same. `scripts/fuzz` searches for such bytes, led by
+//! the branches that they reach; the bytes worth keeping stand in `fuzz/corpus`, and a test replays them.
 
 mod disk;
 mod files;
@@ -19,7 +19,7 @@ use std::fmt;
 pub struct Target {
     /// Its name, and that of its folder in `fuzz/corpus`.
     pub name: &'static str,
-    /// What it decodes.
+    /// The input that it decodes.
     pub what: &'static str,
     /// Tries these bytes.
     ///

@@ -250,8 +250,8 @@ pub(super) fn event(bytes: &[u8]) {
     assert_eq!(again, (index, recorded));
 }
 
-/// What a server answers, which may be another one than ours. A read that is taken has as many entries as it says, and
-/// they are within the list.
+/// The answer of a server, which may be another one than ours. A read that is taken has as many entries as it
+/// says, and they are within the list.
 pub(super) fn response(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     let params = params();
