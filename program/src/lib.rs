@@ -2,15 +2,13 @@
 //! man pages, made from the command line as clap knows it; the names of environment variables; durations;
 //! whether a log has colours; and signals.
 
-mod completions;
+mod command_line;
 mod duration;
-mod man;
 mod signals;
 mod variables;
 
-pub use completions::Completions;
+pub use command_line::{Completions, ManPages};
 pub use duration::{LONGEST_DURATION, parse_duration};
-pub use man::ManPages;
 pub use signals::{asked_to_stop, install_signals};
 pub use variables::{UnknownVariables, check_variables, is_variable, variables_of, variables_of_server};
 

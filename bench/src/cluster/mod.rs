@@ -11,7 +11,7 @@
 //!
 //! | candidate | measured |
 //! | --- | --- |
-//! | `naive/k` | the same consensus on three members of etcd, k instances in flight: see `etcd::workload`; the processes spread over the members |
+//! | `naive/k` | the same consensus on three members of etcd, k instances in flight: see `etcd`; the processes spread over the members |
 //! | `cluster/k` | three servers over three members of etcd; k instances in flight at all servers together, as many at each |
 //! | `durable/k` | one server with its log on disk |
 //! | `memory/k` | one server without a log |

@@ -13,7 +13,7 @@ use tokio::task::JoinSet;
 use super::counts::Counts;
 use super::servers::{ClusterServers, pids_of, start_etcd};
 use super::{LEASE, RETENTION};
-use crate::etcd::{Program, workload};
+use crate::etcd::{self, Program};
 use crate::fixture::Fixture;
 use crate::principal::Principal;
 use crate::rounds::RoundOptions;
@@ -134,7 +134,7 @@ impl Turns {
             Kind::Naive => {
                 let etcd = start_etcd(&self.program, self.members).await?;
                 let programs = Programs { servers: Vec::new(), etcd: pids_of(&etcd) };
-                Ok(workload::run_on(&etcd, programs, units, in_flight).await?.into())
+                Ok(etcd::run_on(&etcd, programs, units, in_flight).await?.into())
             }
             Kind::Cluster => cluster(self.start().await?, units, in_flight).await,
             Kind::Get => get(self.start().await?, units, in_flight).await,

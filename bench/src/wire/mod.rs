@@ -19,7 +19,7 @@
 //! | `attach/k` | one Attach stream per principal against StickyCAS, k instances in flight, one access in each message; the client encodes and decodes as the load generator does (`stickycas_load::attach_codec`) |
 //! | `attach-batch/k` | the same; all frames that follow from one message of the server leave as one message |
 //! | `unary-durable`, `attach-durable/k`, `attach-batch-durable/k` | the same with a server that keeps its log on disk, in a folder of its own in `--disk` |
-//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd::workload`. Left out without etcd |
+//! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd`. Left out without etcd |
 //!
 //! Two limits of the server are changed. The retention of finished instances is short, so that the server drops them
 //! while others run. The limit on instances of a creator while the server is busy is lifted, because all instances of

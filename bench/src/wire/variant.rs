@@ -4,7 +4,7 @@ use anyhow::Context as _;
 
 use super::codec::{Generated, HandWritten};
 use super::{attach, unary};
-use crate::etcd::{Program, workload};
+use crate::etcd::{self, Program};
 use crate::fixture::Fixture;
 use crate::serve::Launch;
 use crate::stopwatch::Sample;
@@ -158,7 +158,7 @@ impl Variant {
             }
             Etcd { in_flight, fsync } => {
                 let etcd = etcd.context("there is no etcd")?;
-                workload::run(&etcd, fsync, instances, in_flight).await
+                etcd::run(&etcd, fsync, instances, in_flight).await
             }
         }
     }

@@ -16,7 +16,7 @@ use stickycas_lab::campaign::{self, Campaign, CampaignOptions, CampaignRun, Camp
 
 use super::output::{show, tell};
 use super::scenario::SettingArgs;
-use super::stop::stop_when_asked;
+use super::stop_when_asked;
 
 /// The arguments of `campaign`.
 #[derive(Debug, Args)]

@@ -15,7 +15,7 @@ use stickycas_model::explore::Claim;
 
 use super::output::{show, tell};
 use super::scenario::taken;
-use super::stop::stop_when_asked;
+use super::stop_when_asked;
 
 /// The arguments of `explore`.
 #[derive(Debug, Args)]

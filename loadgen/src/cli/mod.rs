@@ -4,7 +4,6 @@
 //! error; an error is an object `error` in its place. How a command ended is an [`Exit`].
 
 mod campaign;
-mod client;
 mod crash;
 mod dump;
 mod explain;
@@ -18,18 +17,21 @@ mod report;
 mod run;
 mod scenario;
 mod simulate;
-mod stop;
 mod view;
 
 use std::ffi::OsString;
+use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_client_program::ErrorRecord;
 use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
 use stickycas_harness::report::json;
-use stickycas_program::{Completions, ManPages};
+use stickycas_program::{Completions, ManPages, asked_to_stop};
 
 use self::output::{show, tell};
 
@@ -75,7 +77,7 @@ enum Command {
     Server(crash::ServerArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
-    Client(client::ClientArgs),
+    Client(ClientArgs),
     /// Write completions for a shell to standard output
     Completions(Completions),
     /// Write man pages to a folder
@@ -135,9 +137,9 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
         Command::Crash(args) => crash::run(&args).map(ExitCode::from),
         Command::Server(args) => Ok(crash::run_server(args)),
-        Command::Client(args) => client::run(args),
+        Command::Client(args) => run_client(args),
         Command::Completions(completions) => completions
-            .write(command(), &mut std::io::stdout())
+            .write(command(), &mut io::stdout())
             .map(|()| ExitCode::SUCCESS)
             .map_err(Into::into),
         Command::Man(pages) => pages.write(command()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
@@ -176,4 +178,39 @@ mod tests {
         let wait = format!("say nothing for {} s)", REPORT_GRACE.as_secs());
         assert!(words.join(" ").contains(&wait), "{help}");
     }
+}
+
+/// The arguments of `client`, passed on as they are.
+#[derive(Debug, Args)]
+struct ClientArgs {
+    /// The client's own arguments
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
+    arguments: Vec<OsString>,
+}
+
+/// The client's own command line within this program, so that one program plays every part.
+fn run_client(args: ClientArgs) -> anyhow::Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    let arguments = std::iter::once(OsString::from("stickycas-loadgen client")).chain(args.arguments);
+    let (mut out, mut err) = (io::stdout(), io::stderr());
+    Ok(runtime.block_on(stickycas_client_program::run_from(arguments, &mut out, &mut err)).into())
+}
+
+/// Is set as soon as this program is asked to end.
+fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.context("cannot start the runtime")?;
+    // From here on, and not only once the thread runs, a signal is heard.
+    let asked = {
+        let _inside = runtime.enter();
+        asked_to_stop()
+    };
+    let stop = Arc::new(AtomicBool::new(false));
+    let heard = Arc::clone(&stop);
+    std::thread::spawn(move || {
+        runtime.block_on(asked);
+        heard.store(true, Ordering::Relaxed);
+    });
+    Ok(stop)
 }

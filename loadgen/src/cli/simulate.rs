@@ -15,7 +15,7 @@ use stickycas_lab::resource_estimate::ResourceEstimate;
 
 use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;
-use super::stop::stop_when_asked;
+use super::stop_when_asked;
 
 /// The arguments of `simulate`.
 #[derive(Debug, Args)]

@@ -12,7 +12,6 @@ pub mod access;
 pub mod answer;
 pub mod checkpoint;
 pub mod client_frame;
-mod frames;
 pub mod history;
 pub mod log;
 pub mod member_state;
@@ -20,6 +19,9 @@ pub mod params;
 pub mod report;
 pub mod state;
 
+use crate::v1::{
+    self, Access, Answer, ClientFrame, Decided, Decision, Hello, Refusal, Replaced, ServerFrame, Welcome,
+};
 pub use crate::wire_error::WireError;
 
 fn process(field: &'static str, number: u32) -> Result<ProcessId, WireError> {
@@ -58,5 +60,41 @@ pub fn duration_from_wire(field: &'static str, wire: &prost_types::Duration) -> 
     match u32::try_from(wire.nanos) {
         Ok(nanos) if nanos < 1_000_000_000 => Ok(Duration::new(seconds, nanos)),
         _ => Err(WireError::Duration(field)),
+    }
+}
+
+/// Each kind of frame of a client as a frame of Attach; which kinds the generated types box is known here only.
+macro_rules! client_frame {
+    ($($kind:ident)+) => {
+        $(impl From<$kind> for ClientFrame {
+            fn from(frame: $kind) -> Self {
+                Self { frame: Some(v1::client_frame::Frame::$kind(frame)) }
+            }
+        })+
+    };
+}
+
+/// Each kind of frame of a server, likewise.
+macro_rules! server_frame {
+    ($($kind:ident)+) => {
+        $(impl From<$kind> for ServerFrame {
+            fn from(frame: $kind) -> Self {
+                Self { frame: Some(v1::server_frame::Frame::$kind(frame.into())) }
+            }
+        })+
+    };
+}
+
+client_frame! { Access Hello Decision }
+server_frame! { Answer Welcome Refusal Decided Replaced }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rare_frame_makes_every_frame_large() {
+        assert!(size_of::<ServerFrame>() <= size_of::<Answer>() + 16, "{}", size_of::<ServerFrame>());
+        assert!(size_of::<ClientFrame>() <= size_of::<Access>() + 16, "{}", size_of::<ClientFrame>());
     }
 }

@@ -81,21 +81,23 @@
 
 mod check;
 mod file;
-mod read;
 mod service;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::path::Path;
 use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
-use stickycas_harness::files::schema_of;
-use stickycas_harness::scenario::{Scenario, Settings};
+use stickycas_harness::files::{FileError, Settings, Source, schema_of};
+use stickycas_harness::scenario::Scenario;
 use stickycas_model::ground_truth::Role;
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
+use self::check::check;
+use self::file::{File, InstanceOf};
 pub use self::service::{NoService, Service};
 
 /// A plan that can be carried out. See the module.
@@ -119,6 +121,30 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// The evidence that it hit.
     pub expectations: Expectations,
+}
+
+impl Plan {
+    /// Reads and checks a plan.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the first thing in it that is wrong.
+    pub fn load(path: &Path) -> Result<Self, FileError> {
+        Self::read(&Source::load(path, &Settings::default())?)
+    }
+
+    /// Checks a plan given as the text of a file, named `file` in errors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        Self::read(&Source::new(file, text, &Settings::default()))
+    }
+
+    fn read(source: &Source) -> Result<Self, FileError> {
+        // The keys of the instance are those of scenarios.
+        source.check(|InstanceOf { instance: _ }| Ok(()))?;
+        source.check(|written: File| check(written, &source.file, &source.text))
+    }
 }
 
 /// One step.
@@ -333,5 +359,5 @@ impl fmt::Display for Action {
 /// The JSON Schema of a plan file.
 #[must_use]
 pub fn schema() -> schemars::Schema {
-    schema_of::<file::File>()
+    schema_of::<File>()
 }

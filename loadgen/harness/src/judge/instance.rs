@@ -10,8 +10,8 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
+use super::JudgeOptions;
 use super::completion::Completion;
-use super::options::JudgeOptions;
 use super::report_service::ReportService;
 use super::role_check::RoleCheck;
 use crate::progress::RunProgress;

@@ -16,14 +16,30 @@ mod checkpoint;
 mod completion;
 mod connection_limit;
 mod instance;
-mod options;
 mod report_service;
 mod role_check;
 mod run;
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use stickycas_model::types::ProcessId;
+
 pub use self::checkpoint::{CheckpointError, JudgedInstance, SeriesCheckpoint, SeriesRequest};
 pub use self::completion::REPORT_GRACE;
 pub use self::instance::{REPORTS_FOR_OTHERS, judge};
-pub use self::options::JudgeOptions;
 pub use self::report_service::ReportService;
 pub use self::run::{Subject, run};
+
+/// How a scenario is judged whose processes others start.
+#[derive(Clone, Debug)]
+pub struct JudgeOptions {
+    /// Give up waiting after so long without any event, beyond what the instance itself may wait.
+    pub stall: Duration,
+    /// Processes that are killed for good, so that their ends are not awaited.
+    pub gone: BTreeSet<ProcessId>,
+    /// Show no progress.
+    pub quiet: bool,
+    /// Says what people want to know besides.
+    pub tell: fn(&str),
+}

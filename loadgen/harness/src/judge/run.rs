@@ -5,9 +5,9 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 use stickycas_proto::v1::RefusalReason;
 
+use super::JudgeOptions;
 use super::checkpoint::{CurrentInstance, SeriesCheckpoint};
 use super::instance::judge;
-use super::options::JudgeOptions;
 use super::report_service::ReportService;
 use crate::record::Record;
 use crate::run::{ServerHandle, counted, create};

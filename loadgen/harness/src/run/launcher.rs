@@ -4,9 +4,9 @@ use stickycas_model::ground_truth::{Assignment, Latecomers, Role};
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 
+use super::RunOptions;
 use super::collect::InstanceProgress;
 use super::completion::{CompletionSource, ProcessEnding};
-use super::options::RunOptions;
 use super::processes::Processes;
 use super::server_handle::{ServerHandle, principal};
 use super::{supervisor, task};

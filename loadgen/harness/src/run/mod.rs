@@ -19,7 +19,6 @@ pub(crate) mod completion;
 mod counts;
 mod identities;
 mod launcher;
-mod options;
 mod processes;
 pub(crate) mod result;
 mod server;
@@ -27,6 +26,7 @@ mod server_handle;
 mod supervisor;
 mod task;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
@@ -38,7 +38,6 @@ use self::completion::{Waiting, await_byzantine, await_correct, await_ended};
 pub use self::counts::{CountsBefore, CountsObserver, counted};
 pub use self::identities::Identities;
 use self::launcher::Launcher;
-pub use self::options::{DEFAULT_STALL, RunOptions};
 use self::result::to_record;
 pub use self::server::{MOST_CERTIFICATES, OwnServer, attacked_limits};
 pub use self::server_handle::{COORDINATOR, ServerHandle, principal};
@@ -48,6 +47,29 @@ use crate::scenario::Scenario;
 
 /// When a run is given up, correct processes have so long to report.
 pub(crate) const TIME_TO_REPORT: Duration = Duration::from_secs(5);
+
+/// Default for [`RunOptions::stall`].
+pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
+
+/// How a scenario is run over the network.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// The program that plays a process when called with `client propose`, one child process for each. `None`:
+    /// processes are tasks of this process.
+    pub program: Option<PathBuf>,
+    /// Give up waiting after so long without any event, beyond what the instance itself may wait.
+    pub stall: Duration,
+    /// Show no progress.
+    pub quiet: bool,
+}
+
+impl RunOptions {
+    /// Processes as tasks, and no progress shown.
+    #[must_use]
+    pub fn in_process() -> Self {
+        Self { program: None, stall: DEFAULT_STALL, quiet: true }
+    }
+}
 
 /// Runs a scenario on a site and judges it.
 ///

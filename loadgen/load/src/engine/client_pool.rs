@@ -11,9 +11,9 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::Shared;
 use super::instance_state::InstanceState;
 use super::process_task::ProcessTask;
-use super::shared::Shared;
 use super::stream::{StreamCommand, StreamHandle};
 use super::unary;
 use crate::principal::Principal;

@@ -11,12 +11,12 @@ use stickycas_harness::run::ServerHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
 
+use super::Shared;
 use super::client_pool::ClientPool;
 use super::instance;
 use super::pacer::Pacer;
-use super::shared::Shared;
-use super::sleep::until;
 use super::state::Engine;
+use super::until;
 use crate::figures::{Counts, Figures};
 use crate::measure::{Messages, Meter};
 use crate::profile::{Pacing, Profile};

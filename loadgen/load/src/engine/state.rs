@@ -8,8 +8,8 @@ use stickycas_client::Client;
 use tokio::sync::{Semaphore, watch};
 use tokio::time::Instant;
 
+use super::Shared;
 use super::client_pool::ClientPool;
-use super::shared::Shared;
 use crate::measure::{Label, Measure, OperationOutcome, record};
 use crate::profile::{Open, Pacing, Profile};
 use crate::recorder::Starts;

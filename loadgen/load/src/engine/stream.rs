@@ -21,9 +21,9 @@ use super::super::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
 use super::super::measure::{Fault, Histograms, OperationOutcome, Party};
+use super::Shared;
 use super::process_task::{AfterRefusal, ProcessTask};
-use super::shared::Shared;
-use super::sleep::until;
+use super::until;
 use crate::principal::Principal;
 
 /// Frames of one message: within the server's limit.

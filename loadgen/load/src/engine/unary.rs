@@ -11,8 +11,8 @@ use stickycas_proto::v1;
 use tokio::time::{Instant, sleep};
 
 use super::super::measure::{Fault, OperationOutcome, Party};
+use super::Shared;
 use super::process_task::{AfterRefusal, ProcessTask};
-use super::shared::Shared;
 use crate::principal::Principal;
 
 /// Plays until the process has ended or the instance is over.

@@ -4,17 +4,15 @@
 //! Colour is never the only cue: series differ by the shape of their points and the dashes of their lines, cells
 //! carry their number. Title and description stand for the drawing where it cannot be seen.
 
-mod axis;
 mod heat;
 mod marks;
 mod scale;
 
 use maud::{Markup, html};
 
-pub use self::axis::{bottom_axis, left_axis};
 pub use self::heat::{Shade, cell, ramp};
 pub use self::marks::{Series, bar, line, mark, point, whisker};
-pub use self::scale::{Scale, Tick};
+pub use self::scale::{Scale, Tick, bottom_axis, left_axis};
 
 /// A drawing without its content.
 pub struct Drawing<'a> {

@@ -1,10 +1,31 @@
-//! Man pages of a command line: one for the program and one for each of its subcommands.
+//! Texts that are made from a command line: its completions for a shell, and its man pages.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Args;
+use clap_complete::Shell;
+
+/// The arguments of the subcommand `completions`.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct Completions {
+    /// The shell that is to complete the command line.
+    shell: Shell,
+}
+
+impl Completions {
+    /// Writes the script for the shell.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn write(self, mut command: clap::Command, out: &mut dyn Write) -> io::Result<()> {
+        let name = command.get_name().to_owned();
+        let mut script = Vec::new();
+        clap_complete::generate(self.shell, &mut command, name, &mut script);
+        out.write_all(&script)
+    }
+}
 
 /// The arguments of the subcommand `man`.
 #[derive(Clone, Debug, Args)]

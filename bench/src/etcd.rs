@@ -33,11 +33,13 @@ use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
 use tonic::transport::Channel;
 
-use super::wire::compare::{CompareResult, CompareTarget, TargetUnion};
-use super::wire::kv_client::KvClient;
-use super::wire::request_op::Request;
-use super::wire::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
-use super::{Etcd, Options, Program};
+use self::wire::compare::{CompareResult, CompareTarget, TargetUnion};
+use self::wire::kv_client::KvClient;
+use self::wire::request_op::Request;
+use self::wire::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
+pub(crate) use stickycas_cluster::etcd::wire;
+pub(crate) use stickycas_cluster::testing::etcd::{Etcd, Options, Program};
+
 use crate::fixture::connect;
 use crate::stopwatch::{Programs, Sample, Stopwatch};
 use crate::workload::{
