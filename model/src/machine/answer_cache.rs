@@ -87,6 +87,12 @@ impl AnswerCache {
         (behind < self.limit.into()).then(|| self.chunks[chunk][place])
     }
 
+    /// The numbers of the answers that are kept of a process whose last executed access is `last`.
+    pub(super) fn numbers(&self, last: u64) -> impl Iterator<Item = AccessNumber> + use<> {
+        let first = last.saturating_sub(self.limit.into()) + 1;
+        (first..=last).filter_map(AccessNumber::new)
+    }
+
     fn place(&self, process: ProcessId, number: AccessNumber) -> (usize, usize) {
         let (index, limit) = (number.get() - 1, u64::from(self.limit));
         // A mask where it can be, as by default: a division takes as long as the rest.

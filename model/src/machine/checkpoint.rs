@@ -8,18 +8,15 @@
 //! [`Machine::from_checkpoint`](super::Machine::from_checkpoint) reads it back and trusts nothing in it. The compact
 //! [snapshot](super::Machine::write_snapshot) is for ended instances in memory.
 
-use std::time::Duration;
-
 use crate::access::Op;
 use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, SessionId, Time, Value};
 
 use super::answer_cache::CachedAnswer;
-use super::member;
 use super::offences::OffenceCount;
-use super::queues::WaitingAccess;
-use super::state::{Entry, Machine, State};
+use super::queues::{OptionalSession, WaitingAccess};
+use super::{Entry, Machine, State};
 
 /// A machine, as data. See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -114,61 +111,30 @@ pub struct KeptAnswer {
     pub content: u32,
 }
 
-impl<S: PhaseOrder> Machine<S> {
-    /// The machine as data. Costs O(n).
-    #[must_use]
-    pub fn checkpoint(&self) -> Checkpoint {
-        let ended = self.has_ended();
-        Checkpoint {
-            time: self.now,
-            state: self.state,
-            join_deadline: self.join_deadline,
-            phase: self.phase,
-            open_since: self.open_phase.map(|open_phase| open_phase.since),
-            last_step: self.last_step.filter(|_| !ended),
-            sealed: self.sealed,
-            accepted: if ended { 0 } else { self.accepted },
-            rejoin_until: self.rejoin.map(|rejoin| rejoin.until),
-            entries: self.list.iter().cloned().collect(),
-            members: ProcessId::all(self.params.processes())
-                .map(|process| self.member_checkpoint(process))
-                .collect(),
-            ready: self.ready_members(),
-            early_reports: if ended { Vec::new() } else { self.early_reports.clone() },
-            offences: self.offences.counts().cloned().collect(),
-            refusals: self.offences.refusals.iter().map(|(process, count)| (*process, *count)).collect(),
-        }
-    }
-
-    fn member_checkpoint(&self, process: ProcessId) -> MemberCheckpoint {
-        let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
-        let patience = match member.patience {
-            _ if self.has_ended() || member.is_spent() => Patience::Finite(Duration::ZERO),
-            member::ENDLESS => Patience::Endless,
-            nanos => Patience::Finite(Duration::from_nanos(nanos)),
-        };
-        let last = self.executed(process, member);
-        let kept = self.cached_numbers(last).filter_map(|number| self.answers.get(process, number, last));
-        MemberCheckpoint {
-            next: member.next,
-            patience,
-            joined: member.has_joined(),
-            spent: member.is_spent(),
-            refused: member.was_refused(),
-            away: member.is_away(),
-            session: member.session.get(),
-            waiting: member.waiting_accesses(&self.queues).map(WaitingCheckpoint::from).collect(),
-            answers: kept.map(KeptAnswer::from).collect(),
-            append: cold.append,
-            decision: self.decision(process).cloned(),
-            withdrawn: cold.withdrawn,
-        }
-    }
-
-    /// The members with an access waiting, as they stand in the queues of their warps.
-    fn ready_members(&self) -> Vec<ProcessId> {
+impl Checkpoint {
+    /// See [`Machine::checkpoint`].
+    pub(super) fn of<S: PhaseOrder>(machine: &Machine<S>) -> Self {
+        let ended = machine.state.has_ended();
+        let members = &machine.members;
         // A member that left is still in the queue.
-        self.warps.all_queued().filter(|process| self.members[process.index()].waiting() > 0).collect()
+        let ready = machine.warps.all_queued().filter(|process| members[*process].waiting() > 0);
+        Self {
+            time: machine.now,
+            state: machine.state,
+            join_deadline: machine.join_deadline,
+            phase: machine.phases.phase(),
+            open_since: machine.open_phase.map(|open_phase| open_phase.since),
+            last_step: machine.last_step.filter(|_| !ended),
+            sealed: machine.list.sealed(),
+            accepted: if ended { 0 } else { machine.accepted },
+            rejoin_until: machine.rejoin.map(|rejoin| rejoin.until),
+            entries: machine.list.iter().cloned().collect(),
+            members: members.iter().map(|(process, _)| members.checkpoint(process, ended)).collect(),
+            ready: ready.collect(),
+            early_reports: if ended { Vec::new() } else { members.early_reports().to_vec() },
+            offences: machine.offences.counts().cloned().collect(),
+            refusals: machine.offences.refusals.iter().map(|(process, count)| (*process, *count)).collect(),
+        }
     }
 }
 
@@ -184,5 +150,13 @@ impl From<CachedAnswer> for KeptAnswer {
     fn from(cached: CachedAnswer) -> Self {
         let CachedAnswer { phase, content, session, append } = cached;
         Self { phase, session: session.get(), append, content }
+    }
+}
+
+impl From<KeptAnswer> for CachedAnswer {
+    /// The session must be one that may be opened.
+    fn from(kept: KeptAnswer) -> Self {
+        let KeptAnswer { phase, session, append, content } = kept;
+        Self { phase, content, session: OptionalSession::new(session), append }
     }
 }

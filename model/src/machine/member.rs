@@ -283,15 +283,6 @@ pub(super) struct DueAccess {
     pub(super) append: bool,
 }
 
-impl DueAccess {
-    /// Removes what it left in the queues.
-    pub(super) fn drop(self, queues: &mut AccessQueues) {
-        if self.append {
-            queues.take(self.content);
-        }
-    }
-}
-
 /// The state of one process at an instance, as it may know it (F8e).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct MemberStatus {

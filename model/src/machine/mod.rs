@@ -51,29 +51,414 @@
 //! Names, roles, connections, retention and idle lifetime belong to the server. The machine knows processes
 //! by number and relies on the server for their identities (SPEC section 10).
 
-mod admission;
 mod answer_cache;
 mod checkpoint;
+mod competition;
 mod input;
+mod list;
 mod member;
-mod membership;
+mod members;
 mod offences;
 mod outcome_digest;
+mod phase_cursor;
 mod phases;
+mod processes;
 mod queues;
 mod restore;
 mod snapshot;
-mod state;
 mod status;
-mod step;
+
+use std::sync::Arc;
+
+use crate::access::Refusal;
+use crate::compact_codec::{Decoder, Encoder};
+use crate::history::Event;
+use crate::params::{AppendWindow, Params};
+use crate::process::mode;
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule, ScriptedSchedule};
+use crate::sticky_cas::StickyCas;
+use crate::types::{ProcessId, SessionId, Time, Value, WarpId};
 
 pub use self::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint, WaitingCheckpoint};
+use self::competition::ArbiterRanks;
 pub use self::input::{Admission, Input, Welcome};
+pub use self::list::Entry;
+use self::list::List;
 pub use self::member::MemberStatus;
+use self::members::Members;
+use self::offences::OffenceRecord;
 pub(crate) use self::offences::brief_value;
 pub use self::offences::{MisbehaviourCounts, OFFENCES_RECORDED, OffenceCount, REFUSALS_RECORDED};
 pub use self::outcome_digest::OutcomeDigest;
+use self::phase_cursor::PhaseCursor;
+use self::phases::{OpenPhase, Rejoin, StepBuffers};
 pub use self::queues::MAX_SESSIONS;
+use self::queues::Warps;
 pub use self::restore::CheckpointError;
-pub use self::state::{Entry, Machine, State};
 pub use self::status::{AwaitedMember, Brief, LeftOut, MemberBrief, Status, WaitingMember};
+
+/// The state of an instance (F10).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum State {
+    /// Phase 1 has not opened: processes join (F5).
+    Gathering,
+    /// Phases open and pass.
+    Running,
+    /// Every process has left.
+    Finished,
+    /// The creator closed it.
+    Closed,
+}
+
+impl State {
+    /// Whether no phase opens any more (F10).
+    pub(super) fn has_ended(self) -> bool {
+        matches!(self, Self::Finished | Self::Closed)
+    }
+}
+
+/// One instance. See the [module](self). Its phases come in the order of `S`.
+#[derive(Clone, Debug)]
+pub struct Machine<S = CachedSchedule> {
+    params: Arc<Params>,
+    state: State,
+    /// The latest moment of an input.
+    now: Time,
+    /// Accesses accepted so far: the order in which `first_come` arbitrates.
+    accepted: u64,
+    list: List,
+    members: Members,
+    warps: Warps,
+    /// The phase that is open, or the first that has not passed.
+    phases: PhaseCursor<S>,
+    open_phase: Option<OpenPhase>,
+    last_step: Option<Time>,
+    /// The pace (F9), in nanoseconds.
+    pace: u64,
+    /// When gathering ends; set by the first join.
+    join_deadline: Option<Time>,
+    /// While members are away since a restart of the server (F3).
+    rejoin: Option<Rejoin>,
+    arbiter: ArbiterRanks,
+    step_buffers: StepBuffers,
+    offences: OffenceRecord,
+    /// See [`Machine::take_changed`].
+    changed: bool,
+    /// See [`Machine::take_opened_phases`].
+    opened_phases: u32,
+}
+
+impl Machine {
+    /// A new instance: no process has joined, the list is empty.
+    #[must_use]
+    pub fn new(params: Arc<Params>) -> Self {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        Self::with_order(params, schedule)
+    }
+
+    /// A new instance in the memory of this one: what [`Machine::new`] makes, with fewer allocations.
+    pub fn reset(&mut self, params: Arc<Params>) {
+        let schedule = CachedSchedule::new(Schedule::new(&params));
+        let reused = Self {
+            members: std::mem::take(&mut self.members),
+            warps: std::mem::take(&mut self.warps),
+            step_buffers: std::mem::take(&mut self.step_buffers),
+            ..Self::without_members(params, schedule)
+        };
+        *self = reused.with_members();
+    }
+
+    /// The machine of which this is the checkpoint: from now on it does the same.
+    ///
+    /// # Errors
+    /// If it is no checkpoint of an instance with these parameters.
+    pub fn from_checkpoint(params: Arc<Params>, checkpoint: Checkpoint) -> Result<Self, CheckpointError> {
+        checkpoint.check(&params)?;
+        Ok(checkpoint.into_machine(params))
+    }
+
+    /// The machine of which the snapshot was written; `None` if these bytes are no snapshot with these parameters.
+    #[must_use]
+    pub fn from_snapshot(params: Arc<Params>, bytes: &mut Decoder<'_>) -> Option<Self> {
+        Some(snapshot::read(&params, bytes)?.into_machine(params))
+    }
+}
+
+impl Machine<ScriptedSchedule> {
+    /// A new instance in which [`Machine::schedule_next`] says which warp comes next.
+    pub(crate) fn scripted(params: Arc<Params>) -> Self {
+        let schedule = ScriptedSchedule::new(params.warps());
+        Self::with_order(params, schedule)
+    }
+
+    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can open, which
+    /// is before anything waits.
+    pub(crate) fn schedule_next(&mut self, warp: WarpId) {
+        self.phases.schedule.push(warp);
+        self.phases.go_to(self.phases.phase());
+    }
+}
+
+impl<S: PhaseOrder> Machine<S> {
+    /// A new instance whose phases come in the order of this schedule.
+    fn with_order(params: Arc<Params>, schedule: S) -> Self {
+        Self::without_members(params, schedule).with_members()
+    }
+
+    /// The machine of a new instance, but for what it holds of its processes and warps.
+    fn without_members(params: Arc<Params>, schedule: S) -> Self {
+        Self {
+            state: State::Gathering,
+            now: Time::ZERO,
+            accepted: 0,
+            list: List::with_limit(params.list_limit()),
+            members: Members::default(),
+            warps: Warps::default(),
+            phases: PhaseCursor::new(schedule, params.spec().append_window),
+            open_phase: None,
+            last_step: None,
+            pace: member::nanos(params.spec().pace),
+            join_deadline: None,
+            rejoin: None,
+            arbiter: ArbiterRanks::new(&params),
+            step_buffers: StepBuffers::default(),
+            offences: OffenceRecord::default(),
+            changed: false,
+            opened_phases: 0,
+            params,
+        }
+    }
+
+    /// The machine with new members and warps, in the memory of those that it has.
+    fn with_members(mut self) -> Self {
+        let patience = member::patience_nanos(self.params.spec().patience);
+        self.members.reset(&self.params, patience);
+        self.warps.reset(&self.params, patience);
+        self
+    }
+
+    /// Takes one input of any kind, as a replay does. The methods for the kinds return more.
+    ///
+    /// # Errors
+    /// Why the input is refused.
+    ///
+    /// # Panics
+    /// If the input names a process that the parameters do not have.
+    pub fn apply(&mut self, now: Time, input: Input, events: &mut Vec<Event>) -> Result<(), Refusal> {
+        match input {
+            Input::Hello { process, incarnation } => {
+                return self.hello(now, process, incarnation, events).map(|_| ());
+            }
+            Input::Access(access) => return self.access(now, access, events).map(|_| ()),
+            Input::Decide { process, value } => return self.decide(now, process, value, events),
+            Input::Offence(offence) => self.file_offence(now, offence, events),
+            Input::Close => self.close(now, events),
+            Input::Tick => self.tick(now, events),
+            Input::Restart { rejoin } => self.restart(now, rejoin, events),
+            Input::Counts(counts) => self.set_counts(&counts),
+        }
+        Ok(())
+    }
+
+    /// The parameters of the instance.
+    #[must_use]
+    pub fn params(&self) -> &Arc<Params> {
+        &self.params
+    }
+
+    /// The list.
+    #[must_use]
+    pub fn list(&self) -> &StickyCas<Entry> {
+        &self.list
+    }
+
+    /// The list for a reader that goes on reading while the machine goes on: entries never change (A3), so the
+    /// entries of an answer can be read long after its phase, without the machine.
+    #[must_use]
+    pub fn shared_list(&self) -> &Arc<StickyCas<Entry>> {
+        self.list.share()
+    }
+
+    /// The state of the instance (F10).
+    #[must_use]
+    pub fn state(&self) -> State {
+        self.state
+    }
+
+    /// Whether the list takes no more entries (A2).
+    #[must_use]
+    pub fn sealed(&self) -> bool {
+        self.list.sealed().is_some()
+    }
+
+    /// The latest moment of an input. An input of an earlier moment counts as one of this.
+    #[must_use]
+    pub fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Whether the inputs since the last call have changed anything but counters of refusals and offences. What has not
+    /// changed anything need not be logged: a replay without it comes to the same, apart from the counters
+    /// ([`Machine::take_counts`]).
+    ///
+    /// An input that changed something is to be logged with its effective moment, [`Machine::now`].
+    // Every change is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
+    // mark (F8d). What the end of a timer changes without an event is a cache: the moment at which to look again.
+    pub fn take_changed(&mut self) -> bool {
+        std::mem::take(&mut self.changed)
+    }
+
+    /// How many phases have opened since the last call. A phase that is open when no access waits any more closes without a
+    /// step (F4), and counts again when it opens again.
+    pub fn take_opened_phases(&mut self) -> u32 {
+        std::mem::take(&mut self.opened_phases)
+    }
+
+    /// When a [`Machine::tick`] is due; `None` if nothing will happen by time alone.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Time> {
+        match self.state {
+            State::Gathering => self.join_deadline,
+            State::Running if self.warps.ready() == 0 => None,
+            State::Running => match self.open_phase {
+                Some(open_phase) => open_phase.wake,
+                None => Some(self.opens_at()),
+            },
+            State::Finished | State::Closed => None,
+        }
+    }
+
+    /// Whether time that passes now is taken off somebody's patience or off the join timeout: a phase is held open, or
+    /// processes gather and one has joined (F3, F5).
+    #[must_use]
+    pub fn drains(&self) -> bool {
+        match self.state {
+            State::Gathering => self.join_deadline.is_some(),
+            State::Running => self.open_phase.is_some_and(|open_phase| open_phase.wake.is_some()),
+            State::Finished | State::Closed => false,
+        }
+    }
+
+    /// Whether time that passes now changes what comes later: it drains, or the next phase may not open yet (F9).
+    #[must_use]
+    pub fn awaits_time(&self) -> bool {
+        self.drains() || (self.state == State::Running && self.now < self.opens_at())
+    }
+
+    /// The counters of offences and refusals that have risen without an event since the last call, as they stand now; `None` if none has.
+    ///
+    /// Above [`OFFENCES_RECORDED`](super::OFFENCES_RECORDED) and [`REFUSALS_RECORDED`](super::REFUSALS_RECORDED) an input
+    /// that is refused or accused leaves no event and changes nothing but a counter, so nobody need log it: a client could
+    /// fill the log with such inputs. A log holds the counters themselves from time to time. They are at most n times the
+    /// number of kinds of offences, and n of refusals.
+    ///
+    /// One that rose with an input which is logged for another reason may be among them: to set it again changes
+    /// nothing.
+    pub fn take_counts(&mut self) -> Option<MisbehaviourCounts> {
+        self.offences.take_silent()
+    }
+
+    /// Raises counters to these numbers, as a replay does. None is lowered. Takes no time, and a counter that was never
+    /// recorded stays at 0: its first offences are events of logged inputs.
+    pub fn set_counts(&mut self, counts: &MisbehaviourCounts) {
+        self.offences.raise(counts);
+    }
+
+    /// Accesses of all processes that wait.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        self.members.iter().map(|(_, member)| usize::from(member.waiting())).sum()
+    }
+
+    /// The newest session of a process; `None` before its first.
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    #[must_use]
+    pub fn session(&self, process: ProcessId) -> Option<SessionId> {
+        self.members[process].session.get()
+    }
+
+    /// The state of one process, as the machine tells it to that process (F8e).
+    ///
+    /// # Panics
+    /// If the parameters do not have this process.
+    #[must_use]
+    pub fn member(&self, process: ProcessId) -> MemberStatus {
+        let member = &self.members[process];
+        let append = self.members.first_append(process);
+        MemberStatus {
+            session: member.session.get(),
+            next: member.next,
+            waiting: self.members.queue(process).map(|(number, _, op)| (number, op)).collect(),
+            append: append.map(|phase| (phase, self.append_answer(process, phase))),
+            decided: self.members.decision(process).cloned(),
+        }
+    }
+
+    /// How many processes have reported a decision.
+    #[must_use]
+    pub fn decided(&self) -> u32 {
+        self.members.decided()
+    }
+
+    /// The decision that processes have reported, if it is the same one. Under `first_access` reports count that are the
+    /// mode of the sealed list (D3), or all while it is not sealed. Costs O(n).
+    #[must_use]
+    pub fn decision_in_common(&self) -> Option<&Value> {
+        let decisions = self.members.decisions();
+        if self.sealed() && self.params.spec().append_window == AppendWindow::FirstAccess {
+            let mode = mode(self.list.iter().map(|entry| &entry.value))?;
+            return decisions.contains(mode).then_some(mode);
+        }
+        let first = decisions.first()?;
+        decisions.iter().all(|decision| decision == first).then_some(first)
+    }
+
+    /// The processes that were refused, and those that have an offence on record.
+    pub fn refused_and_accused(&self) -> (impl Iterator<Item = ProcessId>, impl Iterator<Item = ProcessId>) {
+        let accused = self.offences.counts.keys().map(|(process, _)| *process);
+        (self.offences.refusals.keys().copied(), accused)
+    }
+
+    /// The instance as it stands at the moment `now`. Costs O(n).
+    #[must_use]
+    pub fn status(&self, now: Time) -> Status {
+        self.status_rows(now, usize::MAX)
+    }
+
+    /// The same, with at most so many processes or offences of each sort named one by one. It looks at every process once
+    /// and copies no more than the rows: a server does it while others wait for the instance.
+    #[must_use]
+    pub fn status_rows(&self, now: Time, rows: usize) -> Status {
+        Status::of(self, now, rows)
+    }
+
+    /// The instance in a line. Costs the same for any number of processes.
+    #[must_use]
+    pub fn brief(&self) -> Brief {
+        Brief::of(self)
+    }
+
+    /// Every process in short, in order. Costs O(n).
+    pub fn members_in_brief(&self) -> impl Iterator<Item = MemberBrief> {
+        self.members.iter().map(|(process, member)| MemberBrief {
+            joined: member.has_joined(),
+            executed: self.members.executed(process) > 0,
+            appended: self.members.first_append(process),
+            left: member.has_left(),
+            given_up: member.is_spent() && !member.has_left(),
+        })
+    }
+
+    /// The machine as data. Costs O(n).
+    #[must_use]
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint::of(self)
+    }
+
+    /// Writes a snapshot of the machine. The instance must have ended.
+    pub fn write_snapshot(&self, out: &mut Encoder) {
+        snapshot::write(self, out);
+    }
+}

@@ -13,6 +13,9 @@ use crate::params::Params;
 use crate::scheduler::WarpSet;
 use crate::types::{Position, ProcessId, SessionId, WarpId};
 
+use super::member;
+use super::members::Members;
+
 /// The most sessions that one process may open at one instance. A correct client needs one, and one more
 /// for each time that its connection breaks.
 pub const MAX_SESSIONS: u32 = 1_000;
@@ -252,11 +255,23 @@ impl Warps {
         self.tallies[warp.index()].least_patience = least;
     }
 
-    /// So many members are awaited, and so many of them are missing.
-    pub(super) fn set_awaited(&mut self, warp: WarpId, awaited: u32, missing: u32) {
-        let tally = &mut self.tallies[warp.index()];
-        (tally.awaited, tally.missing) = (awaited, missing);
-        self.update_live(warp);
+    /// Of a new instance: the members with an access waiting, warp by warp. The tallies follow from the members.
+    pub(super) fn restore(&mut self, params: &Params, members: &Members, ready: &[ProcessId]) {
+        for &process in ready {
+            self.add_ready(params.warp_of(process), process, false, members[process].appends());
+        }
+        for warp in (0..self.tallies.len()).filter_map(WarpId::from_index) {
+            let awaited = params.members(warp).map(|process| &members[process]);
+            let awaited = awaited.filter(|member| member.is_awaited());
+            let tally = &mut self.tallies[warp.index()];
+            (tally.awaited, tally.missing, tally.least_patience) = (0, 0, member::ENDLESS);
+            for member in awaited {
+                tally.awaited += 1;
+                tally.missing += u32::from(member.is_missing());
+                tally.least_patience = tally.least_patience.min(member.patience);
+            }
+            self.update_live(warp);
+        }
     }
 
     /// Whether a member may append in the step that begins now.

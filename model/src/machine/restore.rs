@@ -9,18 +9,18 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::access::{AppendAnswer, Op};
+use crate::access::Op;
 use crate::params::{AppendWindow, LONGEST_DURATION, Params, Patience};
-use crate::scheduler::PhaseOrder;
-use crate::types::{Phase, Position, ProcessId, SessionId, Time, Value};
+use crate::scheduler::{CachedSchedule, PhaseOrder, Schedule};
+use crate::types::{Phase, Position, ProcessId, SessionId, Value};
 
-use super::answer_cache::CachedAnswer;
-use super::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint};
+use super::checkpoint::{Checkpoint, MemberCheckpoint};
 use super::member;
 use super::offences::OffenceCount;
-use super::phases::wake;
-use super::queues::{MAX_SESSIONS, OptionalSession};
-use super::state::{Entry, Machine, OpenPhase, Rejoin, State};
+use super::phase_cursor::PhaseCursor;
+use super::phases::{OpenPhase, Rejoin};
+use super::queues::MAX_SESSIONS;
+use super::{Machine, State};
 
 /// Numbers that only grow are below this, so that no instance comes to the end of their range.
 const LARGEST: u64 = u64::MAX / 2;
@@ -64,140 +64,79 @@ fn ensure(holds: bool, what: &'static str) -> Checked {
     if holds { Ok(()) } else { Err(CheckpointError::Instance(what)) }
 }
 
-impl Machine {
-    /// The machine of which this is the checkpoint: from now on it does the same.
-    ///
-    /// # Errors
-    /// If it is no checkpoint of an instance with these parameters.
-    pub fn from_checkpoint(params: Arc<Params>, checkpoint: Checkpoint) -> Result<Self, CheckpointError> {
-        let (given, processes) = (checkpoint.members.len(), params.processes());
+impl Checkpoint {
+    /// Whether an instance with these parameters can be so.
+    pub(super) fn check(&self, params: &Params) -> Checked {
+        let (given, processes) = (self.members.len(), params.processes());
         if given != processes as usize {
             return Err(CheckpointError::Processes { given, processes });
         }
-        check_times(&checkpoint)?;
-        let mut machine = Self::new(params);
-        machine.state = checkpoint.state;
-        machine.now = checkpoint.time;
-        machine.join_deadline = checkpoint.join_deadline;
-        machine.last_step = checkpoint.last_step;
-        machine.accepted = checkpoint.accepted;
-        ensure(checkpoint.phase.get() <= LARGEST, "the phase is too large")?;
-        ensure(checkpoint.accepted <= LARGEST, "the number of accepted accesses is too large")?;
-        machine.go_to(checkpoint.phase);
-        machine.restore_list(checkpoint.entries, checkpoint.sealed)?;
+        self.check_times()?;
+        ensure(self.phase.get() <= LARGEST, "the phase is too large")?;
+        ensure(self.accepted <= LARGEST, "the number of accepted accesses is too large")?;
+        self.check_list(params)?;
         let mut places = BTreeSet::new();
-        for (process, member) in ProcessId::all(processes).zip(checkpoint.members) {
-            machine
-                .restore_member(process, member, &mut places)
+        for (process, member) in ProcessId::all(processes).zip(&self.members) {
+            self.check_member(params, member)
+                .and_then(|()| self.check_appends(member, &mut places))
                 .map_err(|what| CheckpointError::Process { process, what })?;
         }
-        machine.restore_ready(&checkpoint.ready)?;
-        machine.restore_early_reports(checkpoint.early_reports)?;
-        machine.restore_offences(checkpoint.offences, &checkpoint.refusals)?;
-        machine.restore_tallies();
-        machine.restore_rejoin(checkpoint.rejoin_until)?;
-        machine.restore_open_phase(checkpoint.open_since)?;
-        machine.check_state()?;
-        Ok(machine)
+        self.check_ready(params)?;
+        self.check_early_reports(params)?;
+        self.check_offences(params)?;
+        self.check_open_phase(params)?;
+        self.check_state()
     }
 
-    fn restore_list(&mut self, entries: Vec<Entry>, sealed: Option<Phase>) -> Checked {
-        ensure(entries.len() <= self.params.list_limit() as usize, "the list is longer than its limit")?;
-        let first_access = self.params.spec().append_window == AppendWindow::FirstAccess;
+    /// No moment is later than it can be.
+    fn check_times(&self) -> Checked {
+        let Self { time, .. } = *self;
+        ensure(time.as_nanos() <= LARGEST, "the time is too large")?;
+        ensure(self.last_step.is_none_or(|step| step <= time), "the last step is in the future")?;
+        let latest = Some(time.after(LONGEST_DURATION));
+        let timers = [self.join_deadline, self.rejoin_until];
+        ensure(timers.into_iter().all(|timer| timer <= latest), "a timer ends too late")
+    }
+
+    fn check_list(&self, params: &Params) -> Checked {
+        let limit = params.list_limit() as usize;
+        ensure(self.entries.len() <= limit, "the list is longer than its limit")?;
+        let first_access = params.spec().append_window == AppendWindow::FirstAccess;
+        let mut schedule = CachedSchedule::new(Schedule::new(params));
         let mut last = None;
-        for (position, entry) in (0..).map(Position::new).zip(entries) {
+        for (position, entry) in (0..).map(Position::new).zip(&self.entries) {
             let phase = entry.phase;
-            let what = if !self.params.contains(entry.process) {
+            let what = if !params.contains(entry.process) {
                 "its process does not exist"
-            } else if !self.fits(&entry.value) {
+            } else if !fits(params, &entry.value) {
                 "its value is too large"
-            } else if last >= Some(phase) || phase >= self.phase || sealed.is_some_and(|at| phase >= at) {
+            } else if last >= Some(phase) || phase >= self.phase || self.sealed.is_some_and(|at| phase >= at)
+            {
                 "its phase is out of order"
-            } else if first_access && !self.is_first_phase_of(phase, entry.process) {
+            } else if first_access
+                // Costs O(W) at most once: all are of round 1.
+                && !(schedule.is_first(phase) && schedule.warp_of(phase) == params.warp_of(entry.process))
+            {
                 "its phase is not the first of its warp"
             } else {
                 last = Some(phase);
-                match self.list.turn().append(entry) {
-                    AppendAnswer::Success(_) => continue,
-                    AppendAnswer::Failed | AppendAnswer::LimitReached => "the list does not take it",
-                }
+                continue;
             };
             return Err(CheckpointError::Entry { position, what });
         }
-        ensure(self.is_seal_due() == sealed.is_some(), "the list is sealed too early or too late")?;
-        let fits = |at: Phase| at <= self.phase && (!first_access || self.schedule.all_began_before(at));
-        ensure(sealed.is_none_or(fits), "the list is sealed in a phase in which it cannot be")?;
-        self.sealed = sealed;
-        Ok(())
-    }
-
-    /// Whether this is the first phase of the process's warp. Costs O(W) at most once: all are of round 1.
-    fn is_first_phase_of(&mut self, phase: Phase, process: ProcessId) -> bool {
-        self.schedule.is_first(phase) && self.schedule.warp_of(phase) == self.params.warp_of(process)
-    }
-
-    fn fits(&self, value: &Value) -> bool {
-        value.as_bytes().len() <= self.params.spec().max_value_bytes as usize
-    }
-
-    fn restore_member(
-        &mut self,
-        process: ProcessId,
-        given: MemberCheckpoint,
-        places: &mut BTreeSet<u64>,
-    ) -> Result<(), &'static str> {
-        self.check_member(&given)?;
-        let MemberCheckpoint { next, session, append, withdrawn, .. } = given;
-        let waiting = given.waiting.len() as u64;
-        let executed = next.get() - 1 - waiting - u64::from(withdrawn);
-        let first =
-            crate::types::AccessNumber::new(next.get() - waiting).ok_or("its next number is too small")?;
-        let member = &mut self.members[process.index()];
-        member.next = first;
-        member.session = OptionalSession::new(session);
-        for access in &given.waiting {
-            if matches!(access.op, Op::Append(_))
-                && (access.accepted >= self.accepted || !places.insert(access.accepted))
-            {
-                return Err("the order of its appends is impossible");
-            }
-            member.push(&mut self.queues, access.session, &access.op, access.accepted);
-        }
-        if given.joined {
-            member.join();
-            self.joined += 1;
-        }
-        if let Patience::Finite(patience) = given.patience {
-            member.patience = member::nanos(patience);
-        }
-        if given.spent {
-            member.give_up();
-        }
-        if given.refused {
-            member.mark_refused();
-        }
-        if given.away {
-            member.go_away();
-        }
-        let cold = &mut self.cold_members[process.index()];
-        (cold.append, cold.withdrawn) = (append, withdrawn);
-        if let Some(decision) = given.decision {
-            member.leave();
-            cold.decision = u32::try_from(self.decisions.len()).map_err(|_| "it is one of too many")?;
-            self.decisions.push(decision);
-        }
-        let numbers = self.cached_numbers(executed);
-        for (number, kept) in numbers.zip(given.answers) {
-            self.answers.insert(process, number, CachedAnswer::from(kept));
-        }
-        Ok(())
+        let mut phases = PhaseCursor::new(schedule, params.spec().append_window);
+        phases.go_to(self.phase);
+        let is_due = phases.is_seal_due(self.entries.len() == limit);
+        ensure(is_due == self.sealed.is_some(), "the list is sealed too early or too late")?;
+        let fits = |at: Phase| at <= self.phase && (!first_access || phases.schedule.all_began_before(at));
+        ensure(self.sealed.is_none_or(fits), "the list is sealed in a phase in which it cannot be")
     }
 
     /// Whether a machine can know this of a process.
-    fn check_member(&self, given: &MemberCheckpoint) -> Result<(), &'static str> {
+    fn check_member(&self, params: &Params, given: &MemberCheckpoint) -> Result<(), &'static str> {
         let ensure = |holds: bool, what: &'static str| if holds { Ok(()) } else { Err(what) };
-        let ended = self.has_ended();
-        let pipeline = u64::from(self.params.spec().pipeline);
+        let ended = self.state.has_ended();
+        let pipeline = u64::from(params.spec().pipeline);
         let (waiting, withdrawn) = (given.waiting.len() as u64, u64::from(given.withdrawn));
         let left = given.decision.is_some();
         ensure(given.next.get() <= LARGEST, "its next number is too large")?;
@@ -222,7 +161,7 @@ impl Machine {
             Op::Append(value) => Some(value),
             Op::Read { .. } => None,
         });
-        ensure(values.chain(&given.decision).all(|value| self.fits(value)), "a value of it is too large")?;
+        ensure(values.chain(&given.decision).all(|value| fits(params, value)), "a value of it is too large")?;
         ensure(
             given.answers.windows(2).all(|pair| pair[0].phase < pair[1].phase)
                 && given.answers.last().is_none_or(|kept| kept.phase < self.phase)
@@ -232,151 +171,162 @@ impl Machine {
         let acted = given.next.get() > 1 || given.session.is_some() || left;
         ensure(given.joined || !acted, "it acted and has not joined")?;
         ensure(!given.away || !(given.spent || left || ended), "it is away though it is not awaited")?;
-        self.check_patience(given).then_some(()).ok_or("its patience is impossible")
+        self.check_patience(params, given).then_some(()).ok_or("its patience is impossible")
     }
 
     /// Whether a process may have this patience left.
-    fn check_patience(&self, given: &MemberCheckpoint) -> bool {
+    fn check_patience(&self, params: &Params, given: &MemberCheckpoint) -> bool {
         let nothing = given.patience == Patience::Finite(Duration::ZERO);
-        if self.has_ended() || given.spent {
+        if self.state.has_ended() || given.spent {
             return nothing;
         }
-        match (given.patience, self.params.spec().patience) {
+        match (given.patience, params.spec().patience) {
             (Patience::Endless, Patience::Endless) => true,
             (Patience::Finite(left), Patience::Finite(whole)) => left <= whole,
             _ => false,
         }
     }
 
-    /// The queues of the warps.
-    fn restore_ready(&mut self, ready: &[ProcessId]) -> Checked {
-        let waiting = self.members.iter().filter(|member| member.waiting() > 0).count();
-        let mut named = BTreeSet::new();
-        let warp_of = |process: &ProcessId| self.params.warp_of(*process);
+    /// Whether the appends of a process that wait have places of their own in the order of acceptance.
+    fn check_appends(
+        &self,
+        given: &MemberCheckpoint,
+        places: &mut BTreeSet<u64>,
+    ) -> Result<(), &'static str> {
+        let mut appends = given.waiting.iter().filter(|access| matches!(access.op, Op::Append(_)));
+        let in_order =
+            appends.all(|access| access.accepted < self.accepted && places.insert(access.accepted));
+        if in_order { Ok(()) } else { Err("the order of its appends is impossible") }
+    }
+
+    /// Whether the queues of the warps name the processes with an access waiting.
+    fn check_ready(&self, params: &Params) -> Checked {
+        let waits = |process: ProcessId| !self.members[process.index()].waiting.is_empty();
         ensure(
-            ready.is_sorted_by_key(warp_of),
+            self.ready.is_sorted_by_key(|process| params.warp_of(*process)),
             "the processes whose accesses wait are not in the order of warps",
         )?;
-        for &process in ready {
-            let waits = self.params.contains(process) && self.members[process.index()].waiting() > 0;
-            ensure(waits && named.insert(process), "a process stands in the order of its warp that may not")?;
-            let appends = self.members[process.index()].appends();
-            self.warps.add_ready(self.params.warp_of(process), process, false, appends);
-        }
-        ensure(named.len() == waiting, "a process whose access waits is missing in the order of its warp")
+        let mut named = BTreeSet::new();
+        let may_stand =
+            |&process: &ProcessId| params.contains(process) && waits(process) && named.insert(process);
+        ensure(self.ready.iter().all(may_stand), "a process stands in the order of its warp that may not")?;
+        let waiting = self.members.iter().filter(|member| !member.waiting.is_empty()).count();
+        ensure(
+            self.ready.len() == waiting,
+            "a process whose access waits is missing in the order of its warp",
+        )
     }
 
-    fn restore_early_reports(&mut self, reports: Vec<ProcessId>) -> Checked {
-        let compared = self.params.spec().append_window == AppendWindow::FirstAccess;
-        let expected = if compared && !self.sealed() && !self.has_ended() { self.decisions.len() } else { 0 };
+    fn check_early_reports(&self, params: &Params) -> Checked {
+        let compared = params.spec().append_window == AppendWindow::FirstAccess;
+        let is_awaited = compared && self.sealed.is_none() && !self.state.has_ended();
+        let expected = if is_awaited { self.decided() } else { 0 };
         let left = |process: &&ProcessId| {
-            self.params.contains(**process) && self.members[process.index()].has_left()
+            params.contains(**process) && self.members[process.index()].decision.is_some()
         };
-        let named: BTreeSet<&ProcessId> = reports.iter().filter(left).collect();
-        let right = named.len() == expected && reports.len() == expected;
-        ensure(right, "the reports before the seal are not those of the processes that left")?;
-        self.early_reports = reports;
-        Ok(())
+        let named: BTreeSet<&ProcessId> = self.early_reports.iter().filter(left).collect();
+        let right = named.len() == expected && self.early_reports.len() == expected;
+        ensure(right, "the reports before the seal are not those of the processes that left")
     }
 
-    fn restore_offences(&mut self, offences: Vec<OffenceCount>, refusals: &[(ProcessId, u64)]) -> Checked {
+    fn check_offences(&self, params: &Params) -> Checked {
         let key = |offence: &OffenceCount| (offence.first.process, offence.first.kind);
         ensure(
-            offences.is_sorted_by(|one, next| key(one) < key(next))
-                && refusals.is_sorted_by(|one, next| one.0 < next.0),
+            self.offences.is_sorted_by(|one, next| key(one) < key(next))
+                && self.refusals.is_sorted_by(|one, next| one.0 < next.0),
             "the offences or refusals are not in order",
         )?;
-        let counted = offences.iter().map(|offence| (offence.first.process, offence.count));
+        let counted = self.offences.iter().map(|offence| (offence.first.process, offence.count));
+        let mut counted = counted.chain(self.refusals.iter().copied());
         ensure(
-            counted
-                .chain(refusals.iter().copied())
-                .all(|(process, count)| self.params.contains(process) && (1..=LARGEST).contains(&count)),
+            counted.all(|(process, count)| params.contains(process) && (1..=LARGEST).contains(&count)),
             "an offence or a refusal is of no process, or its count is 0 or too large",
-        )?;
-        self.offences.counts = offences.into_iter().map(|offence| (key(&offence), offence)).collect();
-        self.offences.refusals = refusals.iter().copied().collect();
-        Ok(())
+        )
     }
 
-    /// The tallies of each warp follow from its members.
-    fn restore_tallies(&mut self) {
-        for index in 0..self.params.warps() as usize {
-            let Some(warp) = crate::types::WarpId::from_index(index) else { continue };
-            let members = self.params.members(warp).map(|process| &self.members[process.index()]);
-            let awaited = members.filter(|member| member.is_awaited());
-            let (mut count, mut missing, mut least) = (0, 0, member::ENDLESS);
-            for member in awaited {
-                count += 1;
-                missing += u32::from(member.is_missing());
-                least = least.min(member.patience);
-            }
-            self.warps.set_patience(warp, least);
-            self.warps.set_awaited(warp, count, missing);
-        }
-    }
-
-    fn restore_rejoin(&mut self, until: Option<Time>) -> Checked {
-        let away = self.members.iter().map(|member| u32::from(member.is_away())).sum();
+    /// Whether a phase may be open, and the time to reconnect may run.
+    fn check_open_phase(&self, params: &Params) -> Checked {
         ensure(
-            until.is_some() == (away > 0),
+            self.rejoin_until.is_some() == self.members.iter().any(|member| member.away),
             "the time to reconnect does not fit the processes that are away",
         )?;
-        self.rejoin = until.map(|until| Rejoin { until, away });
-        Ok(())
+        let Some(since) = self.open_since else { return Ok(()) };
+        let mut schedule = CachedSchedule::new(Schedule::new(params));
+        let mut members = params.members(schedule.warp_of(self.phase));
+        let is_missing = |process: ProcessId| {
+            let member = &self.members[process.index()];
+            member.waiting.is_empty() && !member.spent && member.decision.is_none()
+        };
+        let waits = !self.ready.is_empty() && members.any(is_missing);
+        ensure(self.state == State::Running && waits, "a phase is open that would have passed")?;
+        let latest = self.rejoin_until.map_or(self.time, |until| until.max(self.time));
+        ensure(since <= latest, "the open phase opened in the future")
     }
 
-    fn restore_open_phase(&mut self, since: Option<Time>) -> Checked {
-        let Some(since) = since else { return Ok(()) };
-        let waits = self.warps.ready() > 0 && self.warps[self.warp].missing > 0;
-        ensure(self.state == State::Running && waits, "a phase is open that would have passed")?;
-        ensure(since <= self.drains_from(self.now), "the open phase opened in the future")?;
-        let missing = self.params.members(self.warp).map(|process| &self.members[process.index()]);
-        let missing = missing.filter(|member| member.is_missing()).map(|member| member.patience);
-        let least = missing.min().unwrap_or(member::ENDLESS);
-        self.open_phase = Some(OpenPhase { since, wake: wake(since, least) });
-        Ok(())
+    fn decided(&self) -> usize {
+        self.members.iter().filter(|member| member.decision.is_some()).count()
     }
 
     /// Whether the processes are as they must be in this state.
     fn check_state(&self) -> Checked {
-        let all = self.params.processes() as usize;
-        let all_left = self.decisions.len() == all;
-        let phases_go_on = !self.has_ended() || (self.last_step.is_none() && self.accepted == 0);
+        let all_left = self.decided() == self.members.len();
+        let phases_go_on = !self.state.has_ended() || (self.last_step.is_none() && self.accepted == 0);
         ensure(phases_go_on, "an ended instance has what only phases need")?;
+        let joined = self.members.iter().filter(|member| member.joined).count();
         let mut members = self.members.iter();
         let fits = match self.state {
             State::Gathering => {
                 self.phase == Phase::FIRST
-                    && !self.all_have_joined()
-                    && self.join_deadline.is_some() == (self.joined > 0)
-                    && members.all(|member| !member.is_spent())
+                    && joined < self.members.len()
+                    && self.join_deadline.is_some() == (joined > 0)
+                    && members.all(|member| !member.spent)
             }
             State::Running => {
                 self.join_deadline.is_none()
                     && !all_left
-                    && members.all(|member| member.has_joined() || member.is_spent())
+                    && members.all(|member| member.joined || member.spent)
             }
             State::Finished => all_left,
             State::Closed => true,
         };
         ensure(fits, "the processes are not as they must be in the state of the instance")
     }
-}
 
-/// No moment is later than it can be.
-fn check_times(checkpoint: &Checkpoint) -> Checked {
-    let Checkpoint { time, .. } = *checkpoint;
-    ensure(time.as_nanos() <= LARGEST, "the time is too large")?;
-    ensure(checkpoint.last_step.is_none_or(|step| step <= time), "the last step is in the future")?;
-    let latest = Some(time.after(LONGEST_DURATION));
-    let timers = [checkpoint.join_deadline, checkpoint.rejoin_until];
-    ensure(timers.into_iter().all(|timer| timer <= latest), "a timer ends too late")
-}
-
-impl From<KeptAnswer> for CachedAnswer {
-    /// The session must be one that may be opened.
-    fn from(kept: KeptAnswer) -> Self {
-        let KeptAnswer { phase, session, append, content } = kept;
-        Self { phase, content, session: OptionalSession::new(session), append }
+    /// The machine of which this is the checkpoint, which is one of an instance with these parameters.
+    pub(super) fn into_machine(self, params: Arc<Params>) -> Machine {
+        let mut machine = Machine::new(params);
+        machine.state = self.state;
+        machine.now = self.time;
+        machine.join_deadline = self.join_deadline;
+        machine.last_step = self.last_step;
+        machine.accepted = self.accepted;
+        machine.phases.go_to(self.phase);
+        for entry in self.entries {
+            machine.list.turn().append(entry);
+        }
+        if let Some(sealed) = self.sealed {
+            machine.list.seal(sealed);
+        }
+        let away = self.members.iter().map(|member| u32::from(member.away)).sum();
+        machine.rejoin = self.rejoin_until.map(|until| Rejoin { until, away });
+        for (process, member) in ProcessId::all(machine.params.processes()).zip(self.members) {
+            machine.members.restore(process, member);
+        }
+        self.early_reports.into_iter().for_each(|process| machine.members.report_early(process));
+        machine.warps.restore(&machine.params, &machine.members, &self.ready);
+        let key = |offence: &OffenceCount| (offence.first.process, offence.first.kind);
+        machine.offences.counts = self.offences.into_iter().map(|offence| (key(&offence), offence)).collect();
+        machine.offences.refusals = self.refusals.into_iter().collect();
+        machine.open_phase = self.open_since.map(|since| {
+            let missing =
+                machine.params.members(machine.phases.warp()).map(|process| &machine.members[process]);
+            let missing = missing.filter(|member| member.is_missing()).map(|member| member.patience);
+            OpenPhase::new(since, missing.min().unwrap_or(member::ENDLESS))
+        });
+        machine
     }
+}
+
+fn fits(params: &Params, value: &Value) -> bool {
+    value.as_bytes().len() <= params.spec().max_value_bytes as usize
 }

@@ -5,23 +5,30 @@
 //! (F8b), its session (F8e), its decision, and the offences that it was accused of.
 //!
 //! # Why not a replay
-//! A replay of the recorded events would need no snapshot, and saves a fifth of the bytes, but takes 4 to 6 times as
+//! A replay of the recorded events would need no snapshot, and saves a fifth of the bytes, but takes 2 to 3 times as
 //! long at n = 8 and 32 and more at larger n (`cargo bench -p stickycas-model --bench machine -- --rebuild`). And the
 //! record is not enough: a server keeps a bounded number of events; refusals and offences above their bounds are
 //! counted without an event; a refused access leaves a mark (F8d) that no event shows.
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::access::AppendAnswer;
 use crate::compact_codec::{Decoder, Encoder};
 use crate::history::{Offence, OffenceKind};
-use crate::params::Params;
-use crate::types::{AccessNumber, Phase, ProcessId, SessionId};
+use crate::params::{Params, Patience};
+use crate::scheduler::PhaseOrder;
+use crate::types::{AccessNumber, Phase, SessionId, Time};
 
-use super::answer_cache::CachedAnswer;
+use super::checkpoint::{Checkpoint, KeptAnswer, MemberCheckpoint};
 use super::offences::OffenceCount;
-use super::queues::{MAX_SESSIONS, OptionalSession};
-use super::state::{Entry, Machine, State};
+use super::queues::MAX_SESSIONS;
+use super::{Entry, Machine, State};
+
+// Flags of an instance.
+const CLOSED: u8 = 1;
+const SEALED: u8 = 1 << 1;
+const JOIN_DEADLINE: u8 = 1 << 2;
+const OFFENCES: u8 = 1 << 3;
+const REFUSALS: u8 = 1 << 4;
 
 // Flags of a member.
 const JOINED: u8 = 1;
@@ -40,212 +47,201 @@ fn flag(set: bool, flag: u8) -> u8 {
     if set { flag } else { 0 }
 }
 
-fn session_flag(session: OptionalSession) -> u8 {
-    match session.get() {
+fn session_flag(session: Option<SessionId>) -> u8 {
+    match session {
         None => 0,
         Some(SessionId::FIRST) => FIRST_SESSION,
         Some(_) => LATER_SESSION,
     }
 }
 
-impl Machine {
-    /// Writes a snapshot of the machine. The instance must have ended.
-    pub fn write_snapshot(&self, out: &mut Encoder) {
-        debug_assert!(self.has_ended(), "{:?} has not ended", self.state);
-        let deadline = self.join_deadline.map_or(0, |deadline| deadline.as_nanos().saturating_add(1));
-        let flags = u8::from(self.state == State::Closed)
-            | u8::from(self.sealed.is_some()) << 1
-            | u8::from(deadline > 0) << 2
-            | u8::from(!self.offences.counts.is_empty()) << 3
-            | u8::from(!self.offences.refusals.is_empty()) << 4;
-        out.byte(flags);
-        if deadline > 0 {
-            out.number(deadline - 1);
-        }
-        out.number(self.phase.get());
-        if let Some(sealed) = self.sealed {
-            out.number(sealed.get());
-        }
-        out.number(self.list.len());
-        for entry in self.list.iter() {
-            out.value(&entry.value);
-            out.number(entry.process.get());
-            out.number(entry.phase.get());
-        }
-        ProcessId::all(self.params.processes()).for_each(|process| self.write_member(process, out));
-        self.write_misbehaviour(out);
+/// See [`Machine::write_snapshot`].
+pub(super) fn write<S: PhaseOrder>(machine: &Machine<S>, out: &mut Encoder) {
+    debug_assert!(machine.state.has_ended(), "{:?} has not ended", machine.state);
+    let Machine { state, join_deadline, phases, list, members, offences, .. } = machine;
+    let sealed = list.sealed();
+    out.byte(
+        flag(*state == State::Closed, CLOSED)
+            | flag(sealed.is_some(), SEALED)
+            | flag(join_deadline.is_some(), JOIN_DEADLINE)
+            | flag(!offences.counts.is_empty(), OFFENCES)
+            | flag(!offences.refusals.is_empty(), REFUSALS),
+    );
+    if let Some(deadline) = join_deadline {
+        out.number(deadline.as_nanos());
     }
-
-    fn write_misbehaviour(&self, out: &mut Encoder) {
-        if !self.offences.counts.is_empty() {
-            out.number(self.offences.counts.len() as u64);
-            for ((process, kind), OffenceCount { first, count }) in &self.offences.counts {
-                out.number(process.get());
-                out.byte(*kind as u8);
-                out.number(*count);
-                out.number(first.number.map_or(0, AccessNumber::get));
-                out.number(first.phase.map_or(0, Phase::get));
-                out.slice(first.detail.as_bytes());
-            }
-        }
-        if !self.offences.refusals.is_empty() {
-            out.number(self.offences.refusals.len() as u64);
-            for (process, count) in &self.offences.refusals {
-                out.number(process.get());
-                out.number(*count);
-            }
+    out.number(phases.phase().get());
+    if let Some(sealed) = sealed {
+        out.number(sealed.get());
+    }
+    out.number(list.len());
+    for entry in list.iter() {
+        out.value(&entry.value);
+        out.number(entry.process.get());
+        out.number(entry.phase.get());
+    }
+    for (process, _) in members.iter() {
+        write_member(&members.checkpoint(process, true), out);
+    }
+    if !offences.counts.is_empty() {
+        out.number(offences.counts.len() as u64);
+        for OffenceCount { first, count } in offences.counts() {
+            out.number(first.process.get());
+            out.byte(first.kind as u8);
+            out.number(*count);
+            out.number(first.number.map_or(0, AccessNumber::get));
+            out.number(first.phase.map_or(0, Phase::get));
+            out.slice(first.detail.as_bytes());
         }
     }
-
-    /// The machine of which the snapshot was written; `None` if these bytes are no snapshot with these parameters.
-    #[must_use]
-    pub fn from_snapshot(params: Arc<Params>, bytes: &mut Decoder<'_>) -> Option<Self> {
-        let mut machine = Self::new(params);
-        let flags = bytes.byte()?;
-        machine.state = if flags & 1 == 0 { State::Finished } else { State::Closed };
-        if flags & 1 << 2 != 0 {
-            machine.join_deadline = Some(bytes.time()?);
+    if !offences.refusals.is_empty() {
+        out.number(offences.refusals.len() as u64);
+        for (process, count) in &offences.refusals {
+            out.number(process.get());
+            out.number(*count);
         }
-        let phase = bytes.phase()?;
-        machine.go_to(phase);
-        if flags & 1 << 1 != 0 {
-            machine.sealed = Some(bytes.phase()?);
-        }
-        for _ in 0..bytes.number()? {
-            let (value, process, phase) = (bytes.value()?, bytes.process()?, bytes.phase()?);
-            let AppendAnswer::Success(_) = machine.list.turn().append(Entry { value, process, phase }) else {
-                return None;
-            };
-        }
-        for process in ProcessId::all(machine.params.processes()) {
-            machine.read_member(process, bytes)?;
-        }
-        machine.read_misbehaviour(flags, bytes)?;
-        Some(machine)
-    }
-
-    fn read_misbehaviour(&mut self, flags: u8, bytes: &mut Decoder<'_>) -> Option<()> {
-        if flags & 1 << 3 != 0 {
-            for _ in 0..bytes.number()? {
-                let process = bytes.process()?;
-                let kind = *OffenceKind::ALL.get(usize::from(bytes.byte()?))?;
-                let count = bytes.number()?;
-                let (number, phase) = (bytes.number()?, bytes.number()?);
-                let first = Offence {
-                    process,
-                    kind,
-                    number: AccessNumber::new(number),
-                    phase: Phase::new(phase),
-                    detail: bytes.text()?.to_owned(),
-                };
-                self.offences.counts.insert((process, kind), OffenceCount { first, count });
-            }
-        }
-        if flags & 1 << 4 != 0 {
-            for _ in 0..bytes.number()? {
-                let (process, count) = (bytes.process()?, bytes.number()?);
-                self.offences.refusals.insert(process, count);
-            }
-        }
-        Some(())
-    }
-
-    fn write_member(&self, process: ProcessId, out: &mut Encoder) {
-        let (member, cold) = (&self.members[process.index()], &self.cold_members[process.index()]);
-        out.byte(
-            flag(member.has_joined(), JOINED)
-                | flag(member.is_spent(), SPENT)
-                | flag(member.was_refused(), REFUSED)
-                | flag(member.has_left(), LEFT)
-                | session_flag(member.session)
-                | flag(cold.append.is_some(), APPENDED)
-                | flag(cold.withdrawn > 0, WITHDRAWN),
-        );
-        out.number(member.next.get());
-        write_later_session(member.session, out);
-        if let Some(phase) = cold.append {
-            out.number(phase.get());
-        }
-        if cold.withdrawn > 0 {
-            out.number(cold.withdrawn);
-        }
-        if let Some(decision) = self.decision(process) {
-            out.value(decision);
-        }
-        let last = self.executed(process, member);
-        for number in self.cached_numbers(last) {
-            if let Some(cached) = self.answers.get(process, number, last) {
-                write_cached(cached, out);
-            }
-        }
-    }
-
-    fn read_member(&mut self, process: ProcessId, bytes: &mut Decoder<'_>) -> Option<()> {
-        let flags = bytes.byte()?;
-        let (next, session) = (bytes.access_number()?, read_session(flags, bytes)?);
-        let append = if flags & APPENDED != 0 { Some(bytes.phase()?) } else { None };
-        let withdrawn = if flags & WITHDRAWN != 0 { bytes.small()?.try_into().ok()? } else { 0 };
-        let member = &mut self.members[process.index()];
-        (member.next, member.session) = (next, session);
-        let cold = &mut self.cold_members[process.index()];
-        (cold.append, cold.withdrawn) = (append, withdrawn);
-        if flags & JOINED != 0 {
-            member.join();
-            self.joined += 1;
-        }
-        if flags & SPENT != 0 {
-            member.give_up();
-        }
-        if flags & REFUSED != 0 {
-            member.mark_refused();
-        }
-        if flags & LEFT != 0 {
-            member.leave();
-            cold.decision = u32::try_from(self.decisions.len()).ok()?;
-            self.decisions.push(bytes.value()?);
-        }
-        let last = self.executed(process, &self.members[process.index()]);
-        for number in self.cached_numbers(last) {
-            self.answers.insert(process, number, read_cached(bytes)?);
-        }
-        Some(())
     }
 }
 
-fn write_later_session(session: OptionalSession, out: &mut Encoder) {
-    if let Some(session) = session.get().filter(|session| *session != SessionId::FIRST) {
+/// The checkpoint of the machine of which the snapshot was written, but for the time; `None` if these bytes are no
+/// snapshot with these parameters.
+pub(super) fn read(params: &Params, bytes: &mut Decoder<'_>) -> Option<Checkpoint> {
+    let flags = bytes.byte()?;
+    let join_deadline = optional(flags & JOIN_DEADLINE, || bytes.time())?;
+    let phase = bytes.phase()?;
+    let sealed = optional(flags & SEALED, || bytes.phase())?;
+    let entries = many(bytes.number()?, || {
+        Some(Entry { value: bytes.value()?, process: bytes.process()?, phase: bytes.phase()? })
+    })?;
+    let members = many(params.processes().into(), || read_member(params, bytes))?;
+    let offences = if flags & OFFENCES == 0 { 0 } else { bytes.number()? };
+    let offences = many(offences, || read_offence(bytes))?;
+    let refusals = if flags & REFUSALS == 0 { 0 } else { bytes.number()? };
+    let refusals = many(refusals, || Some((bytes.process()?, bytes.number()?)))?;
+    (entries.len() <= params.list_limit() as usize).then(|| Checkpoint {
+        time: Time::ZERO,
+        state: if flags & CLOSED == 0 { State::Finished } else { State::Closed },
+        join_deadline,
+        phase,
+        open_since: None,
+        last_step: None,
+        sealed,
+        accepted: 0,
+        rejoin_until: None,
+        entries,
+        members,
+        ready: Vec::new(),
+        early_reports: Vec::new(),
+        offences,
+        refusals,
+    })
+}
+
+/// Reads so many items, of which damaged bytes may promise any number.
+fn many<T>(count: u64, mut read: impl FnMut() -> Option<T>) -> Option<Vec<T>> {
+    const ALLOCATED: u64 = 4_096;
+    let mut items = Vec::with_capacity(count.min(ALLOCATED) as usize);
+    for _ in 0..count {
+        items.push(read()?);
+    }
+    Some(items)
+}
+
+/// Reads what is there if the flag is set.
+fn optional<T>(flag: u8, read: impl FnOnce() -> Option<T>) -> Option<Option<T>> {
+    if flag == 0 { Some(None) } else { read().map(Some) }
+}
+
+fn read_offence(bytes: &mut Decoder<'_>) -> Option<OffenceCount> {
+    let process = bytes.process()?;
+    let kind = *OffenceKind::ALL.get(usize::from(bytes.byte()?))?;
+    let count = bytes.number()?;
+    let (number, phase) = (AccessNumber::new(bytes.number()?), Phase::new(bytes.number()?));
+    let detail = bytes.text()?.to_owned();
+    Some(OffenceCount { first: Offence { process, kind, number, phase, detail }, count })
+}
+
+fn write_member(member: &MemberCheckpoint, out: &mut Encoder) {
+    out.byte(
+        flag(member.joined, JOINED)
+            | flag(member.spent, SPENT)
+            | flag(member.refused, REFUSED)
+            | flag(member.decision.is_some(), LEFT)
+            | session_flag(member.session)
+            | flag(member.append.is_some(), APPENDED)
+            | flag(member.withdrawn > 0, WITHDRAWN),
+    );
+    out.number(member.next.get());
+    write_later_session(member.session, out);
+    if let Some(phase) = member.append {
+        out.number(phase.get());
+    }
+    if member.withdrawn > 0 {
+        out.number(member.withdrawn);
+    }
+    if let Some(decision) = &member.decision {
+        out.value(decision);
+    }
+    member.answers.iter().for_each(|kept| write_kept(kept, out));
+}
+
+fn read_member(params: &Params, bytes: &mut Decoder<'_>) -> Option<MemberCheckpoint> {
+    let flags = bytes.byte()?;
+    let (next, session) = (bytes.access_number()?, read_session(flags, bytes)?);
+    let append = optional(flags & APPENDED, || bytes.phase())?;
+    let withdrawn = optional(flags & WITHDRAWN, || bytes.small()?.try_into().ok())?.unwrap_or(0);
+    let decision = optional(flags & LEFT, || bytes.value())?;
+    let executed = (next.get() - 1).checked_sub(withdrawn.into())?;
+    let kept = executed.min(params.spec().pipeline.into());
+    Some(MemberCheckpoint {
+        next,
+        patience: Patience::Finite(Duration::ZERO),
+        joined: flags & JOINED != 0,
+        spent: flags & SPENT != 0,
+        refused: flags & REFUSED != 0,
+        away: false,
+        session,
+        waiting: Vec::new(),
+        answers: many(kept, || read_kept(bytes))?,
+        append,
+        decision,
+        withdrawn,
+    })
+}
+
+fn write_later_session(session: Option<SessionId>, out: &mut Encoder) {
+    if let Some(session) = session.filter(|session| *session != SessionId::FIRST) {
         out.number(session.get());
     }
 }
 
-fn read_session(flags: u8, bytes: &mut Decoder<'_>) -> Option<OptionalSession> {
-    let session = match flags {
-        _ if flags & FIRST_SESSION != 0 => Some(SessionId::FIRST),
-        _ if flags & LATER_SESSION != 0 => Some(bytes.session()?),
-        _ => None,
-    };
+fn read_session(flags: u8, bytes: &mut Decoder<'_>) -> Option<Option<SessionId>> {
+    if flags & FIRST_SESSION != 0 {
+        return Some(Some(SessionId::FIRST));
+    }
+    let later = optional(flags & LATER_SESSION, || bytes.session())?;
     // A larger number is of no session that was opened.
-    session.is_none_or(|session| session.get() <= MAX_SESSIONS).then(|| OptionalSession::new(session))
+    later.is_none_or(|session| session.get() <= MAX_SESSIONS).then_some(later)
 }
 
-fn write_cached(cached: CachedAnswer, out: &mut Encoder) {
-    out.byte(flag(cached.append, APPEND) | session_flag(cached.session));
-    write_later_session(cached.session, out);
-    out.number(cached.phase.get());
-    if !cached.append {
-        return out.number(cached.content);
+fn write_kept(kept: &KeptAnswer, out: &mut Encoder) {
+    out.byte(flag(kept.append, APPEND) | session_flag(kept.session));
+    write_later_session(kept.session, out);
+    out.number(kept.phase.get());
+    if !kept.append {
+        return out.number(kept.content);
     }
     // Most often it is the fingerprint of a value that the record has.
-    match out.place_of(cached.content) {
+    match out.place_of(kept.content) {
         Some(place) => out.number(place + 1),
         None => {
             out.number(0_u64);
-            out.number(cached.content);
+            out.number(kept.content);
         }
     }
 }
 
-fn read_cached(bytes: &mut Decoder<'_>) -> Option<CachedAnswer> {
+fn read_kept(bytes: &mut Decoder<'_>) -> Option<KeptAnswer> {
     let flags = bytes.byte()?;
     let (session, phase) = (read_session(flags, bytes)?, bytes.phase()?);
     let append = flags & APPEND != 0;
@@ -254,5 +250,5 @@ fn read_cached(bytes: &mut Decoder<'_>) -> Option<CachedAnswer> {
         0 => bytes.small()?,
         place => bytes.fingerprint_at(place - 1)?,
     };
-    Some(CachedAnswer { phase, content, session, append })
+    Some(KeptAnswer { phase, content, session, append })
 }

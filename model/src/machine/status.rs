@@ -2,14 +2,13 @@
 //! who looks at many or at one with many processes.
 
 use crate::access::Op;
-use crate::params::{AppendWindow, Patience};
-use crate::process::mode;
+use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, Phase, ProcessId, Time, Value, WarpId};
 
 use super::member::{self, Member};
 use super::offences::OffenceCount;
-use super::state::{Machine, State};
+use super::{Machine, State};
 
 /// An instance as it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,71 +102,60 @@ struct MemberRows {
     given_up: Rows<ProcessId>,
 }
 
-impl MemberRows {
-    fn new(limit: usize) -> Self {
-        Self {
-            awaited: Rows::new(limit),
-            waiting: Rows::new(limit),
-            left: Rows::new(limit),
-            given_up: Rows::new(limit),
-        }
-    }
-}
-
 /// Accesses that wait are shown of as many processes as have this many for each row together, and of one at least.
 const ACCESSES_PER_ROW: usize = 16;
 
-impl<S: PhaseOrder> Machine<S> {
-    /// The instance as it stands at the moment `now`. Costs O(n).
-    #[must_use]
-    pub fn status(&self, now: Time) -> Status {
-        self.status_rows(now, usize::MAX)
-    }
-
-    /// The same, with at most so many processes or offences of each sort named one by one. It looks at every process once
-    /// and copies no more than the rows: a server does it while others wait for the instance.
-    #[must_use]
-    pub fn status_rows(&self, now: Time, rows: usize) -> Status {
-        let gathering = self.state == State::Gathering;
-        let MemberRows { mut awaited, waiting, left, given_up } = self.member_rows(rows);
-        self.add_missing(now, &mut awaited);
-        let offences = self.offence_rows(rows);
-        Status {
-            state: self.state,
-            phase: (!gathering).then_some(self.phase),
-            warp: (!gathering).then_some(self.warp),
-            open: self.open_phase.is_some(),
-            joined: self.joined,
-            join_deadline: self.join_deadline,
-            length: self.list.len(),
-            sealed: self.sealed(),
+impl Status {
+    /// See [`Machine::status_rows`].
+    pub(super) fn of<S: PhaseOrder>(machine: &Machine<S>, now: Time, rows: usize) -> Self {
+        let gathering = machine.state == State::Gathering;
+        let MemberRows { mut awaited, waiting, left, given_up } = MemberRows::of(machine, rows);
+        add_missing(machine, now, &mut awaited);
+        let offences: Vec<_> = machine.offences.counts().take(rows).cloned().collect();
+        let further = machine.offences.counts.len() - offences.len();
+        Self {
+            state: machine.state,
+            phase: (!gathering).then_some(machine.phases.phase()),
+            warp: (!gathering).then_some(machine.phases.warp()),
+            open: machine.open_phase.is_some(),
+            joined: machine.members.joined(),
+            join_deadline: machine.join_deadline,
+            length: machine.list.len(),
+            sealed: machine.sealed(),
             left_out: LeftOut {
                 awaited: awaited.left_out,
                 waiting: waiting.left_out,
                 left: left.left_out,
                 given_up: given_up.left_out,
-                offences: offences.left_out,
+                offences: u32::try_from(further).unwrap_or(u32::MAX),
             },
             awaited: awaited.first,
             waiting: waiting.first,
             left: left.first,
             given_up: given_up.first,
-            offences: offences.first,
+            offences,
         }
     }
+}
 
+impl MemberRows {
     /// The rows that each member shows for itself. The missing members of an open phase are not among those that are awaited.
-    fn member_rows(&self, rows: usize) -> MemberRows {
-        let gathering = self.state == State::Gathering;
-        let mut found = MemberRows::new(rows);
+    fn of<S>(machine: &Machine<S>, rows: usize) -> Self {
+        let gathering = machine.state == State::Gathering;
+        let mut found = Self {
+            awaited: Rows::new(rows),
+            waiting: Rows::new(rows),
+            left: Rows::new(rows),
+            given_up: Rows::new(rows),
+        };
         let mut accesses = 0_usize;
-        for (process, member) in ProcessId::all(self.params.processes()).zip(&self.members) {
+        for (process, member) in machine.members.iter() {
             if gathering && !member.has_joined() {
-                found.awaited.add(|| awaited(process, member, 0));
+                found.awaited.add(|| AwaitedMember::new(process, member, 0));
             }
             if member.waiting() > 0 {
                 found.waiting.add(|| {
-                    let queue = member.queue(&self.queues).map(|(number, _, op)| (number, op)).collect();
+                    let queue = machine.members.queue(process).map(|(number, _, op)| (number, op)).collect();
                     WaitingMember { process, accesses: queue }
                 });
                 accesses += usize::from(member.waiting());
@@ -175,41 +163,37 @@ impl<S: PhaseOrder> Machine<S> {
                     found.waiting.limit = found.waiting.first.len();
                 }
             }
-            if member.has_left() {
-                let decision = self.cold_members[process.index()].decision as usize;
-                found.left.add(|| (process, self.decisions[decision].clone()));
+            if let Some(decision) = machine.members.decision(process) {
+                found.left.add(|| (process, decision.clone()));
             } else if member.is_spent() {
                 found.given_up.add(|| process);
             }
         }
         found
     }
+}
 
-    /// Adds the members for which the open phase waits, if one is open.
-    fn add_missing(&self, now: Time, rows: &mut Rows<AwaitedMember>) {
-        let (State::Running, Some(open_phase)) = (self.state, self.open_phase) else { return };
-        let held = now.nanos_since(open_phase.since);
-        for process in self.params.members(self.warp) {
-            let member = &self.members[process.index()];
-            if member.is_missing() {
-                rows.add(|| awaited(process, member, held));
-            }
+/// Adds the members for which the open phase waits, if one is open.
+fn add_missing<S: PhaseOrder>(machine: &Machine<S>, now: Time, rows: &mut Rows<AwaitedMember>) {
+    let (State::Running, Some(open_phase)) = (machine.state, machine.open_phase) else { return };
+    let held = now.nanos_since(open_phase.since);
+    for process in machine.params.members(machine.phases.warp()) {
+        let member = &machine.members[process];
+        if member.is_missing() {
+            rows.add(|| AwaitedMember::new(process, member, held));
         }
-    }
-
-    fn offence_rows(&self, rows: usize) -> Rows<OffenceCount> {
-        let first: Vec<_> = self.offences.counts().take(rows).cloned().collect();
-        let further = self.offences.counts.len() - first.len();
-        Rows { first, limit: rows, left_out: u32::try_from(further).unwrap_or(u32::MAX) }
     }
 }
 
-fn awaited(process: ProcessId, member: &Member, held: u64) -> AwaitedMember {
-    let patience = match member.patience {
-        member::ENDLESS => Patience::Endless,
-        patience => Patience::Finite(std::time::Duration::from_nanos(patience.saturating_sub(held))),
-    };
-    AwaitedMember { process, patience }
+impl AwaitedMember {
+    /// A member for which a phase has been held for so many nanoseconds.
+    fn new(process: ProcessId, member: &Member, held: u64) -> Self {
+        let patience = match member.patience {
+            member::ENDLESS => Patience::Endless,
+            patience => Patience::Finite(std::time::Duration::from_nanos(patience.saturating_sub(held))),
+        };
+        Self { process, patience }
+    }
 }
 
 /// An instance in a line of a table.
@@ -247,74 +231,30 @@ pub struct MemberBrief {
 /// How many members are looked at to find the first that is awaited.
 const LOOKED_AT: usize = 64;
 
-impl<S: PhaseOrder> Machine<S> {
-    /// The instance in a line. Costs the same for any number of processes.
-    #[must_use]
-    pub fn brief(&self) -> Brief {
-        let gathering = self.state == State::Gathering;
-        let is_open = self.state == State::Running && self.open_phase.is_some();
+impl Brief {
+    /// See [`Machine::brief`].
+    pub(super) fn of<S: PhaseOrder>(machine: &Machine<S>) -> Self {
+        let gathering = machine.state == State::Gathering;
+        let is_open = machine.state == State::Running && machine.open_phase.is_some();
+        let (params, members, warp) = (&machine.params, &machine.members, machine.phases.warp());
         let (awaited, first_awaited) = if gathering {
-            let all = ProcessId::all(self.params.processes());
-            (self.params.processes() - self.joined, self.first(all, |member| !member.has_joined()))
+            let mut all = ProcessId::all(params.processes()).take(LOOKED_AT);
+            let awaited = params.processes() - members.joined();
+            (awaited, all.find(|process| !members[*process].has_joined()))
         } else if is_open {
-            let members = self.params.members(self.warp);
-            (self.warps[self.warp].missing, self.first(members, Member::is_missing))
+            let mut of_warp = params.members(warp).take(LOOKED_AT);
+            (machine.warps[warp].missing, of_warp.find(|process| members[*process].is_missing()))
         } else {
             (0, None)
         };
-        Brief {
-            state: self.state,
-            phase: (!gathering).then_some(self.phase),
-            length: self.list.len(),
+        Self {
+            state: machine.state,
+            phase: (!gathering).then_some(machine.phases.phase()),
+            length: machine.list.len(),
             awaited,
             first_awaited,
-            offences: u32::try_from(self.offences.counts.len()).unwrap_or(u32::MAX),
+            offences: u32::try_from(machine.offences.counts.len()).unwrap_or(u32::MAX),
         }
-    }
-
-    fn first(
-        &self,
-        mut processes: impl Iterator<Item = ProcessId>,
-        is_wanted: impl Fn(&Member) -> bool,
-    ) -> Option<ProcessId> {
-        let mut few = processes.by_ref().take(LOOKED_AT);
-        few.find(|process| is_wanted(&self.members[process.index()]))
-    }
-
-    /// How many processes have reported a decision.
-    #[must_use]
-    pub fn decided(&self) -> u32 {
-        u32::try_from(self.decisions.len()).unwrap_or(u32::MAX)
-    }
-
-    /// The decision that processes have reported, if it is the same one. Under `first_access` reports count that are the
-    /// mode of the sealed list (D3), or all while it is not sealed. Costs O(n).
-    #[must_use]
-    pub fn decision_in_common(&self) -> Option<&Value> {
-        let is_judged = self.sealed() && self.params.spec().append_window == AppendWindow::FirstAccess;
-        if is_judged {
-            let mode = mode(self.list.iter().map(|entry| &entry.value))?;
-            return self.decisions.contains(mode).then_some(mode);
-        }
-        let first = self.decisions.first()?;
-        self.decisions.iter().all(|decision| decision == first).then_some(first)
-    }
-
-    /// Every process in short, in order. Costs O(n).
-    pub fn members_in_brief(&self) -> impl Iterator<Item = MemberBrief> {
-        self.members.iter().zip(&self.cold_members).map(|(member, cold)| MemberBrief {
-            joined: member.has_joined(),
-            executed: member.next.get() - u64::from(member.waiting()) > 1 + u64::from(cold.withdrawn),
-            appended: cold.append,
-            left: member.has_left(),
-            given_up: member.is_spent() && !member.has_left(),
-        })
-    }
-
-    /// The processes that were refused, and those that have an offence on record.
-    pub fn refused_and_accused(&self) -> (impl Iterator<Item = ProcessId>, impl Iterator<Item = ProcessId>) {
-        let accused = self.offences.counts.keys().map(|(process, _)| *process);
-        (self.offences.refusals.keys().copied(), accused)
     }
 }
 
@@ -323,7 +263,7 @@ mod tests {
     use std::sync::Arc;
 
     use crate::access::{Access, Op};
-    use crate::params::{Params, ParamsSpec};
+    use crate::params::{AppendWindow, Params, ParamsSpec};
     use crate::types::{AccessNumber, Time, Value};
 
     use super::*;
