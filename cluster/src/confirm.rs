@@ -62,12 +62,14 @@ pub struct Confirmations {
 }
 
 /// The reads of a confirmer.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Reads {
     state: Mutex<State>,
     /// Notified when somebody waits.
     work: Notify,
-    joins: Joins,
+    /// A mistake that the tests must notice: a request is served by the read that is in flight when it comes.
+    #[cfg(test)]
+    joins_in_flight: bool,
 }
 
 #[derive(Debug, Default)]
@@ -114,27 +116,19 @@ struct Confirmed {
 /// Is called when an epoch has ended, or may go on unconfirmed no longer: before anybody is told.
 type OnEnd = Box<dyn FnOnce() + Send>;
 
-/// A mistake that the tests must notice: a request is served by the read that is in flight when it comes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Joins {
-    Next,
-    #[cfg(test)]
-    InFlight,
-}
-
 impl Confirmer {
     /// A confirmer, and the future that does its work, for ever. When that is dropped, nothing is confirmed.
     pub fn new<S: Store>(store: Arc<S>, keys: Keys) -> (Self, impl Future<Output = ()> + Send) {
-        Self::with(store, keys, Joins::Next)
+        Self::with(store, keys, Reads::default())
     }
 
     #[cfg(test)]
     pub(crate) fn faulty<S: Store>(store: Arc<S>, keys: Keys) -> (Self, impl Future<Output = ()> + Send) {
-        Self::with(store, keys, Joins::InFlight)
+        Self::with(store, keys, Reads { joins_in_flight: true, ..Reads::default() })
     }
 
-    fn with<S: Store>(store: Arc<S>, keys: Keys, joins: Joins) -> (Self, impl Future<Output = ()> + Send) {
-        let reads = Arc::new(Reads { state: Mutex::default(), work: Notify::new(), joins });
+    fn with<S: Store>(store: Arc<S>, keys: Keys, reads: Reads) -> (Self, impl Future<Output = ()> + Send) {
+        let reads = Arc::new(reads);
         let closing = Closing(reads.clone());
         (Self(reads), run(store, keys, closing))
     }
@@ -181,7 +175,8 @@ impl EpochConfirmer {
             self.0.end(Confirmation::NotConfirmed);
             return next;
         }
-        if reads.joins != Joins::Next
+        #[cfg(test)]
+        if reads.joins_in_flight
             && let Some(reading) = state.reading.get_mut(number)
         {
             reading.requests += 1;
@@ -203,20 +198,6 @@ impl EpochConfirmer {
     /// Completes when a read has shown something since this was called.
     pub fn told(&self) -> OwnedNotified {
         self.0.told.clone().notified_owned()
-    }
-
-    /// Confirms that the epoch goes on: asked when this returns.
-    pub fn confirm(&self) -> impl Future<Output = Confirmation> + Send + use<> {
-        let (confirmer, read) = (self.clone(), self.ask());
-        async move {
-            loop {
-                let told = confirmer.told();
-                if let Some(outcome) = confirmer.outcome(read) {
-                    return outcome;
-                }
-                told.await;
-            }
-        }
     }
 
     /// Calls this once, when the epoch has ended or may go on unconfirmed no longer: before anybody is told.
@@ -387,6 +368,22 @@ mod tests {
     use crate::shard::ShardCount;
 
     const LIMIT: Duration = Duration::from_secs(3);
+
+    impl EpochConfirmer {
+        /// Confirms that the epoch goes on: asked when this returns.
+        pub(crate) fn confirm(&self) -> impl Future<Output = Confirmation> + Send + use<> {
+            let (confirmer, read) = (self.clone(), self.ask());
+            async move {
+                loop {
+                    let told = confirmer.told();
+                    if let Some(outcome) = confirmer.outcome(read) {
+                        return outcome;
+                    }
+                    told.await;
+                }
+            }
+        }
+    }
 
     fn keys() -> Keys {
         Keys::new(&Name::new("demo").unwrap())

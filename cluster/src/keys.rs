@@ -104,6 +104,17 @@ pub struct BadRecord {
     pub found: String,
 }
 
+/// What a key is of that all servers watch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A server.
+    Server(Name),
+    /// The owner of a shard.
+    Owner(ShardId),
+    /// The rules that the log of a shard needs.
+    Rules(ShardId),
+}
+
 /// The keys of one cluster.
 #[derive(Clone, Debug)]
 pub struct Keys {
@@ -226,31 +237,16 @@ impl Keys {
         self.key(&format!("names/{name}"))
     }
 
-    /// The server that a key of [`Keys::servers`] is of.
+    /// What a key of [`Keys::servers`], [`Keys::owners`] or [`Keys::all_rules`] is of.
     ///
     /// # Errors
     /// If it is no such key.
-    pub fn parse_server(&self, key: &[u8]) -> Result<Name, BadRecord> {
-        let name = self.rest(key, "servers/").and_then(|name| Name::new(name).ok());
-        name.ok_or_else(|| bad("the key of a server", key))
-    }
-
-    /// The shard that a key of [`Keys::owners`] is of.
-    ///
-    /// # Errors
-    /// If it is no such key.
-    pub fn parse_owner(&self, key: &[u8], shards: ShardCount) -> Result<ShardId, BadRecord> {
-        let shard = self.rest(key, "owner/").and_then(|rest| shard_number(rest, shards));
-        shard.ok_or_else(|| bad("the key of a shard's owner", key))
-    }
-
-    /// The shard that a key of [`Keys::all_rules`] is of.
-    ///
-    /// # Errors
-    /// If it is no such key.
-    pub fn parse_rules(&self, key: &[u8], shards: ShardCount) -> Result<ShardId, BadRecord> {
-        let shard = self.rest(key, "rules/").and_then(|rest| shard_number(rest, shards));
-        shard.ok_or_else(|| bad("the key of a shard's rules", key))
+    pub fn parse(&self, key: &[u8], shards: ShardCount) -> Result<Subject, BadRecord> {
+        let shard = |part| self.rest(key, part).and_then(|rest| shard_number(rest, shards));
+        let server = || self.rest(key, "servers/").and_then(|name| Name::new(name).ok());
+        let subject = shard("owner/").map(Subject::Owner).or_else(|| shard("rules/").map(Subject::Rules));
+        let subject = subject.or_else(|| server().map(Subject::Server));
+        subject.ok_or_else(|| bad("the key of a server, of a shard's owner or of its rules", key))
     }
 
     /// The place that a key of [`Keys::whole_log`] is of.
@@ -504,8 +500,8 @@ mod tests {
         for value in ["01 2 3", "1 2 3 4", "1  2", "+1 2 3", "1 2 3 "] {
             assert!(PlaceMark::decode(value.as_bytes()).is_err(), "{value:?}");
         }
-        assert!(keys().parse_owner(b"/stickycas/demo/owner/000040", ShardCount::default()).is_err());
-        assert!(keys().parse_owner(b"/stickycas/other/owner/000001", ShardCount::default()).is_err());
+        assert!(keys().parse(b"/stickycas/demo/owner/000040", ShardCount::default()).is_err());
+        assert!(keys().parse(b"/stickycas/other/owner/000001", ShardCount::default()).is_err());
         assert!(Identity::decode(b"layout 2, shards 64").is_err());
     }
 
@@ -515,8 +511,8 @@ mod tests {
             let shards = ShardCount::default();
             let shard = shards.shard(u32::try_from(a % 64).unwrap()).unwrap();
             let keys = keys();
-            prop_assert_eq!(keys.parse_owner(&keys.owner(shard), shards), Ok(shard));
-            prop_assert_eq!(keys.parse_rules(&keys.rules(shard), shards), Ok(shard));
+            prop_assert_eq!(keys.parse(&keys.owner(shard), shards), Ok(Subject::Owner(shard)));
+            prop_assert_eq!(keys.parse(&keys.rules(shard), shards), Ok(Subject::Rules(shard)));
             prop_assert_eq!(keys.parse_log(shard, &keys.log(shard, LogIndex(b))), Ok(LogIndex(b)));
             prop_assert_eq!(keys.parse_checkpoint(shard, &keys.checkpoint(shard, c)), Ok(c));
             let key = keys.piece(shard, a, epoch(b), c, piece);
@@ -549,7 +545,7 @@ mod tests {
             let shard = ShardCount::default().shard(1).unwrap();
             let _ = (PlaceMark::decode(&bytes), Pointer::decode(&bytes), decode_batch(&bytes));
             let _ = (ServerInfo::decode(&bytes), Identity::decode(&bytes), RulesVersion::decode(&bytes));
-            let _ = (keys().parse_piece(shard, &bytes), keys().parse_server(&bytes));
+            let _ = (keys().parse_piece(shard, &bytes), keys().parse(&bytes, ShardCount::default()));
         }
     }
 }

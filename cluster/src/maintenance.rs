@@ -28,9 +28,8 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep};
 
-use crate::etcd::{AlarmKind, Client, Status};
 use crate::keys::Keys;
-use crate::store::{KeyRange, Revision, Store, StoreError};
+use crate::store::{KeyRange, MemberSpace, Members, Revision, StoreError};
 
 /// The part of the quota, in percent, from which a file is near it.
 const FILE_NEAR_PERCENT: u64 = 80;
@@ -45,30 +44,6 @@ const NEAR_PERCENT: u64 = 70;
 const FULL_PERCENT: u64 = 90;
 /// While the use is near the quota, the members are looked at so many times as often.
 const LOOK_OFTENER: u32 = 6;
-
-/// A store whose members can be asked and defragmented.
-pub trait Members: Store {
-    /// The addresses of the members.
-    fn endpoints(&self) -> Vec<String>;
-
-    /// The state of a member.
-    ///
-    /// # Errors
-    /// See [`StoreError`]; never [`StoreError::Unknown`].
-    fn status(&self, endpoint: &str) -> impl Future<Output = Result<Status, StoreError>> + Send;
-
-    /// Makes the file of a member smaller by what is free in it. The member answers nothing meanwhile.
-    ///
-    /// # Errors
-    /// See [`StoreError`].
-    fn defragment(&self, endpoint: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
-
-    /// Whether the alarm is raised that the quota is used up.
-    ///
-    /// # Errors
-    /// See [`StoreError`]; never [`StoreError::Unknown`].
-    fn alarm(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
-}
 
 /// What is done when.
 #[derive(Clone, Debug)]
@@ -127,17 +102,6 @@ impl Space {
             Fullness::Enough
         }
     }
-}
-
-/// The space of a member.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MemberSpace {
-    /// Bytes of its file.
-    pub size: u64,
-    /// Bytes of its file that are not free.
-    pub size_in_use: u64,
-    /// Whether it leads the cluster.
-    pub is_leader: bool,
 }
 
 impl Default for MaintenanceConfig {
@@ -237,12 +201,8 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
     async fn ask(&self) -> Space {
         let mut space = Space { quota: self.config.quota, ..Space::default() };
         for endpoint in self.store.endpoints() {
-            match self.store.status(&endpoint).await {
-                Ok(status) => {
-                    let is_leader = status.leader == Some(status.member);
-                    let Status { size, size_in_use, .. } = status;
-                    space.members.insert(endpoint, MemberSpace { size, size_in_use, is_leader });
-                }
+            match self.store.space(&endpoint).await {
+                Ok(member) => drop(space.members.insert(endpoint, member)),
                 Err(error) => {
                     tracing::debug!(endpoint, %error, "a member of etcd does not tell its state");
                     space.silent += 1;
@@ -293,12 +253,6 @@ impl<S: Members, E: Fn() -> bool + Send + Sync> Driver<S, E> {
     }
 }
 
-impl MemberSpace {
-    fn free(&self) -> u64 {
-        self.size.saturating_sub(self.size_in_use)
-    }
-}
-
 /// Whether the file of a member is near the quota.
 fn is_near(member: &MemberSpace, config: &MaintenanceConfig) -> bool {
     member.size >= config.quota / 100 * FILE_NEAR_PERCENT
@@ -308,24 +262,6 @@ fn is_near(member: &MemberSpace, config: &MaintenanceConfig) -> bool {
 fn is_worth_it(member: &MemberSpace, config: &MaintenanceConfig) -> bool {
     let part = if is_near(member, config) { FREE_PART_NEAR } else { FREE_PART };
     member.size >= config.defragment_from && member.free() >= member.size / part
-}
-
-impl Members for Client {
-    fn endpoints(&self) -> Vec<String> {
-        Self::endpoints(self)
-    }
-
-    async fn status(&self, endpoint: &str) -> Result<Status, StoreError> {
-        Self::status(self, endpoint).await
-    }
-
-    async fn defragment(&self, endpoint: &str) -> Result<(), StoreError> {
-        Self::defragment(self, endpoint).await
-    }
-
-    async fn alarm(&self) -> Result<bool, StoreError> {
-        Ok(self.alarms().await?.iter().any(|alarm| alarm.kind == AlarmKind::NoSpace))
-    }
 }
 
 #[cfg(test)]

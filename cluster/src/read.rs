@@ -203,13 +203,9 @@ async fn range<S: Store>(store: &S, keys: KeyRange, limit: usize) -> Result<Vec<
 
 /// Waits before a request is sent again, if it may be.
 async fn again(error: StoreError) -> Result<(), ReadError> {
-    match error {
-        StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace => {
-            sleep(RETRY).await;
-            Ok(())
-        }
-        error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_)) => {
-            Err(ReadError::Store(error))
-        }
+    if !error.may_pass() {
+        return Err(ReadError::Store(error));
     }
+    sleep(RETRY).await;
+    Ok(())
 }

@@ -220,6 +220,48 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     fn compact(&self, revision: Revision) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 
+/// The space of a member.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberSpace {
+    /// Bytes of its file; a quota (`--quota-backend-bytes`) is about these.
+    pub size: u64,
+    /// Bytes of its file that are not free.
+    pub size_in_use: u64,
+    /// Whether it leads the cluster.
+    pub is_leader: bool,
+}
+
+impl MemberSpace {
+    /// Bytes of its file that are free.
+    pub fn free(&self) -> u64 {
+        self.size.saturating_sub(self.size_in_use)
+    }
+}
+
+/// A store whose members can be asked and defragmented.
+pub trait Members: Store {
+    /// The addresses of the members.
+    fn endpoints(&self) -> Vec<String>;
+
+    /// The space of a member.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; never [`StoreError::Unknown`].
+    fn space(&self, endpoint: &str) -> impl Future<Output = Result<MemberSpace, StoreError>> + Send;
+
+    /// Makes the file of a member smaller by what is free in it. The member answers nothing meanwhile.
+    ///
+    /// # Errors
+    /// See [`StoreError`].
+    fn defragment(&self, endpoint: &str) -> impl Future<Output = Result<(), StoreError>> + Send;
+
+    /// Whether the alarm is raised that the quota is used up.
+    ///
+    /// # Errors
+    /// See [`StoreError`]; never [`StoreError::Unknown`].
+    fn alarm(&self) -> impl Future<Output = Result<bool, StoreError>> + Send;
+}
+
 /// Changes, in the order of their revisions.
 pub trait Watch: Send + 'static {
     /// The next changes: all of one revision are told together.
@@ -235,6 +277,14 @@ impl StoreError {
         match self {
             Self::Unknown(_) | Self::NoSpace => true,
             Self::NotDone(_) | Self::NoLease | Self::Compacted(_) | Self::Refused(_) => false,
+        }
+    }
+
+    /// Whether the same request may be taken later, without anybody's help or when there is space.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::NotDone(_) | Self::Unknown(_) | Self::NoSpace => true,
+            Self::NoLease | Self::Compacted(_) | Self::Refused(_) => false,
         }
     }
 }

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 #[cfg(feature = "cluster")]
-use stickycas_cluster::maintenance::Members;
+use stickycas_cluster::store::Members;
 use stickycas_model::random::SplitMix64;
 
 #[cfg(feature = "cluster")]

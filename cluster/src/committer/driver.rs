@@ -10,7 +10,7 @@ use super::counts::{Cause, Counts};
 use super::jobs::{self, Done};
 use super::open_shard::{Pending, Shard, State};
 use super::txn::{Collected, Prepared, ReadBack, ShardWrite, WriteKind, read_back, transaction};
-use super::{Command, CommitterConfig, LogEnd, LogWrite, Outcome, Owner};
+use super::{Command, CommitterConfig, DEPTH, LogEnd, LogWrite, Outcome, Owner};
 use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::{Store, TxnAnswer};
@@ -104,7 +104,7 @@ impl<S: Store> Driver<S> {
             fence: 0,
             pending: BTreeMap::new(),
             in_flight: 0,
-            window: self.config.depth.max(1),
+            window: DEPTH,
             alone: false,
             with_pieces: end.with_pieces.into_iter().collect(),
             generation: 0,
@@ -124,21 +124,14 @@ impl<S: Store> Driver<S> {
             return;
         }
         let (with_pieces, generation) = (&mut open.with_pieces, &mut open.generation);
-        match Prepared::new(&self.keys, &self.config, shard, epoch, write, with_pieces, generation) {
+        match Prepared::new(&self.keys, shard, epoch, write, with_pieces, generation) {
             Err(why) => drop(done.send(Outcome::Refused(why))),
             Ok(prepared) => {
                 let state = if prepared.pieces.is_empty() { State::Ready } else { State::Staging };
                 if state == State::Staging {
                     let (store, owner) = (Arc::clone(&self.store), self.keys.owner(shard));
                     let pieces = prepared.pieces.clone();
-                    self.jobs.spawn(jobs::stage(
-                        store,
-                        owner,
-                        (shard, epoch, log_index),
-                        pieces,
-                        self.config.retry,
-                        self.config.retry_full,
-                    ));
+                    self.jobs.spawn(jobs::stage(store, owner, (shard, epoch, log_index), pieces));
                 }
                 let prepared = Arc::new(prepared);
                 open.pending
@@ -156,14 +149,14 @@ impl<S: Store> Driver<S> {
 
     /// Sends as long as transactions may be in flight.
     fn send(&mut self) {
-        while !self.paused && self.in_flight < self.config.depth.max(1) {
+        while !self.paused && self.in_flight < DEPTH {
             let mut collected = Collected::default();
             for _ in 0..self.ready.len() {
                 let Some(shard) = self.ready.pop_front() else { break };
                 let Some(open) = self.shards.get_mut(&shard) else { continue };
                 let Some(part) = open.next_part(shard) else { continue };
                 let fits = match &part.kind {
-                    WriteKind::LogWrite(prepared) if !open.alone => collected.takes(&self.config, prepared),
+                    WriteKind::LogWrite(prepared) if !open.alone => collected.takes(prepared),
                     _ => collected.parts.is_empty(),
                 };
                 if !fits {
@@ -183,8 +176,10 @@ impl<S: Store> Driver<S> {
             }
             self.in_flight += 1;
             let (store, keys) = (Arc::clone(&self.store), self.keys.clone());
-            let txn = self.with_fault(transaction(&self.keys, &collected.parts));
-            self.jobs.spawn(jobs::commit(store, keys, txn, collected.parts, self.config.retry));
+            let txn = transaction(&self.keys, &collected.parts);
+            #[cfg(test)]
+            let txn = self.with_fault(txn);
+            self.jobs.spawn(jobs::commit(store, keys, txn, collected.parts));
         }
     }
 
@@ -201,6 +196,7 @@ impl<S: Store> Driver<S> {
             Done::Resolved { parts, answer, full } => {
                 self.in_flight -= 1;
                 self.counts.add(|counts| counts.unknown += 1);
+                #[cfg(test)]
                 if self.guesses(&parts) {
                     return;
                 }
@@ -218,7 +214,7 @@ impl<S: Store> Driver<S> {
             Done::NotTaken(parts) => {
                 self.in_flight -= 1;
                 self.counts.add(|counts| counts.not_taken += 1);
-                self.jobs.spawn(jobs::again(parts, self.config.retry));
+                self.jobs.spawn(jobs::again(parts));
             }
             Done::Rejected(parts, why) => {
                 self.in_flight -= 1;
@@ -258,7 +254,7 @@ impl<S: Store> Driver<S> {
             self.give_back(shard, log_index, Outcome::NoSpace);
         }
         if !std::mem::replace(&mut self.paused, true) {
-            self.jobs.spawn(jobs::pause(self.config.retry_full));
+            self.jobs.spawn(jobs::pause());
         }
     }
 
@@ -276,9 +272,8 @@ impl<S: Store> Driver<S> {
     }
 
     pub(super) fn succeeded(&mut self, part: &ShardWrite) {
-        let depth = self.config.depth;
         let Some(open) = self.returned(part) else { return };
-        open.window = (open.window * 2).clamp(1, depth.max(1));
+        open.window = (open.window * 2).min(DEPTH);
         open.alone = false;
         open.advance(part.after);
         if matches!(part.kind, WriteKind::Fence) {
@@ -381,13 +376,16 @@ impl<S: Store> Driver<S> {
                 self.give_back(part.shard, part.log_index(), Outcome::Refused(why));
             }
         } else {
-            self.jobs.spawn(jobs::again(parts, self.config.retry));
+            self.jobs.spawn(jobs::again(parts));
         }
     }
 
     /// The place is free again, once no request for it can be under way.
     pub(super) fn give_back(&mut self, shard: ShardId, log_index: LogIndex, outcome: Outcome) {
+        #[cfg(test)]
         let fences = self.fences();
+        #[cfg(not(test))]
+        let fences = true;
         let Some(open) = self.shards.get_mut(&shard) else { return };
         let Some(pending) = open.pending.get_mut(&log_index) else { return };
         if pending.doubtful && fences {

@@ -1,16 +1,27 @@
-//! Mistakes that the tests plant in a committer, to see that they are noticed; without them it does what is right.
+//! Mistakes that the tests plant in a committer, to see that they are noticed.
 
+use super::Outcome;
 use super::driver::Driver;
 use super::txn::ShardWrite;
-#[cfg(test)]
-use super::{Fault, Outcome};
-#[cfg(test)]
-use crate::store::Compare;
-use crate::store::{Store, Txn};
+use crate::store::{Compare, Store, Txn};
+
+/// Mistakes that the tests must notice.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// A transaction does not compare the owner's key.
+    NoOwnerCompare,
+    /// An unknown outcome counts as a success.
+    UnknownIsCommitted,
+    /// An unknown outcome counts as a failure: the place is given back.
+    UnknownIsRefused,
+    /// A place is given back while a request for it may be under way.
+    NoFence,
+    /// A transaction does not compare the end of the log.
+    NoPlaceCompare,
+}
 
 impl<S: Store> Driver<S> {
     /// Whether an unknown outcome was guessed, whatever the read that resolves it has found.
-    #[cfg(test)]
     pub(super) fn guesses(&mut self, parts: &[ShardWrite]) -> bool {
         match self.config.fault {
             Some(Fault::UnknownIsCommitted) => {
@@ -32,13 +43,6 @@ impl<S: Store> Driver<S> {
         }
     }
 
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    pub(super) fn guesses(&self, _: &[ShardWrite]) -> bool {
-        false
-    }
-
-    #[cfg(test)]
     pub(super) fn with_fault(&self, mut txn: Txn) -> Txn {
         let places = self.keys.log_index(crate::shard::ShardCount::default().shard(0).expect("a shard"));
         let places = &places[..places.len() - 6];
@@ -52,20 +56,7 @@ impl<S: Store> Driver<S> {
         txn
     }
 
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    pub(super) fn with_fault(&self, txn: Txn) -> Txn {
-        txn
-    }
-
-    #[cfg(test)]
     pub(super) fn fences(&self) -> bool {
         self.config.fault != Some(Fault::NoFence)
-    }
-
-    #[cfg(not(test))]
-    #[expect(clippy::unused_self, reason = "a test plants a mistake here")]
-    pub(super) fn fences(&self) -> bool {
-        true
     }
 }

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use tokio::time::{Instant, sleep};
 
 use super::txn::{ShardWrite, resolving_read};
+use super::{RETRY, RETRY_FULL};
 use crate::keys::{Epoch, Keys, LogIndex};
 use crate::shard::ShardId;
 use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
@@ -31,18 +32,12 @@ pub(super) enum Done {
 }
 
 /// Sends a transaction. Its outcome is known when this ends.
-pub(super) async fn commit<S: Store>(
-    store: Arc<S>,
-    keys: Keys,
-    txn: Txn,
-    parts: Vec<ShardWrite>,
-    retry: Duration,
-) -> Done {
+pub(super) async fn commit<S: Store>(store: Arc<S>, keys: Keys, txn: Txn, parts: Vec<ShardWrite>) -> Done {
     match store.txn(txn).await {
         Ok(answer) => Done::Answered(parts, answer),
         Err(error @ (StoreError::Unknown(_) | StoreError::NoSpace)) => {
             let full = error == StoreError::NoSpace;
-            let answer = read(&*store, resolving_read(&keys, &parts), retry).await;
+            let answer = read(&*store, resolving_read(&keys, &parts)).await;
             Done::Resolved { parts, answer, full }
         }
         Err(StoreError::NotDone(_)) => Done::NotTaken(parts),
@@ -53,7 +48,7 @@ pub(super) async fn commit<S: Store>(
 }
 
 /// Reads until it is answered: without the answer nothing can go on.
-async fn read<S: Store>(store: &S, txn: Txn, retry: Duration) -> TxnAnswer {
+async fn read<S: Store>(store: &S, txn: Txn) -> TxnAnswer {
     let mut warnings = Warnings::default();
     loop {
         match store.txn(txn.clone()).await {
@@ -65,7 +60,7 @@ async fn read<S: Store>(store: &S, txn: Txn, retry: Duration) -> TxnAnswer {
             ),
             Err(error) => tracing::debug!(%error, "the outcome of a transaction is not resolved yet"),
         }
-        sleep(retry).await;
+        sleep(RETRY).await;
     }
 }
 
@@ -78,11 +73,7 @@ struct Warnings(Option<Instant>);
 
 impl Warnings {
     fn is_due(&mut self, error: &StoreError) -> bool {
-        let may_pass = match error {
-            StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace => true,
-            StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_) => false,
-        };
-        if may_pass || self.0.is_some_and(|last| last.elapsed() < WARN_EVERY) {
+        if error.may_pass() || self.0.is_some_and(|last| last.elapsed() < WARN_EVERY) {
             return false;
         }
         self.0 = Some(Instant::now());
@@ -90,13 +81,13 @@ impl Warnings {
     }
 }
 
-pub(super) async fn pause(pause: Duration) -> Done {
-    sleep(pause).await;
+pub(super) async fn pause() -> Done {
+    sleep(RETRY_FULL).await;
     Done::Paused
 }
 
-pub(super) async fn again(parts: Vec<ShardWrite>, pause: Duration) -> Done {
-    sleep(pause).await;
+pub(super) async fn again(parts: Vec<ShardWrite>) -> Done {
+    sleep(RETRY).await;
     Done::Again(parts)
 }
 
@@ -106,8 +97,6 @@ pub(super) async fn stage<S: Store>(
     owner: Bytes,
     (shard, epoch, log_index): (ShardId, Epoch, LogIndex),
     pieces: Vec<(Bytes, Bytes)>,
-    retry: Duration,
-    retry_full: Duration,
 ) -> Done {
     for (key, value) in pieces {
         let put = Op::Put { key, value, lease: None };
@@ -117,8 +106,8 @@ pub(super) async fn stage<S: Store>(
             match store.txn(txn.clone()).await {
                 // Who is not the owner any more learns it from the write itself.
                 Ok(_) => break,
-                Err(StoreError::NotDone(_) | StoreError::Unknown(_)) => sleep(retry).await,
-                Err(StoreError::NoSpace) => sleep(retry_full).await,
+                Err(StoreError::NotDone(_) | StoreError::Unknown(_)) => sleep(RETRY).await,
+                Err(StoreError::NoSpace) => sleep(RETRY_FULL).await,
                 Err(error @ (StoreError::NoLease | StoreError::Compacted(_) | StoreError::Refused(_))) => {
                     return Done::Staged(shard, epoch, log_index, Err(error.to_string()));
                 }

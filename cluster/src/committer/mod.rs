@@ -21,6 +21,7 @@
 
 mod counts;
 mod driver;
+#[cfg(test)]
 mod fault_injection;
 mod jobs;
 mod open_shard;
@@ -34,6 +35,8 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::counts::Transactions;
+#[cfg(test)]
+pub(crate) use self::fault_injection::Fault;
 use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::Store;
@@ -41,19 +44,20 @@ use crate::store::Store;
 /// The largest checkpoint, or piece of one, that one value holds: 512 KiB.
 pub const PIECE_BYTES: usize = 512 << 10;
 
-/// How writes are sent.
+/// Transactions in flight at once, at least 1.
+const DEPTH: usize = 4;
+/// Operations of a transaction: etcd's default of `--max-txn-ops`.
+const MAX_OPERATIONS: usize = 128;
+/// Bytes of the values of a transaction. It stays well below etcd's `--max-request-bytes`.
+const MAX_BYTES: usize = 1 << 20;
+/// The wait before a request that was not taken is sent again.
+const RETRY: Duration = Duration::from_millis(50);
+/// The wait before a request is sent again to a full store.
+const RETRY_FULL: Duration = Duration::from_secs(1);
+
+/// When a shard is closed.
 #[derive(Clone, Debug)]
 pub struct CommitterConfig {
-    /// Transactions in flight at once, at least 1.
-    pub depth: usize,
-    /// Operations of a transaction; 128 is etcd's default of `--max-txn-ops`.
-    pub max_operations: usize,
-    /// Bytes of the values of a transaction. It stays well below etcd's `--max-request-bytes`.
-    pub max_bytes: usize,
-    /// The wait before a request that was not taken is sent again.
-    pub retry: Duration,
-    /// The wait before a request is sent again to a full store.
-    pub retry_full: Duration,
     /// The time in which something of a shard is committed, if anything waits: see the module.
     pub standstill: Duration,
     /// A mistake that the tests must notice.
@@ -61,30 +65,9 @@ pub struct CommitterConfig {
     pub(crate) fault: Option<Fault>,
 }
 
-/// Mistakes that the tests must notice.
-#[cfg(test)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fault {
-    /// A transaction does not compare the owner's key.
-    NoOwnerCompare,
-    /// An unknown outcome counts as a success.
-    UnknownIsCommitted,
-    /// An unknown outcome counts as a failure: the place is given back.
-    UnknownIsRefused,
-    /// A place is given back while a request for it may be under way.
-    NoFence,
-    /// A transaction does not compare the end of the log.
-    NoPlaceCompare,
-}
-
 impl Default for CommitterConfig {
     fn default() -> Self {
         Self {
-            depth: 4,
-            max_operations: 128,
-            max_bytes: 1 << 20,
-            retry: Duration::from_millis(50),
-            retry_full: Duration::from_secs(1),
             standstill: Duration::from_secs(10),
             #[cfg(test)]
             fault: None,

@@ -206,7 +206,7 @@ async fn a_full_store_is_told_and_waited_for() {
     assert_eq!(committer.write(shard(), epoch, write(1, "a")).await, Outcome::Committed);
     assert!(*full.borrow());
     let outcome = tokio::spawn(committer.write(shard(), epoch, write(2, "b")));
-    tokio::time::sleep(CommitterConfig::default().retry_full * 10).await;
+    tokio::time::sleep(RETRY_FULL * 10).await;
     assert!(*full.borrow() && !outcome.is_finished());
     model.set_quota(None);
     assert_eq!(outcome.await.unwrap(), Outcome::Committed);

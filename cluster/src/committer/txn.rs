@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{CommitterConfig, LogWrite, Owner, PIECE_BYTES};
+use super::{LogWrite, MAX_BYTES, MAX_OPERATIONS, Owner, PIECE_BYTES};
 use crate::keys::{BadRecord, Epoch, Keys, LogIndex, PlaceMark, Pointer, encode_batch};
 use crate::shard::ShardId;
 use crate::store::{Compare, KeyRange, KeyValue, Op, Txn};
@@ -65,7 +65,6 @@ impl Prepared {
     /// Checks a write, and cuts large checkpoints into pieces. `generation` is raised for each.
     pub(super) fn new(
         keys: &Keys,
-        config: &CommitterConfig,
         shard: ShardId,
         epoch: Epoch,
         write: LogWrite,
@@ -124,13 +123,10 @@ impl Prepared {
             }
         }
         let prepared = Self { write, ops, bytes, pieces };
-        if prepared.operations() > config.max_operations || prepared.bytes > config.max_bytes {
+        if prepared.operations() > MAX_OPERATIONS || prepared.bytes > MAX_BYTES {
+            let (operations, bytes) = (prepared.operations(), prepared.bytes);
             return Err(format!(
-                "{} operations and {} bytes: give at most {} and {}",
-                prepared.operations(),
-                prepared.bytes,
-                config.max_operations,
-                config.max_bytes
+                "{operations} operations and {bytes} bytes: give at most {MAX_OPERATIONS} and {MAX_BYTES}"
             ));
         }
         Ok(prepared)
@@ -174,10 +170,10 @@ fn delete_pieces(keys: &Keys, shard: ShardId, number: u64, pointer: Option<&Poin
 
 impl Collected {
     /// Whether there is room for a write beside the others. There is for the first.
-    pub(super) fn takes(&self, config: &CommitterConfig, prepared: &Prepared) -> bool {
+    pub(super) fn takes(&self, prepared: &Prepared) -> bool {
         self.parts.is_empty()
-            || (self.operations + prepared.operations() <= config.max_operations
-                && self.bytes + prepared.bytes <= config.max_bytes
+            || (self.operations + prepared.operations() <= MAX_OPERATIONS
+                && self.bytes + prepared.bytes <= MAX_BYTES
                 && !prepared.write.names.iter().any(|change| self.names.contains(&change.name)))
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::{Instant, timeout, timeout_at};
 use tonic::metadata::MetadataValue;
 use tonic::transport::Channel;
-use tonic::{Request, Status};
+use tonic::{Request, Response, Status};
 
 use super::auth::{Auth, Token};
 use super::config::{Config, ConfigError};
@@ -28,13 +28,11 @@ pub struct Client {
 }
 
 pub(super) struct Shared {
-    endpoints: Endpoints,
+    pub(super) config: Config,
+    pub(super) endpoints: Endpoints,
     auth: Auth,
-    /// See [`Store::newest`].
+    /// See [`Store::newest`](crate::store::Store::newest).
     pub(super) newest: AtomicU64,
-    request_limit: Duration,
-    watch_idle: Duration,
-    defragment_limit: Duration,
 }
 
 impl Client {
@@ -51,33 +49,14 @@ impl Client {
             endpoints: Endpoints::new(config)?,
             auth: Auth::new(config),
             newest: AtomicU64::new(0),
-            request_limit: config.request_limit,
-            watch_idle: config.watch_idle,
-            defragment_limit: config.defragment_limit,
+            config: config.clone(),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
     /// Connects anew with what the files hold now, from the next request on; if they cannot be read in time, as before.
     pub async fn read_again(&self) {
-        let _ = timeout(self.shared.request_limit, self.shared.endpoints.renew_all()).await;
-    }
-
-    /// The endpoints of the configuration.
-    pub fn endpoints(&self) -> Vec<String> {
-        self.shared.endpoints.urls()
-    }
-
-    pub(super) fn request_limit(&self) -> Duration {
-        self.shared.request_limit
-    }
-
-    pub(super) fn watch_idle(&self) -> Duration {
-        self.shared.watch_idle
-    }
-
-    pub(super) fn defragment_limit(&self) -> Duration {
-        self.shared.defragment_limit
+        let _ = timeout(self.shared.config.request_limit, self.shared.endpoints.renew_all()).await;
     }
 
     /// One of the endpoints of the configuration.
@@ -95,7 +74,7 @@ impl Client {
     ) -> Result<A, StoreError>
     where
         T: Clone,
-        F: Future<Output = Result<A, Status>>,
+        F: Future<Output = Result<Response<A>, Status>>,
     {
         let chosen = self.shared.endpoints.choose();
         let send = |channel, mut request: Request<T>| {
@@ -104,8 +83,8 @@ impl Client {
         };
         let limit = match kind {
             // A third of a lease, and not a quarter: `etcd grpc-proxy` answers within half a second.
-            Kind::KeepAlive => self.shared.request_limit * 4 / 3,
-            Kind::Read | Kind::Write => self.shared.request_limit,
+            Kind::KeepAlive => self.shared.config.request_limit * 4 / 3,
+            Kind::Read | Kind::Write => self.shared.config.request_limit,
         };
         let answer = self.call_at(&chosen, limit, kind, message, send).await;
         if answer.as_ref().is_err_and(is_to_blame) {
@@ -125,7 +104,7 @@ impl Client {
     ) -> Result<A, StoreError>
     where
         T: Clone,
-        F: Future<Output = Result<A, Status>>,
+        F: Future<Output = Result<Response<A>, Status>>,
     {
         let until = Instant::now() + limit;
         // Whether the last attempt may have left this process.
@@ -138,7 +117,7 @@ impl Client {
                 token.put(&mut request);
                 sent.store(true, Ordering::Relaxed);
                 let status = match send(chosen.channel.clone(), request).await {
-                    Ok(answer) => return Ok(answer),
+                    Ok(answer) => return Ok(answer.into_inner()),
                     Err(status) => status,
                 };
                 if refused.is_some() || failure::meaning(&status) != Meaning::Token {
@@ -157,7 +136,7 @@ impl Client {
             }
         });
         if answer.as_ref().is_err_and(is_to_blame) {
-            let _ = timeout(self.shared.request_limit, self.shared.endpoints.replace(chosen)).await;
+            let _ = timeout(self.shared.config.request_limit, self.shared.endpoints.replace(chosen)).await;
         }
         answer
     }

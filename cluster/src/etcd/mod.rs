@@ -26,7 +26,6 @@ mod watch;
 
 pub use client::Client;
 pub use config::{Config, ConfigError, Identity, Tls, User};
-pub use maintenance::{Alarm, AlarmKind, Member, Status};
 pub use watch::EtcdWatch;
 
 /// The generated messages and clients, of `proto/etcd.proto`: a subset of etcd's API.

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio_stream::StreamExt as _;
-use tonic::Status;
+use tonic::{Response, Status};
 
 use super::client::{Client, kv, malformed};
 use super::convert;
@@ -21,12 +21,9 @@ impl Store for Client {
         let reads = txn.then.iter().chain(&txn.otherwise).all(|op| matches!(op, Op::Get(_)));
         let kind = if reads { Kind::Read } else { Kind::Write };
         let request = convert::txn_request(txn)?;
-        let answer = self
-            .call(kind, request, |channel, request| async move {
-                kv(channel).txn(request).await.map(tonic::Response::into_inner)
-            })
-            .await?;
-        let answer = convert::txn_answer(answer).map_err(malformed(kind))?;
+        let answer =
+            self.call(kind, request, |channel, request| async move { kv(channel).txn(request).await });
+        let answer = convert::txn_answer(answer.await?).map_err(malformed(kind))?;
         self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
         Ok(answer)
     }
@@ -34,22 +31,18 @@ impl Store for Client {
     async fn range(&self, range: KeyRange, limit: usize) -> Result<RangeAnswer, StoreError> {
         let request = convert::range_request(range, limit)?;
         let answer = self
-            .call(Kind::Read, request, |channel, request| async move {
-                kv(channel).range(request).await.map(tonic::Response::into_inner)
-            })
-            .await?;
-        let answer = convert::range_answer(answer).map_err(malformed(Kind::Read))?;
+            .call(Kind::Read, request, |channel, request| async move { kv(channel).range(request).await });
+        let answer = convert::range_answer(answer.await?).map_err(malformed(Kind::Read))?;
         self.shared.newest.fetch_max(answer.revision.0, Ordering::Relaxed);
         Ok(answer)
     }
 
     async fn grant(&self, time_to_live: Duration) -> Result<LeaseId, StoreError> {
         let request = wire::LeaseGrantRequest { ttl: convert::seconds(time_to_live), id: 0 };
-        let answer = self
-            .call(Kind::Write, request, |channel, request| async move {
-                LeaseClient::new(channel).lease_grant(request).await.map(tonic::Response::into_inner)
-            })
-            .await?;
+        let answer = self.call(Kind::Write, request, |channel, request| async move {
+            LeaseClient::new(channel).lease_grant(request).await
+        });
+        let answer = answer.await?;
         if answer.id == 0 {
             return Err(StoreError::Unknown(format!("etcd has given no lease: {}", answer.error)));
         }
@@ -65,7 +58,8 @@ impl Store for Client {
                 let request =
                     request.map(|request| tokio_stream::once(request).chain(tokio_stream::pending()));
                 let mut answers = LeaseClient::new(channel).lease_keep_alive(request).await?.into_inner();
-                answers.message().await?.ok_or_else(|| Status::unknown("the stream has ended"))
+                let answer = answers.message().await?;
+                answer.map(Response::new).ok_or_else(|| Status::unknown("the stream has ended"))
             })
             .await?;
         match u64::try_from(answer.ttl) {
@@ -76,10 +70,10 @@ impl Store for Client {
 
     async fn revoke(&self, lease: LeaseId) -> Result<(), StoreError> {
         let request = wire::LeaseRevokeRequest { id: lease.0 };
-        self.call(Kind::Write, request, |channel, request| async move {
-            LeaseClient::new(channel).lease_revoke(request).await.map(drop)
-        })
-        .await
+        let answer = self.call(Kind::Write, request, |channel, request| async move {
+            LeaseClient::new(channel).lease_revoke(request).await
+        });
+        answer.await.map(drop)
     }
 
     async fn watch(&self, range: KeyRange, from: Revision) -> Result<EtcdWatch, StoreError> {
@@ -98,11 +92,8 @@ impl Store for Client {
         let number = convert::signed(revision)?;
         let request = wire::CompactionRequest { revision: number, physical: false };
         let answer = self
-            .call(Kind::Write, request, |channel, request| async move {
-                kv(channel).compact(request).await.map(drop)
-            })
-            .await;
-        answer.map_err(|error| match error {
+            .call(Kind::Write, request, |channel, request| async move { kv(channel).compact(request).await });
+        answer.await.map(drop).map_err(|error| match error {
             StoreError::Compacted(_) => StoreError::Compacted(revision),
             other => other,
         })

@@ -17,7 +17,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout_at};
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Request, Status, Streaming};
+use tonic::{Request, Response, Status, Streaming};
 
 use super::client::{Client, malformed};
 use super::convert;
@@ -86,10 +86,10 @@ impl EtcdWatch {
             if !answer.created {
                 return Err(Status::unknown("a watch that was not created tells something"));
             }
-            Ok((requests, answers))
+            Ok(Response::new((requests, answers)))
         });
         let (requests, answers) = opened.await?;
-        let (idle, limit) = (client.watch_idle(), client.request_limit());
+        let (idle, limit) = (client.shared.config.watch_idle, client.shared.config.request_limit);
         Ok(Self {
             requests,
             answers,

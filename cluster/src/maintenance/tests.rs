@@ -6,7 +6,7 @@ use bytes::Bytes;
 use super::*;
 use crate::keys::Name;
 use crate::model::{Faults, Model, ModelStore};
-use crate::store::{Op, Txn};
+use crate::store::{Op, Store as _, Txn};
 
 const KIB: u64 = 1 << 10;
 

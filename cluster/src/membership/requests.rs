@@ -129,9 +129,7 @@ pub(super) async fn release<S: Store>(
 /// Sets the key of a server as long as its lease lasts.
 pub(super) async fn announce<S: Store>(store: S, put: Op) -> Done {
     let txn = Txn { then: vec![put], ..Txn::default() };
-    while let Err(StoreError::NotDone(_) | StoreError::Unknown(_) | StoreError::NoSpace) =
-        store.txn(txn.clone()).await
-    {
+    while store.txn(txn.clone()).await.is_err_and(|error| error.may_pass()) {
         sleep(RETRY).await;
     }
     Done::Over

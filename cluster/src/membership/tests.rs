@@ -4,7 +4,7 @@ use tokio::task::JoinHandle;
 use tokio::time::sleep;
 
 use super::*;
-use crate::keys::RulesVersion;
+use crate::keys::{RulesVersion, Subject};
 use crate::model::{Faults, Model, ModelStore};
 use crate::store::Change;
 
@@ -85,7 +85,7 @@ impl Server {
 async fn owners(model: &Model) -> BTreeMap<ShardId, (String, Epoch)> {
     let found = model.connect().range(keys().owners(), 0).await.unwrap().found;
     let owner = |kv: crate::store::KeyValue| {
-        let shard = keys().parse_owner(&kv.key, shards()).unwrap();
+        let Ok(Subject::Owner(shard)) = keys().parse(&kv.key, shards()) else { panic!("{kv:?}") };
         (shard, (String::from_utf8(kv.value.to_vec()).unwrap(), Epoch(kv.created)))
     };
     found.into_iter().map(owner).collect()

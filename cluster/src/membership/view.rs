@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::committer::Owner;
-use crate::keys::{BadRecord, Epoch, Keys, RulesVersion, ServerInfo};
+use crate::keys::{BadRecord, Epoch, Keys, RulesVersion, ServerInfo, Subject};
 use crate::placement::{Candidate, Placed, placement};
 use crate::shard::{ShardCount, ShardId};
 use crate::store::{Change, KeyValue, LeaseId, Revision};
@@ -72,18 +72,20 @@ impl View {
     ) -> Result<Option<OwnerChange>, BadRecord> {
         match change {
             Change::Put(kv) => self.put(keys, shards, kv),
-            Change::Deleted(key, revision) => {
-                if let Ok(name) = keys.parse_server(key) {
+            Change::Deleted(key, revision) => match keys.parse(key, shards) {
+                Ok(Subject::Server(name)) => {
                     self.servers.remove(name.as_str());
-                } else if let Ok(shard) = keys.parse_owner(key, shards) {
+                    Ok(None)
+                }
+                Ok(Subject::Owner(shard)) => {
                     // The owner may be known from the answer of its claim already.
                     if self.owners.get(&shard).is_some_and(|owner| owner.epoch.0 < *revision) {
                         self.owners.remove(&shard);
                     }
-                    return Ok(Some(OwnerChange::Free(shard, *revision)));
+                    Ok(Some(OwnerChange::Free(shard, *revision)))
                 }
-                Ok(None)
-            }
+                Ok(Subject::Rules(_)) | Err(_) => Ok(None),
+            },
         }
     }
 
@@ -93,16 +95,19 @@ impl View {
         shards: ShardCount,
         kv: &KeyValue,
     ) -> Result<Option<OwnerChange>, BadRecord> {
-        if let Ok(name) = keys.parse_server(&kv.key) {
-            self.servers.insert(name.as_str().to_owned(), ServerInfo::decode(&kv.value)?);
-        } else if let Ok(shard) = keys.parse_rules(&kv.key, shards) {
-            self.rules.insert(shard, RulesVersion::decode(&kv.value)?);
-        } else {
-            let shard = keys.parse_owner(&kv.key, shards)?;
-            let server = String::from_utf8_lossy(&kv.value).into_owned();
-            let epoch = Epoch(kv.created);
-            self.owned(shard, Owner { server, epoch });
-            return Ok(Some(OwnerChange::Owned(shard, epoch, kv.lease)));
+        match keys.parse(&kv.key, shards)? {
+            Subject::Server(name) => {
+                self.servers.insert(name.as_str().to_owned(), ServerInfo::decode(&kv.value)?);
+            }
+            Subject::Rules(shard) => {
+                self.rules.insert(shard, RulesVersion::decode(&kv.value)?);
+            }
+            Subject::Owner(shard) => {
+                let server = String::from_utf8_lossy(&kv.value).into_owned();
+                let epoch = Epoch(kv.created);
+                self.owned(shard, Owner { server, epoch });
+                return Ok(Some(OwnerChange::Owned(shard, epoch, kv.lease)));
+            }
         }
         Ok(None)
     }

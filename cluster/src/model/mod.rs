@@ -20,10 +20,9 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use self::state::State;
-use crate::etcd::Status;
-use crate::maintenance::Members;
 use crate::store::{
-    Change, KeyRange, LeaseId, RangeAnswer, Revision, Store, StoreError, Txn, TxnAnswer, Watch,
+    Change, KeyRange, LeaseId, MemberSpace, Members, RangeAnswer, Revision, Store, StoreError, Txn,
+    TxnAnswer, Watch,
 };
 
 /// What may happen to requests.
@@ -316,18 +315,11 @@ impl Members for ModelStore {
         vec!["model".to_owned()]
     }
 
-    async fn status(&self, _endpoint: &str) -> Result<Status, StoreError> {
-        let status = |state: &mut State, _| {
-            Ok(Status {
-                version: "model".to_owned(),
-                member: 1,
-                leader: Some(1),
-                size: state.size(),
-                size_in_use: state.used(),
-                errors: Vec::new(),
-            })
+    async fn space(&self, _endpoint: &str) -> Result<MemberSpace, StoreError> {
+        let space = |state: &mut State, _| {
+            Ok(MemberSpace { size: state.size(), size_in_use: state.used(), is_leader: true })
         };
-        self.request(status).await.map_err(read_error)
+        self.request(space).await.map_err(read_error)
     }
 
     async fn defragment(&self, _endpoint: &str) -> Result<(), StoreError> {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use crate::committer::Outcome;
-use crate::keys::{Epoch, Keys, LogIndex, decode_batch};
+use crate::keys::{Epoch, Keys, LogIndex, Subject, decode_batch};
 use crate::shard::{ShardCount, ShardId};
 use crate::store::{Change, Revision};
 
@@ -48,7 +48,7 @@ pub(super) fn check(
         for change in changes {
             match change {
                 Change::Deleted(key, _) => {
-                    if let Ok(shard) = keys.parse_owner(key, shards)
+                    if let Ok(Subject::Owner(shard)) = keys.parse(key, shards)
                         && let Some(epoch) = owners.remove(&shard)
                     {
                         ends.insert((shard, epoch), Some(*revision));
@@ -58,7 +58,7 @@ pub(super) fn check(
                     }
                 }
                 Change::Put(kv) => {
-                    if let Ok(shard) = keys.parse_owner(&kv.key, shards) {
+                    if let Ok(Subject::Owner(shard)) = keys.parse(&kv.key, shards) {
                         owners.insert(shard, Epoch(kv.created));
                         ends.insert((shard, Epoch(kv.created)), None);
                     }

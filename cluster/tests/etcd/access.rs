@@ -7,7 +7,7 @@ use stickycas_cluster::etcd::wire::{
     AuthEnableRequest, AuthRoleAddRequest, AuthUserAddRequest, AuthUserGrantRoleRequest,
 };
 use stickycas_cluster::etcd::{Client, Config, Identity, Tls, User};
-use stickycas_cluster::store::{KeyRange, Revision, Store, StoreError};
+use stickycas_cluster::store::{KeyRange, Members, Revision, Store, StoreError};
 use stickycas_cluster::testing::conformance::{conforms, next};
 use stickycas_cluster::testing::etcd::{Options, ServerTls};
 
@@ -47,12 +47,12 @@ async fn with_users_a_password_is_needed_and_a_lost_token_is_replaced() {
     // A member keeps tokens in memory only.
     etcd.restart(0).await.unwrap();
     let url = etcd.urls()[0].clone();
-    while client.status(&url).await.is_err() {
+    while client.space(&url).await.is_err() {
         tokio::task::yield_now().await;
     }
     let revision = set(&client, "a", "2").await.unwrap().revision;
     etcd.restart(0).await.unwrap();
-    while client.status(&url).await.is_err() {
+    while client.space(&url).await.is_err() {
         tokio::task::yield_now().await;
     }
     let mut watch = client.watch(KeyRange::one("a"), revision).await.unwrap();
@@ -151,9 +151,9 @@ async fn renewed_authorities_and_certificates_are_read_again() {
     set(&reader, "a", "2").await.unwrap();
     reader.read_again().await;
     assert!(set(&reader, "a", "3").await.is_err());
-    assert!(reader.status(&etcd.urls()[0]).await.is_err());
+    assert!(reader.space(&etcd.urls()[0]).await.is_err());
     put(&authority.file, "ca.crt");
-    while reader.status(&etcd.urls()[0]).await.is_err() {
+    while reader.space(&etcd.urls()[0]).await.is_err() {
         tokio::task::yield_now().await;
     }
     set(&reader, "a", "4").await.unwrap();

@@ -2,10 +2,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use stickycas_cluster::etcd::{AlarmKind, Client};
+use stickycas_cluster::etcd::Client;
+use stickycas_cluster::etcd::wire::alarm_request::AlarmAction;
+use stickycas_cluster::etcd::wire::maintenance_client::MaintenanceClient;
+use stickycas_cluster::etcd::wire::{AlarmRequest, AlarmType};
 use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::maintenance::{Fullness, MaintenanceConfig, Space, maintenance};
-use stickycas_cluster::store::{KeyRange, Op, Store, StoreError};
+use stickycas_cluster::store::{KeyRange, Members, Op, Store, StoreError};
 use stickycas_cluster::testing::conformance::{put, unconditional};
 use stickycas_cluster::testing::etcd::Options;
 use tokio::task::JoinSet;
@@ -32,23 +35,20 @@ async fn a_full_store_refuses_what_takes_space_until_it_is_emptied_and_the_alarm
     assert_eq!(set(&client, "k/more", "").await, Err(StoreError::NoSpace));
     assert_eq!(client.grant(Duration::from_mins(1)).await, Err(StoreError::NoSpace));
     assert!(client.keep_alive(lease).await.is_ok(), "what needs no space is taken");
-    let alarms = client.alarms().await.unwrap();
-    assert!(alarms.iter().all(|alarm| alarm.kind == AlarmKind::NoSpace) && !alarms.is_empty());
+    assert_eq!(client.alarm().await, Ok(true));
 
     let delete = unconditional(vec![Op::Delete(KeyRange::prefix("k/"))]);
     let deleted = client.txn(delete).await.unwrap().revision;
     client.compact(deleted).await.unwrap();
     let url = &etcd.urls()[0];
     // The compaction goes on behind its answer.
-    while client.status(url).await.unwrap().size > QUOTA / 2 {
+    while client.space(url).await.unwrap().size > QUOTA / 2 {
         client.defragment(url).await.unwrap();
     }
     assert_eq!(set(&client, "k/more", "").await, Err(StoreError::NoSpace), "the alarm stays");
-    for alarm in alarms {
-        client.disarm(alarm).await.unwrap();
-    }
+    disarm(url).await;
     assert!(set(&client, "k/more", "").await.is_ok());
-    assert_eq!(client.alarms().await.unwrap(), []);
+    assert_eq!(client.alarm().await, Ok(false));
 }
 
 #[tokio::test]
@@ -88,8 +88,15 @@ async fn the_elected_server_keeps_three_members_far_from_their_quota() {
         told.changed().await.unwrap();
     }
     assert_eq!(told.borrow().fullness(), Fullness::Enough);
-    assert!(client.alarms().await.unwrap().is_empty());
+    assert_eq!(client.alarm().await, Ok(false));
     driver.abort();
+}
+
+/// Disarms the alarm of every member, as an operator does.
+async fn disarm(url: &str) {
+    let (action, alarm) = (AlarmAction::Deactivate.into(), AlarmType::Nospace.into());
+    let mut maintenance = MaintenanceClient::connect(url.to_owned()).await.unwrap();
+    maintenance.alarm(AlarmRequest { action, member_id: 0, alarm }).await.unwrap();
 }
 
 /// Puts until there is no space; returns the keys whose puts were answered so.

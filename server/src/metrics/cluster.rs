@@ -228,7 +228,7 @@ fn space(out: &mut Exposition<'_>, sample: &ClusterSample) -> fmt::Result {
 mod tests {
     use prometheus_client::collector::Collector;
     use prometheus_client::encoding::DescriptorEncoder;
-    use stickycas_cluster::maintenance::MemberSpace;
+    use stickycas_cluster::store::MemberSpace;
 
     use super::*;
 
