@@ -107,10 +107,11 @@ class InstanceView {
     if (this.clock) this.clock.history = history;
   }
 
-  sayMissing({ index, missing }) {
-    const text = missing > 0
+  sayMissing({ index, missing, untold = 0 }) {
+    const begins = missing > 0
       ? `The first ${grouped(missing)} events are not kept any more: the history below begins with event ${index}, from the state of that moment.`
       : `The history below begins with event ${index}, from the state of that moment.`;
+    const text = untold > 0 ? `${begins} ${grouped(untold)} marks are missing: the server does not tell whose they are.` : begins;
     this.notice.replaceChildren(element("p", { class: "missing", text }));
   }
 

@@ -16,7 +16,7 @@ use stickycas_program::asked_to_stop;
 use stickycas_view::{PageOptions, ServerPage, serve_plain};
 use tokio::net::TcpListener;
 
-use super::output::{log_to_stderr, show, tell};
+use super::output::{show, tell, warnings_and};
 use super::scenario::run_folder;
 
 /// After how long without an answer viewers are told so. Their browsers ask again.
@@ -88,7 +88,8 @@ struct PageArgs {
 /// Serves the page of a run, or of a server, until the program is stopped.
 pub(super) fn run(args: &ViewArgs) -> anyhow::Result<Exit> {
     let Some(folder) = &args.folder else {
-        log_to_stderr();
+        // As a server logs: strangers can call, and nobody may read standard error.
+        let _log = stickycas_server::log_to_stderr(&warnings_and("RUST_LOG"))?;
         return runtime()?.block_on(serve_server(args));
     };
     let place = run_folder(folder);

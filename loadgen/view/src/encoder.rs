@@ -1,7 +1,8 @@
 //! Encodes what happens at one instance, for all of its viewers: at most 20 frames a second, of what one Watch tells.
 //!
 //! The state at the end of a frame is that of a machine that follows the events. Where it cannot, since the first events are not
-//! kept, the server is asked for the state once a second.
+//! kept, the server is asked for the state once a second; by an observer only, since such a call of a member or the creator prolongs
+//! the life of the instance (F10).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -18,7 +19,8 @@ use stickycas_page::frame::{Framer, Now};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_stream::Stream as _;
 
-use crate::feed::{Feed, FeedEnd, Frame};
+use crate::feed::Feed;
+use crate::frames::{FeedEnd, Frame};
 use crate::instances::InstanceFacts;
 use crate::known::value_bytes;
 use crate::offences::RecentOffences;
@@ -198,7 +200,8 @@ impl<'a, L: Fn() -> bool + Sync> Encoder<'a, L> {
     /// Asks the server for the state of an instance that is not followed and goes on, once a second.
     async fn ask(&mut self) {
         let recently = self.asked.is_some_and(|asked| asked.elapsed() < LOOK_EVERY);
-        if recently || self.feed.is_followed() || (self.asked.is_some() && self.feed.is_ended()) {
+        let is_wanted = !self.feed.is_followed() && (self.asked.is_none() || !self.feed.is_ended());
+        if recently || !is_wanted || self.feed.facts.get_touches {
             return;
         }
         self.asked = Some(Instant::now());

@@ -4,7 +4,6 @@
 //! stream ends with an error that says so; nobody else notices. A viewer for which not every frame is kept begins with a
 //! snapshot.
 
-use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
@@ -21,6 +20,7 @@ use tokio::sync::watch;
 use tokio_stream::Stream;
 use tokio_stream::wrappers::WatchStream;
 
+use crate::frames::{FeedEnd, Frame, Frames};
 use crate::instances::InstanceFacts;
 use crate::known::{KeptEvents, Known};
 use crate::permits::{Network, too_many};
@@ -42,43 +42,6 @@ pub(crate) struct Feed {
     /// Who looks, as often as it does.
     viewers: Mutex<Vec<Network>>,
     snapshot: tokio::sync::Mutex<Option<(Instant, Arc<Snapshot>)>>,
-}
-
-#[derive(Debug, Default)]
-struct Frames {
-    kept: VecDeque<Frame>,
-    bytes: usize,
-    /// How many frames are not kept any more.
-    dropped: u64,
-    /// The index of the first event of the frames that are kept, and of the one behind them.
-    first: u64,
-    next: u64,
-    /// Whether everything that had happened when the feed began is encoded.
-    ready: bool,
-    /// The processes that were seen to be late.
-    late: Vec<ProcessId>,
-    /// What the events tell that are in the frames; `None` before the first one.
-    known: Option<Known>,
-    end: Option<FeedEnd>,
-}
-
-/// Some events, encoded.
-#[derive(Debug)]
-pub(crate) struct Frame {
-    /// The index of its first event, and the one behind its last.
-    pub(crate) first: u64,
-    pub(crate) next: u64,
-    /// As it is sent.
-    pub(crate) event: Bytes,
-}
-
-/// Why there will be no more frames.
-#[derive(Clone, Debug)]
-pub(crate) enum FeedEnd {
-    /// Nothing more can happen at the instance.
-    Over,
-    /// They cannot be made.
-    Refused(Refused),
 }
 
 impl Feed {
@@ -257,46 +220,6 @@ impl Feed {
     }
 }
 
-impl Frames {
-    fn add(&mut self, frame: Frame, limit: usize) {
-        self.next = frame.next;
-        self.bytes += frame.event.len();
-        self.kept.push_back(frame);
-        while self.bytes > limit
-            && self.kept.len() > 1
-            && let Some(oldest) = self.kept.pop_front()
-        {
-            self.bytes -= oldest.event.len();
-            self.dropped += 1;
-            self.first = oldest.next;
-        }
-    }
-
-    /// Whether what happened before this event is still to come.
-    fn is_behind(&self, event: u64) -> bool {
-        self.next < event && self.end.is_none()
-    }
-
-    /// The number of the first frame that somebody needs who wants this event and all behind it; `None` if it may be
-    /// dropped before it is read.
-    fn start(&self, event: u64, limit: usize) -> Option<u64> {
-        if event < self.first {
-            return None;
-        }
-        let mut place = self.kept.partition_point(|frame| frame.next <= event);
-        // A last frame without events tells the state.
-        if place == self.kept.len()
-            && self.kept.back().is_some_and(|last| (last.first, last.next) == (event, event))
-        {
-            place -= 1;
-        }
-        let bytes: usize = self.kept.range(place..).map(|frame| frame.event.len()).sum();
-        // While frames come, the older half is about to make room.
-        let fits = self.end.is_some() || bytes <= limit / 2;
-        fits.then_some(self.dropped + place as u64)
-    }
-}
-
 /// Counts a viewer of a feed.
 pub(crate) struct Entered(Arc<Feed>, Network);
 
@@ -324,12 +247,19 @@ impl Entered {
             return Ok((None, self.stream(number), live));
         }
         let snapshot = self.0.snapshot().await?;
+        let stream = self.behind(&snapshot)?;
+        Ok((Some(snapshot), stream, live))
+    }
+
+    /// What comes behind a snapshot.
+    ///
+    /// # Errors
+    /// If some of it is not kept any more, so that there would be a gap.
+    fn behind(self, snapshot: &Snapshot) -> Result<FeedStream, Refused> {
         let start = self.0.frames().start(snapshot.index, self.0.limit);
-        match start {
-            Some(number) => Ok((Some(snapshot), self.stream(number), live)),
-            // What comes behind the snapshot would be missing.
-            None => Err(too_many("more happens at the instance than can be shown")),
-        }
+        start
+            .map(|number| self.stream(number))
+            .ok_or_else(|| too_many("more happens at the instance than can be shown"))
     }
 
     /// All events that are known up to now.
@@ -497,6 +427,21 @@ mod tests {
         let (none, stream, _) = feed.look().open(Some(28)).await.unwrap();
         assert!(none.is_none());
         assert_eq!(numbers(stream, 3).await, [28, 29, 30]);
+    }
+
+    #[tokio::test]
+    async fn nobody_begins_behind_a_gap() {
+        let feed = feed();
+        (0..30).for_each(|number| feed.add(frame(number)));
+        feed.set_ready();
+        let behind = |index| {
+            let snapshot = Snapshot { index, json: Bytes::new() };
+            feed.look().behind(&snapshot).map_err(|refused| refused.status)
+        };
+        for gone in [0, 19, 22] {
+            assert_eq!(behind(gone).err(), Some(StatusCode::TOO_MANY_REQUESTS), "{gone}");
+        }
+        assert_eq!(numbers(behind(28).ok().unwrap(), 2).await, [28, 29]);
     }
 
     #[tokio::test]

@@ -9,7 +9,8 @@ use stickycas_page::source::Refused;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::encoder;
-use crate::feed::{Entered, Feed, FeedEnd};
+use crate::feed::{Entered, Feed};
+use crate::frames::FeedEnd;
 use crate::instances::InstanceFacts;
 use crate::offences::RecentOffences;
 use crate::permits::{Bounds, Network, too_many};

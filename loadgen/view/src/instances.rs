@@ -1,8 +1,8 @@
-//! What does not change of the instances that somebody has looked at: asked for once.
+//! What does not change of the instances that somebody has looked at: asked for again only to know whether it is still shown.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
 use http::StatusCode;
 use stickycas_client::{Client, InstanceId};
@@ -13,8 +13,11 @@ use stickycas_page::source::Refused;
 
 use crate::refusal::refusal;
 
-/// How many are kept.
+/// How many are kept, and how many processes they may have together.
 const KEPT: usize = 256;
+const PROCESSES: usize = 256 * 1024;
+/// For how long they are shown before the server is asked again: it may not show them to this principal any more.
+const SHOWN: Duration = Duration::from_secs(10);
 
 /// What does not change of an instance.
 #[derive(Debug)]
@@ -26,6 +29,8 @@ pub(crate) struct InstanceFacts {
     /// The principals of its processes.
     roster: Vec<String>,
     created: Option<SystemTime>,
+    /// Whether Get touches the instance, since the caller is a member of it or its creator (F10).
+    pub(crate) get_touches: bool,
 }
 
 impl InstanceFacts {
@@ -48,13 +53,16 @@ impl InstanceFacts {
 #[derive(Debug)]
 pub(crate) struct InstanceCache {
     client: Client,
-    /// The latest at the end.
-    kept: Mutex<VecDeque<Arc<InstanceFacts>>>,
+    kept: Mutex<Kept>,
 }
 
+/// The latest at the end, each with the moment at which the server has shown it.
+#[derive(Debug, Default)]
+struct Kept(VecDeque<(Instant, Arc<InstanceFacts>)>);
+
 impl InstanceCache {
-    pub(crate) const fn new(client: Client) -> Self {
-        Self { client, kept: Mutex::new(VecDeque::new()) }
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, kept: Mutex::default() }
     }
 
     /// The facts of the instance with this id.
@@ -65,31 +73,42 @@ impl InstanceCache {
         let no_id =
             || Refused { status: StatusCode::NOT_FOUND, why: "that is no id of an instance".to_owned() };
         let id: InstanceId = id.parse().map_err(|_| no_id())?;
-        if let Some(facts) = self.known(id) {
+        if let Some(facts) = self.kept().shown(id, Instant::now()) {
             return Ok(facts);
         }
         let info = self.client.get(id).await.map_err(|error| refusal(&error))?.instance;
+        let principal = self.client.principal();
         let facts = Arc::new(InstanceFacts {
             id,
             params: Arc::new(info.parameters),
             name: info.name.map_or(String::new(), |name| name.to_string()),
+            get_touches: info.creator == principal || info.roster.iter().any(|name| name == principal),
             roster: info.roster,
             created: info.created,
         });
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept.len() == KEPT {
-            kept.pop_front();
-        }
-        kept.push_back(facts.clone());
+        self.kept().add(Instant::now(), facts.clone());
         Ok(facts)
     }
 
-    fn known(&self, id: InstanceId) -> Option<Arc<InstanceFacts>> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let place = kept.iter().position(|facts| facts.id == id)?;
-        let facts = kept.remove(place)?;
-        kept.push_back(facts.clone());
-        Some(facts)
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Kept {
+    fn shown(&self, id: InstanceId, now: Instant) -> Option<Arc<InstanceFacts>> {
+        let (asked, facts) = self.0.iter().find(|(_, facts)| facts.id == id)?;
+        (now.duration_since(*asked) < SHOWN).then(|| facts.clone())
+    }
+
+    /// Adds these, in the place of older ones of the instance; the oldest make room.
+    fn add(&mut self, now: Instant, facts: Arc<InstanceFacts>) {
+        self.0.retain(|(asked, known)| known.id != facts.id && now.duration_since(*asked) < SHOWN);
+        self.0.push_back((now, facts));
+        let mut processes: usize = self.0.iter().map(|(_, facts)| facts.roster.len()).sum();
+        while self.0.len() > KEPT || (processes > PROCESSES && self.0.len() > 1) {
+            processes -= self.0.pop_front().map_or(0, |(_, oldest)| oldest.roster.len());
+        }
     }
 }
 
@@ -101,12 +120,32 @@ pub(crate) mod tests {
 
     /// Those of an instance of two processes.
     pub(crate) fn facts(id: u128) -> Arc<InstanceFacts> {
+        facts_of(id, 2)
+    }
+
+    fn facts_of(id: u128, processes: u32) -> Arc<InstanceFacts> {
         Arc::new(InstanceFacts {
             id: InstanceId::new(id),
-            params: Arc::new(Params::try_new(ParamsSpec::new(2, 1, 1)).unwrap()),
+            params: Arc::new(Params::try_new(ParamsSpec::new(processes, 1, 1)).unwrap()),
             name: String::new(),
-            roster: vec!["p1".to_owned(), "p2".to_owned()],
+            roster: (1..=processes).map(|number| format!("p{number}")).collect(),
             created: None,
+            get_touches: false,
         })
+    }
+
+    #[test]
+    fn what_is_kept_of_instances_is_bounded_and_grows_old() {
+        let (mut kept, now) = (Kept::default(), Instant::now());
+        let id = InstanceId::new;
+        (0..2 * KEPT as u128).for_each(|number| kept.add(now, facts(number)));
+        assert_eq!(kept.0.len(), KEPT);
+        assert!(kept.shown(id(0), now).is_none() && kept.shown(id(KEPT as u128), now).is_some());
+        // Five of the largest have more processes than fit.
+        (0..5).for_each(|number| kept.add(now, facts_of(number, 65_536)));
+        assert_eq!(kept.0.len(), 4);
+        kept.add(now, facts_of(4, 65_536));
+        assert_eq!(kept.0.len(), 4, "one of an instance");
+        assert!(kept.shown(id(4), now + SHOWN / 2).is_some() && kept.shown(id(4), now + SHOWN).is_none());
     }
 }

@@ -62,7 +62,10 @@ impl Known {
         }
         if let Some(follower) = &mut self.follower {
             self.waiting.extend_from_slice(events);
-            match follower.take(&self.waiting, events.is_empty(), &mut |_, _, _| {}) {
+            // The first events of an input whose own event is still to come, however long that takes.
+            let is_part = |event: &Event| matches!(event, Event::Joined { .. } | Event::Withdrawn { .. });
+            let is_whole = events.is_empty() && !self.waiting.iter().any(|it| is_part(&it.event));
+            match follower.take(&self.waiting, is_whole, &mut |_, _, _| {}) {
                 Ok(taken) => drop(self.waiting.drain(..taken)),
                 Err(difference) => {
                     tracing::warn!(%difference, "the machine does not follow the events of the instance");
@@ -132,5 +135,34 @@ pub(crate) fn value_bytes(event: &Event) -> usize {
         | Event::Decided { value, .. } => value.as_bytes().len(),
         Event::Offence(offence) => offence.detail.len(),
         _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use stickycas_model::machine::Machine;
+    use stickycas_model::types::ProcessId;
+
+    use super::*;
+    use crate::instances::tests::facts;
+
+    #[test]
+    fn a_pause_within_the_events_of_an_input_is_endured() {
+        let facts = facts(1);
+        let mut machine = Machine::new(facts.params.clone());
+        let mut events = Vec::new();
+        for process in ProcessId::all(2) {
+            machine.hello(Time::ZERO, process, 1, &mut events).unwrap();
+        }
+        let events: Vec<_> = events.into_iter().map(|event| Recorded { at: Time::ZERO, event }).collect();
+        assert!(events.iter().filter(|it| matches!(it.event, Event::Joined { .. })).count() == 2);
+        for cut in 1..events.len() {
+            let mut known = Known::new(&facts, 0);
+            for part in [&events[..cut], &[], &events[cut..], &[]] {
+                known.take(part);
+                assert!(known.is_followed(), "cut at {cut} of {events:?}");
+            }
+            assert!(known.follower().is_some_and(|it| it.machine().is_some()), "cut at {cut}");
+        }
     }
 }

@@ -5,7 +5,7 @@
 //! | --- | --- |
 //! | connections, TLS, clients that do not read | `listener`, `tls`, `stalled` |
 //! | who looks, for how long, and how many do | `links`, `permits` |
-//! | one instance as a stream: one Watch, one encoder, the same bytes for all viewers | `feeds`, `feed`, `encoder` |
+//! | one instance as a stream: one Watch, one encoder, the same bytes for all viewers | `feeds`, `feed`, `frames`, `encoder` |
 //! | its state, which no call tells each moment, and what stands for events that are not sent | `known`, `status`, `snapshot` |
 //! | all instances | `table`, `overview` with `metrics` and `offences` |
 //! | the seam to the page itself, crate `stickycas_page` | `source` with `instances`, `refusal` |
@@ -13,6 +13,7 @@
 mod encoder;
 mod feed;
 mod feeds;
+mod frames;
 mod instances;
 mod known;
 mod links;

@@ -1,9 +1,10 @@
-//! Links for viewers: each has a token, which is valid for an hour.
+//! Links for viewers: each has a token, which is valid for an hour, by the clock of the machine and by the one that nobody sets: the
+//! latter stands still while a machine sleeps, the former may be set back.
 //!
 //! A token is a random number, which is kept nowhere but in the memory of this program: when it ends, its links do.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -23,7 +24,25 @@ pub(crate) struct Links(Mutex<Vec<Link>>);
 
 struct Link {
     token: [u8; 32],
-    expires: Instant,
+    expires: Expiry,
+}
+
+/// Until when somebody may look.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Expiry {
+    pub(crate) at: Instant,
+    time: SystemTime,
+}
+
+impl Expiry {
+    fn after(lifetime: Duration) -> Self {
+        Self { at: Instant::now() + lifetime, time: SystemTime::now() + lifetime }
+    }
+
+    /// Whether it is over, by either clock.
+    pub(crate) fn is_over(self) -> bool {
+        self.at <= Instant::now() || self.time <= SystemTime::now()
+    }
 }
 
 /// Without the token.
@@ -37,10 +56,9 @@ impl Links {
     /// A new token, as it stands in a link.
     pub(crate) fn token(&self) -> String {
         let token: [u8; 32] = rand::random();
-        let now = Instant::now();
         let mut links = self.links();
-        links.retain(|link| link.expires > now);
-        links.push(Link { token, expires: now + LIFETIME });
+        links.retain(|link| !link.expires.is_over());
+        links.push(Link { token, expires: Expiry::after(LIFETIME) });
         URL_SAFE_NO_PAD.encode(token)
     }
 
@@ -48,16 +66,15 @@ impl Links {
     ///
     /// # Errors
     /// If there is no token, or it is not valid any more.
-    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<Instant, Refused> {
+    pub(crate) fn check(&self, headers: &HeaderMap) -> Result<Expiry, Refused> {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let (Some(given), None) = (given.next(), given.next()) else {
             return Err(refused("this page is shown to those with a link that has a token"));
         };
         let token = given.as_bytes().strip_prefix(b"Bearer ");
         let token = token.and_then(|token| URL_SAFE_NO_PAD.decode(token).ok()).unwrap_or_default();
-        let now = Instant::now();
         let links = self.links();
-        let known = links.iter().find(|link| link.expires > now && is_same(&link.token, &token));
+        let known = links.iter().find(|link| !link.expires.is_over() && is_same(&link.token, &token));
         known.map(|link| link.expires).ok_or_else(over)
     }
 
@@ -97,7 +114,7 @@ mod tests {
     async fn a_link_counts_for_an_hour_at_its_own_page() {
         let (links, others) = (Links::default(), Links::default());
         let token = links.token();
-        assert_eq!(links.check(&head(&token)).unwrap(), Instant::now() + LIFETIME);
+        assert_eq!(links.check(&head(&token)).unwrap().at, Instant::now() + LIFETIME);
         let status = |links: &Links, headers: &HeaderMap| links.check(headers).unwrap_err().status;
         assert_eq!(status(&others, &head(&token)), StatusCode::UNAUTHORIZED);
         let (mut twice, shorter) = (head(&token), &token[..token.len() - 4]);
@@ -114,5 +131,13 @@ mod tests {
         links.token();
         assert_eq!(links.links().len(), 2);
         assert!(!format!("{links:?}").contains(&next));
+    }
+
+    #[test]
+    fn a_link_ends_by_either_clock() {
+        let hour = Expiry::after(LIFETIME);
+        assert!(!hour.is_over());
+        assert!(Expiry { time: SystemTime::now(), ..hour }.is_over(), "the machine has slept");
+        assert!(Expiry { at: Instant::now(), ..hour }.is_over(), "its clock was set back");
     }
 }

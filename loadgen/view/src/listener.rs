@@ -1,7 +1,8 @@
 //! The connections of a page: HTTP/1.1, plain on a loopback address and else by TLS.
 //!
 //! What a connection may cost is bounded: how many there are, in all and of one network, the time for the handshake and for
-//! the head of each request, the bytes of that head. Clients that do not read what they asked for are closed.
+//! the head of each request, the bytes of that head. Clients that do not read what they asked for are closed. A connection ends
+//! when its client closes it, and with it what it was being sent.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -96,10 +97,41 @@ where
         .header_read_timeout(HEADER_TIMEOUT)
         .max_buf_size(HEADER_BYTES)
         .max_headers(HEADERS)
-        // Who has said everything still waits for the answer.
-        .half_close(true)
         .serve_connection(TokioIo::new(Stalled::new(io)), TowerToHyperService::new(service));
     if let Err(error) = connection.await {
         tracing::debug!(%error, "connection to the page failed");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use axum::body::Body;
+    use axum::routing::get;
+    use bytes::Bytes;
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+    use tokio::sync::mpsc;
+    use tokio_stream::wrappers::ReceiverStream;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stream_ends_when_its_viewer_leaves_though_nothing_happens() {
+        let (events, stream) = mpsc::channel::<Result<Bytes, std::io::Error>>(1);
+        let body = Arc::new(Mutex::new(Some(Body::from_stream(ReceiverStream::new(stream)))));
+        let answer = move || std::future::ready(body.lock().unwrap().take().unwrap());
+        let pages = Router::new().route("/", get(answer));
+        let (mut viewer, io) = duplex(4096);
+        tokio::spawn(serve_requests(io, Network::of([127, 0, 0, 1].into()), pages));
+        viewer.write_all(b"GET / HTTP/1.1\r\nhost: page\r\n\r\n").await.unwrap();
+        events.send(Ok(Bytes::from_static(b"begun"))).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"begun\r\n") {
+            viewer.read_buf(&mut answer).await.unwrap();
+        }
+        drop(viewer);
+        // The clock goes on only when nothing else does.
+        timeout(HEADER_TIMEOUT, events.closed()).await.expect("the stream is held for nobody");
     }
 }

@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+/// How many servers are asked at a time.
+const AT_ONCE: usize = 16;
 /// How long a server may take to tell them, and in how many bytes.
 const TIMEOUT: Duration = Duration::from_secs(5);
 const BYTES: u64 = 4 * 1024 * 1024;
@@ -34,9 +37,13 @@ impl Figures {
     /// If one of them does not tell them.
     pub(crate) async fn read(addresses: &[String]) -> io::Result<Self> {
         let mut figures = Self::default();
-        for address in addresses {
-            let told = timeout(TIMEOUT, get(address)).await;
-            figures.add(&told.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??);
+        for addresses in addresses.chunks(AT_ONCE) {
+            let mut answers: JoinSet<_> =
+                addresses.iter().cloned().map(|address| timeout(TIMEOUT, get(address))).collect();
+            while let Some(told) = answers.join_next().await {
+                let told = told.map_err(io::Error::other)?;
+                figures.add(&told.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??);
+            }
         }
         // What was counted up to each bound becomes what lies between two.
         figures.buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -80,8 +87,8 @@ impl Figures {
 }
 
 /// The body of `/metrics` at this address.
-async fn get(address: &str) -> io::Result<String> {
-    let mut tcp = TcpStream::connect(address).await?;
+async fn get(address: String) -> io::Result<String> {
+    let mut tcp = TcpStream::connect(&address).await?;
     let request = format!("GET /metrics HTTP/1.0\r\nhost: {address}\r\n\r\n");
     tcp.write_all(request.as_bytes()).await?;
     let mut response = String::new();
@@ -113,12 +120,17 @@ mod tests {
             stickycas_call_seconds_bucket{method=\"Get\",le=\"0.001\"} 9\n\
             process_cpu_seconds_total 1.5\n";
         tokio::spawn(async move {
+            // Nobody is answered before all have asked.
+            let mut all = Vec::new();
             for _ in 0..2 {
                 let (mut tcp, _) = listener.accept().await.unwrap();
                 let mut asked = Vec::new();
                 while !asked.ends_with(b"\r\n\r\n") {
                     tcp.read_buf(&mut asked).await.unwrap();
                 }
+                all.push(tcp);
+            }
+            for mut tcp in all {
                 tcp.write_all(text.as_bytes()).await.unwrap();
             }
         });

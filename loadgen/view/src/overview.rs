@@ -95,19 +95,22 @@ impl Overview {
 
     async fn count(&self) -> Result<Counted, Refused> {
         let own = [self.client.principal().to_owned()];
-        let counts = self.client.counts_of_servers(&own).await.map_err(|error| refusal(&error))?;
+        let figures = async {
+            match &*self.metrics {
+                [] => None,
+                addresses => Figures::read(addresses)
+                    .await
+                    .inspect_err(|error| tracing::warn!(%error, "the metrics are not told"))
+                    .ok(),
+            }
+        };
+        let (counts, figures) = tokio::join!(self.client.counts_of_servers(&own), figures);
+        let counts = counts.map_err(|error| refusal(&error))?;
         let facts: Option<Vec<_>> = counts.values().map(|counts| counts.server.as_ref()).collect();
         let facts = facts.ok_or_else(|| {
             let why = "what happens at all instances is shown to observers, and to coordinators".to_owned();
             Refused { status: StatusCode::FORBIDDEN, why }
         })?;
-        let figures = match &*self.metrics {
-            [] => None,
-            addresses => Figures::read(addresses)
-                .await
-                .inspect_err(|error| tracing::warn!(%error, "the metrics are not told"))
-                .ok(),
-        };
         Ok(Counted {
             at: Instant::now(),
             live: facts.iter().map(|facts| facts.instances_under_way).sum(),

@@ -1,7 +1,8 @@
 //! An instance at a moment, for viewers that cannot be sent everything that led to it.
 //!
 //! It is made of the machine that follows the events. Where the first ones are not known, it is made of a snapshot of Watch: of a
-//! process it then has those marks that the list and the status tell.
+//! process it then has those marks that the list and the status tell. A status has a bounded number of rows of each kind; how many
+//! marks are missing for that is told.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +10,7 @@ use bytes::Bytes;
 use serde::Serialize;
 use stickycas_client::info::InstanceStatus;
 use stickycas_client::watch;
-use stickycas_model::machine::Machine;
+use stickycas_model::machine::{Machine, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::{ProcessId, Value};
 use stickycas_page::frame::Now;
@@ -63,6 +64,8 @@ struct Shown<'a> {
     warps: Option<Vec<[u32; COUNTED.len()]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<u32>,
+    /// Marks of which nobody tells whose they are.
+    untold: u32,
 }
 
 /// What a snapshot is made of.
@@ -70,6 +73,8 @@ struct Taken<'a> {
     now: Now,
     index: u64,
     marks: Vec<u16>,
+    /// By which the marks were found, if not all need be.
+    status: Option<&'a InstanceStatus>,
     /// Who has won, in the order of the list.
     list: Vec<Shot<'a>>,
 }
@@ -90,7 +95,7 @@ impl Snapshot {
         let entries = (0..).zip(machine.list().iter());
         let list =
             entries.map(|(position, entry)| (position, entry.process, entry.phase.get(), &entry.value));
-        let taken = Taken { now, index, marks: marks(machine), list: list.collect() };
+        let taken = Taken { now, index, marks: marks(machine), status: None, list: list.collect() };
         Some(taken.with_late(late).encode(&facts.params))
     }
 
@@ -105,6 +110,7 @@ impl Snapshot {
             now,
             index: *next_index,
             marks: known_marks(&facts.params, status),
+            status: Some(status),
             list: list.collect(),
         };
         taken.encode(&facts.params)
@@ -130,8 +136,9 @@ impl Taken<'_> {
         }
         let length = u32::try_from(self.list.len()).unwrap_or(u32::MAX);
         let entries = last_entries(&self.list).to_vec();
-        let mut shown =
-            Shown { index, missing: index, now, entries, length, marks: None, warps: None, group: None };
+        let untold = self.status.map_or(0, |status| untold(status, &self.marks));
+        let (marks, warps, group) = (None, None, None);
+        let mut shown = Shown { index, missing: index, now, entries, length, marks, warps, group, untold };
         if params.processes() <= PROCESSES {
             let bytes: Vec<u8> = self.marks.iter().flat_map(|marks| marks.to_le_bytes()).collect();
             shown.marks = Some(STANDARD.encode(bytes));
@@ -147,16 +154,41 @@ impl Taken<'_> {
 
 /// Those marks of all processes that a status tells, as far as its rows go.
 fn known_marks(params: &Params, status: &InstanceStatus) -> Vec<u16> {
-    let all = status.joined == params.processes();
-    let mut marks = vec![if all { mark::JOINED } else { 0 }; params.processes() as usize];
+    let is_all = |count: usize| count == params.processes() as usize;
+    // While processes gather, those that are awaited are the ones that have not joined.
+    let names_missing = status.state == State::Gathering && status.awaited.left_out == 0;
+    let every = match status.joined as usize {
+        _ if is_all(status.left.total()) => mark::LEFT | mark::JOINED,
+        joined if is_all(joined) || names_missing => mark::JOINED,
+        _ => 0,
+    };
+    let mut marks = vec![every; params.processes() as usize];
+    if names_missing {
+        for awaited in &status.awaited.shown {
+            if let Some(marks) = marks.get_mut(awaited.process.index()) {
+                *marks = 0;
+            }
+        }
+    }
     let left = status.left.shown.iter().map(|process| (*process, mark::LEFT | mark::JOINED));
+    let waiting = status.waiting.shown.iter().map(|waiting| (waiting.process, mark::JOINED));
     let accused = status.offences.shown.iter().map(|offences| (offences.process, mark::ACCUSED));
-    for (process, bits) in left.chain(accused) {
+    for (process, bits) in left.chain(waiting).chain(accused) {
         if let Some(marks) = marks.get_mut(process.index()) {
             *marks |= bits;
         }
     }
     marks
+}
+
+/// How many marks the status counts that these do not have.
+fn untold(status: &InstanceStatus, marks: &[u16]) -> u32 {
+    let missing = |all: usize, bit: u16| {
+        let told = marks.iter().filter(|marks| **marks & bit != 0).count();
+        u32::try_from(all.saturating_sub(told)).unwrap_or(u32::MAX)
+    };
+    let members = missing(status.joined as usize, mark::JOINED) + missing(status.left.total(), mark::LEFT);
+    members + status.offences.left_out
 }
 
 /// The marks of all processes, but for what the list tells.
@@ -211,8 +243,9 @@ fn counts(params: &Params, group: u32, marks: &[u16]) -> Vec<[u32; COUNTED.len()
 mod tests {
     use std::sync::Arc;
 
+    use stickycas_client::info::{Awaited, Rows};
     use stickycas_model::access::Access;
-    use stickycas_model::params::ParamsSpec;
+    use stickycas_model::params::{ParamsSpec, Patience};
     use stickycas_model::types::{AccessNumber, Time};
     use stickycas_page::frame::AWAITED;
 
@@ -240,7 +273,8 @@ mod tests {
         let entries = (0..).zip(machine.list().iter());
         let list =
             entries.map(|(position, entry)| (position, entry.process, entry.phase.get(), &entry.value));
-        let taken = Taken { now, index: events.len() as u64, marks: marks(&machine), list: list.collect() };
+        let (index, marks) = (events.len() as u64, marks(&machine));
+        let taken = Taken { now, index, marks, status: None, list: list.collect() };
         let snapshot = taken.encode(&params);
         let shown = serde_json::from_slice(&snapshot.json).unwrap();
         (snapshot, shown)
@@ -257,6 +291,42 @@ mod tests {
             let won: u64 = rows.iter().map(|row| row[1].as_u64().unwrap()).sum();
             assert_eq!((joined, won), (65_536, u64::from(65_536_u32.div_ceil(warp_size))));
         }
+    }
+
+    fn told<T>(shown: Vec<T>, left_out: u32) -> Rows<T> {
+        Rows { shown, left_out }
+    }
+
+    #[test]
+    fn marks_that_a_status_has_no_rows_for_are_counted() {
+        let params = Params::try_new(ParamsSpec::new(5, 1, 4)).unwrap();
+        let first = |count| ProcessId::all(5).take(count).collect::<Vec<_>>();
+        let status = |joined, left, awaited| InstanceStatus {
+            state: State::Running,
+            phase: None,
+            warp: None,
+            open: false,
+            awaited: told(awaited, 0),
+            waiting: told(Vec::new(), 0),
+            joined,
+            length: 0,
+            sealed: false,
+            left,
+            offences: told(Vec::new(), 0),
+        };
+        let (joined, left) = (mark::JOINED, mark::JOINED | mark::LEFT);
+        let check = |status: InstanceStatus, expected: [u16; 5], missing| {
+            let marks = known_marks(&params, &status);
+            assert_eq!((&marks[..], untold(&status, &marks)), (&expected[..], missing), "{status:?}");
+        };
+        check(status(5, told(first(2), 1), vec![]), [left, left, joined, joined, joined], 1);
+        check(status(4, told(first(2), 1), vec![]), [left, left, 0, 0, 0], 2 + 1);
+        // All have left, so it is known who has, whatever the rows say.
+        check(status(5, told(first(2), 3), vec![]), [left; 5], 0);
+        let awaited = first(2).into_iter();
+        let awaited = awaited.map(|process| Awaited { process, patience_left: Patience::Endless });
+        let gathering = status(3, told(vec![], 0), awaited.collect());
+        check(InstanceStatus { state: State::Gathering, ..gathering }, [0, 0, joined, joined, joined], 0);
     }
 
     #[test]

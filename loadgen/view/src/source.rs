@@ -18,13 +18,13 @@ use stickycas_page::events::NOTHING;
 use stickycas_page::explanation::{Block, ExplainedRun, Place, Section};
 use stickycas_page::source::{Events, ListQuery, Opened, Page, Refused, Source, Told};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, Interval, MissedTickBehavior, Sleep, interval, sleep_until};
+use tokio::time::{Interval, MissedTickBehavior, Sleep, interval, sleep_until};
 use tokio_stream::Stream;
 
 use crate::feeds::Feeds;
 use crate::instances::{InstanceCache, InstanceFacts};
 use crate::known::KeptEvents;
-use crate::links::{self, Links};
+use crate::links::{self, Expiry, Links};
 use crate::overview::Overview;
 use crate::permits::{Network, Permit, Permits};
 use crate::table::Table;
@@ -54,7 +54,7 @@ pub(crate) struct Server {
 pub(crate) struct Viewer {
     network: Network,
     /// Until when; `None`: without end.
-    until: Option<Instant>,
+    until: Option<Expiry>,
 }
 
 impl Server {
@@ -102,11 +102,7 @@ impl Server {
 
     /// The events of a stream of this viewer, until its link is not valid any more.
     fn guarded(&self, viewer: &Viewer, permit: Permit, events: Events) -> Events {
-        let mut keep_alive = interval(KEEP_ALIVE);
-        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        keep_alive.reset();
-        let end = viewer.until.map(|until| Box::pin(sleep_until(until)));
-        Box::pin(Guarded { events, end, keep_alive, _permit: permit })
+        Box::pin(Guarded::new(events, viewer.until, permit))
     }
 }
 
@@ -190,16 +186,29 @@ fn explained(params: &Arc<Params>, events: &[Recorded]) -> Vec<Section> {
 /// See [`Server::guarded`].
 struct Guarded {
     events: Events,
+    until: Option<Expiry>,
     end: Option<Pin<Box<Sleep>>>,
     keep_alive: Interval,
     _permit: Permit,
+}
+
+impl Guarded {
+    fn new(events: Events, until: Option<Expiry>, permit: Permit) -> Self {
+        let mut keep_alive = interval(KEEP_ALIVE);
+        keep_alive.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        keep_alive.reset();
+        let end = until.map(|until| Box::pin(sleep_until(until.at)));
+        Self { events, until, end, keep_alive, _permit: permit }
+    }
 }
 
 impl Stream for Guarded {
     type Item = Result<Bytes, Refused>;
 
     fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        if self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready()) {
+        // The timer wakes the stream; the clock of the machine is looked at whenever something is sent.
+        let is_over = self.end.as_mut().is_some_and(|end| end.as_mut().poll(cx).is_ready());
+        if is_over || self.until.is_some_and(Expiry::is_over) {
             return Poll::Ready(Some(Err(links::over())));
         }
         if let Poll::Ready(event) = self.events.as_mut().poll_next(cx) {
@@ -207,5 +216,37 @@ impl Stream for Guarded {
             return Poll::Ready(event);
         }
         self.keep_alive.poll_tick(cx).map(|_| Some(Ok(NOTHING)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use http::header::AUTHORIZATION;
+    use tokio::time::Instant;
+    use tokio_stream::StreamExt as _;
+
+    use super::*;
+    use crate::permits::Bounds;
+
+    #[tokio::test(start_paused = true)]
+    async fn an_open_stream_ends_with_the_link_of_its_viewer() {
+        let (links, permits) = (Links::default(), Permits::new(Bounds::default()));
+        let token = format!("Bearer {}", links.token()).parse().unwrap();
+        let until = links.check(&HeaderMap::from_iter([(AUTHORIZATION, token)])).unwrap();
+        let stream = |until| {
+            let permit = permits.viewer(Network::of([127, 0, 0, 1].into())).unwrap();
+            Guarded::new(Box::pin(tokio_stream::pending()), until, permit)
+        };
+        let (mut with_link, mut without) = (stream(Some(until)), stream(None));
+        let last = loop {
+            match with_link.next().await.unwrap() {
+                Ok(event) => assert_eq!((event, Instant::now() < until.at), (NOTHING, true)),
+                Err(refused) => break refused,
+            }
+        };
+        assert_eq!(last.status, StatusCode::UNAUTHORIZED);
+        assert!(Instant::now() >= until.at, "by a clock that goes on only when nothing else does");
+        assert_eq!(without.next().await.unwrap().unwrap(), NOTHING);
     }
 }

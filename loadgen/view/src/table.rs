@@ -83,7 +83,14 @@ impl Table {
         let begun = Instant::now();
         let found = self.client.table(&wanted, after.as_ref()).await;
         // A server that did not answer has spent nothing.
-        let found = found.map_err(|error| refusal(&error))?;
+        let found = found.map_err(|error| {
+            let refused = refusal(&error);
+            if refused.status == StatusCode::FORBIDDEN {
+                // What was shown before is not to be seen any more.
+                self.pages().clear();
+            }
+            refused
+        })?;
         pace.spend(begun.elapsed());
         let is_whole = after.is_none() && found.next.is_none();
         let page = Page {

@@ -35,19 +35,6 @@ async fn the_page_has_its_policy_and_nothing_of_the_operators() {
 }
 
 #[tokio::test]
-async fn who_says_no_more_is_answered() {
-    let site = Site::start().await;
-    for path in ["/", "/api/about", "/api/instances"] {
-        let mut tcp = TcpStream::connect(site.page).await.unwrap();
-        tcp.write_all(format!("GET {path} HTTP/1.1\r\nhost: localhost\r\n\r\n").as_bytes()).await.unwrap();
-        tcp.shutdown().await.unwrap();
-        let mut answer = String::new();
-        with_timeout(tcp.read_to_string(&mut answer)).await.unwrap();
-        assert!(answer.starts_with("HTTP/1.1 200 "), "{path}: {answer}");
-    }
-}
-
-#[tokio::test]
 async fn the_page_answers_to_its_own_names_only() {
     let site = Site::with(|_| (), |page| page.hosts = vec!["page.example".to_owned()]).await;
     for (host, status) in [

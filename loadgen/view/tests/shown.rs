@@ -6,7 +6,7 @@ use std::time::Duration;
 use base64::Engine as _;
 use http::StatusCode;
 
-use super::browser::{get, with_timeout};
+use super::browser::{EventStream, get, with_timeout};
 use super::{ROSTER, Site, indices};
 
 #[tokio::test]
@@ -175,6 +175,31 @@ async fn who_only_looks_keeps_no_instance_alive() {
         }
     })
     .await;
+    let gone = site.client("observer").get(id).await.unwrap_err();
+    assert_eq!(gone.reason(), Some(stickycas_client::RefusalReason::InstanceUnknown));
+}
+
+/// Its calls touch the instance, so it makes none while it looks.
+#[tokio::test]
+async fn a_member_that_looks_on_keeps_no_instance_alive() {
+    let lifetime = Duration::from_secs(3);
+    let site = Site::with(
+        |config| {
+            config.limits.idle_lifetime = lifetime;
+            (config.limits.events, config.limits.events_per_process) = (2, 0);
+        },
+        |_| (),
+    )
+    .await;
+    let id = site.instance().await;
+    for member in ["p1", "p2"] {
+        site.client(member).decide(id, "yes").await.unwrap();
+    }
+    let page = super::serve(site.client("p3"), stickycas_view::PageOptions::default()).await.1;
+    let mut viewer = EventStream::open(page, &format!("/api/instances/{id}/events"), &[]).await.unwrap();
+    viewer.expect("setting").await;
+    viewer.expect("snapshot").await;
+    assert_eq!(viewer.rest().await.1.0, "end");
     let gone = site.client("observer").get(id).await.unwrap_err();
     assert_eq!(gone.reason(), Some(stickycas_client::RefusalReason::InstanceUnknown));
 }
