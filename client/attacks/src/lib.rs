@@ -12,25 +12,13 @@
 //! Where the server believes names (SPEC section 10), whoever says another's name is that other, and nobody can tell them
 //! apart; so no attack steals one there. Where it knows callers by certificates, `impersonate` does.
 
-mod attack_context;
-mod bad_token_flood;
-mod byte_stream;
-mod double;
-mod flood;
-mod frame_flood;
+mod connections;
+mod context;
 mod frames;
-mod garbage;
-mod handshake_flood;
-mod impersonate;
-mod out_of_turn;
-mod oversize;
-mod raw;
-mod replay;
-mod reset_flood;
-mod slow_open;
-mod slow_read;
+mod identity;
+mod sessions;
 mod stream;
-mod tally;
+mod wire;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,9 +26,8 @@ use std::time::Duration;
 use stickycas_client::{Client, Error, InstanceId, Played};
 use stickycas_model::byzantine::{WireAttack, WireAttackKind};
 
-use self::attack_context::AttackContext;
-pub use self::tally::AttackReport;
-use self::tally::Tally;
+pub use self::context::AttackReport;
+use self::context::{AttackContext, Tally};
 
 /// The longest that an attack goes on, whatever is left of its count.
 pub const LONGEST: Duration = Duration::from_secs(30);
@@ -78,8 +65,18 @@ pub async fn play(
         // Of a cluster, the server that has the instance is attacked; any other one would only name that.
         let at_owner = client.at_owner(instance).await;
         let attacked = at_owner.as_ref().unwrap_or(client).connection();
-        let context = AttackContext::new(client, attacked, instance, attack.count(), seed);
-        carry_out(&context.with(targets, &tally), attack.kind()).await
+        let config = |client: &Client| client.connection().config().clone();
+        let context = AttackContext {
+            client: client.clone(),
+            connection: attacked.clone(),
+            instance,
+            count: attack.count(),
+            seed,
+            judge: targets.judge.map(config),
+            token_server: targets.token_server.map(config),
+            tally: tally.clone(),
+        };
+        carry_out(&context, attack.kind()).await
     };
     let played = tokio::select! {
         biased;
@@ -93,26 +90,26 @@ pub async fn play(
 
 async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {
     match attack {
-        WireAttackKind::Impersonate => beside(context, impersonate::attack(context)).await,
-        WireAttackKind::OutOfTurn => first(context, out_of_turn::attack(context)).await,
-        WireAttackKind::Double => first(context, double::attack(context)).await,
+        WireAttackKind::Impersonate => beside(context, identity::impersonate(context)).await,
+        WireAttackKind::OutOfTurn => first(context, sessions::out_of_turn(context)).await,
+        WireAttackKind::Double => first(context, sessions::double(context)).await,
         WireAttackKind::Replay => {
-            let kept = bounded(context, replay::before_it_leaves(context)).await;
+            let kept = bounded(context, sessions::replay(context)).await;
             let played = context.play().await;
             if let Some(kept) = kept {
-                bounded(context, replay::after_it_left(context, kept)).await;
+                bounded(context, sessions::replay_after_leaving(context, kept)).await;
             }
             played
         }
-        WireAttackKind::Flood => first(context, flood::attack(context)).await,
-        WireAttackKind::Oversize => first(context, oversize::attack(context)).await,
-        WireAttackKind::Garbage => beside(context, garbage::attack(context)).await,
-        WireAttackKind::SlowRead => first(context, slow_read::attack(context)).await,
-        WireAttackKind::SlowOpen => beside(context, slow_open::attack(context)).await,
-        WireAttackKind::ResetFlood => beside(context, reset_flood::attack(context)).await,
-        WireAttackKind::HandshakeFlood => beside(context, handshake_flood::attack(context)).await,
-        WireAttackKind::FrameFlood => beside(context, frame_flood::attack(context)).await,
-        WireAttackKind::BadTokenFlood => beside(context, bad_token_flood::attack(context)).await,
+        WireAttackKind::Flood => first(context, sessions::flood(context)).await,
+        WireAttackKind::Oversize => first(context, sessions::oversize(context)).await,
+        WireAttackKind::Garbage => beside(context, connections::garbage(context)).await,
+        WireAttackKind::SlowRead => first(context, sessions::slow_read(context)).await,
+        WireAttackKind::SlowOpen => beside(context, connections::slow_open(context)).await,
+        WireAttackKind::ResetFlood => beside(context, frames::reset_flood(context)).await,
+        WireAttackKind::HandshakeFlood => beside(context, connections::handshake_flood(context)).await,
+        WireAttackKind::FrameFlood => beside(context, frames::frame_flood(context)).await,
+        WireAttackKind::BadTokenFlood => beside(context, identity::bad_token_flood(context)).await,
     }
 }
 

@@ -11,11 +11,11 @@ use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
-use super::attack_context::AttackContext;
+use super::context::AttackContext;
 use stickycas_client::Error;
 
 /// The channel of the one instance that is opened.
-pub(super) const CHANNEL: u32 = 0;
+const CHANNEL: u32 = 0;
 
 /// See the module.
 pub(super) struct Stream {
@@ -41,9 +41,7 @@ impl Stream {
 
     /// A stream with a session of the process at the instance.
     pub(super) async fn open(context: &AttackContext) -> Result<(Self, WelcomeData), Error> {
-        let incarnation = rand::random_range(1..=u64::MAX);
-        let hello = v1::Hello { channel: CHANNEL, instance_id: context.instance.to_string(), incarnation };
-        let mut stream = Self::saying(context, vec![hello.into()]).await?;
+        let mut stream = Self::saying(context, vec![hello(context)]).await?;
         loop {
             match stream.next().await? {
                 Frame::Welcome(welcome) => return Ok((stream, WelcomeData::try_from(&*welcome)?)),
@@ -112,14 +110,22 @@ impl Stream {
     }
 }
 
+/// A hello of a new life of the client.
+pub(super) fn hello(context: &AttackContext) -> v1::ClientFrame {
+    let incarnation = rand::random_range(1..=u64::MAX);
+    v1::Hello { channel: CHANNEL, instance_id: context.instance.to_string(), incarnation }.into()
+}
+
 /// An append under this number.
-pub(super) fn append(channel: u32, number: AccessNumber, value: &[u8]) -> v1::ClientFrame {
-    let op = v1::access::Op::Append(v1::Append { value: value.to_vec().into() });
-    v1::Access { channel, number: number.get(), op: Some(op) }.into()
+pub(super) fn append(number: AccessNumber, value: &[u8]) -> v1::ClientFrame {
+    access(number, v1::access::Op::Append(v1::Append { value: value.to_vec().into() }))
 }
 
 /// A read from the beginning under this number.
-pub(super) fn read(channel: u32, number: AccessNumber) -> v1::ClientFrame {
-    let op = v1::access::Op::Read(v1::Read { start: 0 });
-    v1::Access { channel, number: number.get(), op: Some(op) }.into()
+pub(super) fn read(number: AccessNumber) -> v1::ClientFrame {
+    access(number, v1::access::Op::Read(v1::Read { start: 0 }))
+}
+
+fn access(number: AccessNumber, op: v1::access::Op) -> v1::ClientFrame {
+    v1::Access { channel: CHANNEL, number: number.get(), op: Some(op) }.into()
 }

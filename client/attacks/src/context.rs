@@ -1,13 +1,89 @@
-//! What an attack did, counted while it goes on.
+//! What every attack is given, and what it did: [`AttackContext`], [`AttackReport`].
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
+use stickycas_client::info::InstanceView;
+use stickycas_client::raw::{ClientConfig, Connection};
+use stickycas_client::{Client, Error, InstanceId, Played, ProcessSpec};
+use stickycas_model::byzantine::{Distinct, Strategy};
+use stickycas_model::types::AccessNumber;
 use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1;
 use tokio::sync::watch;
 use tonic::{Code, Status};
+
+/// What every attack is given. Clones share the tally.
+#[derive(Clone, Debug)]
+pub(super) struct AttackContext {
+    pub(super) client: Client,
+    /// To the server that is attacked, which has the instance.
+    pub(super) connection: Connection,
+    pub(super) instance: InstanceId,
+    /// How much of the attack.
+    pub(super) count: u32,
+    pub(super) seed: u64,
+    /// Where the judge hears how processes have ended, if there is one.
+    pub(super) judge: Option<ClientConfig>,
+    /// The server's listener for tokens, if it is known.
+    pub(super) token_server: Option<ClientConfig>,
+    pub(super) tally: Arc<Tally>,
+}
+
+impl AttackContext {
+    pub(super) fn config(&self) -> &ClientConfig {
+        self.connection.config()
+    }
+
+    /// The principal of the attacker.
+    pub(super) fn principal(&self) -> &str {
+        self.config().principal()
+    }
+
+    /// The attack in so many equal shares.
+    pub(super) fn shares(&self, shares: u32) -> impl Iterator<Item = u32> + use<> {
+        let count = self.count;
+        (0..shares).map(move |share| count / shares + u32::from(share < count % shares))
+    }
+
+    /// Plays the rest of the process: see the header of the crate.
+    pub(super) async fn play(&self) -> Played {
+        let spec = ProcessSpec::byzantine(Strategy::Distinct(Distinct { value: None }), None, self.seed);
+        self.client.play(self.instance, spec, std::future::pending()).await
+    }
+
+    /// The instance, among whose facts are the principals of others.
+    pub(super) async fn view(&self) -> Result<InstanceView, Error> {
+        self.client.get(self.instance).await
+    }
+
+    /// The principals of some other processes.
+    pub(super) async fn others(&self) -> Result<Vec<String>, Error> {
+        const SOME: usize = 2;
+        let roster = self.view().await?.instance.roster;
+        Ok(roster.into_iter().filter(|name| name != self.principal()).take(SOME).collect())
+    }
+
+    pub(super) fn get_request(&self) -> v1::GetRequest {
+        v1::GetRequest { instance: Some(v1::get_request::Instance::InstanceId(self.instance.to_string())) }
+    }
+
+    pub(super) fn append_request(
+        &self,
+        number: AccessNumber,
+        value: &[u8],
+        no_wait: bool,
+    ) -> v1::AppendRequest {
+        v1::AppendRequest {
+            instance_id: self.instance.to_string(),
+            access_number: number.get(),
+            value: value.to_vec().into(),
+            no_wait,
+        }
+    }
+}
 
 /// What an attack did, as the attacker saw it: evidence and no result (V5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,7 +115,7 @@ impl fmt::Display for AttackReport {
     }
 }
 
-/// See the module.
+/// Counts what an attack does, while it goes on.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     report: Mutex<AttackReport>,
