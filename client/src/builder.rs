@@ -33,21 +33,6 @@ pub struct ClientBuilder {
     keep_alive: Option<Duration>,
 }
 
-impl Client {
-    /// A client of the server at this address (`http://host:port`); name its principal next, and
-    /// [the other servers](ClientBuilder::server) of a cluster.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), stickycas_client::Error> {
-    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(url: impl Into<String>) -> ClientBuilder {
-        ClientBuilder::new(url.into())
-    }
-}
-
 impl ClientBuilder {
     pub(crate) fn new(url: String) -> Self {
         Self {
@@ -144,26 +129,12 @@ impl ClientBuilder {
         Ok(self.client(Connection::lazy(configs[0].clone()), &configs))
     }
 
-    /// The same over byte streams that `connect` opens, in place of TCP: a Unix socket, a tunnel, a simulated network. It
-    /// is called for the first connection, and again after each that broke. The streams lead to one server: no other one is
-    /// asked.
+    /// The same over byte streams that `connect` opens, in place of TCP: Unix sockets, tunnels, a simulated network. It is given the
+    /// address of a server, host and port, and called for the first connection to it, and again after each that broke.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a setting is not well formed.
-    pub fn connect_lazy_over<F, T>(self, connect: impl FnMut() -> F + Send + 'static) -> Result<Client, Error>
-    where
-        F: Future<Output = io::Result<T>> + Send + 'static,
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let configs = self.configs()?;
-        Ok(self.client(Connection::lazy_over(configs[0].clone(), connect), &configs[..1]))
-    }
-
-    /// The same over byte streams to any server: `connect` is given its address, host and port.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if a setting is not well formed.
-    pub fn connect_lazy_over_each<F, T>(
+    pub fn connect_lazy_over<F, T>(
         self,
         connect: impl Fn(String) -> F + Clone + Send + Sync + 'static,
     ) -> Result<Client, Error>
@@ -172,7 +143,7 @@ impl ClientBuilder {
         T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
     {
         let configs = self.configs()?;
-        Ok(self.client(Connection::lazy_over_each(configs[0].clone(), connect), &configs))
+        Ok(self.client(Connection::lazy_over(configs[0].clone(), connect), &configs))
     }
 
     fn client(&self, connection: Connection, configs: &[ClientConfig]) -> Client {

@@ -9,9 +9,10 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
+use crate::builder::ClientBuilder;
 use crate::cluster::{Cluster, NextTry, Route};
 use crate::connection::Connection;
-use crate::convert::{IntoInstance, IntoValue};
+use crate::convert::{IntoInstance, value_of};
 use crate::driver::{self, Played, ProcessSpec};
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
@@ -41,6 +42,19 @@ pub struct Decision {
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
+    /// A client of the server at this address (`http://host:port`); name its principal next, and
+    /// [the other servers](ClientBuilder::server) of a cluster.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), stickycas_client::Error> {
+    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(url: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(url.into())
+    }
+
     /// A client on a connection of [`crate::raw`].
     #[doc(hidden)]
     #[must_use]
@@ -102,9 +116,9 @@ impl Client {
     pub async fn propose(
         &self,
         instance: impl IntoInstance,
-        value: impl IntoValue,
+        value: impl AsRef<[u8]>,
     ) -> Result<Decision, Error> {
-        let (instance, value) = (instance.into_instance()?, value.into_value()?);
+        let (instance, value) = (instance.into_instance()?, value_of(value)?);
         let instance = self.find(instance).await?;
         let played = self.play(instance, ProcessSpec::correct(value), std::future::pending()).await;
         match (played.error, played.report) {
@@ -134,36 +148,26 @@ impl Client {
 
     /// A unary call to the owner of an instance, again and again until it is answered or another try does not help or must
     /// not be made.
-    pub(crate) async fn call_owner<T, F>(
+    pub(crate) async fn call_owner<R: Clone, T, F>(
         &self,
         instance: InstanceId,
         idempotency: Idempotency,
-        call: impl FnMut(Connection) -> F,
+        request: R,
+        call: impl FnMut(Connection, R) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        self.call_along(&mut self.cluster.route_to(instance), idempotency, call).await
-    }
-
-    /// The same to any server, or to the owner that it names.
-    pub(crate) async fn call<T, F>(
-        &self,
-        idempotency: Idempotency,
-        call: impl FnMut(Connection) -> F,
-    ) -> Result<T, Error>
-    where
-        F: Future<Output = Result<Response<T>, Status>>,
-    {
-        self.call_along(&mut self.cluster.route(), idempotency, call).await
+        self.call_along(&mut self.cluster.route_to(instance), idempotency, request, call).await
     }
 
     /// The same along this route, which ends at the server that has answered.
-    pub(crate) async fn call_along<T, F>(
+    pub(crate) async fn call_along<R: Clone, T, F>(
         &self,
         route: &mut Route,
         idempotency: Idempotency,
-        mut call: impl FnMut(Connection) -> F,
+        request: R,
+        mut call: impl FnMut(Connection, R) -> F,
     ) -> Result<T, Error>
     where
         F: Future<Output = Result<Response<T>, Status>>,
@@ -179,7 +183,8 @@ impl Client {
             };
             let error = match reached {
                 Ok(connection) => {
-                    match idempotency.one_try(&connection, longest, call(connection.clone())).await {
+                    let answer = call(connection.clone(), request.clone());
+                    match idempotency.one_try(&connection, longest, answer).await {
                         Ok(answer) => {
                             route.note_answer();
                             return Ok(answer);

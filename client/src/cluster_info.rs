@@ -1,19 +1,18 @@
 //! The servers of a cluster and what each of them owns, as one of them tells.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use serde::Serialize;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
-use super::address::Address;
-use crate::client::{Client, Idempotency};
+use crate::cluster::shard_of;
 use crate::error::Error;
 use crate::info::optional_duration;
 
 /// A cluster, as one of its servers knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ClusterInfo {
     /// The number of shards. Each instance belongs to one of them, by its id.
     pub shards: u32,
@@ -27,7 +26,6 @@ pub struct ClusterInfo {
 
 /// A server of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct ClusterServer {
     /// Its name; empty if it belongs to no cluster.
     pub name: String,
@@ -44,7 +42,6 @@ pub struct ClusterServer {
 
 /// A shard, and the epoch of its owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[non_exhaustive]
 pub struct OwnedShard {
     /// The shard, from 0.
     pub shard: u32,
@@ -57,19 +54,20 @@ impl ClusterInfo {
     /// servers belong to no cluster.
     #[must_use]
     pub fn owner_of(&self, instance: InstanceId) -> Option<(&ClusterServer, u64)> {
-        // The last 48 bits of the id, modulo the number of shards.
-        let shard = (instance.get() & ((1 << 48) - 1)) % u128::from(self.shards.max(1));
+        let shard = shard_of(instance, NonZeroU32::new(self.shards)?);
         let epoch = |server: &ClusterServer| {
-            let owned =
-                server.shards.iter().find(|owned| u128::from(owned.shard) == shard && owned.epoch > 0);
-            owned.map(|owned| owned.epoch)
+            server
+                .shards
+                .iter()
+                .find(|owned| owned.shard == shard && owned.epoch > 0)
+                .map(|owned| owned.epoch)
         };
         let owners = self.servers.iter().filter_map(|server| Some((server, epoch(server)?)));
         owners.max_by_key(|(_, epoch)| *epoch)
     }
 
     /// `asked`: the address of the server that has answered.
-    fn from_wire(wire: v1::GetClusterResponse, asked: &str) -> Result<Self, Error> {
+    pub(crate) fn from_wire(wire: v1::GetClusterResponse, asked: &str) -> Result<Self, Error> {
         let servers = wire.servers.into_iter().map(|server| ClusterServer::from_wire(server, asked));
         let servers: Vec<_> = servers.collect::<Result<_, _>>()?;
         if wire.shards == 0 || servers.is_empty() {
@@ -92,27 +90,6 @@ impl ClusterServer {
             lease_left,
             draining: wire.draining,
         })
-    }
-}
-
-impl Client {
-    /// The servers of the cluster and what each of them owns, as one server knows it. A server that belongs to no cluster
-    /// names itself alone.
-    ///
-    /// # Errors
-    /// When no server can be reached, or it is older than this call ([`Error::UnexpectedPeer`]).
-    pub async fn cluster(&self) -> Result<ClusterInfo, Error> {
-        Ok(self.cluster_as_told().await?.0)
-    }
-
-    /// The same, and the address of the server that has told it.
-    pub(crate) async fn cluster_as_told(&self) -> Result<(ClusterInfo, Address), Error> {
-        let mut route = self.cluster.route();
-        let asked = self.call_along(&mut route, Idempotency::Repeatable, |connection| async move {
-            connection.server().get_cluster(v1::GetClusterRequest {}).await
-        });
-        let answer = asked.await?;
-        Ok((ClusterInfo::from_wire(answer, route.at().as_str())?, route.at().clone()))
     }
 }
 

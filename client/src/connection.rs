@@ -178,26 +178,17 @@ fn endpoint(server: &str, scheme: &str) -> Result<Endpoint, Error> {
 pub struct Connection {
     config: Arc<ClientConfig>,
     channel: Channel,
-    connector: Connector,
+    /// `None`: TCP.
+    connector: Option<Connector>,
 }
 
-/// How connections to other servers are opened.
+/// Opens channels over byte streams in the place of TCP.
 #[derive(Clone)]
-enum Connector {
-    Tcp,
-    /// Over byte streams that lead to one server.
-    OneServer,
-    /// Over byte streams to the server of an endpoint.
-    Streams(Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>),
-}
+struct Connector(Arc<dyn Fn(&Endpoint) -> Channel + Send + Sync>);
 
 impl fmt::Debug for Connector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "Tcp",
-            Self::OneServer => "OneServer",
-            Self::Streams(_) => "Streams",
-        })
+        f.debug_struct("Connector").finish_non_exhaustive()
     }
 }
 
@@ -226,27 +217,12 @@ impl Connection {
     #[must_use]
     pub fn lazy(config: ClientConfig) -> Self {
         let channel = config.endpoint.connect_lazy();
-        Self { config: config.into(), channel, connector: Connector::Tcp }
+        Self { config: config.into(), channel, connector: None }
     }
 
-    /// The same over byte streams that `connect` opens, in place of TCP.
+    /// The same over byte streams that `connect` opens, in place of TCP: it is given the address of a server, host and port.
     #[must_use]
-    pub fn lazy_over<F, T>(config: ClientConfig, mut connect: impl FnMut() -> F + Send + 'static) -> Self
-    where
-        F: Future<Output = io::Result<T>> + Send + 'static,
-        T: AsyncRead + AsyncWrite + Send + Unpin + 'static,
-    {
-        let connector = service_fn(move |_: Uri| {
-            let connecting = connect();
-            async move { connecting.await.map(TokioIo::new) }
-        });
-        let channel = config.endpoint.connect_with_connector_lazy(connector);
-        Self { config: config.into(), channel, connector: Connector::OneServer }
-    }
-
-    /// The same over byte streams to any server: `connect` is given its address, host and port.
-    #[must_use]
-    pub fn lazy_over_each<F, T>(
+    pub fn lazy_over<F, T>(
         config: ClientConfig,
         connect: impl Fn(String) -> F + Clone + Send + Sync + 'static,
     ) -> Self
@@ -262,7 +238,7 @@ impl Connection {
             }))
         };
         let channel = open(&config.endpoint);
-        Self { config: config.into(), channel, connector: Connector::Streams(Arc::new(open)) }
+        Self { config: config.into(), channel, connector: Some(Connector(Arc::new(open))) }
     }
 
     /// One try to open a connection now.
@@ -274,7 +250,7 @@ impl Connection {
         let channel = connected.map_err(|error| {
             Error::from_status(&config.server, &Status::from_error(error.into())).before_anything_was_sent()
         })?;
-        Ok(Self { config: config.into(), channel, connector: Connector::Tcp })
+        Ok(Self { config: config.into(), channel, connector: None })
     }
 
     /// A connection of the same principal, with the same settings, to another server.
@@ -284,12 +260,8 @@ impl Connection {
     pub(crate) fn to_server(&self, address: &Address) -> Result<Self, Error> {
         let config = self.config.of_server(address)?;
         let channel = match &self.connector {
-            Connector::Tcp => config.endpoint.connect_lazy(),
-            Connector::Streams(open) => open(&config.endpoint),
-            Connector::OneServer => {
-                let cause = "the byte streams of this client lead to one server";
-                return Err(Error::unreachable(&config.server, cause, false));
-            }
+            Some(Connector(open)) => open(&config.endpoint),
+            None => config.endpoint.connect_lazy(),
         };
         Ok(Self { config: config.into(), channel, connector: self.connector.clone() })
     }

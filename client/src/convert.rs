@@ -1,7 +1,7 @@
-//! What operations take for an instance and for a value: [`IntoInstance`] and [`IntoValue`].
+//! What operations take for an instance and for a value.
 
 use stickycas_model::types::Value;
-use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
+use stickycas_proto::names::{InstanceId, InstanceRef};
 
 use crate::error::Error;
 
@@ -17,16 +17,16 @@ pub trait IntoInstance {
     fn into_instance(self) -> Result<InstanceRef, Error>;
 }
 
-/// A value, from its bytes: a [`Value`], text (its UTF-8 bytes) or bytes.
+/// The value of these bytes.
 ///
-/// A value has one byte or more (SPEC P3). The most bytes that it may have is a parameter of the instance, so
-/// that limit is checked where the instance is known.
-pub trait IntoValue {
-    /// The value.
-    ///
-    /// # Errors
-    /// [`Error::InvalidArgument`] if there is no byte.
-    fn into_value(self) -> Result<Value, Error>;
+/// A value has one byte or more (SPEC P3). The most bytes that it may have is a parameter of the instance, so that limit is checked
+/// where the instance is known.
+///
+/// # Errors
+/// [`Error::InvalidArgument`] if there is no byte.
+pub(crate) fn value_of(bytes: impl AsRef<[u8]>) -> Result<Value, Error> {
+    Value::new(bytes.as_ref())
+        .ok_or_else(|| Error::InvalidArgument("empty value: give one byte or more".to_owned()))
 }
 
 impl IntoInstance for &str {
@@ -44,12 +44,6 @@ impl IntoInstance for &str {
 }
 
 impl IntoInstance for &String {
-    fn into_instance(self) -> Result<InstanceRef, Error> {
-        self.as_str().into_instance()
-    }
-}
-
-impl IntoInstance for String {
     fn into_instance(self) -> Result<InstanceRef, Error> {
         self.as_str().into_instance()
     }
@@ -73,67 +67,6 @@ impl IntoInstance for InstanceId {
     }
 }
 
-impl IntoInstance for &InstanceName {
-    fn into_instance(self) -> Result<InstanceRef, Error> {
-        Ok(InstanceRef::Name(self.clone()))
-    }
-}
-
-impl IntoInstance for InstanceName {
-    fn into_instance(self) -> Result<InstanceRef, Error> {
-        Ok(InstanceRef::Name(self))
-    }
-}
-
-impl IntoValue for Value {
-    fn into_value(self) -> Result<Value, Error> {
-        Ok(self)
-    }
-}
-
-impl IntoValue for &Value {
-    fn into_value(self) -> Result<Value, Error> {
-        Ok(self.clone())
-    }
-}
-
-impl IntoValue for &[u8] {
-    fn into_value(self) -> Result<Value, Error> {
-        Value::new(self)
-            .ok_or_else(|| Error::InvalidArgument("empty value: give one byte or more".to_owned()))
-    }
-}
-
-impl<const N: usize> IntoValue for &[u8; N] {
-    fn into_value(self) -> Result<Value, Error> {
-        self.as_slice().into_value()
-    }
-}
-
-impl IntoValue for Vec<u8> {
-    fn into_value(self) -> Result<Value, Error> {
-        self.as_slice().into_value()
-    }
-}
-
-impl IntoValue for &str {
-    fn into_value(self) -> Result<Value, Error> {
-        self.as_bytes().into_value()
-    }
-}
-
-impl IntoValue for &String {
-    fn into_value(self) -> Result<Value, Error> {
-        self.as_bytes().into_value()
-    }
-}
-
-impl IntoValue for String {
-    fn into_value(self) -> Result<Value, Error> {
-        self.as_bytes().into_value()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -141,7 +74,7 @@ mod tests {
     #[test]
     fn a_text_is_an_id_if_it_looks_like_one() {
         let id = InstanceId::new(7);
-        assert_eq!(id.to_string().into_instance().unwrap(), InstanceRef::Id(id));
+        assert_eq!((&id.to_string()).into_instance().unwrap(), InstanceRef::Id(id));
         assert_eq!("demo".into_instance().unwrap(), InstanceRef::Name("demo".parse().unwrap()));
         let error = "no/name".into_instance().unwrap_err().to_string();
         assert!(error.starts_with("instance \"no/name\": give its id"), "{error}");
@@ -150,12 +83,10 @@ mod tests {
     #[test]
     fn text_and_bytes_are_values_unless_empty() {
         let tea = Value::new(b"tea").unwrap();
-        for value in
-            ["tea".into_value(), b"tea".into_value(), "tea".to_owned().into_value(), (&tea).into_value()]
-        {
+        for value in [value_of("tea"), value_of(b"tea"), value_of(String::from("tea")), value_of(&tea)] {
             assert_eq!(value.unwrap(), tea);
         }
-        assert_eq!("0x00".into_value().unwrap().as_bytes(), b"0x00", "text is taken as it is");
-        assert_eq!("".into_value().unwrap_err().to_string(), "empty value: give one byte or more");
+        assert_eq!(value_of("0x00").unwrap().as_bytes(), b"0x00", "text is taken as it is");
+        assert_eq!(value_of("").unwrap_err().to_string(), "empty value: give one byte or more");
     }
 }

@@ -74,43 +74,76 @@ impl ServerFacts {
     }
 }
 
-/// How often what happened. The fields are those of the wire's `Counts`, where each is explained.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
-    /// Refusals by the name of their reason, such as `NOT_YOUR_PHASE`.
-    pub refusals: BTreeMap<&'static str, u64>,
+/// [`Counts`] with these fields, each of which is told, added and named alike.
+macro_rules! counts {
+    ($($(#[$doc:meta])* $field:ident,)*) => {
+        /// How often what happened. The fields are those of the wire's `Counts`, where each is explained.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+        pub struct Counts {
+            /// Refusals by the name of their reason, such as `NOT_YOUR_PHASE`.
+            pub refusals: BTreeMap<&'static str, u64>,
+            $($(#[$doc])* pub $field: u64,)*
+        }
+
+        impl Counts {
+            /// Everything but the refusals, under the names of the fields.
+            #[must_use]
+            pub const fn others(&self) -> [(&'static str, u64); [$(stringify!($field)),*].len()] {
+                [$((stringify!($field), self.$field)),*]
+            }
+
+            fn from_wire(wire: &v1::Counts) -> Self {
+                let mut refusals = BTreeMap::new();
+                for row in &wire.refusals {
+                    // Reasons that are not known here yet share one row.
+                    *refusals.entry(row.reason().name()).or_default() += row.count;
+                }
+                Self { refusals, $($field: wire.$field),* }
+            }
+
+            fn add(&mut self, other: &Self) {
+                for (reason, count) in &other.refusals {
+                    *self.refusals.entry(reason).or_default() += count;
+                }
+                $(self.$field += other.$field;)*
+            }
+        }
+    };
+}
+
+counts! {
     /// Connections that found the server full.
-    pub connections_refused: u64,
+    connections_refused,
     /// Connections on which nobody was named in time.
-    pub connections_silent: u64,
+    connections_silent,
     /// Connections read more slowly because of too many stream resets.
-    pub connections_reset_flooded: u64,
+    connections_reset_flooded,
     /// Connections cut because answers were left unread for too long.
-    pub connections_unread: u64,
+    connections_unread,
     /// Messages that do not decode.
-    pub messages_undecodable: u64,
+    messages_undecodable,
     /// Messages above the size limit.
-    pub messages_oversized: u64,
+    messages_oversized,
     /// Calls whose client went before they were answered.
-    pub calls_abandoned: u64,
+    calls_abandoned,
     /// Attach streams that the client's side broke off.
-    pub streams_abandoned: u64,
+    streams_abandoned,
     /// Times that an Attach stream was not listened to because too much was unread.
-    pub streams_stalled: u64,
+    streams_stalled,
     /// Sessions that a newer one has replaced.
-    pub sessions_replaced: u64,
+    sessions_replaced,
     /// Accesses that were sent again.
-    pub accesses_repeated: u64,
+    accesses_repeated,
     /// Handshakes of TLS that failed.
-    pub handshakes_failed: u64,
+    handshakes_failed,
     /// Calls whose token proved nothing.
-    pub tokens_refused: u64,
+    tokens_refused,
     /// Connections read more slowly because of too many frames of HTTP/2 without a request.
-    pub connections_paced: u64,
+    connections_paced,
     /// Connections that HTTP/2 closed with `ENHANCE_YOUR_CALM`.
-    pub connections_given_up: u64,
+    connections_given_up,
     /// Connections that their client closed before it had begun HTTP/2.
-    pub connections_closed_early: u64,
+    connections_closed_early,
 }
 
 impl Counts {
@@ -118,80 +151,6 @@ impl Counts {
     #[must_use]
     pub fn refused(&self, reason: RefusalReason) -> u64 {
         self.refusals.get(reason.name()).copied().unwrap_or_default()
-    }
-
-    /// Everything but the refusals, under the names of the fields.
-    #[must_use]
-    pub const fn others(&self) -> [(&'static str, u64); 16] {
-        [
-            ("connections_refused", self.connections_refused),
-            ("connections_silent", self.connections_silent),
-            ("connections_reset_flooded", self.connections_reset_flooded),
-            ("connections_unread", self.connections_unread),
-            ("messages_undecodable", self.messages_undecodable),
-            ("messages_oversized", self.messages_oversized),
-            ("calls_abandoned", self.calls_abandoned),
-            ("streams_abandoned", self.streams_abandoned),
-            ("streams_stalled", self.streams_stalled),
-            ("sessions_replaced", self.sessions_replaced),
-            ("accesses_repeated", self.accesses_repeated),
-            ("handshakes_failed", self.handshakes_failed),
-            ("tokens_refused", self.tokens_refused),
-            ("connections_paced", self.connections_paced),
-            ("connections_given_up", self.connections_given_up),
-            ("connections_closed_early", self.connections_closed_early),
-        ]
-    }
-}
-
-impl Counts {
-    fn from_wire(wire: &v1::Counts) -> Self {
-        let mut refusals = BTreeMap::new();
-        for row in &wire.refusals {
-            // Reasons that are not known here yet share one row.
-            *refusals.entry(row.reason().name()).or_default() += row.count;
-        }
-        Self {
-            refusals,
-            connections_refused: wire.connections_refused,
-            connections_silent: wire.connections_silent,
-            connections_reset_flooded: wire.connections_reset_flooded,
-            connections_unread: wire.connections_unread,
-            messages_undecodable: wire.messages_undecodable,
-            messages_oversized: wire.messages_oversized,
-            calls_abandoned: wire.calls_abandoned,
-            streams_abandoned: wire.streams_abandoned,
-            streams_stalled: wire.streams_stalled,
-            sessions_replaced: wire.sessions_replaced,
-            accesses_repeated: wire.accesses_repeated,
-            handshakes_failed: wire.handshakes_failed,
-            tokens_refused: wire.tokens_refused,
-            connections_paced: wire.connections_paced,
-            connections_given_up: wire.connections_given_up,
-            connections_closed_early: wire.connections_closed_early,
-        }
-    }
-
-    fn add(&mut self, other: &Self) {
-        for (reason, count) in &other.refusals {
-            *self.refusals.entry(reason).or_default() += count;
-        }
-        self.connections_refused += other.connections_refused;
-        self.connections_silent += other.connections_silent;
-        self.connections_reset_flooded += other.connections_reset_flooded;
-        self.connections_unread += other.connections_unread;
-        self.messages_undecodable += other.messages_undecodable;
-        self.messages_oversized += other.messages_oversized;
-        self.calls_abandoned += other.calls_abandoned;
-        self.streams_abandoned += other.streams_abandoned;
-        self.streams_stalled += other.streams_stalled;
-        self.sessions_replaced += other.sessions_replaced;
-        self.accesses_repeated += other.accesses_repeated;
-        self.handshakes_failed += other.handshakes_failed;
-        self.tokens_refused += other.tokens_refused;
-        self.connections_paced += other.connections_paced;
-        self.connections_given_up += other.connections_given_up;
-        self.connections_closed_early += other.connections_closed_early;
     }
 }
 

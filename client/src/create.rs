@@ -10,7 +10,6 @@ use stickycas_proto::names::InstanceName;
 use stickycas_proto::v1;
 
 use crate::client::{Client, Idempotency};
-use crate::connection::Connection;
 use crate::error::Error;
 use crate::info::InstanceInfo;
 
@@ -39,19 +38,10 @@ pub struct CreateInstance {
     spec: ParamsSpec,
 }
 
-/// What is sent, checked.
-#[derive(Debug, PartialEq)]
-struct Checked {
-    name: Option<InstanceName>,
-    parameters: v1::Parameters,
-    roster: Vec<String>,
-}
-
-impl Client {
-    /// A new instance. Needs the coordinator role (F13).
-    pub fn create_instance(&self) -> CreateInstance {
-        CreateInstance {
-            client: self.clone(),
+impl CreateInstance {
+    pub(crate) fn new(client: Client) -> Self {
+        Self {
+            client,
             name: None,
             processes: None,
             read_size: None,
@@ -61,9 +51,7 @@ impl Client {
             spec: ParamsSpec::new(0, 1, 0),
         }
     }
-}
 
-impl CreateInstance {
     /// A name, unique among the instances that the server keeps: 1 to 64 letters, digits, `.`, `_` or `-`. The
     /// same name with the same content gives the same instance (F11), so a create with a name is retried.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -178,25 +166,23 @@ impl CreateInstance {
     /// [`Error::InvalidArgument`] if a setting is wrong; [`Error::Refused`] if the caller is no coordinator, the
     /// name is taken by other content, or there are too many instances.
     pub async fn send(self) -> Result<Created, Error> {
-        let Checked { name, parameters, roster } = self.checked()?;
-        let idempotency = if name.is_some() { Idempotency::Repeatable } else { Idempotency::Once };
-        let name = name.map_or_else(String::new, |name| name.as_str().to_owned());
-        let request = v1::CreateRequest { name, parameters: Some(parameters), roster };
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.instances().create(request).await }
-        };
+        let request = self.checked()?;
+        let idempotency = if request.name.is_empty() { Idempotency::Once } else { Idempotency::Repeatable };
         // A server draws ids of its own shards.
         let mut route = self.client.cluster.route_in_turn();
-        let response = self.client.call_along(&mut route, idempotency, call).await?;
+        let response =
+            self.client.call_along(&mut route, idempotency, request, |server, request| async move {
+                server.instances().create(request).await
+            });
+        let response = response.await?;
         let instance = response.instance.as_ref().ok_or(WireError::Missing("instance"))?;
         Ok(Created { instance: InstanceInfo::from_wire(instance)?, created: response.created })
     }
 
-    fn checked(&self) -> Result<Checked, Error> {
+    fn checked(&self) -> Result<v1::CreateRequest, Error> {
         let invalid = |error: &dyn std::fmt::Display| Error::InvalidArgument(error.to_string());
-        let name = self.name.as_deref().map(str::parse).transpose();
-        let name = name.map_err(|error: WireError| invalid(&error))?;
+        let name = self.name.as_deref().map(str::parse::<InstanceName>).transpose();
+        let name = name.map_err(|error| invalid(&error))?.map_or_else(String::new, |name| name.to_string());
         let given = u32::try_from(self.roster.len()).unwrap_or(u32::MAX);
         let processes = self.processes.unwrap_or(given);
         if !self.roster.is_empty() && given != processes {
@@ -216,7 +202,7 @@ impl CreateInstance {
             self.roster.clone()
         };
         let parameters = v1::Parameters { seed: self.seed, ..v1::Parameters::from(&params) };
-        Ok(Checked { name, parameters, roster })
+        Ok(v1::CreateRequest { name, parameters: Some(parameters), roster })
     }
 }
 
@@ -237,14 +223,14 @@ mod tests {
     async fn the_number_of_processes_alone_is_enough() {
         let checked = create().processes(3).checked().unwrap();
         assert_eq!(checked.roster, ["p1", "p2", "p3"]);
-        let parameters = checked.parameters;
+        let parameters = checked.parameters.unwrap();
         assert_eq!((parameters.processes, parameters.warp_size, parameters.read_size), (3, 1, 3));
         assert_eq!(parameters.seed, None, "the server draws it");
     }
 
     #[tokio::test]
     async fn a_roster_gives_the_number_of_processes() {
-        assert_eq!(create().roster(["ann", "bob"]).checked().unwrap().parameters.processes, 2);
+        assert_eq!(create().roster(["ann", "bob"]).checked().unwrap().parameters.unwrap().processes, 2);
         let error = wrong(&create().roster(["ann", "bob"]).processes(3));
         assert_eq!(error, "the roster names 2 principals, but n = 3");
     }
@@ -260,8 +246,8 @@ mod tests {
     async fn given_params_are_sent_with_their_seed() {
         let spec = ParamsSpec { seed: Seed::new(7), pipeline: 3, ..ParamsSpec::new(4, 2, 1) };
         let params = Params::try_new(spec).unwrap();
-        let checked = create().params(&params).checked().unwrap();
-        assert_eq!(checked.parameters, v1::Parameters::from(&params));
-        assert_eq!(checked.parameters.seed, Some(7));
+        let sent = create().params(&params).checked().unwrap().parameters.unwrap();
+        assert_eq!(sent, v1::Parameters::from(&params));
+        assert_eq!(sent.seed, Some(7));
     }
 }

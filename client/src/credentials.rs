@@ -13,8 +13,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
 use crate::error::Error;
-use crate::token_file::TokenFile;
-use crate::token_list::TokenList;
+use crate::tokens::Tokens;
 
 /// A client's certificate with its key, or its token, and the CAs of servers that it trusts. A connection with them is by
 /// TLS, and everything on it comes from the principal that the certificate or the token names.
@@ -28,30 +27,19 @@ pub struct Credentials {
     token: Option<Token>,
 }
 
-/// Where the bearer token of a principal is.
+/// The bearer token of this principal in a file.
 #[derive(Clone, Debug)]
-pub(crate) enum Token {
-    /// In a file of its own.
-    Own(Arc<TokenFile>),
-    /// In the line of this principal in a file of many.
-    Listed(Arc<TokenList>, Arc<str>),
-}
+pub(crate) struct Token(Arc<Tokens>, Arc<str>);
 
 impl Token {
     /// What goes into the metadata key `authorization`.
     pub(crate) fn authorization(&self) -> Option<MetadataValue<Ascii>> {
-        match self {
-            Self::Own(file) => Some(file.authorization()),
-            Self::Listed(list, principal) => list.authorization(principal),
-        }
+        self.0.authorization(&self.1)
     }
 
     /// Reads its file now.
     pub(crate) fn read_again(&self) {
-        match self {
-            Self::Own(file) => file.read_again(),
-            Self::Listed(list, _) => list.read_again(),
-        }
+        self.0.read_again();
     }
 }
 
@@ -105,18 +93,19 @@ impl Credentials {
     /// [`Error::InvalidArgument`] if they are not of this principal.
     pub fn of(&self, principal: &str) -> Result<Self, Error> {
         let own = &self.principal;
-        match &self.token {
+        let many = self.token.as_ref().map(|Token(tokens, _)| tokens).filter(|tokens| tokens.are_of_many);
+        match many {
             _ if principal == own => Ok(self.clone()),
-            Some(Token::Listed(list, _)) if list.contains(principal) => {
-                let token = Some(Token::Listed(list.clone(), principal.into()));
+            Some(tokens) if tokens.contains(principal) => {
+                let token = Some(Token(tokens.clone(), principal.into()));
                 Ok(Self { principal: principal.to_owned(), token, ..self.clone() })
             }
-            Some(Token::Listed(..)) => {
+            Some(_) => {
                 let why =
                     format!("principal {principal:?}: no line in {}", self.folder.join(TOKENS).display());
                 Err(Error::InvalidArgument(why))
             }
-            _ => {
+            None => {
                 Err(Error::InvalidArgument(format!("principal {principal:?}: the credentials name {own:?}")))
             }
         }
@@ -125,7 +114,7 @@ impl Credentials {
     /// Whether they are those of many principals, which can share connections.
     #[must_use]
     pub fn are_of_many(&self) -> bool {
-        matches!(self.token, Some(Token::Listed(..)))
+        self.token.as_ref().is_some_and(|Token(tokens, _)| tokens.are_of_many)
     }
 
     /// The principal that the certificate or the token names.
@@ -161,16 +150,13 @@ const TOKENS: &str = "tokens";
 /// The token in a folder, with its principal, if there is any.
 fn token_in(folder: &Path) -> Result<Option<(String, Token)>, Error> {
     let (own, listed) = (folder.join("token"), folder.join(TOKENS));
-    if own.exists() {
-        let token = Arc::new(TokenFile::open(own)?);
-        return Ok(Some((token.principal()?, Token::Own(token))));
-    }
-    if !listed.exists() {
-        return Ok(None);
-    }
-    let list = Arc::new(TokenList::open(listed)?);
-    let principal = list.first().to_owned();
-    Ok(Some((principal.clone(), Token::Listed(list, principal.into()))))
+    let tokens = match (own.exists(), listed.exists()) {
+        (true, _) => Tokens::open(own, false)?,
+        (false, true) => Tokens::open(listed, true)?,
+        (false, false) => return Ok(None),
+    };
+    let principal = tokens.first().to_owned();
+    Ok(Some((principal.clone(), Token(Arc::new(tokens), principal.into()))))
 }
 
 /// The trust domain and the name that a server will read in this certificate. Whether they are any is for the server to

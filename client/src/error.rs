@@ -8,27 +8,10 @@ use std::error::Error as _;
 use std::time::Duration;
 
 use stickycas_proto::convert::WireError;
-use stickycas_proto::status::{Owner, RefusalDetails, RpcRefusal};
+/// The refusal of a request by the server (SPEC section 11). Its reason answers [`Error::may_have_happened`].
+pub use stickycas_proto::status::RpcRefusal as Refusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, ConnectError, Status};
-
-/// The refusal of a request by the server (SPEC section 11).
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Refusal {
-    /// The reason. It answers [`Error::may_have_happened`].
-    pub reason: RefusalReason,
-    /// Whether the same request again is safe and may succeed; of a reason that is not known here, by its gRPC code.
-    pub may_retry: bool,
-    /// The reason in words, for people.
-    pub message: String,
-    /// Numbers that help the caller to go on.
-    pub details: RefusalDetails,
-    /// The server's advice when to try again; `None`: no advice.
-    pub retry_after: Option<Duration>,
-    /// With `NOT_OWNER` and `OWNER_LOST`: the owner of the instance; `None`: the server knows of none.
-    pub owner: Option<Box<Owner>>,
-}
 
 /// The failure of an operation. A later version may have more variants.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -149,7 +132,7 @@ impl Error {
 
     /// What the status of a failed call means.
     pub(crate) fn from_status(server: &str, status: &Status) -> Self {
-        if let Some(refused) = RpcRefusal::from_status(status) {
+        if let Some(refused) = Refusal::from_status(status) {
             return refused.into();
         }
         match status.code() {
@@ -204,10 +187,9 @@ impl Error {
 }
 
 #[doc(hidden)]
-impl From<RpcRefusal> for Error {
-    fn from(refused: RpcRefusal) -> Self {
-        let RpcRefusal { reason, may_retry, message, details, retry_after, owner } = refused;
-        Self::Refused(Refusal { reason, may_retry, message, details, retry_after, owner })
+impl From<Refusal> for Error {
+    fn from(refused: Refusal) -> Self {
+        Self::Refused(refused)
     }
 }
 
@@ -252,7 +234,7 @@ mod tests {
 
     #[test]
     fn a_lost_instance_is_a_definite_and_final_refusal() {
-        let refused = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
+        let refused = Refusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = Error::from_status(SERVER, &refused.to_status());
         assert_eq!(error.reason(), Some(RefusalReason::InstanceUnknown));
         assert!(!error.may_retry() && !error.may_have_happened());
@@ -274,7 +256,7 @@ mod tests {
 
     #[test]
     fn giving_up_keeps_the_last_refusal() {
-        let draining = RpcRefusal::new(RefusalReason::Draining, "shutting down");
+        let draining = Refusal::new(RefusalReason::Draining, "shutting down");
         let after = Duration::from_secs(30);
         let error = Error::GaveUp { tries: 3, after, last: Box::new(draining.into()) };
         assert_eq!(error.reason(), Some(RefusalReason::Draining));

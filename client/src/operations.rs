@@ -1,17 +1,25 @@
-//! Single operations: one call each, for people and for programs that set up and close instances.
+//! What a client does at one instance: calls for people and for programs that set up and close instances, watches, reports.
 
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
+use stickycas_model::history::Event;
+use stickycas_model::judge::Outcome;
+use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::{AccessNumber, Phase, Position, Value};
 use stickycas_proto::convert::answer::AnswerData;
+use stickycas_proto::convert::report::{ProcessReport, verdict_from_wire};
 use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
+use stickycas_proto::v1::RefusalReason;
 
 use crate::client::{ANSWER_TIMEOUT, Client, Idempotency};
+use crate::cluster::Route;
 use crate::connection::Connection;
-use crate::convert::{IntoInstance, IntoValue};
+use crate::convert::{IntoInstance, value_of};
+use crate::create::CreateInstance;
 use crate::error::Error;
 use crate::info::InstanceView;
+use crate::watch::{Watch, WatchFrom, Watched};
 
 /// Whether an access waits for its phase.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +64,18 @@ pub struct Read {
     pub sealed: bool,
 }
 
+/// How an instance ended.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum InstanceEnd {
+    /// Every process has left.
+    Finished,
+    /// Its creator has closed it.
+    Closed,
+    /// The server does not know it any more (SPEC F11).
+    Unknown(Error),
+}
+
 impl Client {
     /// The parameters and the status of an instance (F12).
     ///
@@ -67,13 +87,19 @@ impl Client {
             InstanceRef::Id(id) => (Instance::InstanceId(id.to_string()), self.cluster.route_to(id)),
             InstanceRef::Name(name) => (Instance::Name(name.as_str().to_owned()), self.cluster.route()),
         };
+        Ok(InstanceView::from_wire(&self.get_along(&mut route, named).await?)?)
+    }
+
+    async fn get_along(
+        &self,
+        route: &mut Route,
+        named: v1::get_request::Instance,
+    ) -> Result<v1::GetResponse, Error> {
         let request = v1::GetRequest { instance: Some(named) };
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.instances().get(request).await }
-        };
-        let response = self.call_along(&mut route, Idempotency::Repeatable, call).await?;
-        Ok(InstanceView::from_wire(&response)?)
+        self.call_along(route, Idempotency::Repeatable, request, |server, request| async move {
+            server.instances().get(request).await
+        })
+        .await
     }
 
     /// A client that asks the owner of an instance first: the server that has just answered for it. Where there is one
@@ -87,13 +113,7 @@ impl Client {
             return Ok(self.clone());
         }
         let mut route = self.cluster.route_to(instance);
-        let request =
-            v1::GetRequest { instance: Some(v1::get_request::Instance::InstanceId(instance.to_string())) };
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.instances().get(request).await }
-        };
-        self.call_along(&mut route, Idempotency::Repeatable, call).await?;
+        self.get_along(&mut route, v1::get_request::Instance::InstanceId(instance.to_string())).await?;
         Ok(Self::on(route.connection().await?, self.retry_policy()))
     }
 
@@ -115,11 +135,12 @@ impl Client {
     /// When there is none, or the caller did not create it.
     pub async fn close(&self, instance: impl IntoInstance) -> Result<(), Error> {
         let instance = self.find(instance.into_instance()?).await?;
-        let call = |connection: Connection| {
-            let request = v1::CloseRequest { instance_id: instance.to_string() };
-            async move { connection.instances().close(request).await }
-        };
-        self.call_owner(instance, Idempotency::Repeatable, call).await.map(|v1::CloseResponse {}| ())
+        let request = v1::CloseRequest { instance_id: instance.to_string() };
+        let closed =
+            self.call_owner(instance, Idempotency::Repeatable, request, |server, request| async move {
+                server.instances().close(request).await
+            });
+        closed.await.map(|v1::CloseResponse {}| ())
     }
 
     /// Appends once, under this access number.
@@ -130,10 +151,10 @@ impl Client {
         &self,
         instance: impl IntoInstance,
         number: AccessNumber,
-        value: impl IntoValue,
+        value: impl AsRef<[u8]>,
         wait: WaitMode,
     ) -> Result<Appended, Error> {
-        let (instance, value) = (instance.into_instance()?, value.into_value()?);
+        let (instance, value) = (instance.into_instance()?, value_of(value)?);
         let instance = self.find(instance).await?;
         let request = v1::AppendRequest {
             instance_id: instance.to_string(),
@@ -141,12 +162,10 @@ impl Client {
             value: value.to_bytes(),
             no_wait: wait == WaitMode::NoWait,
         };
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.list().append(request).await }
-        };
-        let response = self.call_owner(instance, wait.idempotency(), call).await?;
-        match AnswerData::from_append(&response)? {
+        let answer = self.call_owner(instance, wait.idempotency(), request, |server, request| async move {
+            server.list().append(request).await
+        });
+        match AnswerData::from_append(&answer.await?)? {
             AnswerData { phase: Some(phase), answer: Answer::Append(answer), .. } => {
                 Ok(Appended { phase, answer })
             }
@@ -172,12 +191,10 @@ impl Client {
             start: start.get(),
             no_wait: wait == WaitMode::NoWait,
         };
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.list().read(request).await }
-        };
-        let response = self.call_owner(instance, wait.idempotency(), call).await?;
-        match AnswerData::from_read(&response, params)? {
+        let answer = self.call_owner(instance, wait.idempotency(), request, |server, request| async move {
+            server.list().read(request).await
+        });
+        match AnswerData::from_read(&answer.await?, params)? {
             AnswerData { phase, answer: Answer::Read(answer), entries } => {
                 let ReadAnswer { start, count: _, length, sealed } = answer;
                 Ok(Read { phase, start, values: entries, length, sealed })
@@ -190,17 +207,82 @@ impl Client {
     ///
     /// # Errors
     /// See the service.
-    pub async fn decide(&self, instance: impl IntoInstance, value: impl IntoValue) -> Result<(), Error> {
-        let (instance, value) = (instance.into_instance()?, value.into_value()?);
+    pub async fn decide(&self, instance: impl IntoInstance, value: impl AsRef<[u8]>) -> Result<(), Error> {
+        let (instance, value) = (instance.into_instance()?, value_of(value)?);
         let instance = self.find(instance).await?;
         let request = v1::DecideRequest { instance_id: instance.to_string(), value: value.to_bytes() };
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.list().decide(request).await }
-        };
-        self.call_owner(instance, Idempotency::Repeatable, call).await.map(|v1::DecideResponse {}| ())
+        let taken =
+            self.call_owner(instance, Idempotency::Repeatable, request, |server, request| async move {
+                server.list().decide(request).await
+            });
+        taken.await.map(|v1::DecideResponse {}| ())
+    }
+
+    /// A new instance. Needs the coordinator role (F13).
+    pub fn create_instance(&self) -> CreateInstance {
+        CreateInstance::new(self.clone())
+    }
+
+    /// Watches an instance. The first request leaves when the stream is polled.
+    ///
+    /// # Errors
+    /// The items are errors when there is no such instance, the caller may not watch it (F13), or the phase to
+    /// begin with is not kept any more; and when retries did not help.
+    pub fn watch(&self, instance: impl IntoInstance, from: WatchFrom) -> Watch {
+        Watch::new(self.clone(), instance.into_instance(), from)
+    }
+
+    /// Waits for the end of an instance, without an access. A process that acts learns the end from the answer to its next one; a
+    /// process that is silent, or that never joins, gets no answer.
+    ///
+    /// # Errors
+    /// When the caller may not watch the instance (F13), and when retries did not help. That the server does
+    /// not know the instance is no error: [`InstanceEnd::Unknown`].
+    pub async fn wait_for_end(&self, instance: impl IntoInstance) -> Result<InstanceEnd, Error> {
+        let mut watch = self.watch(instance, WatchFrom::Snapshot);
+        loop {
+            match watch.try_next().await {
+                Ok(Some(Watched::Snapshot(snapshot))) => match snapshot.status.state {
+                    State::Finished => return Ok(InstanceEnd::Finished),
+                    State::Closed => return Ok(InstanceEnd::Closed),
+                    State::Gathering | State::Running => {}
+                },
+                Ok(Some(Watched::Event(_, recorded))) => match recorded.event {
+                    Event::Finished => return Ok(InstanceEnd::Finished),
+                    Event::Closed => return Ok(InstanceEnd::Closed),
+                    _ => {}
+                },
+                Ok(None) => {
+                    return Err(Error::Protocol("a watch ended before its instance".to_owned()));
+                }
+                Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {
+                    return Ok(InstanceEnd::Unknown(error));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reports to the judge at the other end of this connection how a process has ended, and waits until the instance has been
+    /// judged. Asked again until it is answered, since a judge that is restarted knows of no report.
+    ///
+    /// The judge is no part of the service: a program that runs many processes started elsewhere has one, see
+    /// `judge_service.proto`.
+    ///
+    /// # Errors
+    /// When the judge does not take the report, for example since it never saw the instance; when there was no
+    /// judge for as long as is allowed.
+    pub async fn report(&self, instance: InstanceId, said: &ProcessReport) -> Result<Outcome, Error> {
+        let mut route = self.cluster.route();
+        let request = said.to_wire(instance);
+        let verdict =
+            self.call_along(&mut route, Idempotency::Waits, request, |server, request| async move {
+                server.judge().report(request).await
+            });
+        Ok(verdict_from_wire(&verdict.await?)?)
     }
 }
+
 impl Connection {
     /// An instance as this server tells it: it is asked once, and no other server is, whatever it says of an owner.
     ///

@@ -13,10 +13,6 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
 use crate::address::Address;
-use crate::client::{Client, Idempotency};
-use crate::cluster::Route;
-use crate::connection::Connection;
-use crate::error::Error;
 use crate::info::Summary;
 
 /// Which rows of the table are wanted.
@@ -32,15 +28,15 @@ pub struct TableQuery {
 
 /// A place in the table, behind which a page begins. It holds at the servers that it is of, until they start again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TablePlace(BTreeMap<Address, PlaceAtServer>);
+pub struct TablePlace(pub(crate) BTreeMap<Address, PlaceAtServer>);
 
 /// A place in the table of one server.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct PlaceAtServer {
+pub(crate) struct PlaceAtServer {
     /// Of the page.
-    token: String,
+    pub(crate) token: String,
     /// So many rows of it were shown.
-    shown: usize,
+    pub(crate) shown: usize,
 }
 
 /// Some rows of the table.
@@ -52,44 +48,8 @@ pub struct TablePage {
     pub next: Option<TablePlace>,
 }
 
-impl Client {
-    /// A page of the table of the instances that the caller may see, from this place on; `None`: the first one.
-    ///
-    /// # Errors
-    /// When a server cannot be reached, or does not know the place any more (`MALFORMED`).
-    pub async fn table(&self, query: &TableQuery, after: Option<&TablePlace>) -> Result<TablePage, Error> {
-        let places = match after {
-            Some(place) => place.0.clone(),
-            None => self.first_places().await?,
-        };
-        let mut pages = Vec::new();
-        for (server, place) in places {
-            let mut route = Route::pinned(&self.cluster, server.clone());
-            let call = |connection: Connection| {
-                let request = query.request(&place.token);
-                async move { connection.instances().list(request).await }
-            };
-            let page = self.call_along(&mut route, Idempotency::Repeatable, call).await?;
-            let rows: Result<Vec<_>, _> = page.instances.iter().map(Summary::from_wire).collect();
-            let rows = rows?.into_iter().skip(place.shown).collect();
-            pages.push(PageOfServer { server, place, rows, next: page.next_page_token });
-        }
-        Ok(merged(pages, query.rows as usize))
-    }
-
-    /// The beginning of the table of each server.
-    async fn first_places(&self) -> Result<BTreeMap<Address, PlaceAtServer>, Error> {
-        let (cluster, asked) = self.cluster_as_told().await?;
-        let mut places = BTreeMap::new();
-        for server in &cluster.servers {
-            places.insert(self.cluster.admit(&server.address, &asked).await?, PlaceAtServer::default());
-        }
-        Ok(places)
-    }
-}
-
 impl TableQuery {
-    fn request(&self, page_token: &str) -> v1::ListRequest {
+    pub(crate) fn request(&self, page_token: &str) -> v1::ListRequest {
         v1::ListRequest {
             page_size: self.rows,
             page_token: page_token.to_owned(),
@@ -101,18 +61,18 @@ impl TableQuery {
 }
 
 /// What a server has answered.
-struct PageOfServer {
-    server: Address,
-    place: PlaceAtServer,
+pub(crate) struct PageOfServer {
+    pub(crate) server: Address,
+    pub(crate) place: PlaceAtServer,
     /// Those that were not shown yet.
-    rows: Vec<Summary>,
+    pub(crate) rows: Vec<Summary>,
     /// The token of the next page; empty: there is none.
-    next: String,
+    pub(crate) next: String,
 }
 
 /// The first rows of all pages. Where a page ends and another one follows at its server, what comes next is not known: then there
 /// are fewer.
-fn merged(pages: Vec<PageOfServer>, most: usize) -> TablePage {
+pub(crate) fn merged(pages: Vec<PageOfServer>, most: usize) -> TablePage {
     let mut taken = vec![0; pages.len()];
     let mut rows = Vec::new();
     while rows.len() < most

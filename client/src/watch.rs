@@ -25,7 +25,6 @@ use tonic::metadata::MetadataMap;
 use crate::client::{ANSWER_TIMEOUT, Client};
 use crate::cluster::{NextTry, Route};
 use crate::connection::Connection;
-use crate::convert::IntoInstance;
 use crate::error::Error;
 use crate::info::{InstanceStatus, ListEntry};
 use crate::retry::Backoff;
@@ -82,29 +81,22 @@ enum State {
 /// Gives the source back, and whether it has more items.
 type Fetch = dyn Future<Output = (Box<Source>, Result<bool, Error>)> + Send;
 
-impl Client {
-    /// Watches an instance. The first request leaves when the stream is polled.
-    ///
-    /// # Errors
-    /// The items are errors when there is no such instance, the caller may not watch it (F13), or the phase to
-    /// begin with is not kept any more; and when retries did not help.
-    pub fn watch(&self, instance: impl IntoInstance, from: WatchFrom) -> Watch {
-        match instance.into_instance() {
-            Ok(instance) => Watch(State::Idle(Box::new(Source {
-                client: self.clone(),
+impl Watch {
+    pub(crate) fn new(client: Client, instance: Result<InstanceRef, Error>, from: WatchFrom) -> Self {
+        match instance {
+            Ok(instance) => Self(State::Idle(Box::new(Source {
                 instance,
                 cursor: Cursor::new(from),
                 route: None,
                 stream: None,
                 ready: VecDeque::new(),
-                backoff: self.backoff(),
+                backoff: client.backoff(),
+                client,
             }))),
-            Err(error) => Watch(State::Invalid(error)),
+            Err(error) => Self(State::Invalid(error)),
         }
     }
-}
 
-impl Watch {
     /// The next item; `None` at the end. The same as `try_next` of a stream's extension trait.
     ///
     /// # Errors

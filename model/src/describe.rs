@@ -16,7 +16,10 @@ pub fn event(event: &Event) -> String {
         Event::Accepted { process, number, op: Op::Read { start }, .. } => {
             format!("access {number} of process {process} is accepted: read from {start} on")
         }
-        Event::Refused { process, why, .. } => format!("process {process} is refused: {why}"),
+        Event::Refused { process, number: Some(number), why } => {
+            format!("access {number} of process {process} is refused: {why}")
+        }
+        Event::Refused { process, number: None, why } => format!("process {process} is refused: {why}"),
         Event::GatheringEnded { joined } => format!("gathering ends with {joined} joined"),
         Event::PatienceSpent { process } => format!("process {process} is not awaited any more"),
         Event::Stepped { phase, warp, length } => {

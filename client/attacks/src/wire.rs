@@ -2,7 +2,6 @@
 //! on them.
 
 use std::fmt::Display;
-use std::fs;
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::sync::Arc;
@@ -15,8 +14,8 @@ use http::header::AUTHORIZATION;
 use prost::Message;
 use rustls::version::TLS13;
 use rustls::{ClientConfig as TlsConfig, RootCertStore};
-use rustls_pki_types::pem::PemObject as _;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use stickycas_certificates::{identity, items, private_key, roots};
 use stickycas_client::Error;
 use stickycas_client::raw::ClientConfig;
 use stickycas_proto::principal::PRINCIPAL_KEY;
@@ -82,28 +81,30 @@ pub(super) fn scheme(config: &ClientConfig) -> &'static str {
 
 /// What the owner of this folder of credentials shows. A folder without a certificate is one with a token.
 fn own(folder: &Path) -> Result<Shown, Error> {
-    if !folder.join("tls.crt").exists() {
+    let certificate = folder.join("tls.crt");
+    if !certificate.exists() {
         return Ok(Shown::Nothing);
     }
-    let key = PrivateKeyDer::from_pem_slice(&read(folder, "tls.key")?);
-    let key = key.map_err(|error| wrong(folder, "tls.key", error))?;
-    Ok(Shown::Certificates(certificates(folder, "tls.crt")?, key))
+    let (chain, key) = identity(&certificate, &folder.join("tls.key")).map_err(invalid)?;
+    Ok(Shown::Certificates(
+        items(&chain, "CERTIFICATE").map_err(invalid)?,
+        private_key(&key).map_err(invalid)?,
+    ))
 }
 
 fn tls_config(folder: &Path, shown: Shown) -> Result<TlsConfig, Error> {
-    let unusable = |error: &dyn Display| wrong(folder, "ca.crt", error);
-    let mut roots = RootCertStore::empty();
-    for ca in certificates(folder, "ca.crt")? {
-        roots.add(ca).map_err(|error| unusable(&error))?;
+    let mut trusted = RootCertStore::empty();
+    let cas = roots(&folder.join("ca.crt")).map_err(invalid)?;
+    for ca in items(&cas, "CERTIFICATE").map_err(invalid)? {
+        trusted.add(ca).map_err(invalid)?;
     }
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let builder = TlsConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13]);
-    let builder = builder.map_err(|error| unusable(&error))?.with_root_certificates(roots);
+    let builder = builder.map_err(invalid)?.with_root_certificates(trusted);
     let mut tls = match shown {
         Shown::Nothing => builder.with_no_client_auth(),
         Shown::Certificates(certificates, key) => {
-            let built = builder.with_client_auth_cert(certificates, key);
-            built.map_err(|error| wrong(folder, "tls.crt", error))?
+            builder.with_client_auth_cert(certificates, key).map_err(invalid)?
         }
     };
     tls.alpn_protocols = vec![b"h2".to_vec()];
@@ -117,18 +118,8 @@ fn server_name(config: &ClientConfig) -> Result<ServerName<'static>, Error> {
     ServerName::try_from(host.to_owned()).map_err(|error| Error::InvalidArgument(format!("{host}: {error}")))
 }
 
-fn certificates(folder: &Path, name: &str) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let pem = read(folder, name)?;
-    let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&pem).collect();
-    read.map_err(|error| wrong(folder, name, error))
-}
-
-fn read(folder: &Path, name: &str) -> Result<Vec<u8>, Error> {
-    fs::read(folder.join(name)).map_err(|error| wrong(folder, name, error))
-}
-
-fn wrong(folder: &Path, name: &str, error: impl Display) -> Error {
-    Error::InvalidArgument(format!("{}: {error}", folder.join(name).display()))
+fn invalid(error: impl Display) -> Error {
+    Error::InvalidArgument(error.to_string())
 }
 
 pub(super) fn broken(config: &ClientConfig, error: impl std::error::Error) -> Error {

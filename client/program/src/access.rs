@@ -2,12 +2,10 @@
 
 use clap::Args;
 use stickycas_client::info::InstanceView;
-use stickycas_client::{Client, Error, IntoInstance as _, WaitMode};
+use stickycas_client::{Client, Error, WaitMode};
 use stickycas_model::types::{AccessNumber, Position, Value};
 
-use super::exit::Exit;
-use super::failure::Failure;
-use super::output::Output;
+use super::output::{Exit, Failure, Output};
 use super::process::parse_value;
 use super::render;
 
@@ -117,9 +115,7 @@ impl Read {
 
 impl Decide {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-        self.instance.as_str().into_instance()?;
-        let instance = client.find(&self.instance).await?;
-        client.decide(instance, &self.value).await?;
+        client.decide(&self.instance, &self.value).await?;
         let record = serde_json::json!({ "decided": self.value });
         output.result(&record, || format!("decided {}, and left", self.value))?;
         Ok(Exit::Done)

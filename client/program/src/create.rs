@@ -1,15 +1,13 @@
-//! `create` and `close`: the life of an instance.
+//! `create`: the parameters of a new instance.
 
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use stickycas_client::{Client, CreateInstance, IntoInstance as _};
+use stickycas_client::{Client, CreateInstance};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
 use stickycas_model::types::ProcessId;
 
-use super::exit::Exit;
-use super::failure::Failure;
-use super::output::Output;
+use super::output::{Exit, Failure, Output};
 use super::render;
 
 #[derive(Debug, Args)]
@@ -146,24 +144,6 @@ impl Create {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
         let created = self.request(client).send().await?;
         output.result(&created, || render::created(&created.instance, created.created))?;
-        Ok(Exit::Done)
-    }
-}
-
-#[derive(Debug, Args)]
-pub(super) struct Close {
-    /// The instance: its id, or its name.
-    #[arg(value_name = "ID|NAME")]
-    instance: String,
-}
-
-impl Close {
-    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-        self.instance.as_str().into_instance()?;
-        let instance = client.find(&self.instance).await?;
-        client.close(instance).await?;
-        let closed = serde_json::json!({ "closed": instance.to_string() });
-        output.result(&closed, || format!("closed {instance}"))?;
         Ok(Exit::Done)
     }
 }

@@ -6,20 +6,14 @@
 
 mod access;
 mod cluster;
-mod cluster_changes;
 mod create;
-mod ended;
-mod exit;
-mod failure;
 mod global_args;
-mod inspect;
+mod instances;
 mod output;
 mod process;
 mod propose;
 mod record;
 mod render;
-mod repeat;
-mod watch;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -27,11 +21,10 @@ use std::io::Write;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages};
 
-pub use self::exit::Exit;
-use self::failure::Failure;
 pub use self::global_args::DEFAULT_SERVER;
 use self::global_args::GlobalArgs;
-use self::output::Output;
+pub use self::output::Exit;
+use self::output::{Failure, Output};
 pub use self::record::{ErrorRecord, PlayRecord};
 
 /// What every help says of the exit codes, which are the same in all three programs.
@@ -72,7 +65,7 @@ enum CallCommand {
     /// Create an instance (needs the coordinator role).
     Create(Box<create::Create>),
     /// Close an instance for good (its creator only).
-    Close(create::Close),
+    Close(instances::Close),
     /// Append a value in one's next phase.
     Append(access::Append),
     /// Read some entries in one's next phase.
@@ -80,13 +73,13 @@ enum CallCommand {
     /// Report a decision, and thereby leave.
     Decide(access::Decide),
     /// Tell how an instance stands, and why it is stuck.
-    Get(inspect::Get),
+    Get(instances::Get),
     /// List the living instances that one may look at.
     List,
     /// Follow what happens at an instance, to its end.
-    Watch(watch::Watch),
+    Watch(instances::Watch),
     /// Tell what the server has counted of its callers' conduct (coordinators and observers).
-    Counts(inspect::Counts),
+    Counts(instances::Counts),
     /// List the servers of the cluster, and which shards each of them owns.
     Cluster(cluster::Cluster),
     /// Says who prints links to the live page now.
@@ -167,7 +160,7 @@ async fn perform(
         CallCommand::Read(read) => read.run(&client, output).await,
         CallCommand::Decide(decide) => decide.run(&client, output).await,
         CallCommand::Get(get) => get.run(&client, output).await,
-        CallCommand::List => inspect::list(&client, output).await,
+        CallCommand::List => instances::list(&client, output).await,
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,
         CallCommand::Cluster(cluster) => cluster.run(&client, output).await,

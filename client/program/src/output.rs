@@ -1,9 +1,13 @@
-//! Where results go: text for people, or one line of JSON each for programs.
+//! How a command ends: its results, text for people or one line of JSON each for programs; and its exit code, by which a shell or a
+//! supervisor learns the rest without reading anything.
 
 use std::io::{self, Write};
+use std::process::ExitCode;
 
 use serde::Serialize;
+use stickycas_client::Error;
 use stickycas_model::printable::printable;
+use stickycas_proto::v1::RefusalReason;
 
 /// The output of one command.
 pub(super) struct Output<'a> {
@@ -44,8 +48,81 @@ impl<'a> Output<'a> {
     }
 }
 
+/// What ends a subcommand early.
+#[derive(Debug)]
+pub(super) enum Failure {
+    Client(Error),
+    Output(io::Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Client(error)
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Self {
+        Self::Output(error)
+    }
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// 0: decided, or done.
+    Done,
+    /// 1: the instance has ended, or the process cannot decide.
+    Ended,
+    /// 2: bad usage.
+    Usage,
+    /// 3: refused by the server; definite: it did not happen.
+    Refused,
+    /// 4: unreachable, or gave up; indefinite: it may have happened.
+    Unreachable,
+}
+
+impl Exit {
+    /// The code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::Done => 0,
+            Self::Ended => 1,
+            Self::Usage => 2,
+            Self::Refused => 3,
+            Self::Unreachable => 4,
+        }
+    }
+
+    pub(super) fn of(error: &Error) -> Self {
+        match error {
+            Error::Refused(refused) => match refused.reason {
+                RefusalReason::InstanceClosed => Self::Ended,
+                reason if reason.may_have_happened() => Self::Unreachable,
+                _ => Self::Refused,
+            },
+            Error::UnexpectedPeer { .. } => Self::Refused,
+            Error::InvalidArgument(_) => Self::Usage,
+            Error::Undecided(_) | Error::Lost(_) => Self::Ended,
+            // `Unreachable`, `GaveUp`, `Protocol`, and what a later client may add: it may have happened.
+            _ => Self::Unreachable,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use stickycas_proto::status::RpcRefusal;
+
     use super::*;
 
     #[test]
@@ -54,5 +131,20 @@ mod tests {
         let text = || "by \u{1b}[31m\u{202e}evil\u{200b}\nsecond line".to_owned();
         Output::new(&mut out, false).result(&(), text).unwrap();
         assert_eq!(String::from_utf8(out).unwrap(), "by \\u{1b}[31m\\u{202e}evil\\u{200b}\nsecond line\n");
+    }
+
+    fn exit(reason: RefusalReason) -> Exit {
+        Exit::of(&RpcRefusal::new(reason, "").into())
+    }
+
+    #[test]
+    fn definite_and_indefinite_failures_differ() {
+        assert_eq!(exit(RefusalReason::InstanceUnknown), Exit::Refused);
+        assert_eq!(exit(RefusalReason::SessionReplaced), Exit::Refused);
+        assert_eq!(exit(RefusalReason::InstanceClosed), Exit::Ended);
+        assert_eq!(exit(RefusalReason::Internal), Exit::Unreachable);
+        assert_eq!(exit(RefusalReason::Draining), Exit::Unreachable, "an accepted access waits on");
+        let last = Box::new(Error::from(RpcRefusal::new(RefusalReason::Draining, "")));
+        assert_eq!(Exit::of(&Error::GaveUp { tries: 1, after: Duration::ZERO, last }), Exit::Unreachable);
     }
 }

@@ -12,8 +12,7 @@ use stickycas_model::types::Value;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1::RefusalReason;
 
-use super::ended::{CORRECT, EndedPlay};
-use super::record::PlayRecord;
+use super::record::{CORRECT, EndedPlay, PlayRecord};
 
 /// The flags that say which part the process has.
 #[derive(Debug, Args)]
@@ -54,23 +53,11 @@ fn parse_attack(text: &str) -> Result<WireAttack, String> {
     text.parse().map_err(|error: WireAttackError| format!("{error}; the wire attacks are:{}", attacks()))
 }
 
-/// All wire attacks, a line each.
-fn attacks() -> String {
-    let known = WireAttack::ALL_NAMES.iter().filter_map(|name| WireAttack::describe(name));
-    known.map(|line| format!("\n  {line}")).collect()
-}
-
 fn attack_help() -> String {
     format!(
         "Be Byzantine below the protocol: a wire attack. K is how much of it; without, it has a count of its own:{}",
         attacks()
     )
-}
-
-/// All strategies, a line each.
-fn strategies() -> String {
-    let known = Strategy::ALL_NAMES.iter().filter_map(|name| Strategy::describe(name));
-    known.map(|line| format!("\n  {line}")).collect()
 }
 
 fn strategy_help() -> String {
@@ -80,22 +67,23 @@ fn strategy_help() -> String {
     )
 }
 
+fn attacks() -> String {
+    WireAttack::ALL_NAMES.iter().filter_map(|name| WireAttack::describe(name)).map(line).collect()
+}
+
+fn strategies() -> String {
+    Strategy::ALL_NAMES.iter().filter_map(|name| Strategy::describe(name)).map(line).collect()
+}
+
+fn line(described: &str) -> String {
+    format!("\n  {described}")
+}
+
 impl ProcessArgs {
     /// # Errors
     /// The flags give the process no part.
     pub(super) fn check(&self) -> Result<(), Error> {
         self.part(0).map(drop)
-    }
-
-    /// Plays its part at this instance until the process has ended or `stop` resolves.
-    pub(super) async fn play_until(
-        &self,
-        client: &Client,
-        judge: Option<&Client>,
-        instance: InstanceId,
-        stop: impl Future<Output = ()>,
-    ) -> Result<EndedPlay, Error> {
-        self.play(client, judge, instance, self.seed.unwrap_or(0), stop).await
     }
 
     /// Plays its part at this instance until the process has ended or the instance is over.
@@ -107,7 +95,7 @@ impl ProcessArgs {
     ) -> Result<EndedPlay, Error> {
         let InstanceView { instance, own, .. } = view;
         let run_seed = instance.parameters.spec().seed.get();
-        let seed = self.seed.or_else(|| Some(seed_of(own.as_ref()?.process, run_seed))).unwrap_or(run_seed);
+        let seed = own.as_ref().map_or(run_seed, |own| seed_of(own.process, run_seed));
         // A correct process always waits for an answer, by which it is told. A Byzantine one may not.
         if self.strategy.is_none() && self.attack.is_none() {
             return self.play(client, judge, instance.id, seed, std::future::pending()).await;
@@ -140,7 +128,9 @@ impl ProcessArgs {
         Ok(ended)
     }
 
-    async fn play(
+    /// Plays its part at this instance until the process has ended or `stop` resolves. `seed`: what it draws from, unless a flag
+    /// says so.
+    pub(super) async fn play(
         &self,
         client: &Client,
         judge: Option<&Client>,
@@ -148,7 +138,7 @@ impl ProcessArgs {
         seed: u64,
         stop: impl Future<Output = ()>,
     ) -> Result<EndedPlay, Error> {
-        let principal = client.principal();
+        let (principal, seed) = (client.principal(), self.seed.unwrap_or(seed));
         let (record, played) = match self.part(seed)? {
             Part::Player(spec, strategy) => {
                 let played = client.play(instance, spec, stop).await;
@@ -159,7 +149,8 @@ impl ProcessArgs {
                 let targets = Targets { judge, token_server: token_server.as_ref() };
                 let Attacked { attack: report, played } =
                     stickycas_attacks::play(client, instance, attack, seed, targets, stop).await;
-                (PlayRecord::of_attack(instance, principal, attack, report, &played), played)
+                let record = PlayRecord::new(instance, principal, &attack.to_string(), &played);
+                (PlayRecord { attack: Some(report), ..record }, played)
             }
         };
         Ok(EndedPlay { record, proposal: self.value.clone(), error: played.error })

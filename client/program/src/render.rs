@@ -9,8 +9,9 @@ use stickycas_client::info::{
 };
 use stickycas_client::watch::Snapshot;
 use stickycas_client::{Appended, MemberState, Read};
-use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use stickycas_model::history::{Event, OffenceKind, Recorded};
+use stickycas_model::access::AppendAnswer;
+use stickycas_model::describe;
+use stickycas_model::history::Recorded;
 use stickycas_model::machine::State;
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, Patience};
 use stickycas_model::types::{AccessNumber, Value};
@@ -129,7 +130,7 @@ fn standing(status: &InstanceStatus, params: &Params) -> String {
         let _ = writeln!(text, "have left: {}", rows(&status.left, ToString::to_string));
     }
     for row in &status.offences.shown {
-        let kind = offence(row.kind);
+        let kind = describe::offence_kind(row.kind);
         let when = row.first_phase.map_or("while gathering".to_owned(), |phase| format!("in phase {phase}"));
         let _ = writeln!(
             text,
@@ -244,72 +245,7 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> String {
 /// One line of `watch`.
 pub(super) fn event(recorded: &Recorded) -> String {
     let seconds = Duration::from_nanos(recorded.at.as_nanos()).as_secs_f64();
-    format!("{seconds:>10.3}s  {}", what(&recorded.event))
-}
-
-fn what(event: &Event) -> String {
-    match event {
-        Event::Joined { process } => format!("process {process} joined"),
-        Event::Session { process, session, .. } => format!("process {process} opened session {session}"),
-        Event::Accepted { process, number, op, .. } => {
-            format!("process {process}: #{number} {} accepted", op_text(op))
-        }
-        Event::Refused { process, number, why } => {
-            let number = number.map_or_else(String::new, |number| format!(" #{number}"));
-            format!("process {process}:{number} refused: {why}")
-        }
-        Event::GatheringEnded { joined } => format!("gathering ended with {joined} processes"),
-        Event::PatienceSpent { process } => format!("process {process} is not awaited any more"),
-        Event::Stepped { phase, warp, length } => format!("phase {phase}, warp {warp}, list of {length}"),
-        Event::Added { position, process, value, .. } => {
-            format!("  [{position}] = {value} by process {process}")
-        }
-        Event::Answered { process, number, answer, .. } => {
-            format!("  process {process}: #{number} {}", answer_text(*answer))
-        }
-        Event::Sealed { phase, length } => format!("list sealed at {length} entries from phase {phase} on"),
-        Event::Decided { process, value } => format!("process {process} decided {value}"),
-        Event::Withdrawn { process, number } => format!("process {process}: #{number} withdrawn"),
-        Event::Offence(found) => {
-            format!("offence of process {}: {}: {}", found.process, offence(found.kind), found.detail)
-        }
-        Event::Finished => "finished: every process has left".to_owned(),
-        Event::Closed => "closed by its creator".to_owned(),
-        Event::Restarted { rejoin } => {
-            format!("the server restarted: up to {rejoin:?} to reconnect before patience drains")
-        }
-        Event::Rejoined { process } => format!("process {process} is back after the restart"),
-    }
-}
-
-fn op_text(op: &Op) -> String {
-    match op {
-        Op::Append(value) => format!("append {value}"),
-        Op::Read { start } => format!("read from {start}"),
-    }
-}
-
-fn answer_text(answer: Answer) -> String {
-    match answer {
-        Answer::Append(answer) => append_answer(answer),
-        Answer::Read(ReadAnswer { start, count, length, sealed }) => {
-            let sealed = if sealed { ", sealed" } else { "" };
-            format!("read {count} from {start} of {length}{sealed}")
-        }
-    }
-}
-
-const fn offence(kind: OffenceKind) -> &'static str {
-    match kind {
-        OffenceKind::LateAppend => "late append",
-        OffenceKind::OtherContent => "other content for one access number",
-        OffenceKind::ForeignIdentity => "foreign identity",
-        OffenceKind::Malformed => "malformed message",
-        OffenceKind::Oversized => "oversized message",
-        OffenceKind::QuotaExceeded => "quota exceeded",
-        OffenceKind::SecondDecision => "second decision",
-        OffenceKind::FalseDecision => "false decision",
-    }
+    format!("{seconds:>10.3}s  {}", describe::event(&recorded.event))
 }
 
 fn rows<T>(rows: &Rows<T>, row: impl Fn(&T) -> String) -> String {
@@ -329,6 +265,7 @@ fn times(count: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stickycas_model::history::Event;
     use stickycas_model::params::ParamsSpec;
     use stickycas_model::types::{Phase, ProcessId, WarpId};
 
@@ -440,7 +377,8 @@ mod tests {
         let lines = lines.map(|event| self::event(&Recorded { at, event }));
         assert_eq!(
             lines.join("\n"),
-            "     1.234s  phase 1, warp 1, list of 0\n     1.234s    [0] = a by process 1\n     1.234s  process 1 decided a"
+            "     1.234s  phase 1 is executed, of warp 1, with 0 entries in the list\n     1.234s  process 1 wins phase 1: a is \
+             added at 0\n     1.234s  process 1 decides a"
         );
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use self::owners::Owners;
+pub(crate) use self::owners::shard_of;
 pub use self::route::MAX_REDIRECTS;
 pub(crate) use self::route::{NextTry, Route};
 use crate::address::Address;
@@ -365,7 +366,7 @@ mod tests {
             Ok(client)
         };
         let [silent, up] = ["silent:1", "up:1"].map(|address| Address::parse(address).unwrap());
-        let base = Connection::lazy_over_each(ClientConfig::new("http://up:1", "p1").unwrap(), connect);
+        let base = Connection::lazy_over(ClientConfig::new("http://up:1", "p1").unwrap(), connect);
         let cluster = Cluster::new(base, vec![silent, up.clone()], false);
         let begun = Instant::now();
         assert_eq!(cluster.admit("owner:1", &up).await.unwrap().as_str(), "owner:1");

@@ -136,9 +136,14 @@ impl Owners {
 
     fn owned(&self, instance: InstanceId) -> Owned {
         let Some(shards) = self.shards else { return Owned::Instance(instance) };
-        let bits = instance.get() & ((1 << SHARD_BITS) - 1);
-        Owned::Shard(u32::try_from(bits % u128::from(shards.get())).unwrap_or_default())
+        Owned::Shard(shard_of(instance, shards))
     }
+}
+
+/// The shard of an instance where there are so many.
+pub(crate) fn shard_of(instance: InstanceId, shards: NonZeroU32) -> u32 {
+    let bits = instance.get() & ((1 << SHARD_BITS) - 1);
+    u32::try_from(bits % u128::from(shards.get())).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ pub struct ProcessSpec {
     /// What it is to propose, if the caller says so.
     proposal: Option<Value>,
     strategy: Option<Strategy>,
-    behaviour: MakeBehaviour,
+    /// Taken when the first welcome tells the process its number.
+    behaviour: Option<MakeBehaviour>,
     observer: Option<Observer>,
 }
 
@@ -78,15 +79,14 @@ impl ProcessSpec {
     #[must_use]
     pub fn correct(proposal: Value) -> Self {
         let behaviour = Correct::new(proposal.clone());
-        let behaviour: MakeBehaviour = Box::new(|_| Box::new(behaviour));
-        Self { is_correct: true, proposal: Some(proposal), strategy: None, behaviour, observer: None }
+        Self { is_correct: true, proposal: Some(proposal), ..Self::with(|_| Box::new(behaviour)) }
     }
 
     /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows its
     /// number.
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
-        let behaviour = Box::new(behaviour);
+        let behaviour: Option<MakeBehaviour> = Some(Box::new(behaviour));
         Self { is_correct: false, proposal: None, strategy: None, behaviour, observer: None }
     }
 
@@ -95,11 +95,11 @@ impl ProcessSpec {
     #[must_use]
     pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
         let (plays, proposes) = (strategy.clone(), proposal.clone());
-        let behaviour = Box::new(move |me| {
+        let process = Self::with(move |me| {
             let proposal = proposes.unwrap_or_else(|| own_value(me));
             plays.behaviour(me, &proposal, seed)
         });
-        Self { is_correct: false, proposal, strategy: Some(strategy), behaviour, observer: None }
+        Self { proposal, strategy: Some(strategy), ..process }
     }
 
     /// The same process, and this function is given what the server tells it.
@@ -157,13 +157,8 @@ struct Drive {
     instance: InstanceId,
     /// Names this life of the client (F8e). Never 0, which would mean "not told".
     incarnation: u64,
-    is_correct: bool,
-    proposal: Option<Value>,
-    strategy: Option<Strategy>,
-    /// Taken when the first welcome tells the process its number.
-    behaviour: Option<MakeBehaviour>,
+    spec: ProcessSpec,
     player: Option<Player>,
-    observer: Option<Observer>,
     knowledge: Knowledge,
     /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
     /// too low.
@@ -187,12 +182,8 @@ impl Drive {
             connection: cluster.base().clone(),
             instance,
             incarnation: rand::random_range(1..=u64::MAX),
-            is_correct: spec.is_correct,
-            proposal: spec.proposal,
-            strategy: spec.strategy,
-            behaviour: Some(spec.behaviour),
+            spec,
             player: None,
-            observer: spec.observer,
             knowledge: Knowledge::default(),
             patience: None,
             backoff: Backoff::new(policy),
@@ -242,7 +233,7 @@ impl Drive {
 
     /// Hands on what the server has told.
     fn told(&mut self, told: impl FnOnce() -> Told) {
-        if let Some(observer) = &mut self.observer {
+        if let Some(observer) = &mut self.spec.observer {
             observer(told());
         }
     }

@@ -65,7 +65,7 @@ impl Drive {
             }
             if self.perform(&mut session)? {
                 // A Byzantine process goes as its strategy says.
-                if self.is_correct {
+                if self.spec.is_correct {
                     session.finish(answers).await;
                 }
                 return Ok(());
@@ -125,10 +125,10 @@ impl Drive {
             Some(player) if player.view().me == own.process => player,
             Some(_) => return Err(Error::Protocol("the process has become another one".to_owned())),
             none => {
-                if let Some(proposal) = &self.proposal {
+                if let Some(proposal) = &self.spec.proposal {
                     params.value(proposal.as_bytes()).map_err(|error| RpcRefusal::from(&error))?;
                 }
-                if let Some(strategy) = &self.strategy {
+                if let Some(strategy) = &self.spec.strategy {
                     let checked = strategy.check_values(own.process, &params);
                     checked.map_err(|error| Error::InvalidArgument(error.to_string()))?;
                 }
@@ -136,7 +136,7 @@ impl Drive {
                     Patience::Finite(patience) => Some(patience),
                     Patience::Endless => None,
                 };
-                let behaviour = self.behaviour.take().expect("it is taken once, with the first welcome");
+                let behaviour = self.spec.behaviour.take().expect("it is taken once, with the first welcome");
                 none.insert(Player::new(own.process, params.clone(), behaviour(own.process)))
             }
         };
@@ -173,7 +173,7 @@ impl Drive {
                 }
                 Step::Wait => break false,
                 // A correct process that has nothing to decide has nothing to wait for either.
-                Step::Stay => break self.is_correct,
+                Step::Stay => break self.spec.is_correct,
                 Step::Leave => break true,
             }
         };

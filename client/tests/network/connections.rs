@@ -353,7 +353,7 @@ async fn a_client_may_open_its_connections_itself() {
     let opened = Arc::<AtomicU64>::default();
     let (address, count) = (server.clone(), opened.clone());
     let builder = Client::builder("http://of-no-such-host:1").principal("p1");
-    let client = builder.connect_lazy_over(move || {
+    let client = builder.connect_lazy_over(move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         TcpStream::connect(address.clone())
     });

@@ -146,7 +146,7 @@ async fn hundreds_of_principals_share_a_connection() {
 
     let opened = Arc::new(AtomicU32::new(0));
     let (count, port) = (opened.clone(), site.token_address.rsplit_once(':').unwrap().1.to_owned());
-    let connect = move || {
+    let connect = move |_| {
         count.fetch_add(1, Ordering::Relaxed);
         TcpStream::connect(format!("127.0.0.1:{port}"))
     };

@@ -168,7 +168,7 @@ async fn client(args: &PerturbArgs, published: BTreeMap<String, String>) -> anyh
         async move { connect(&at).await }
     };
     let builder = identities.client(&args.server, &args.principal)?.retry(soon).keep_alive(KEEP_ALIVE);
-    let client = builder.connect_lazy_over_each(connect)?;
+    let client = builder.connect_lazy_over(connect)?;
     let begun = Instant::now();
     let mut is_there = false;
     loop {

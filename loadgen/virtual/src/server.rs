@@ -166,7 +166,7 @@ pub(crate) fn connect(
         .principal(CREATOR)
         .retry(retry)
         .keep_alive(Duration::from_secs(1))
-        .connect_lazy_over(move || {
+        .connect_lazy_over(move |_| {
             let network = network.clone();
             async move { network.connect(host).await }
         })

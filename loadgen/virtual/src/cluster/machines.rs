@@ -274,7 +274,7 @@ pub(super) fn connect(
     builder: ClientBuilder,
 ) -> Result<Client, Error> {
     let networks = networks.clone();
-    builder.connect_lazy_over_each(move |address| {
+    builder.connect_lazy_over(move |address| {
         let named = |server: &usize| address == format!("{}:{PORT}", server_name(*server));
         let network = (0..networks.len()).find(named).map(|server| networks[server].clone());
         async move {

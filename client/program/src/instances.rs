@@ -1,17 +1,77 @@
-//! `watch`: what happens at an instance, one line per event.
+//! `close`, `get`, `list` and `watch`: instances, how they stand, and what happens there. `counts`: what the server has seen of its
+//! callers.
 
 use clap::Args;
 use serde::Serialize;
 use stickycas_client::watch::Snapshot;
-use stickycas_client::{Client, IntoInstance as _, WatchFrom, Watched};
+use stickycas_client::{Client, WatchFrom, Watched};
 use stickycas_model::history::Recorded;
 use stickycas_model::types::Phase;
 use stickycas_program::asked_to_stop;
 
-use super::exit::Exit;
-use super::failure::Failure;
-use super::output::Output;
+use super::output::{Exit, Failure, Output};
 use super::render;
+
+#[derive(Debug, Args)]
+pub(super) struct Close {
+    /// The instance: its id, or its name.
+    #[arg(value_name = "ID|NAME")]
+    instance: String,
+}
+
+impl Close {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+        let instance = client.find(&self.instance).await?;
+        client.close(instance).await?;
+        let closed = serde_json::json!({ "closed": instance.to_string() });
+        output.result(&closed, || format!("closed {instance}"))?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Get {
+    /// The instance: its id, or its name.
+    #[arg(value_name = "ID|NAME")]
+    instance: String,
+}
+
+impl Get {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+        let view = client.get(&self.instance).await?;
+        output.result(&view, || render::instance(&view))?;
+        Ok(Exit::Done)
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Counts {
+    /// Only these principals; without any, all.
+    #[arg(value_name = "NAME")]
+    principals: Vec<String>,
+}
+
+impl Counts {
+    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+        let counts = client.counts(&self.principals).await?;
+        output.result(&counts, || render::counts(&counts))?;
+        Ok(Exit::Done)
+    }
+}
+
+pub(super) async fn list(client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
+    let listed = client.list().await?;
+    for summary in listed.instances {
+        output.result(&summary, || render::summary(&summary))?;
+    }
+    if listed.shards_left_out > 0 {
+        tracing::warn!(
+            shards = listed.shards_left_out,
+            "instances may be missing: so many shards are served by no server at the moment; list again, or see them with `cluster`"
+        );
+    }
+    Ok(Exit::Done)
+}
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {
@@ -47,7 +107,6 @@ struct EventLine<'a> {
 
 impl Watch {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-        self.instance.as_str().into_instance()?;
         let from = match (self.from_phase, self.snapshot) {
             (_, true) => WatchFrom::Snapshot,
             (Some(phase), false) => WatchFrom::Phase(phase),

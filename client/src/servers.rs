@@ -1,4 +1,4 @@
-//! Lists of instances and counts, each of all servers of a cluster.
+//! What all servers of a cluster tell together: lists of instances, the table, counts, and who owns what.
 //!
 //! A server answers for itself and names the others; this client asks each of them and merges what they say. A server that
 //! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
@@ -18,10 +18,11 @@ use tokio::time::{Instant, timeout_at};
 use crate::address::Address;
 use crate::client::{Client, Idempotency};
 use crate::cluster::Route;
-use crate::connection::Connection;
+use crate::cluster_info::ClusterInfo;
 use crate::counts::ServerCounts;
 use crate::error::Error;
 use crate::info::Summary;
+use crate::table::{self, PageOfServer, PlaceAtServer, TablePage, TablePlace, TableQuery};
 
 /// How long a server that nobody names may take to tell its counts.
 const UNNAMED_TIMEOUT: Duration = Duration::from_millis(500);
@@ -96,7 +97,19 @@ impl Question for Instances {
     type Answer = InstancesOfServer;
 
     async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<InstancesOfServer>, Error> {
-        client.list_of(route).await
+        let mut all = InstancesOfServer::default();
+        let mut page_token = String::new();
+        loop {
+            let request = v1::ListRequest { page_token, ..v1::ListRequest::default() };
+            let page = client.page(route, request).await?;
+            all.add(&page)?;
+            if page.next_page_token.is_empty() {
+                return Ok(Part(all, page.other_servers));
+            }
+            // A token is of use at its server alone.
+            route.pin();
+            page_token = page.next_page_token;
+        }
     }
 }
 
@@ -104,15 +117,41 @@ impl Question for v1::GetCountsRequest {
     type Answer = ServerCounts;
 
     async fn ask(&self, client: &Client, route: &mut Route) -> Result<Part<ServerCounts>, Error> {
-        client.counts_of(route, self).await
+        let answer = client.call_along(route, Idempotency::Repeatable, self, |server, request| async move {
+            server.server().get_counts(request.clone()).await
+        });
+        let answer = answer.await?;
+        Ok(Part(ServerCounts::from_wire(&answer)?, answer.other_servers))
     }
 
+    /// The given servers that nobody has named, all at once.
     async fn ask_unnamed(
         &self,
         client: &Client,
         parts: &mut BTreeMap<Address, ServerCounts>,
     ) -> Vec<(String, Address)> {
-        client.counts_of_unnamed(self, parts).await
+        let deadline = Instant::now() + UNNAMED_TIMEOUT;
+        let unnamed = client.cluster.given().iter().filter(|given| !parts.contains_key(given)).cloned();
+        let asked: Vec<_> = unnamed
+            .filter_map(|address| {
+                let connection = client.cluster.connection(&address).ok()?;
+                let request = self.clone();
+                // To its end: a call that is broken off counts against this client.
+                let call = async move { connection.server().get_counts(request).await };
+                Some((address, tokio::spawn(call)))
+            })
+            .collect();
+        let mut named = Vec::new();
+        for (address, asked) in asked {
+            let Ok(Ok(Ok(answer))) = timeout_at(deadline, asked).await else { continue };
+            let answer = answer.into_inner();
+            let Ok(counts) = ServerCounts::from_wire(&answer) else { continue };
+            if !Self::is_another_of(&counts, parts) {
+                named.extend(answer.other_servers.into_iter().map(|name| (name, address.clone())));
+                parts.insert(address, counts);
+            }
+        }
+        named
     }
 
     /// No two servers start in the same nanosecond.
@@ -163,34 +202,62 @@ impl Client {
         Ok(parts.into_iter().map(|(address, counts)| (address.to_string(), counts)).collect())
     }
 
-    /// Asks the given servers that nobody has named, all at once.
-    async fn counts_of_unnamed(
-        &self,
-        request: &v1::GetCountsRequest,
-        parts: &mut BTreeMap<Address, ServerCounts>,
-    ) -> Vec<(String, Address)> {
-        let deadline = Instant::now() + UNNAMED_TIMEOUT;
-        let unnamed = self.cluster.given().iter().filter(|given| !parts.contains_key(given)).cloned();
-        let asked: Vec<_> = unnamed
-            .filter_map(|address| {
-                let connection = self.cluster.connection(&address).ok()?;
-                let request = request.clone();
-                // To its end: a call that is broken off counts against this client.
-                let call = async move { connection.server().get_counts(request).await };
-                Some((address, tokio::spawn(call)))
-            })
-            .collect();
-        let mut named = Vec::new();
-        for (address, asked) in asked {
-            let Ok(Ok(Ok(answer))) = timeout_at(deadline, asked).await else { continue };
-            let answer = answer.into_inner();
-            let Ok(counts) = ServerCounts::from_wire(&answer) else { continue };
-            if !v1::GetCountsRequest::is_another_of(&counts, parts) {
-                named.extend(answer.other_servers.into_iter().map(|name| (name, address.clone())));
-                parts.insert(address, counts);
-            }
+    /// The servers of the cluster and what each of them owns, as one server knows it. A server that belongs to no cluster
+    /// names itself alone.
+    ///
+    /// # Errors
+    /// When no server can be reached, or it is older than this call ([`Error::UnexpectedPeer`]).
+    pub async fn cluster(&self) -> Result<ClusterInfo, Error> {
+        Ok(self.cluster_as_told().await?.0)
+    }
+
+    /// The same, and the address of the server that has told it.
+    async fn cluster_as_told(&self) -> Result<(ClusterInfo, Address), Error> {
+        let mut route = self.cluster.route();
+        let request = v1::GetClusterRequest {};
+        let asked =
+            self.call_along(&mut route, Idempotency::Repeatable, request, |server, request| async move {
+                server.server().get_cluster(request).await
+            });
+        let answer = asked.await?;
+        Ok((ClusterInfo::from_wire(answer, route.at().as_str())?, route.at().clone()))
+    }
+
+    /// A page of the table of the instances that the caller may see, from this place on; `None`: the first one.
+    ///
+    /// # Errors
+    /// When a server cannot be reached, or does not know the place any more (`MALFORMED`).
+    pub async fn table(&self, query: &TableQuery, after: Option<&TablePlace>) -> Result<TablePage, Error> {
+        let places = match after {
+            Some(place) => place.0.clone(),
+            None => self.first_places().await?,
+        };
+        let mut pages = Vec::new();
+        for (server, place) in places {
+            let mut route = Route::pinned(&self.cluster, server.clone());
+            let page = self.page(&mut route, query.request(&place.token)).await?;
+            let rows: Result<Vec<_>, _> = page.instances.iter().map(Summary::from_wire).collect();
+            let rows = rows?.into_iter().skip(place.shown).collect();
+            pages.push(PageOfServer { server, place, rows, next: page.next_page_token });
         }
-        named
+        Ok(table::merged(pages, query.rows as usize))
+    }
+
+    /// The beginning of the table of each server.
+    async fn first_places(&self) -> Result<BTreeMap<Address, PlaceAtServer>, Error> {
+        let (cluster, asked) = self.cluster_as_told().await?;
+        let mut places = BTreeMap::new();
+        for server in &cluster.servers {
+            places.insert(self.cluster.admit(&server.address, &asked).await?, PlaceAtServer::default());
+        }
+        Ok(places)
+    }
+
+    async fn page(&self, route: &mut Route, request: v1::ListRequest) -> Result<v1::ListResponse, Error> {
+        self.call_along(route, Idempotency::Repeatable, request, |server, request| async move {
+            server.instances().list(request).await
+        })
+        .await
     }
 
     /// Asks a server, and all that it names.
@@ -240,40 +307,6 @@ impl Client {
             }
         }
         Ok(())
-    }
-
-    /// The instances of one server, page by page.
-    async fn list_of(&self, route: &mut Route) -> Result<Part<InstancesOfServer>, Error> {
-        let mut all = InstancesOfServer::default();
-        let mut page_token = String::new();
-        loop {
-            let call = |connection: Connection| {
-                let request =
-                    v1::ListRequest { page_token: page_token.clone(), ..v1::ListRequest::default() };
-                async move { connection.instances().list(request).await }
-            };
-            let page = self.call_along(route, Idempotency::Repeatable, call).await?;
-            all.add(&page)?;
-            if page.next_page_token.is_empty() {
-                return Ok(Part(all, page.other_servers));
-            }
-            // A token is of use at its server alone.
-            route.pin();
-            page_token = page.next_page_token;
-        }
-    }
-
-    async fn counts_of(
-        &self,
-        route: &mut Route,
-        request: &v1::GetCountsRequest,
-    ) -> Result<Part<ServerCounts>, Error> {
-        let call = |connection: Connection| {
-            let request = request.clone();
-            async move { connection.server().get_counts(request).await }
-        };
-        let answer = self.call_along(route, Idempotency::Repeatable, call).await?;
-        Ok(Part(ServerCounts::from_wire(&answer)?, answer.other_servers))
     }
 }
 
