@@ -168,20 +168,17 @@ impl ClientBuilder {
         if keep_alive.is_zero() {
             return Err(Error::InvalidArgument("keep-alive of 0: give more, such as 2 s".to_owned()));
         }
-        let config = match &self.credentials {
-            None => ClientConfig::new(url, &self.principal)?,
-            Some(credentials) => {
-                let credentials = match &*self.principal {
-                    "" if credentials.are_of_many() => {
-                        let why = "the credentials are those of many: say which principal it is";
-                        return Err(Error::InvalidArgument(why.to_owned()));
-                    }
-                    "" => credentials.clone(),
-                    principal => credentials.of(principal)?,
-                };
-                ClientConfig::with_credentials(url, &credentials)?
+        let credentials = match (&self.credentials, &*self.principal) {
+            (Some(credentials), "") if credentials.are_of_many() => {
+                let why = "the credentials are those of many: say which principal it is";
+                return Err(Error::InvalidArgument(why.to_owned()));
             }
+            (Some(credentials), "") => Some(credentials.clone()),
+            (Some(credentials), principal) => Some(credentials.of(principal)?),
+            (None, _) => None,
         };
+        let principal = credentials.as_ref().map_or(&*self.principal, Credentials::principal);
+        let config = ClientConfig::to(url, principal, credentials.as_ref())?;
         // Silence is noticed, a ping and half as long again, within the time after which the user wants to give up.
         let noticed = (self.policy().give_up_after / 3 * 2).max(LEAST_KEEP_ALIVE);
         Ok(config.with_keep_alive(keep_alive.min(noticed)))

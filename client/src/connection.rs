@@ -56,45 +56,39 @@ impl ClientConfig {
     /// # Errors
     /// [`Error::InvalidArgument`] if the address is none, or the principal is no name of a principal.
     pub fn new(server: &str, principal: &str) -> Result<Self, Error> {
-        Self::to(server, principal, endpoint(server, "http")?, None)
+        Self::to(server, principal, None)
     }
 
-    /// The server at this address (`https://host:port`), by TLS, for the principal of these credentials.
+    /// The same; with credentials, which are those of the principal, by TLS to `https://host:port`.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the address is none, or the credentials cannot be used.
-    pub fn with_credentials(server: &str, credentials: &Credentials) -> Result<Self, Error> {
-        let endpoint = endpoint(server, "https")?.tls_config(credentials.tls()).map_err(|error| {
-            let cause =
-                std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
-            let folder = credentials.folder().display();
-            Error::InvalidArgument(format!("{folder}: the credentials cannot be used: {cause}"))
-        })?;
-        let config = Self::to(server, credentials.principal(), endpoint, Some(credentials.clone()))?;
-        Ok(Self { token: credentials.token(), ..config })
-    }
-
-    fn to(
+    /// The same, or if the credentials cannot be used.
+    pub(crate) fn to(
         server: &str,
         principal: &str,
-        endpoint: Endpoint,
-        credentials: Option<Credentials>,
+        credentials: Option<&Credentials>,
     ) -> Result<Self, Error> {
+        let mut endpoint = endpoint(server, if credentials.is_some() { "https" } else { "http" })?;
+        if let Some(credentials) = credentials {
+            endpoint = endpoint.tls_config(credentials.tls()).map_err(|error| {
+                let cause =
+                    std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string);
+                let folder = credentials.folder().display();
+                Error::InvalidArgument(format!("{folder}: the credentials cannot be used: {cause}"))
+            })?;
+        }
         let metadata = identity(principal)?;
+        let (token, credentials) = (credentials.and_then(Credentials::token), credentials.cloned());
         let (server, principal) = (server.to_owned(), principal.to_owned());
         let keep_alive = DEFAULT_KEEP_ALIVE;
-        Ok(Self { server, principal, endpoint, keep_alive, metadata, token: None, credentials }
+        Ok(Self { server, principal, endpoint, keep_alive, metadata, token, credentials }
             .with_keep_alive(keep_alive))
     }
 
     /// The same for another server.
     fn of_server(&self, address: &Address) -> Result<Self, Error> {
         let scheme = if self.credentials.is_some() { "https" } else { "http" };
-        let server = format!("{scheme}://{address}");
-        let other = match &self.credentials {
-            Some(credentials) => Self::with_credentials(&server, credentials)?,
-            None => Self::new(&server, &self.principal)?,
-        };
+        let other = Self::to(&format!("{scheme}://{address}"), &self.principal, self.credentials.as_ref())?;
         Ok(other.with_keep_alive(self.keep_alive))
     }
 

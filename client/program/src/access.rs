@@ -5,6 +5,7 @@ use stickycas_client::info::InstanceView;
 use stickycas_client::{Client, Error, WaitMode};
 use stickycas_model::types::{AccessNumber, Position, Value};
 
+use super::instances::InstanceArg;
 use super::output::{Exit, Failure, Output};
 use super::process::parse_value;
 use super::render;
@@ -12,9 +13,8 @@ use super::render;
 /// What append and read share.
 #[derive(Debug, Args)]
 struct Access {
-    /// The instance: its id, or its name.
-    #[arg(value_name = "ID|NAME")]
-    instance: String,
+    #[command(flatten)]
+    of: InstanceArg,
     /// The access number. Without it, the next one; after a failure give the same again.
     #[arg(long, value_name = "N", value_parser = parse_number)]
     number: Option<AccessNumber>,
@@ -43,9 +43,8 @@ pub(super) struct Read {
 
 #[derive(Debug, Args)]
 pub(super) struct Decide {
-    /// The instance: its id, or its name.
-    #[arg(value_name = "ID|NAME")]
-    instance: String,
+    #[command(flatten)]
+    of: InstanceArg,
     /// The decision: text, or 0x and hex digits.
     #[arg(value_name = "V", value_parser = parse_value)]
     value: Value,
@@ -62,7 +61,7 @@ impl Access {
 
     /// The instance, and the number to use.
     async fn prepare(&self, client: &Client) -> Result<(InstanceView, AccessNumber), Error> {
-        let view = client.get(&self.instance).await?;
+        let view = client.get(&self.of.instance).await?;
         let number = match (self.number, &view.own) {
             (Some(number), _) => number,
             (None, Some(own)) => own.next,
@@ -115,7 +114,7 @@ impl Read {
 
 impl Decide {
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-        client.decide(&self.instance, &self.value).await?;
+        client.decide(&self.of.instance, &self.value).await?;
         let record = serde_json::json!({ "decided": self.value });
         output.result(&record, || format!("decided {}, and left", self.value))?;
         Ok(Exit::Done)

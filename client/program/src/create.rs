@@ -113,7 +113,7 @@ impl Create {
             WindowFlag::FirstAccess => AppendWindow::FirstAccess,
             WindowFlag::Open => AppendWindow::Open,
         };
-        let mut request = client
+        let request = client
             .create_instance()
             .warp_size(self.warp_size)
             .order(order)
@@ -126,19 +126,10 @@ impl Create {
             .max_value_bytes(self.max_value_bytes)
             .roster(self.roster)
             .roster_prefix(self.roster_prefix);
-        if let Some(name) = self.name {
-            request = request.name(name);
-        }
-        if let Some(processes) = self.processes {
-            request = request.processes(processes);
-        }
-        if let Some(read_size) = self.read_size {
-            request = request.read_size(read_size);
-        }
-        if let Some(seed) = self.seed {
-            request = request.seed(seed);
-        }
-        request
+        let request = self.name.into_iter().fold(request, CreateInstance::name);
+        let request = self.processes.into_iter().fold(request, CreateInstance::processes);
+        let request = self.read_size.into_iter().fold(request, CreateInstance::read_size);
+        self.seed.into_iter().fold(request, CreateInstance::seed)
     }
 
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {

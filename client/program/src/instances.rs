@@ -12,36 +12,34 @@ use stickycas_program::asked_to_stop;
 use super::output::{Exit, Failure, Output};
 use super::render;
 
+/// The instance that a command is for.
 #[derive(Debug, Args)]
-pub(super) struct Close {
+pub(super) struct InstanceArg {
     /// The instance: its id, or its name.
     #[arg(value_name = "ID|NAME")]
-    instance: String,
+    pub(super) instance: String,
 }
 
-impl Close {
-    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-        let instance = client.find(&self.instance).await?;
-        client.close(instance).await?;
-        let closed = serde_json::json!({ "closed": instance.to_string() });
-        output.result(&closed, || format!("closed {instance}"))?;
-        Ok(Exit::Done)
-    }
+pub(super) async fn close(
+    InstanceArg { instance }: InstanceArg,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
+    let instance = client.find(&instance).await?;
+    client.close(instance).await?;
+    let closed = serde_json::json!({ "closed": instance.to_string() });
+    output.result(&closed, || format!("closed {instance}"))?;
+    Ok(Exit::Done)
 }
 
-#[derive(Debug, Args)]
-pub(super) struct Get {
-    /// The instance: its id, or its name.
-    #[arg(value_name = "ID|NAME")]
-    instance: String,
-}
-
-impl Get {
-    pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-        let view = client.get(&self.instance).await?;
-        output.result(&view, || render::instance(&view))?;
-        Ok(Exit::Done)
-    }
+pub(super) async fn get(
+    InstanceArg { instance }: InstanceArg,
+    client: &Client,
+    output: &mut Output<'_>,
+) -> Result<Exit, Failure> {
+    let view = client.get(&instance).await?;
+    output.result(&view, || render::instance(&view))?;
+    Ok(Exit::Done)
 }
 
 #[derive(Debug, Args)]
@@ -75,9 +73,8 @@ pub(super) async fn list(client: &Client, output: &mut Output<'_>) -> Result<Exi
 
 #[derive(Debug, Args)]
 pub(super) struct Watch {
-    /// The instance: its id, or its name.
-    #[arg(value_name = "ID|NAME")]
-    instance: String,
+    #[command(flatten)]
+    of: InstanceArg,
     /// The first phase wanted. Without it: from the earliest event that is kept.
     #[arg(long, value_name = "PHASE", value_parser = parse_phase, conflicts_with = "snapshot")]
     from_phase: Option<Phase>,
@@ -94,15 +91,14 @@ fn parse_phase(text: &str) -> Result<Phase, String> {
 #[derive(Serialize)]
 #[serde(untagged)]
 enum Line<'a> {
-    Snapshot { snapshot: &'a Snapshot },
-    Event(EventLine<'a>),
-}
-
-#[derive(Serialize)]
-struct EventLine<'a> {
-    index: u64,
-    #[serde(flatten)]
-    recorded: &'a Recorded,
+    Snapshot {
+        snapshot: &'a Snapshot,
+    },
+    Event {
+        index: u64,
+        #[serde(flatten)]
+        recorded: &'a Recorded,
+    },
 }
 
 impl Watch {
@@ -112,7 +108,7 @@ impl Watch {
             (Some(phase), false) => WatchFrom::Phase(phase),
             (None, false) => WatchFrom::Start,
         };
-        let instance = client.find(&self.instance).await?;
+        let instance = client.find(&self.of.instance).await?;
         let mut watch = client.watch(instance, from);
         let mut stop = std::pin::pin!(asked_to_stop());
         loop {
@@ -127,7 +123,7 @@ impl Watch {
                     output.result(&line, || render::snapshot(&snapshot))?;
                 }
                 Some(Watched::Event(index, recorded)) => {
-                    let line = Line::Event(EventLine { index, recorded: &recorded });
+                    let line = Line::Event { index, recorded: &recorded };
                     output.result(&line, || render::event(&recorded))?;
                 }
             }
@@ -146,7 +142,7 @@ mod tests {
     fn a_line_for_programs_is_the_recorded_event_with_its_index() {
         let recorded =
             Recorded { at: Time::from_nanos(5), event: Event::Joined { process: ProcessId::FIRST } };
-        let line = serde_json::to_string(&Line::Event(EventLine { index: 2, recorded: &recorded })).unwrap();
+        let line = serde_json::to_string(&Line::Event { index: 2, recorded: &recorded }).unwrap();
         assert_eq!(line, r#"{"index":2,"at":5,"event":"joined","process":1}"#);
         assert_eq!(serde_json::from_str::<Recorded>(&line).unwrap(), recorded);
     }

@@ -65,7 +65,7 @@ enum CallCommand {
     /// Create an instance (needs the coordinator role).
     Create(Box<create::Create>),
     /// Close an instance for good (its creator only).
-    Close(instances::Close),
+    Close(instances::InstanceArg),
     /// Append a value in one's next phase.
     Append(access::Append),
     /// Read some entries in one's next phase.
@@ -73,7 +73,7 @@ enum CallCommand {
     /// Report a decision, and thereby leave.
     Decide(access::Decide),
     /// Tell how an instance stands, and why it is stuck.
-    Get(instances::Get),
+    Get(instances::InstanceArg),
     /// List the living instances that one may look at.
     List,
     /// Follow what happens at an instance, to its end.
@@ -132,16 +132,15 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
     };
     match performed {
         Ok(exit) => exit,
-        Err(Failure::Client(error)) => {
-            // Nobody is left to tell if stderr is gone.
-            let _ = writeln!(err, "error: {error}");
-            Exit::of(&error)
-        }
         // Whoever read the output has gone, as `head` does: not a failure.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
-        Err(Failure::Output(error)) => {
-            let _ = writeln!(err, "error: cannot write: {error}");
-            Exit::Refused
+        Err(failure) => {
+            // Nobody is left to tell if stderr is gone.
+            let _ = writeln!(err, "error: {failure}");
+            match failure {
+                Failure::Client(error) => Exit::of(&error),
+                Failure::Output(_) => Exit::Refused,
+            }
         }
     }
 }
@@ -155,11 +154,11 @@ async fn perform(
     match command {
         CallCommand::Propose(propose) => Box::pin(propose.run(common, client, output)).await,
         CallCommand::Create(create) => create.run(&client, output).await,
-        CallCommand::Close(close) => close.run(&client, output).await,
+        CallCommand::Close(of) => instances::close(of, &client, output).await,
         CallCommand::Append(append) => append.run(&client, output).await,
         CallCommand::Read(read) => read.run(&client, output).await,
         CallCommand::Decide(decide) => decide.run(&client, output).await,
-        CallCommand::Get(get) => get.run(&client, output).await,
+        CallCommand::Get(of) => instances::get(of, &client, output).await,
         CallCommand::List => instances::list(&client, output).await,
         CallCommand::Watch(watch) => watch.run(&client, output).await,
         CallCommand::Counts(counts) => counts.run(&client, output).await,

@@ -49,22 +49,12 @@ impl<'a> Output<'a> {
 }
 
 /// What ends a subcommand early.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
-    Client(Error),
-    Output(io::Error),
-}
-
-impl From<Error> for Failure {
-    fn from(error: Error) -> Self {
-        Self::Client(error)
-    }
-}
-
-impl From<io::Error> for Failure {
-    fn from(error: io::Error) -> Self {
-        Self::Output(error)
-    }
+    #[error(transparent)]
+    Client(#[from] Error),
+    #[error("cannot write: {0}")]
+    Output(#[from] io::Error),
 }
 
 /// How a command ended.
