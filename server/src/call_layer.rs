@@ -312,9 +312,9 @@ pub(crate) struct CallService<S> {
 }
 
 impl<S> CallService<S> {
-    /// The gates of what a call that comes now is told. Services that are open to all tell nothing of instances.
+    /// The gates of what a call is told. Services that are open to all tell nothing of instances.
     fn gates(&self) -> Gates {
-        if self.open_to_all.is_some() { Gates::NONE } else { self.policy.gates.now() }
+        if self.open_to_all.is_some() { Gates::NONE } else { self.policy.gates.clone() }
     }
 }
 
@@ -345,7 +345,8 @@ where
             Ok(Admitted { account, permit, request, caller }) => {
                 let limits = policy.request_limits(method, caller.as_ref());
                 let gates = self.gates();
-                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), gates.clone());
+                let call_gates = gates.of_call();
+                let body = LimitedBody::new(body, request.clone(), limits, account.clone(), gates);
                 let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
                 let connection = parts.extensions.get::<Connection>();
@@ -354,7 +355,7 @@ where
                     ending,
                     request,
                     hold: ResponseHold { account, permit: Some(permit), unread, answer: None },
-                    gates,
+                    gates: call_gates,
                 });
                 if let Some(caller) = caller {
                     parts.extensions.insert(caller);
@@ -366,7 +367,7 @@ where
                 let ending = Ending { method, principals: self.policy.principals.clone(), begun: None };
                 CallFuture::Refused(Refusal::new(
                     ending,
-                    &self.gates(),
+                    &self.gates().of_call(),
                     Some(refused.reason),
                     (refused.reason.code(), refused.to_status().into_http()),
                     None,

@@ -28,22 +28,21 @@ use tokio::sync::oneshot;
 #[must_use = "what it guards may be told when it is open"]
 pub(crate) struct Gate(Option<Box<Conditions>>);
 
-/// What a gate waits for.
+/// What a gate waits for, in this order.
 #[derive(Default)]
 struct Conditions {
-    steps: Vec<CommitReceiver>,
-    /// Of each log that has something to commit.
-    everything: Vec<oneshot::Receiver<()>>,
-    /// What holds when nothing can be committed for want of space, in the place of both.
+    commits: Option<Confirmation>,
+    /// What holds when nothing can be committed for want of space, in the place of the commits.
     without_space: Option<(NoSpace, Result<(), RpcRefusal>)>,
-    confirmations: Vec<Confirmation>,
-    /// Whether a log was removed of which nothing can be confirmed any more.
-    is_lost: bool,
+    ownership: Option<Confirmation>,
     /// After a failure of these nothing else is told.
     logs: Option<Arc<dyn LogSource>>,
     /// Why it did not open.
     refused: Option<RpcRefusal>,
 }
+
+/// Resolves when something is confirmed, or with the reason why it is not.
+pub(crate) type Confirmation = Pin<Box<dyn Future<Output = Result<(), RpcRefusal>> + Send>>;
 
 /// Resolves when a step is committed, or refused by the log.
 pub(crate) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
@@ -58,15 +57,24 @@ impl Gate {
     /// Nothing is waited for.
     pub(crate) const OPEN: Self = Self(None);
 
+    fn new(conditions: Conditions) -> Self {
+        Self(Some(Box::new(conditions)))
+    }
+
     /// Opens when this step is committed; `None`: it is.
     pub(crate) fn of_step(step: Option<CommitReceiver>) -> Self {
-        Self(step.map(|step| Box::new(Conditions { steps: vec![step], ..Conditions::default() })))
+        let Some(step) = step else { return Self::OPEN };
+        let committed =
+            async { step.await.map_or_else(|_| Err(RpcRefusal::internal()), |it| it.map_err(|it| *it)) };
+        Self::new(Conditions { commits: Some(Box::pin(committed)), ..Conditions::default() })
     }
 
     /// Opens when this is confirmed; `None`: nobody else can know it better.
-    pub(crate) fn of_ownership(confirmation: Option<Confirmation>) -> Self {
-        let conditions = |it| Conditions { confirmations: vec![it], ..Conditions::default() };
-        Self(confirmation.map(|confirmation| Box::new(conditions(confirmation))))
+    pub(crate) fn of_ownership(ownership: Option<Confirmation>) -> Self {
+        if ownership.is_none() {
+            return Self::OPEN;
+        }
+        Self::new(Conditions { ownership, ..Conditions::default() })
     }
 
     /// Opens when both are open.
@@ -76,25 +84,33 @@ impl Gate {
             (one, other) => return Self(one.or(other)),
         };
         debug_assert!(other.without_space.is_none(), "it would hold for what the first waits for");
-        one.steps.extend(other.steps);
-        one.everything.extend(other.everything);
-        one.confirmations.extend(other.confirmations);
-        one.is_lost |= other.is_lost;
+        one.commits = both(one.commits, other.commits);
+        one.ownership = both(one.ownership, other.ownership);
         one.logs = one.logs.or(other.logs);
         Self(Some(one))
     }
 
+    #[cfg(test)]
+    pub(crate) fn is_open(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// Does not wait for commits while there is no space for them: it is as open as `then` says.
     fn without_space(mut self, no_space: Option<NoSpace>, then: Result<(), RpcRefusal>) -> Self {
-        if let Some(conditions) = self.0.as_mut().filter(|conditions| conditions.waits_for_commits()) {
+        if let Some(conditions) = &mut self.0 {
             conditions.without_space = no_space.map(|no_space| (no_space, then));
         }
         self
     }
+}
 
-    /// Whether nothing is waited for.
-    pub(crate) fn is_open(&self) -> bool {
-        self.0.is_none()
+fn both(one: Option<Confirmation>, other: Option<Confirmation>) -> Option<Confirmation> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(Box::pin(async {
+            one.await?;
+            other.await
+        })),
+        (one, other) => one.or(other),
     }
 }
 
@@ -103,6 +119,9 @@ impl Future for Gate {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(conditions) = &mut self.0 else { return Poll::Ready(Ok(())) };
+        if let Some(refused) = &conditions.refused {
+            return Poll::Ready(Err(refused.clone()));
+        }
         let opened = ready!(conditions.poll(cx));
         match &opened {
             Ok(()) => self.0 = None,
@@ -114,77 +133,25 @@ impl Future for Gate {
 
 impl Conditions {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
-        if let Some(refused) = &self.refused {
-            return Poll::Ready(Err(refused.clone()));
+        if let Some(commits) = &mut self.commits {
+            let committed = match (commits.as_mut().poll(cx), &mut self.without_space) {
+                (Poll::Pending, Some((no_space, then))) => no_space.as_mut().poll(cx).map(|()| then.clone()),
+                (committed, _) => committed,
+            };
+            let committed = ready!(committed);
+            self.commits = None;
+            committed?;
         }
-        ready!(self.poll_commits(cx))?;
-        let confirmed = ready!(self.poll_confirmations(cx));
+        let confirmed = self.ownership.as_mut().map_or(Poll::Ready(Ok(())), |it| it.as_mut().poll(cx));
+        let confirmed = ready!(confirmed);
         let failure = self.logs.as_ref().and_then(|logs| logs.failure());
         Poll::Ready(failure.map_or(confirmed, |failure| Err(failure.clone())))
-    }
-
-    fn waits_for_commits(&self) -> bool {
-        !(self.steps.is_empty() && self.everything.is_empty())
-    }
-
-    fn poll_commits(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
-        let committed = match self.poll_steps(cx) {
-            Poll::Ready(Ok(())) => self.poll_everything(cx).map(Ok),
-            waits_or_refused => waits_or_refused,
-        };
-        let committed = match (committed, &mut self.without_space) {
-            (Poll::Pending, Some((no_space, then))) => no_space.as_mut().poll(cx).map(|()| then.clone()),
-            (committed, _) => committed,
-        };
-        let committed = ready!(committed);
-        self.without_space = None;
-        self.steps.clear();
-        self.everything.clear();
-        Poll::Ready(committed)
-    }
-
-    fn poll_steps(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
-        while let Some(last) = self.steps.last_mut() {
-            match ready!(Pin::new(last).poll(cx)) {
-                Ok(outcome) => outcome.map_err(|refused| *refused)?,
-                Err(_) => return Poll::Ready(Err(RpcRefusal::internal())),
-            }
-            self.steps.pop();
-        }
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_everything(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        while let Some(last) = self.everything.last_mut() {
-            // Without a sender its log has failed.
-            let _ = ready!(Pin::new(last).poll(cx));
-            self.everything.pop();
-        }
-        Poll::Ready(())
-    }
-
-    fn poll_confirmations(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), RpcRefusal>> {
-        if self.is_lost {
-            let why = "the server has lost a shard meanwhile, and it may be that of the instance: ask again with the same number";
-            return Poll::Ready(Err(RpcRefusal::new(RefusalReason::OwnerLost, why)));
-        }
-        while let Some(last) = self.confirmations.last_mut() {
-            ready!(Pin::new(last).poll(cx))?;
-            self.confirmations.pop();
-        }
-        Poll::Ready(Ok(()))
     }
 }
 
 impl fmt::Debug for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { steps, everything, confirmations, is_lost, .. } = self;
-        f.debug_struct("Conditions")
-            .field("steps", steps)
-            .field("everything", everything)
-            .field("confirmations", confirmations)
-            .field("is_lost", is_lost)
-            .finish_non_exhaustive()
+        f.debug_struct("Conditions").finish_non_exhaustive()
     }
 }
 
@@ -202,7 +169,8 @@ impl<T> Uncommitted<T> {
         Self { value, gate }
     }
 
-    /// The value before its gate is open, for what is not told as a fact of the instance, such as counters.
+    /// The value before its gate is open.
+    #[cfg(test)]
     pub(crate) fn peek(&self) -> &T {
         &self.value
     }
@@ -212,9 +180,27 @@ impl<T> Uncommitted<T> {
         self.value
     }
 
-    /// The value and its gate.
+    #[cfg(test)]
     pub(crate) fn into_parts(self) -> (T, Gate) {
         (self.value, self.gate)
+    }
+
+    /// Waits for this gate as well.
+    pub(crate) fn behind(self, gate: Gate) -> Self {
+        Self { value: self.value, gate: gate.and(self.gate) }
+    }
+
+    /// The value, or why it may not be told; itself while neither is known. The task is woken when it may be.
+    pub(crate) fn poll(mut self, cx: &mut Context<'_>) -> Result<Result<T, RpcRefusal>, Self> {
+        match Pin::new(&mut self.gate).poll(cx) {
+            Poll::Ready(opened) => Ok(opened.map(|()| self.value)),
+            Poll::Pending => Err(self),
+        }
+    }
+
+    /// The value, if nothing is waited for; else itself.
+    pub(crate) fn if_open(self) -> Result<T, Self> {
+        if self.gate.0.is_none() { Ok(self.value) } else { Err(self) }
     }
 
     /// Another value that follows from this one.
@@ -241,13 +227,18 @@ impl<T> Uncommitted<T> {
     }
 }
 
-impl<T> Uncommitted<Result<T, RpcRefusal>> {
-    /// The same value unless it is a refusal, which no gate guards: the call layer has each wait.
-    ///
-    /// # Errors
-    /// The refusal.
-    pub(crate) fn transpose(self) -> Result<Uncommitted<T>, RpcRefusal> {
-        self.value.map(|value| Uncommitted { value, gate: self.gate })
+impl Uncommitted<RpcRefusal> {
+    /// For what is counted: nobody is told.
+    pub(crate) fn reason(&self) -> RefusalReason {
+        self.value.reason
+    }
+}
+
+/// A refusal that says nothing of an instance.
+impl From<RpcRefusal> for Uncommitted<RpcRefusal> {
+    fn from(why: RpcRefusal) -> Self {
+        debug_assert!(!depends_on_instances(why.reason), "it is to be confirmed: {why:?}");
+        Self::new(why, Gate::OPEN)
     }
 }
 
@@ -275,78 +266,106 @@ pub(crate) trait LogSource: fmt::Debug + Send + Sync {
 
 /// Makes the gates of what is told without a step of an instance.
 #[derive(Clone, Debug)]
-pub(crate) struct Gates {
-    /// `None`: what is told does not depend on any log.
-    logs: Option<Arc<dyn LogSource>>,
-    /// How many logs had been removed when the call came.
-    removed: u64,
-}
+pub(crate) struct Gates(Option<Arc<dyn LogSource>>);
 
 impl Gates {
+    /// Of what depends on no log.
+    pub(crate) const NONE: Self = Self(None);
+
     /// Of what depends on these logs.
     pub(crate) fn new(logs: Arc<dyn LogSource>) -> Self {
-        Self { removed: logs.removed(), logs: Some(logs) }
+        Self(Some(logs))
     }
 
-    /// Of what depends on no log.
-    pub(crate) const NONE: Self = Self { logs: None, removed: 0 };
-
     /// For a call that comes now.
-    pub(crate) fn now(&self) -> Self {
-        self.logs.clone().map_or(Self::NONE, Self::new)
+    pub(crate) fn of_call(&self) -> CallGates {
+        CallGates { removed: self.removed(), gates: self.clone() }
+    }
+
+    fn removed(&self) -> u64 {
+        self.0.as_ref().map_or(0, |logs| logs.removed())
     }
 
     /// Completes when requests may be taken again; `None`: they may.
     pub(crate) fn room(&self) -> Option<OwnedNotified> {
-        self.logs.as_ref()?.room()
+        self.0.as_ref()?.room()
     }
 
     /// Why nothing may be told any more, if a log has failed.
     pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
-        self.logs.as_ref()?.failure()
+        self.0.as_ref()?.failure()
     }
 
     /// What says nothing of an instance that another server may know better: opens when everything that was logged so far
     /// is committed.
     pub(crate) fn everything_committed(&self) -> Gate {
-        let Some(logs) = &self.logs else { return Gate::OPEN };
-        let everything = logs.barriers(REFUSAL_BYTES);
-        if everything.is_empty() && logs.failure().is_none() {
+        let Some(logs) = &self.0 else { return Gate::OPEN };
+        let barriers = logs.barriers(REFUSAL_BYTES);
+        if barriers.is_empty() && logs.failure().is_none() {
             return Gate::OPEN;
         }
-        Gate(Some(Box::new(Conditions { everything, logs: Some(logs.clone()), ..Conditions::default() })))
+        let committed = async {
+            for barrier in barriers {
+                // Without a sender its log has failed.
+                let _ = barrier.await;
+            }
+            Ok(())
+        };
+        let commits: Option<Confirmation> = Some(Box::pin(committed));
+        Gate::new(Conditions { commits, logs: Some(logs.clone()), ..Conditions::default() })
     }
 
     /// Which instances there are, and which there are not: opens when all shards are confirmed.
     pub(crate) fn ownership(&self) -> Gate {
-        let Some(logs) = &self.logs else { return Gate::OPEN };
+        let Some(logs) = &self.0 else { return Gate::OPEN };
         let confirmations = logs.confirmations();
         if confirmations.is_empty() {
             return Gate::OPEN;
         }
-        Gate(Some(Box::new(Conditions { confirmations, logs: Some(logs.clone()), ..Conditions::default() })))
+        let confirmed = async {
+            for confirmation in confirmations {
+                confirmation.await?;
+            }
+            Ok(())
+        };
+        let ownership: Option<Confirmation> = Some(Box::pin(confirmed));
+        Gate::new(Conditions { ownership, logs: Some(logs.clone()), ..Conditions::default() })
     }
 
-    /// The refusal of a call for this reason, if it has one of ours: of which instance it is, and so of which shard, is not
+    fn no_space(&self) -> Option<NoSpace> {
+        self.0.as_ref()?.no_space()
+    }
+}
+
+/// Makes the gate of the refusal of one call.
+#[derive(Debug)]
+pub(crate) struct CallGates {
+    gates: Gates,
+    /// How many logs had been removed when the call came.
+    removed: u64,
+}
+
+impl CallGates {
+    /// The refusal of the call for this reason, if it has one of ours: of which instance it is, and so of which shard, is not
     /// known. `without_space`: it says nothing that may not be committed, and is told while nothing can be.
     pub(crate) fn refusal(&self, reason: Option<RefusalReason>, without_space: bool) -> Gate {
-        let mut gate = self.everything_committed();
+        let gates = &self.gates;
+        let mut gate = gates.everything_committed();
         if without_space {
-            gate = gate.without_space(self.no_space(), Ok(()));
+            gate = gate.without_space(gates.no_space(), Ok(()));
         }
         if !reason.is_some_and(depends_on_instances) {
             return gate;
         }
-        let ownership = self.ownership();
+        let ownership = gates.ownership();
         // Looked at behind the logs: all that are not among them are counted. One that was removed cannot be asked, and the
         // refusal may be of an instance of its shard.
-        let is_lost = self.logs.as_ref().is_some_and(|logs| logs.removed() != self.removed);
-        let lost = || Gate(Some(Box::new(Conditions { is_lost, ..Conditions::default() })));
-        gate.and(if is_lost { lost() } else { ownership })
-    }
-
-    fn no_space(&self) -> Option<NoSpace> {
-        self.logs.as_ref()?.no_space()
+        if gates.removed() == self.removed {
+            return gate.and(ownership);
+        }
+        let why = "the server has lost a shard meanwhile, and it may be that of the instance: ask again with the same number";
+        let lost = Err(RpcRefusal::new(RefusalReason::OwnerLost, why));
+        gate.and(Gate::of_ownership(Some(Box::pin(std::future::ready(lost)))))
     }
 }
 
@@ -370,54 +389,24 @@ pub(crate) trait Ownership: fmt::Debug + Send + Sync {
 /// Is told why a log is lost.
 pub(crate) type Lost = Box<dyn FnOnce(&RpcRefusal) + Send>;
 
-/// Resolves when the ownership is confirmed, or with the reason why it is not. Until it is polled it is a number and no more.
-pub(crate) struct Confirmation {
-    ownership: Arc<dyn Ownership>,
-    read: u64,
-    told: Option<Pin<Box<OwnedNotified>>>,
-}
-
-impl Confirmation {
-    /// Begins to confirm this ownership.
-    pub(crate) fn of(ownership: &Arc<dyn Ownership>) -> Self {
-        Self { ownership: ownership.clone(), read: ownership.ask(), told: None }
-    }
-}
-
-impl fmt::Debug for Confirmation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { ownership, read, .. } = self;
-        f.debug_struct("Confirmation")
-            .field("ownership", ownership)
-            .field("read", read)
-            .finish_non_exhaustive()
-    }
-}
-
-impl Future for Confirmation {
-    type Output = Result<(), RpcRefusal>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+/// Begins to confirm this ownership.
+pub(crate) fn confirm(ownership: &Arc<dyn Ownership>) -> Confirmation {
+    let (ownership, read) = (ownership.clone(), ownership.ask());
+    Box::pin(async move {
         loop {
-            let Self { ownership, read, told } = &mut *self;
-            // What is told between the two is seen by the second look.
-            if let Some(outcome) = ownership.outcome(*read) {
-                return Poll::Ready(outcome);
+            let told = ownership.told();
+            if let Some(outcome) = ownership.outcome(read) {
+                return outcome;
             }
-            let waits = told.get_or_insert_with(|| Box::pin(ownership.told()));
-            if let Some(outcome) = ownership.outcome(*read) {
-                return Poll::Ready(outcome);
-            }
-            ready!(waits.as_mut().poll(cx));
-            *told = None;
+            told.await;
         }
-    }
+    })
 }
 
 /// Whether a refusal for this reason says something of an instance that another server may know better: that there is none, or
 /// how far it is. What was fixed with the creation of an instance never changes, so a refusal that follows from that
 /// alone needs no confirmation; nor does one that is about the caller, its request or this server.
-pub(crate) fn depends_on_instances(reason: RefusalReason) -> bool {
+fn depends_on_instances(reason: RefusalReason) -> bool {
     match reason {
         RefusalReason::InstanceUnknown
         | RefusalReason::NameTaken
@@ -536,7 +525,7 @@ mod tests {
     fn after_a_failure_of_the_log_no_gate_opens() {
         let log = Arc::new(OneLog::default());
         let gates = Gates::new(log.clone());
-        let mut gate = gates.refusal(Some(RefusalReason::InstanceUnknown), false);
+        let mut gate = gates.of_call().refusal(Some(RefusalReason::InstanceUnknown), false);
         assert!(poll(&mut gate).is_pending());
         log.failure.set(refused()).unwrap();
         log.waiting.lock().unwrap().clear();
@@ -545,7 +534,7 @@ mod tests {
 
     #[test]
     fn without_space_only_what_says_nothing_uncommitted_is_told() {
-        let gates = Gates::new(Arc::new(OneLog { is_full: true, ..OneLog::default() }));
+        let gates = Gates::new(Arc::new(OneLog { is_full: true, ..OneLog::default() })).of_call();
         assert!(poll(&mut gates.refusal(Some(RefusalReason::NameTaken), false)).is_pending());
         assert_eq!(
             poll(&mut gates.refusal(Some(RefusalReason::TooManyInstances), true)),

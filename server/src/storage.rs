@@ -301,11 +301,8 @@ impl Storage {
                 return durable.log.disk_failed(error);
             }
             durable.measure_disk();
-            durable.log.write_served_time_if_due();
-            let usage = durable.log.usage();
-            if usage.batches >= durable.tail_bytes.max(usage.checkpoints) {
-                let started = Instant::now();
-                self.shorten(instances).await;
+            let (shard, started) = (instances.only_shard(), Instant::now());
+            if instances.keep_short(&shard, &durable.log, durable.tail_bytes).await {
                 let usage = durable.log.usage();
                 tracing::debug!(?usage, took = ?started.elapsed(), "checkpoints written");
             }
@@ -346,7 +343,7 @@ impl Storage {
     pub(crate) async fn failed(&self) -> RpcRefusal {
         // In a cluster, a shard whose log has failed is another server's to try.
         let Self::Durable(durable) = self else { return std::future::pending().await };
-        durable.log.failure_signal().wait().await
+        durable.log.failed().await
     }
 
     /// Tells whether anything can be committed, for ever, if that changes without the end of the server.

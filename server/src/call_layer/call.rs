@@ -13,7 +13,7 @@ use tonic::body::Body;
 use tonic::{Code, Status};
 
 use super::is_stream;
-use crate::gate::{Gate, Gates};
+use crate::gate::{CallGates, Gate};
 use crate::quota::{Counter, Method, Permit, Principals};
 use crate::transport::{BodyState, DecodeFailure, ResponseHold, held_body};
 
@@ -33,7 +33,7 @@ pub(crate) struct Call {
     pub(super) request: Arc<BodyState>,
     pub(super) hold: ResponseHold,
     /// Of what it is told.
-    pub(super) gates: Gates,
+    pub(super) gates: CallGates,
 }
 
 /// Counts a call when it ends.
@@ -91,7 +91,7 @@ where
 impl Refusal {
     pub(super) fn new(
         ending: Ending,
-        gates: &Gates,
+        gates: &CallGates,
         reason: Option<RefusalReason>,
         response: (Code, Response<Body>),
         permit: Option<Permit>,

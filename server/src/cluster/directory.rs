@@ -9,14 +9,13 @@ use stickycas_cluster::keys::Name;
 use stickycas_cluster::maintenance::{Fullness, Space};
 use stickycas_cluster::membership::{Membership, View};
 use stickycas_cluster::shard::{ShardCount, ShardId, id_in_shard, shard_of};
-use stickycas_proto::names::{InstanceId, InstanceName};
-use stickycas_proto::status::{Owner, RpcRefusal};
-use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard, RefusalReason};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::Owner;
+use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard};
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::store::SharedStore;
-use crate::instances::{Claimed, NameClaims, Placement, ShardKey};
+use crate::instances::{Placement, ShardKey};
 
 /// So long all new instances are of one shard. Those that begin together have steps at the same time, and each shard that has
 /// some costs a batch of its own.
@@ -186,21 +185,5 @@ impl Placement for Directory {
             answered_by: self.name.as_str().to_owned(),
             shards_without_owner: without_owner.map(ShardId::get).collect(),
         }
-    }
-}
-
-/// Names are asked for in the store.
-#[derive(Debug)]
-pub(super) struct Names(pub(super) Arc<dyn SharedStore>);
-
-impl NameClaims for Names {
-    fn claimed(&self, name: &InstanceName) -> Claimed {
-        let holder = self.0.holder(name);
-        Box::pin(async move {
-            holder.await.map_err(|error| {
-                let why = format!("etcd does not tell who has the name: {error}; try again");
-                RpcRefusal::new(RefusalReason::Recovering, why)
-            })
-        })
     }
 }

@@ -14,7 +14,6 @@
 mod directory;
 mod engine;
 mod ownership;
-mod sample;
 mod store;
 
 use std::collections::BTreeMap;
@@ -34,14 +33,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
-use self::directory::{Directory, Names};
+use self::directory::Directory;
 use self::ownership::Held;
 use self::store::{KeysIn, SharedStore};
 use crate::commit_log::{LogState, RULES};
 use crate::config::ClusterConfig;
-use crate::instances::Instances;
+use crate::instances::{Instances, Placement as _};
 use crate::limits::Limits;
-use crate::metrics::{CommitLogMetrics, ShardMoves};
+use crate::metrics::{ClusterSample, CommitLogMetrics, ShardMoves};
 use crate::quota::KnownPrincipals;
 use crate::readiness::{Readiness, State};
 
@@ -226,8 +225,13 @@ impl Cluster {
 
     /// The instances of this server: none yet.
     pub(crate) fn instances(&self, limits: Limits, known: KnownPrincipals) -> Arc<Instances> {
-        let names = Arc::new(Names(self.store.clone()));
-        Instances::without_shards(limits, &self.state, known, self.directory.clone(), Some(names))
+        Instances::without_shards(
+            limits,
+            &self.state,
+            known,
+            self.directory.clone(),
+            Some(self.store.clone()),
+        )
     }
 
     /// What the logs of all shards measure of themselves.
@@ -289,6 +293,38 @@ impl Cluster {
             let is_ready = self.directory.has_lease() && !self.committer.stalled();
             readiness.set(if is_ready { State::Serving } else { State::Stalled });
             tokio::time::sleep(CHECK_READY_EVERY).await;
+        }
+    }
+
+    /// How the shards of this server have moved.
+    pub(crate) fn moves(&self) -> &ShardMoves {
+        &self.moves
+    }
+
+    /// The cluster as this server sees it now.
+    pub(crate) fn sample(&self) -> ClusterSample {
+        let (view, own) = (self.directory.current_view(), self.directory.name().as_str());
+        let owned = view.owners.values().filter(|owner| owner.server == own).count() as u64;
+        let (served, held) = {
+            let held = self.held();
+            (held.values().filter(|held| held.is_taken).count() as u64, held.len() as u64)
+        };
+        // Others are refused at the joining.
+        let shards = u64::from(self.shards.get());
+        ClusterSample {
+            shards,
+            owned,
+            served,
+            taking: held - served,
+            without_owner: shards.saturating_sub(view.owners.len() as u64),
+            servers: view.servers.len() as u64,
+            draining: view.servers.values().filter(|info| info.draining).count() as u64,
+            lease: self.lease,
+            lease_left: self.directory.lease_left().unwrap_or_default(),
+            transactions: self.committer.transactions(),
+            confirmations: self.confirmer.confirmations(),
+            space: self.directory.space(),
+            is_full: self.directory.no_space().is_some(),
         }
     }
 

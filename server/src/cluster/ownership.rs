@@ -8,13 +8,14 @@ use stickycas_cluster::keys::Epoch;
 use stickycas_cluster::membership::Event;
 use stickycas_cluster::read::ReadError;
 use stickycas_cluster::shard::ShardId;
+use stickycas_proto::status::RpcRefusal;
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
 use tokio::time::Instant;
 
 use super::Cluster;
 use super::engine::{Owned, ShardEngine};
-use crate::commit_log::{BatchLimits, CommitLog, DurableLog, LogFailure};
+use crate::commit_log::{BatchLimits, CommitLog, DurableLog};
 use crate::instances::{Instances, Recovery, RecoveryError, ShardContext, owner_lost};
 use crate::metrics::ShardMove;
 
@@ -91,7 +92,7 @@ async fn take(cluster: Arc<Cluster>, instances: Arc<Instances>, shard: ShardId, 
             let cluster = {
                 let waiting = Arc::downgrade(&cluster);
                 drop(cluster);
-                failed.wait().await;
+                failed.await;
                 waiting.upgrade()
             };
             if let Some(cluster) = cluster {
@@ -114,7 +115,7 @@ impl Cluster {
         instances: &Arc<Instances>,
         shard: ShardId,
         epoch: Epoch,
-    ) -> Result<Option<LogFailure>, String> {
+    ) -> Result<Option<impl Future<Output = RpcRefusal> + Send + use<>>, String> {
         let owned = Owned {
             shard,
             epoch,
@@ -128,11 +129,11 @@ impl Cluster {
             Err(error) => return Err(error.to_string()),
         };
         let engine = ShardEngine::new(owned.clone(), instances, found);
-        let log = Arc::new(DurableLog::shared(
+        let log = Arc::new(DurableLog::with(
             self.state.clone(),
             self.metrics.clone(),
             BATCH_LIMITS,
-            Arc::new(owned.clone()),
+            Some(Arc::new(owned.clone())),
         ));
         engine.set_log(&log);
         let shared: Arc<dyn CommitLog> = log.clone();
@@ -167,7 +168,7 @@ impl Cluster {
         log.serve();
         self.set_taken(shard, epoch);
         tracing::info!(%shard, epoch = epoch.0.0, instances = found, "shard taken");
-        Ok(Some(log.failure_signal()))
+        Ok(Some(log.failed()))
     }
 
     /// It is added, and its log goes on behind this end, unless the server has lost it meanwhile.
@@ -325,11 +326,7 @@ impl Cluster {
             tokio::time::sleep(CHECK_LENGTH_EVERY).await;
             let served: Vec<Served> = self.held().values().filter_map(|held| held.served.clone()).collect();
             for Served { context, log } in served {
-                log.write_served_time_if_due();
-                let usage = log.usage();
-                if usage.batches >= self.tail_bytes.max(usage.checkpoints) {
-                    instances.write_checkpoints(&context, &log).await;
-                }
+                instances.keep_short(&context, &log, self.tail_bytes).await;
             }
         }
     }

@@ -1,6 +1,5 @@
 //! What a server reads of the store that the cluster shares, beside what committer, confirmer and membership do.
 
-use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -9,22 +8,23 @@ use stickycas_cluster::keys::{Epoch, Identity, Keys};
 use stickycas_cluster::membership::{self, IdentityError};
 use stickycas_cluster::read::{ReadError, Stored, read_shard};
 use stickycas_cluster::shard::ShardId;
-use stickycas_cluster::store::{KeyRange, Store, StoreError};
+use stickycas_cluster::store::{KeyRange, Store};
 use stickycas_proto::names::{InstanceId, InstanceName};
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+
+use crate::instances::{Claimed, NameClaims};
 
 type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
-/// See the module.
-pub(super) trait SharedStore: fmt::Debug + Send + Sync {
+/// See the module. Names are asked for in the store.
+pub(super) trait SharedStore: NameClaims {
     /// What never changes of the cluster; `wanted`, if there is none yet.
     fn identity(&self, wanted: Identity) -> Answer<Identity, IdentityError>;
 
     /// What the log of a shard has, which this server owns, and where it ends: checkpoints in the order of their numbers, since a
     /// later instance may have taken the name of an earlier one, and then batches.
     fn read_shard(&self, shard: ShardId, epoch: Epoch) -> Answer<(Vec<Stored>, LogEnd), ReadError>;
-
-    /// The instance that holds a name, by a linearizable read.
-    fn holder(&self, name: &InstanceName) -> Answer<Option<InstanceId>, StoreError>;
 }
 
 /// The keys of one cluster in a store.
@@ -56,12 +56,18 @@ impl<S: Store> SharedStore for KeysIn<S> {
             Ok((found, end))
         })
     }
+}
 
-    fn holder(&self, name: &InstanceName) -> Answer<Option<InstanceId>, StoreError> {
+impl<S: Store> NameClaims for KeysIn<S> {
+    fn claimed(&self, name: &InstanceName) -> Claimed {
         let (store, key) = (self.store.clone(), self.keys.name(name.as_str()));
         Box::pin(async move {
-            let found = store.range(KeyRange::one(key), 1).await?.found;
-            Ok(found.first().and_then(|kv| InstanceId::from_hex(&kv.value)))
+            // A linearizable read.
+            let read = store.range(KeyRange::one(key), 1).await.map_err(|error| {
+                let why = format!("etcd does not tell who has the name: {error}; try again");
+                RpcRefusal::new(RefusalReason::Recovering, why)
+            })?;
+            Ok(read.found.first().and_then(|kv| InstanceId::from_hex(&kv.value)))
         })
     }
 }

@@ -12,7 +12,6 @@ mod queue;
 mod shared;
 mod writer;
 
-use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -29,13 +28,13 @@ use super::engine::{Engine, EngineError, Outcome, Usage};
 use super::{
     BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, Step, Submission,
 };
-use crate::gate::{Confirmation, Ownership};
+use crate::gate::{Confirmation, Ownership, confirm};
 use crate::metrics::CommitLogMetrics;
 use crate::quota::LogBytes;
 
 pub(crate) use queue::Dirty;
 
-use queue::{Forming, Queue, Resolving, effect_bytes};
+use queue::{Queue, Resolving, effect_bytes};
 use shared::{ResolvedBatch, Shared};
 use writer::Writer;
 
@@ -47,10 +46,6 @@ pub(crate) struct DurableLog {
     /// Tells the time.
     time_writer: Mutex<Option<AbortOnDropHandle<()>>>,
 }
-
-/// Completes when a log has failed.
-#[derive(Clone, Debug)]
-pub(crate) struct LogFailure(Arc<Shared>);
 
 impl fmt::Debug for DurableLog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -64,18 +59,8 @@ impl DurableLog {
         Self::with(state, metrics, BatchLimits::NONE, None)
     }
 
-    /// As [`Self::new`], of a log that other servers may own at other times.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
-    pub(crate) fn shared(
-        state: Arc<LogState>,
-        metrics: Arc<CommitLogMetrics>,
-        limits: BatchLimits,
-        ownership: Arc<dyn Ownership>,
-    ) -> Self {
-        Self::with(state, metrics, limits, Some(ownership))
-    }
-
-    fn with(
+    /// As [`Self::new`]. `ownership`: other servers may own the log at other times.
+    pub(crate) fn with(
         state: Arc<LogState>,
         metrics: Arc<CommitLogMetrics>,
         limits: BatchLimits,
@@ -83,20 +68,8 @@ impl DurableLog {
     ) -> Self {
         metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
-        let queue = Queue {
-            forming: Forming::default(),
-            log_index: LogIndex::START.next(),
-            dirty: Vec::new(),
-            dirty_since: LogIndex::START.next(),
-            refused: BTreeMap::new(),
-            sealed: VecDeque::new(),
-            in_flight: VecDeque::new(),
-            leaving: VecDeque::new(),
-            bytes: 0,
-            counted: 0,
-            closing: None,
-            released: (LogIndex::START, 0),
-        };
+        let first = LogIndex::START.next();
+        let queue = Queue { log_index: first, dirty_since: first, ..Queue::default() };
         let shared = Arc::new(Shared {
             queue: Mutex::new(queue),
             work: Notify::new(),
@@ -283,9 +256,18 @@ impl DurableLog {
         self.shared.work.notify_one();
     }
 
-    /// Completes when the log has failed.
-    pub(crate) fn failure_signal(&self) -> LogFailure {
-        LogFailure(self.shared.clone())
+    /// Completes with the reason when the log has failed.
+    pub(crate) fn failed(&self) -> impl Future<Output = RpcRefusal> + Send + use<> {
+        let shared = self.shared.clone();
+        async move {
+            loop {
+                let notified = shared.failed.notified();
+                if let Some(why) = shared.failure.get() {
+                    return why.clone();
+                }
+                notified.await;
+            }
+        }
     }
 
     /// Commits what was written so far, and ends the log. Blocks; but a writer that is a task is cancelled, so
@@ -322,19 +304,6 @@ async fn write_served_time_in_time(log: Arc<Shared>) {
 /// The record of the end of an instance that others know nothing of.
 pub(crate) fn expired(instance: u64) -> Record {
     Record { instance, input: Some(record::Input::Expired(Expired {})), ..Record::default() }
-}
-
-impl LogFailure {
-    /// Completes when the log has failed; returns the reason.
-    pub(crate) async fn wait(&self) -> RpcRefusal {
-        loop {
-            let notified = self.0.failed.notified();
-            if let Some(why) = self.0.failure.get() {
-                return why.clone();
-            }
-            notified.await;
-        }
-    }
 }
 
 impl CommitLog for DurableLog {
@@ -426,7 +395,7 @@ impl CommitLog for DurableLog {
     }
 
     fn confirm(&self) -> Option<Confirmation> {
-        self.shared.ownership.as_ref().map(Confirmation::of)
+        self.shared.ownership.as_ref().map(confirm)
     }
 
     fn is_shared(&self) -> bool {

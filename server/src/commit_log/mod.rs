@@ -21,7 +21,6 @@ mod durable;
 pub(crate) mod engine;
 mod held_phases;
 mod logs;
-mod memory;
 mod served_clock;
 mod state;
 
@@ -40,13 +39,12 @@ use crate::quota::LogBytes;
 
 pub use data_dir::DataDirError;
 pub(crate) use data_dir::{DataDir, LOG};
-pub(crate) use durable::{Dirty, DurableLog};
 #[cfg(feature = "cluster")]
-pub(crate) use durable::{LogFailure, expired};
+pub(crate) use durable::expired;
+pub(crate) use durable::{Dirty, DurableLog};
 pub use engine::EngineError;
 pub(crate) use held_phases::{HeldPhase, HeldPhases};
 pub(crate) use logs::Logs;
-pub(crate) use memory::MemoryLog;
 pub(crate) use served_clock::ServedClock;
 pub(crate) use state::LogState;
 
@@ -117,6 +115,36 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// Bytes of the largest record that it takes; `None`: any that a Create can bring.
     fn largest_record(&self) -> Option<usize> {
         None
+    }
+}
+
+/// Commits every step at once, and keeps nothing of it: the instances are the only copy.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryLog {
+    state: Arc<LogState>,
+}
+
+impl MemoryLog {
+    /// The log of a shard; what the logs of its server share is this.
+    #[cfg(test)]
+    pub(crate) fn with_state(state: Arc<LogState>) -> Self {
+        Self { state }
+    }
+}
+
+impl CommitLog for MemoryLog {
+    fn keeps_inputs(&self) -> bool {
+        false
+    }
+
+    fn submit(&self, _: Step<'_>) -> Submission {
+        Submission::Committed
+    }
+
+    fn on_commit(&self, _: OnCommit) {}
+
+    fn state(&self) -> &Arc<LogState> {
+        &self.state
     }
 }
 

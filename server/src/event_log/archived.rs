@@ -12,8 +12,8 @@ use stickycas_model::types::Phase;
 
 use super::budget::Budget;
 use super::codec::EventDecoder;
-use super::read::{ReadEvents, SegmentBytes, SegmentView};
-use super::segments::{EventLog, OpenSegment, Segment};
+use super::read::{EventsView, Segment, SegmentBytes, SegmentView};
+use super::segments::{EventLog, OpenSegment};
 
 impl EventLog {
     /// The instance has ended: takes everything out of the log. `trailer` writes the rest of the archive.
@@ -104,11 +104,23 @@ impl ArchivedLog {
         };
         (self.encoded, self.events) = (Arc::default(), 0);
         let mut log = EventLog { segments, open, first, forgotten, ..EventLog::new(limit, budget) };
-        log.count = log.segments().map(|segment| segment.count as usize).sum();
+        log.count = usize::try_from(log.view().next_index() - first).expect("so many are in memory");
         let held = log.segments.iter().map(Segment::size).sum::<usize>() + log.open.encoded.bytes().len();
         log.holding.add(held);
         log.holding.resolve();
         log
+    }
+
+    /// The log as its readers see it.
+    pub(crate) fn view(&self) -> EventsView<'_> {
+        let last = self.last();
+        match &self.older {
+            Some(older) => {
+                let OlderSegments { segments, first, forgotten } = &**older;
+                EventsView { first: *first, forgotten: *forgotten, older: [segments, &[]], last }
+            }
+            None => EventsView { first: 0, forgotten: None, older: [&[], &[]], last },
+        }
     }
 
     fn last(&self) -> SegmentView<'_> {
@@ -137,21 +149,6 @@ impl Trailer {
 impl Drop for ArchivedLog {
     fn drop(&mut self) {
         self.budget.release(self.held());
-    }
-}
-
-impl ReadEvents for ArchivedLog {
-    fn first(&self) -> u64 {
-        self.older.as_ref().map_or(0, |older| older.first)
-    }
-
-    fn forgotten(&self) -> Option<Phase> {
-        self.older.as_ref().and_then(|older| older.forgotten)
-    }
-
-    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
-        let older = self.older.iter().flat_map(|older| &older.segments);
-        older.map(Segment::view).chain([self.last()])
     }
 }
 
@@ -194,14 +191,14 @@ mod tests {
                     assert!(what(start, 200).unwrap().iter().eq(rest), "from {start} of {events}");
                 }
             };
-            check(&|index, limit| log.from(index, limit));
+            check(&|index, limit| log.view().from(index, limit));
             let mut archived = log.archive(|out| out.number(77_u64));
-            check(&|index, limit| archived.from(index, limit));
-            assert_eq!(archived.next_index(), events);
+            check(&|index, limit| archived.view().from(index, limit));
+            assert_eq!(archived.view().next_index(), events);
             assert_eq!(archived.trailer().reader().number(), Some(77));
             let reopened = archived.reopen(usize::MAX);
-            check(&|index, limit| reopened.from(index, limit));
-            assert_eq!((reopened.next_index(), reopened.count as u64), (events, events));
+            check(&|index, limit| reopened.view().from(index, limit));
+            assert_eq!((reopened.view().next_index(), reopened.count as u64), (events, events));
         }
     }
 }

@@ -13,5 +13,5 @@ mod segments;
 
 pub(crate) use archived::{ArchivedLog, Trailer};
 pub(crate) use budget::Budget;
-pub(crate) use read::{ReadEvents, SharedEvents, Truncated, step_of};
+pub(crate) use read::{EventsView, SharedEvents, Truncated, step_of};
 pub(crate) use segments::EventLog;

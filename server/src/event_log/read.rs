@@ -7,24 +7,33 @@ use stickycas_model::types::Phase;
 
 use super::codec::EventDecoder;
 
-/// An event log as its readers see it.
-pub(crate) trait ReadEvents {
+/// An event log as its readers see it, whether it still grows or is archived.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventsView<'a> {
     /// The index of the oldest event kept.
-    fn first(&self) -> u64;
+    pub(crate) first: u64,
     /// The last phase whose step is not kept any more.
-    fn forgotten(&self) -> Option<Phase>;
+    pub(crate) forgotten: Option<Phase>,
+    /// The segments before the last one, in order.
+    pub(super) older: [&'a [Segment]; 2],
+    pub(super) last: SegmentView<'a>,
+}
+
+impl<'a> EventsView<'a> {
     /// The events kept, in order.
-    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>>;
+    fn segments(self) -> impl Iterator<Item = SegmentView<'a>> {
+        self.older.into_iter().flatten().map(Segment::view).chain([self.last])
+    }
 
     /// The index that the next event will have.
-    fn next_index(&self) -> u64 {
-        self.first() + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()
+    pub(crate) fn next_index(&self) -> u64 {
+        self.first + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()
     }
 
     /// At most `limit` events from this index on, to be decoded when the log is not needed any more. `None` if the first of
     /// them is not kept any more.
-    fn share(&self, index: u64, limit: usize) -> Option<SharedEvents> {
-        let mut skip = usize::try_from(index.checked_sub(self.first())?).ok()?;
+    pub(crate) fn share(&self, index: u64, limit: usize) -> Option<SharedEvents> {
+        let mut skip = usize::try_from(index.checked_sub(self.first)?).ok()?;
         let mut shared = SharedEvents { segments: Vec::new(), skip: 0, limit };
         let mut count = 0;
         for segment in self.segments() {
@@ -45,33 +54,33 @@ pub(crate) trait ReadEvents {
     }
 
     /// All events kept, to be decoded when the log is not needed any more.
-    fn share_all(&self) -> SharedEvents {
-        self.share(self.first(), usize::MAX).expect("the oldest event that is kept is kept")
+    pub(crate) fn share_all(&self) -> SharedEvents {
+        self.share(self.first, usize::MAX).expect("the oldest event that is kept is kept")
     }
 
     /// At most `limit` events from this index on, decoded.
     #[cfg(test)]
-    fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
+    pub(super) fn from(&self, index: u64, limit: usize) -> Option<Vec<Recorded>> {
         self.share(index, limit).map(|shared| shared.read().collect())
     }
 
     /// The index at which a reader begins that wants every event from `phase` on: that of the step of the last phase
     /// before it. `None` for every event that is kept.
-    fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
-        let Some(phase) = phase else { return Ok(self.first()) };
+    pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
+        let Some(phase) = phase else { return Ok(self.first) };
         match self.last_step_before(phase) {
             // The events of that phase end somewhere before the next step. The reader has them already and knows
             // them by their indices.
             Some(before) => Ok(before),
             // No event of a phase that is still to come is lost.
-            None if phase >= self.oldest_phase() => Ok(self.first()),
+            None if phase >= self.oldest_phase() => Ok(self.first),
             None => Err(Truncated { oldest: self.oldest_phase() }),
         }
     }
 
     /// The index of the last step that is kept of a phase before this one.
     fn last_step_before(&self, phase: Phase) -> Option<u64> {
-        let mut index = self.first();
+        let mut index = self.first;
         let mut last = None;
         for segment in self.segments() {
             let steps = || {
@@ -98,15 +107,15 @@ pub(crate) trait ReadEvents {
     }
 
     /// The oldest phase from which on everything is kept.
-    fn oldest_phase(&self) -> Phase {
-        if self.first() == 0 {
+    pub(crate) fn oldest_phase(&self) -> Phase {
+        if self.first == 0 {
             return Phase::FIRST;
         }
         let segment = self.segments().find(|segment| segment.last_step.is_some());
         match segment.and_then(|segment| segment.events().find_map(|recorded| step_of(&recorded.event))) {
             Some(phase) => phase.next(),
             // The next phase has not come yet, but some of the events that led to it are not kept.
-            None => self.forgotten().map_or(Phase::FIRST, Phase::next).next(),
+            None => self.forgotten.map_or(Phase::FIRST, Phase::next).next(),
         }
     }
 }
@@ -139,9 +148,33 @@ fn decode(bytes: &[u8], count: u32) -> impl Iterator<Item = Recorded> {
     (0..count).map(move |_| reader.read().expect("a segment holds as many events as it says"))
 }
 
+/// Consecutive events, encoded. Readers share the bytes, so that they need not decode them while the log is locked.
+#[derive(Debug)]
+pub(super) struct Segment {
+    pub(super) bytes: Arc<[u8]>,
+    pub(super) count: u32,
+    /// See [`Encoder::repeated_bytes`](stickycas_model::compact_codec::Encoder::repeated_bytes).
+    pub(super) repeated: u32,
+    /// The last phase executed in it.
+    pub(super) last_step: Option<Phase>,
+}
+
+impl Segment {
+    fn view(&self) -> SegmentView<'_> {
+        let bytes = SegmentBytes::Closed(&self.bytes);
+        SegmentView { bytes, count: self.count, last_step: self.last_step }
+    }
+
+    pub(super) fn size(&self) -> usize {
+        /// The counts of references.
+        const COUNTS: usize = 16;
+        size_of::<Self>() + COUNTS + self.bytes.len()
+    }
+}
+
 /// A segment as its readers see it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct SegmentView<'a> {
+pub(super) struct SegmentView<'a> {
     pub(super) bytes: SegmentBytes<'a>,
     pub(super) count: u32,
     /// The last phase executed in it.

@@ -15,7 +15,7 @@ use stickycas_model::types::{Phase, Time};
 
 use super::budget::{Budget, Holding};
 use super::codec::EventEncoder;
-use super::read::{ReadEvents, SegmentBytes, SegmentView, step_of};
+use super::read::{EventsView, Segment, SegmentBytes, SegmentView, step_of};
 
 /// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
 /// its beginning.
@@ -75,30 +75,6 @@ impl OpenSegment {
     }
 }
 
-/// Consecutive events, encoded. Readers share the bytes, so that they need not decode them while the log is locked.
-#[derive(Debug)]
-pub(super) struct Segment {
-    bytes: Arc<[u8]>,
-    pub(super) count: u32,
-    /// See [`Encoder::repeated_bytes`].
-    pub(super) repeated: u32,
-    /// The last phase executed in it.
-    pub(super) last_step: Option<Phase>,
-}
-
-impl Segment {
-    pub(super) fn view(&self) -> SegmentView<'_> {
-        let bytes = SegmentBytes::Closed(&self.bytes);
-        SegmentView { bytes, count: self.count, last_step: self.last_step }
-    }
-
-    pub(super) fn size(&self) -> usize {
-        /// The counts of references.
-        const COUNTS: usize = 16;
-        size_of::<Self>() + COUNTS + self.bytes.len()
-    }
-}
-
 impl EventLog {
     /// An empty log that keeps at most `limit` events, and no more bytes than its share of `budget`.
     pub(crate) fn new(limit: usize, budget: Arc<Budget>) -> Self {
@@ -113,7 +89,7 @@ impl EventLog {
         }
     }
 
-    /// The log again whose oldest event has this index; `forgotten`: as [`ReadEvents::forgotten`].
+    /// The log again whose oldest event has this index; `forgotten`: as [`EventsView::forgotten`].
     pub(crate) fn restore(
         &mut self,
         first: u64,
@@ -122,6 +98,17 @@ impl EventLog {
     ) {
         (self.first, self.forgotten) = (first, forgotten);
         events.for_each(|Recorded { at, event }| self.extend(at, std::slice::from_ref(&event)));
+    }
+
+    /// The log as its readers see it.
+    pub(crate) fn view(&self) -> EventsView<'_> {
+        let (one, other) = self.segments.as_slices();
+        EventsView {
+            first: self.first,
+            forgotten: self.forgotten,
+            older: [one, other],
+            last: self.open.view(),
+        }
     }
 
     /// Adds what happened at the moment `at`.
@@ -165,20 +152,6 @@ impl EventLog {
     }
 }
 
-impl ReadEvents for EventLog {
-    fn first(&self) -> u64 {
-        self.first
-    }
-
-    fn forgotten(&self) -> Option<Phase> {
-        self.forgotten
-    }
-
-    fn segments(&self) -> impl Iterator<Item = SegmentView<'_>> {
-        self.segments.iter().map(Segment::view).chain([self.open.view()])
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use super::super::read::Truncated;
@@ -205,23 +178,23 @@ pub(super) mod tests {
     #[test]
     fn a_full_log_drops_its_oldest_events() {
         let log = log_of(4, 3);
-        assert_eq!(log.next_index(), 6);
-        assert!(log.from(1, 10).is_none());
-        let kept: Vec<Event> = log.from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
+        assert_eq!(log.view().next_index(), 6);
+        assert!(log.view().from(1, 10).is_none());
+        let kept: Vec<Event> = log.view().from(2, 10).unwrap().into_iter().map(|it| it.event).collect();
         assert_eq!(kept, [stepped(2), Event::Finished, stepped(3), Event::Finished]);
     }
 
     #[test]
     fn shared_events_are_decoded_when_the_log_has_dropped_them() {
         let mut log = log_of(8, 4);
-        let shared = log.share(1, 4).unwrap();
-        let before = log.from(1, 4).unwrap();
+        let shared = log.view().share(1, 4).unwrap();
+        let before = log.view().from(1, 4).unwrap();
         for phase in 5..=20 {
             log.extend(Time::ZERO, &[stepped(phase), Event::Finished]);
         }
-        assert!(log.share(1, 4).is_none() && !shared.is_empty());
+        assert!(log.view().share(1, 4).is_none() && !shared.is_empty());
         assert_eq!((shared.read().collect::<Vec<_>>(), before.len()), (before, 4));
-        assert!(log.share(log.next_index(), 4).unwrap().is_empty());
+        assert!(log.view().share(log.view().next_index(), 4).unwrap().is_empty());
     }
 
     #[test]
@@ -285,19 +258,19 @@ pub(super) mod tests {
     fn a_phase_is_found_in_every_segment() {
         let mut log = long(5 * SEGMENT as u64 + 9);
         for phase in (2..5 * SEGMENT as u64 / 2).step_by(7) {
-            assert_eq!(log.start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
+            assert_eq!(log.view().start_of(Phase::new(phase)), Ok(2 * (phase - 1) - 1));
         }
         let archived = log.archive(|_| ());
-        assert_eq!(archived.start_of(Phase::new(100)), Ok(197));
-        assert_eq!(archived.start_of(Phase::new(100_000)), Ok(archived.next_index() - 1));
+        assert_eq!(archived.view().start_of(Phase::new(100)), Ok(197));
+        assert_eq!(archived.view().start_of(Phase::new(100_000)), Ok(archived.view().next_index() - 1));
     }
 
     #[test]
     fn a_reader_begins_at_the_phase_before_the_wanted_one() {
         let log = log_of(100, 3);
-        assert_eq!(log.start_of(Phase::new(1)), Ok(0));
-        assert_eq!(log.start_of(Phase::new(3)), Ok(2));
-        assert_eq!(log.start_of(Phase::new(9)), Ok(4));
+        assert_eq!(log.view().start_of(Phase::new(1)), Ok(0));
+        assert_eq!(log.view().start_of(Phase::new(3)), Ok(2));
+        assert_eq!(log.view().start_of(Phase::new(9)), Ok(4));
     }
 
     #[test]
@@ -305,9 +278,9 @@ pub(super) mod tests {
         for phases in [0, 3] {
             let mut log = log_of(4, phases);
             log.extend(Time::ZERO, &[const { Event::Finished }; 5]);
-            let Truncated { oldest } = log.start_of(Phase::new(phases + 1)).unwrap_err();
+            let Truncated { oldest } = log.view().start_of(Phase::new(phases + 1)).unwrap_err();
             assert_eq!(oldest, Phase::new(phases + 2).unwrap());
-            assert_eq!(log.start_of(Some(oldest)), Ok(log.next_index() - 4));
+            assert_eq!(log.view().start_of(Some(oldest)), Ok(log.view().next_index() - 4));
         }
     }
 
@@ -315,8 +288,8 @@ pub(super) mod tests {
     fn a_phase_that_is_not_kept_is_refused_with_the_oldest_kept() {
         let log = log_of(4, 3);
         let oldest = Phase::new(3).unwrap();
-        assert_eq!(log.start_of(Phase::new(1)), Err(Truncated { oldest }));
-        assert_eq!(log.start_of(Phase::new(2)), Err(Truncated { oldest }));
-        assert_eq!(log.start_of(Some(oldest)), Ok(2));
+        assert_eq!(log.view().start_of(Phase::new(1)), Err(Truncated { oldest }));
+        assert_eq!(log.view().start_of(Phase::new(2)), Err(Truncated { oldest }));
+        assert_eq!(log.view().start_of(Some(oldest)), Ok(2));
     }
 }

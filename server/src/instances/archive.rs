@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::machine::{Brief, Machine, State};
+use stickycas_model::machine::{Machine, State};
 use stickycas_model::params::Params;
 use stickycas_model::types::Time;
 
@@ -17,7 +17,7 @@ use super::config::InstanceConfig;
 use super::live::{Live, event_limit};
 use super::sessions::Sessions;
 use super::shard::ShardContext;
-use crate::event_log::{ArchivedLog, ReadEvents as _, Trailer};
+use crate::event_log::{ArchivedLog, Trailer};
 
 /// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
 /// at once do not restore it again and again. The time grows with the work of restoring, which takes far less than this
@@ -35,9 +35,6 @@ pub(super) struct Archived {
     /// When the instance ended.
     pub(super) ended: Time,
     pub(super) state: State,
-    /// Length of the list, and processes and kinds of offences on record.
-    length: u32,
-    offences: u32,
 }
 
 impl Archived {
@@ -47,14 +44,7 @@ impl Archived {
         let events = events.archive(|out| machine.write_snapshot(out));
         let sessions = std::mem::take(sessions);
         let sessions = (!sessions.is_empty()).then(|| Box::new(sessions));
-        let Brief { state, length, offences, .. } = machine.brief();
-        Self { events, sessions, ended, state, length, offences }
-    }
-
-    /// The instance in a line of a table.
-    pub(super) fn brief(&self) -> Brief {
-        let Self { state, length, offences, .. } = *self;
-        Brief { state, phase: None, length, awaited: 0, first_awaited: None, offences }
+        Self { events, sessions, ended, state: machine.state() }
     }
 
     /// Bytes of memory that it takes, with its entry in the registry. While a call has it restored it takes more.
@@ -80,7 +70,8 @@ impl Archived {
         const EVENT: usize = 64;
         let params = config.params();
         let answers = params.processes() as usize * params.spec().pipeline as usize;
-        let events = usize::try_from(self.events.next_index() - self.events.first()).unwrap_or(usize::MAX);
+        let events =
+            usize::try_from(self.events.view().next_index() - self.events.view().first).unwrap_or(usize::MAX);
         let parts = EVENT * (events + answers) + PROCESS * params.processes() as usize;
         let values = self.events.repeated_bytes();
         2 * (CREATED + config.shared.roster.bytes() + parts + values + self.events.size())
@@ -114,8 +105,7 @@ mod tests {
     use stickycas_proto::v1;
 
     use super::super::config::{Lifetimes, SharedConfig};
-    use super::super::instance::Instance;
-    use super::super::operations::{UnaryAccess, UnaryAnswer};
+    use super::super::instance::{Instance, UnaryAccess, UnaryAnswer};
     use super::super::outbox::Outbox;
     use super::super::sessions::SessionSink;
     use super::super::view::WatchPoll;

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::releases::Releases;
+use super::expirations::Expirations;
 
 /// Bytes that are reserved: of the server, or of one creator.
 #[derive(Clone, Debug, Default)]
@@ -67,7 +67,7 @@ pub(super) struct InstanceShares {
     /// `None`: there is no log on disk.
     pub(super) log: Option<ByteShare>,
     /// Where it is noted when the instance is let go of.
-    pub(super) releases: Releases,
+    pub(super) expirations: Expirations,
 }
 
 #[cfg(test)]

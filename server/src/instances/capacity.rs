@@ -84,17 +84,17 @@ impl Registry {
         now: u64,
     ) -> Option<Duration> {
         let own = self.creator(creator);
-        let own_release = || own?.releases.next(now);
-        let any_release = || self.creators().filter_map(|all| all.releases.next(now)).min();
-        let (release, is_any_live) = match until {
+        let own_expiration = || own?.expirations.next(now);
+        let any_expiration = || self.creators().filter_map(|all| all.expirations.next(now)).min();
+        let (expiration, is_any_live) = match until {
             Until::InstancesEnd => (None, false),
-            Until::OwnAreLetGo => (own_release(), false),
-            Until::AnyIsLetGo => (any_release(), false),
-            Until::OwnBytes => (own_release(), own.is_some_and(|own| own.live() > 0)),
-            Until::AnyBytes => (any_release(), load.live() > 0),
+            Until::OwnAreLetGo => (own_expiration(), false),
+            Until::AnyIsLetGo => (any_expiration(), false),
+            Until::OwnBytes => (own_expiration(), own.is_some_and(|own| own.live() > 0)),
+            Until::AnyBytes => (any_expiration(), load.live() > 0),
         };
-        let release = release.map(|due| Duration::from_nanos(due - now));
-        release.into_iter().chain(is_any_live.then_some(UNTIL_AN_END)).min()
+        let expiration = expiration.map(|due| Duration::from_nanos(due - now));
+        expiration.into_iter().chain(is_any_live.then_some(UNTIL_AN_END)).min()
     }
 
     /// Why there is no capacity for an instance with this configuration; `None` if there is.

@@ -4,6 +4,7 @@ use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::OutcomeDigest;
 use stickycas_model::types::{ProcessId, SessionId, Time};
 use stickycas_proto::log::v1::record::Input;
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::ServerFrame;
 use tokio::sync::oneshot;
@@ -160,7 +161,7 @@ impl Effects {
 
     /// Refuses the request.
     pub(super) fn reply(&mut self, to: &SessionSink, refusal: impl Into<ServerFrame>) {
-        self.reply_outgoing(to, Outgoing::Frame(Box::new(refusal.into())));
+        self.reply_outgoing(to, Outgoing::frame(refusal));
     }
 
     /// Whether the request is refused on its session.
@@ -171,5 +172,37 @@ impl Effects {
     /// Answers the request.
     pub(super) fn reply_outgoing(&mut self, to: &SessionSink, frame: Outgoing) {
         self.reply = Some((to.clone(), frame));
+    }
+}
+
+/// Logs what operators and developers may want to know.
+pub(super) fn trace_event(id: InstanceId, event: &Event) {
+    match event {
+        Event::Offence(offence) => tracing::warn!(
+            instance = %id, process = %offence.process, kind = ?offence.kind, detail = ?offence.detail, "offence"
+        ),
+        Event::GatheringEnded { joined } => tracing::debug!(instance = %id, joined, "gathering ended"),
+        // One join may spend the patience of all others: one line of the step tells of all.
+        Event::PatienceSpent { process } => tracing::trace!(instance = %id, %process, "patience spent"),
+        Event::Stepped { phase, warp, length } => {
+            tracing::trace!(instance = %id, %phase, %warp, length, "phase executed");
+        }
+        Event::Added { position, process, phase, .. } => {
+            tracing::trace!(instance = %id, %position, %process, %phase, "entry added");
+        }
+        Event::Sealed { phase, length } => tracing::debug!(instance = %id, %phase, length, "list sealed"),
+        Event::Finished => tracing::info!(instance = %id, "finished"),
+        Event::Closed => tracing::info!(instance = %id, "closed"),
+        Event::Restarted { rejoin } => {
+            tracing::debug!(instance = %id, ?rejoin, "restarted: processes may reconnect");
+        }
+        Event::Joined { .. }
+        | Event::Session { .. }
+        | Event::Accepted { .. }
+        | Event::Refused { .. }
+        | Event::Answered { .. }
+        | Event::Decided { .. }
+        | Event::Withdrawn { .. }
+        | Event::Rejoined { .. } => {}
     }
 }

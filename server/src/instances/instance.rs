@@ -1,20 +1,18 @@
 //! One instance: its machine behind one short lock, and the way of every step through it.
 //!
 //! Every input goes the same way, in one synchronous step under the lock, and reads top to bottom in this file. An
-//! operation hands the input to the machine, which returns the [`Effects`]; [`Instance::commit`] hands them to the
-//! [commit log](crate::commit_log); when the step is committed, [`Instance::release`] records the events and then tells
-//! sessions, waiting calls and watchers. Nothing is awaited in between, so a call that is cancelled leaves nothing half
-//! done (SPEC F8a).
+//! operation that a client asks for hands the input to the machine ([`Live`]), which returns the [`Effects`];
+//! [`Instance::commit`] hands them to the [commit log](crate::commit_log); when the step is committed,
+//! [`Instance::release`] records the events and then tells sessions, waiting calls and watchers. Nothing is awaited in
+//! between, so a call that is cancelled leaves nothing half done (SPEC F8a).
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use prost::Message as _;
-use stickycas_model::access::Refusal;
-use stickycas_model::history::Event;
-use stickycas_model::params::{Order, Params};
-use stickycas_model::types::{AccessNumber, ProcessId, Time};
-use stickycas_proto::convert::log::counts_to_log;
+use stickycas_model::access::{Access, Refusal};
+use stickycas_model::history::{Event, Offence, OffenceKind};
+use stickycas_model::machine::State;
+use stickycas_model::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 use stickycas_proto::log::v1::Record;
 use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::status::RpcRefusal;
@@ -22,20 +20,16 @@ use stickycas_proto::v1::RefusalReason;
 
 use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
-use super::context::Context;
-use super::effects::{Effects, OpeningSession};
-use super::lifecycle::Inner;
-#[cfg(test)]
-use super::lifecycle::Lifecycle;
-use super::live::Live;
-use super::outbox::Outgoing;
+use super::effects::{Effects, OpeningSession, trace_event};
+use super::lifecycle::{Inner, Lifecycle};
+use super::live::{Live, Submitted};
+use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::SessionSink;
 use super::shard::ShardContext;
-use super::trace::trace_event;
-use crate::auth::Principal;
+use super::waiters::Waiter;
 use crate::commit_log::{LogIndex, Step, Submission};
 use crate::gate::Uncommitted;
-use crate::quota::{Account, LogBytes};
+use crate::quota::{Account, LogBytes, OffenceSink};
 
 /// One instance. See the module.
 #[derive(Debug)]
@@ -45,88 +39,235 @@ pub(crate) struct Instance {
     pub(super) inner: Mutex<Inner>,
 }
 
-/// From creation to the end.
+/// A session that was opened.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SessionOpened {
+    pub(crate) session: SessionId,
+    /// Whether it replaces an open session.
+    pub(crate) replaces: bool,
+}
+
+/// An access that came with a unary call.
+#[derive(Debug)]
+pub(crate) struct UnaryAccess {
+    pub(crate) answer: UnaryAnswer,
+    /// Whether it came before (F8b).
+    pub(crate) repeated: bool,
+}
+
+/// What an access that came with a unary call finds.
+enum Called {
+    /// Its answer.
+    Answered(CompletedAccess),
+    /// Its answer will come.
+    Waits(Waiter),
+    /// As many calls wait for the answer as may.
+    Crowded,
+}
+
+/// How a unary call comes to its answer.
+#[derive(Debug)]
+pub(crate) enum UnaryAnswer {
+    /// The answer, or the refusal, is known.
+    Known(Uncommitted<Result<CompletedAccess, RpcRefusal>>),
+    /// The answer will come when the access is executed and its phase committed.
+    Waiting(Waiter),
+}
+
+/// The operations that clients ask for: each is one step, or none if the instance is gone.
 impl Instance {
-    /// A new instance, whose time begins now.
-    pub(super) fn new(config: InstanceConfig, shard: Arc<ShardContext>) -> Self {
-        let live = Live::new(&config, &shard);
-        Self::with(config, shard, live)
-    }
-
-    /// An instance whose time goes on now.
-    pub(super) fn with(config: InstanceConfig, shard: Arc<ShardContext>, live: Live) -> Self {
-        let latest = live.latest;
-        let mut inner = Inner::new(live, 0);
-        inner.resume(latest, shard.server.timers.now());
-        Self { config, shard, inner: Mutex::new(inner) }
-    }
-
-    /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
-    /// instance was registered, so this is its first step.
+    /// Opens a session whose answers go to `sink` from now on, the welcome first (F8e).
     ///
     /// # Errors
-    /// If the log has failed: nothing was created.
-    pub(super) fn start(&self, inner: &mut Inner) -> Uncommitted<Result<(), RpcRefusal>> {
-        let created = self.step(inner, Instant::now(), |live, effects| {
-            if live.keeps_inputs {
-                effects.input = Some(Box::new(Input::Created(self.config.to_log())));
+    /// Why the hello was refused, which the client is told on `sink`.
+    pub(crate) fn hello(
+        &self,
+        process: ProcessId,
+        incarnation: u64,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> Result<SessionOpened, RefusalReason> {
+        self.session_step(sink, None, at, |live, effects| {
+            let welcome = live.hello(process, incarnation, effects)?;
+            let opened = SessionOpened { session: welcome.session, replaces: live.has_session(process) };
+            let (session, sink) = (welcome.session, sink.clone());
+            let welcome = PendingWelcome::new(sink.channel, process, welcome, &self.config);
+            let opening = OpeningSession { process, session, sink, welcome, stream_ended: false };
+            effects.opening = Some(Box::new(opening));
+            Ok(opened)
+        })
+    }
+
+    /// Takes an access that came on a session at this moment. Its answer goes to the process's newest session.
+    ///
+    /// # Errors
+    /// Why the access was refused, which the client is told on `sink`.
+    pub(crate) fn access(
+        &self,
+        access: Access,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> Result<Submitted, RefusalReason> {
+        let number = access.number;
+        self.session_step(sink, Some(number), at, |live, effects| {
+            let (submitted, answered) = live.access(access, effects)?;
+            if let Some(answered) = answered {
+                effects.reply_outgoing(sink, Outgoing::Answer(sink.channel, number, answered));
             }
-        });
-        inner.outcome(created.map(Ok))
+            Ok(submitted)
+        })
     }
 
-    /// The creation is one record of the log, which bounds its length.
+    /// Takes an access that came with a unary call.
+    pub(crate) fn call(&self, access: Access) -> UnaryAccess {
+        let (process, number) = (access.process, access.number);
+        let inner = &mut *self.lock();
+        let outcome = self.step(inner, Instant::now(), |live, effects| {
+            let (submitted, answered) = live.access(access, effects)?;
+            let repeated = submitted == Submitted::Repeated;
+            // The answer may be among the events of this step already, which are told after this.
+            let waits = || live.waiters.add(process, number).map_or(Called::Crowded, Called::Waits);
+            Ok((answered.map_or_else(waits, Called::Answered), repeated))
+        });
+        let (known, repeated) = match outcome {
+            Ok(Ok((Called::Waits(waiter), repeated))) => {
+                return UnaryAccess { answer: UnaryAnswer::Waiting(waiter), repeated };
+            }
+            Ok(Ok((Called::Answered(completed), repeated))) => (Ok(Ok(completed)), repeated),
+            Ok(Ok((Called::Crowded, _))) => (Ok(Err(self.too_many_waiters(process, inner))), false),
+            Ok(Err(refused)) => (Ok(Err(refused)), false),
+            Err(gone) => (Err(gone), false),
+        };
+        UnaryAccess { answer: UnaryAnswer::Known(inner.outcome(known)), repeated }
+    }
+
+    /// Refuses a call because as many wait for its access as may, which is an offence (B2).
+    fn too_many_waiters(&self, process: ProcessId, inner: &mut Inner) -> RpcRefusal {
+        let limits = &self.context().limits;
+        let why = format!("{} calls wait for this access, as many as may", limits.callers_per_access);
+        let (kind, detail) = (OffenceKind::QuotaExceeded, why.clone());
+        let offence = Offence { process, kind, number: None, phase: None, detail };
+        // The instance has just taken a step, so it is not gone.
+        let _ = self.step(inner, Instant::now(), |live, effects| live.file_offence(offence, effects));
+        RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after)
+    }
+
+    /// A process reports its decision on a session and leaves (F10), unless a newer session has replaced this one (F8f).
     ///
     /// # Errors
-    /// If it is longer: parameters that the log cannot take.
-    pub(super) fn check_record(&self) -> Result<(), RpcRefusal> {
-        let roster = self.config.shared.roster.bytes();
-        // A name of one byte takes three in the record: a short roster need not be encoded.
-        let Some(most) = self.shard.log.largest_record().filter(|most| roster > most / 4) else {
-            return Ok(());
-        };
-        let created = Input::Created(self.config.to_log());
-        // The other fields are the longest that they can be.
-        let record = self.record(Time::from_nanos(u64::MAX), created, u32::MAX);
-        let length = record.encoded_len();
-        if length <= most {
-            return Ok(());
-        }
-        let why = format!(
-            "the record of such an instance has {length} bytes, and the log of a cluster takes {most}: give fewer processes or \
-             shorter names of principals"
-        );
-        Err(RpcRefusal::new(RefusalReason::BadParameters, why))
+    /// Why the decision was refused, which the client is told on `sink`.
+    pub(crate) fn decide(
+        &self,
+        process: ProcessId,
+        session: SessionId,
+        value: Value,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> Result<(), RefusalReason> {
+        self.session_step(sink, None, at, |live, effects| {
+            let current = live.machine.session(process);
+            if current != Some(session) {
+                return Err(RpcRefusal::from(&Refusal::OlderSession { given: session, current }));
+            }
+            live.decide(process, value, effects)?;
+            effects.reply_outgoing(sink, Outgoing::Decided(sink.channel));
+            Ok(())
+        })
     }
 
-    /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has expired (F10), or
-    /// an earlier step has panicked.
-    pub(super) fn wake(&self, due: u64) -> bool {
-        let Ok(mut inner) = self.inner.lock() else {
-            self.abandon();
-            return true;
-        };
-        let inner = &mut *inner;
-        inner.timer.fired(due);
-        // The clock has shown that moment, even if it was stopped since.
-        let moment = self.context().timers.now().max(due);
-        if inner.gone.is_some() || self.shard.failure().is_some() {
-            return inner.is_gone();
-        }
-        let now = inner.time(moment).max(inner.latest());
-        if !inner.is_stopped()
-            && let Some(live) = inner.live()
-            && live.machine.deadline().is_some_and(|due| due <= now)
+    /// A process reports its decision by a unary call and leaves (F10).
+    pub(crate) fn call_decide(
+        &self,
+        process: ProcessId,
+        value: Value,
+    ) -> Uncommitted<Result<(), RpcRefusal>> {
+        self.unary_step(|live, effects| {
+            live.decide(process, value, effects)?;
+            Ok(())
+        })
+    }
+
+    /// Files an offence of a message that was refused before it came to the machine (B2).
+    pub(crate) fn file_offence(&self, offence: Offence) {
+        // An instance that is gone keeps no offences.
+        let _ = self.step(&mut self.lock(), Instant::now(), |live, effects| {
+            live.file_offence(offence, effects);
+        });
+    }
+
+    /// Refuses a message that came on a session before it comes to the machine, which is an offence (B2). The client is
+    /// told on `sink`, when the offence is committed. Returns why.
+    pub(crate) fn refuse(
+        &self,
+        offence: Offence,
+        refused: RpcRefusal,
+        sink: &SessionSink,
+        at: Instant,
+    ) -> RefusalReason {
+        let (number, reason) = (offence.number, refused.reason);
+        let told = self.session_step(sink, number, at, |live, effects| {
+            live.file_offence(offence, effects);
+            Err::<(), _>(refused)
+        });
+        told.err().unwrap_or(reason)
+    }
+
+    /// Refuses a unary call likewise.
+    pub(crate) fn refuse_call<T>(
+        &self,
+        offence: Offence,
+        refused: RpcRefusal,
+    ) -> Uncommitted<Result<T, RpcRefusal>> {
+        self.unary_step(|live, effects| {
+            live.file_offence(offence, effects);
+            Err(refused)
+        })
+    }
+
+    /// The creator closes the instance (F10).
+    ///
+    /// # Errors
+    /// Why the instance is gone, if it is.
+    pub(crate) fn close(&self) -> Uncommitted<Result<(), RpcRefusal>> {
         {
-            self.run(live, now, Live::tick);
+            let inner = self.lock();
+            if let Lifecycle::Archived(archived) = &inner.lifecycle
+                && archived.state == State::Closed
+                && self.gone(&inner).is_none()
+            {
+                // It need not be restored to be closed again.
+                return Uncommitted::new(Ok(()), self.shard.ownership());
+            }
         }
-        self.archive_if_idle(inner, now);
-        if inner.is_committed() && inner.expires(&self.config.shared.lifetimes) <= now {
-            self.expire(inner, now);
-        } else {
-            self.set_timer(inner);
+        self.unary_step(|live, effects| {
+            live.close(effects);
+            Ok(())
+        })
+    }
+
+    /// Admits a request of this account that brings so many bytes to the log. They wait there from [`Self::keep_charge`] on.
+    ///
+    /// # Errors
+    /// If the principal has its share of what waits.
+    pub(crate) fn charge_log(
+        &self,
+        account: &Arc<Account>,
+        bytes: usize,
+    ) -> Result<Option<LogBytes>, RpcRefusal> {
+        if self.shard.log.keeps_inputs() { account.charge_log(bytes) } else { Ok(None) }
+    }
+
+    /// The request was taken: its bytes wait until the log has committed it.
+    pub(crate) fn keep_charge(&self, bytes: Option<LogBytes>) {
+        if let Some(bytes) = bytes {
+            self.shard.log.charge(bytes);
         }
-        inner.is_gone()
+    }
+}
+
+impl OffenceSink for Instance {
+    fn file_offence(&self, offence: Offence) {
+        Self::file_offence(self, offence);
     }
 }
 
@@ -187,30 +328,6 @@ impl Instance {
         Ok(outcome)
     }
 
-    /// Admits a request of this account that brings so many bytes to the log. They wait there from [`Self::keep_charge`] on.
-    ///
-    /// # Errors
-    /// If the principal has its share of what waits.
-    pub(crate) fn charge_log(
-        &self,
-        account: &Arc<Account>,
-        bytes: usize,
-    ) -> Result<Option<LogBytes>, RpcRefusal> {
-        if self.shard.log.keeps_inputs() { account.charge_log(bytes) } else { Ok(None) }
-    }
-
-    /// The request was taken: its bytes wait until the log has committed it.
-    pub(crate) fn keep_charge(&self, bytes: Option<LogBytes>) {
-        if let Some(bytes) = bytes {
-            self.shard.log.charge(bytes);
-        }
-    }
-
-    /// Why the instance is gone, if it is.
-    pub(super) fn gone(&self, inner: &Inner) -> Option<RpcRefusal> {
-        inner.gone().or_else(|| self.shard.failure().cloned())
-    }
-
     /// Runs one input of a live instance and commits what it brings about.
     pub(super) fn run<T>(
         &self,
@@ -226,26 +343,6 @@ impl Instance {
         live.count_held_phase(&*self.shard.log);
         live.spare_events = effects.events;
         outcome
-    }
-
-    /// Archives an ended instance that is idle, once its counters are logged.
-    pub(super) fn archive_if_idle(&self, inner: &mut Inner, now: Time) {
-        if inner.may_be_archived(self.params(), now)
-            && let Some(live) = inner.live()
-        {
-            self.log_counts(live);
-        }
-        inner.archive_if_idle(&self.config, now);
-    }
-
-    /// Logs counters that have risen by inputs that changed nothing else, before a view tells them.
-    pub(super) fn log_counts(&self, live: &mut Live) {
-        if live.keeps_inputs
-            && let Some(counts) = live.machine.take_counts()
-        {
-            let now = live.latest;
-            self.run(live, now, |_, effects| effects.input = Some(Box::new(counts_to_log(&counts))));
-        }
     }
 
     /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
@@ -386,88 +483,5 @@ impl Instance {
     }
 }
 
-/// What an instance is and where it stands.
-impl Instance {
-    /// Has the instance woken when time alone changes something.
-    pub(super) fn set_timer(&self, inner: &mut Inner) {
-        let Some(due) = inner.next_wake(self.params(), &self.config.shared.lifetimes) else { return };
-        inner.timer.set(inner.moment(due), self.config.id, &self.context().timers);
-    }
-
-    /// What all instances of the server share.
-    pub(super) fn context(&self) -> &Context {
-        &self.shard.server
-    }
-
-    /// What the instances of its shard share.
-    pub(crate) fn shard(&self) -> &Arc<ShardContext> {
-        &self.shard
-    }
-
-    pub(crate) fn config(&self) -> &InstanceConfig {
-        &self.config
-    }
-
-    /// The parameters, without the seed.
-    pub(crate) fn params(&self) -> &Params {
-        &self.config.shared.params
-    }
-
-    /// What an access may cost beyond the usual, in frames of Attach: with shuffled warps each round has an order of its
-    /// own, and the access of a process that is alone brings the next round. 65,536 warps take some 0.7 ms.
-    pub(crate) fn round_work(&self) -> usize {
-        const WARPS_PER_FRAME: usize = 64;
-        match self.params().spec().order {
-            Order::Shuffled => self.params().warps() as usize / WARPS_PER_FRAME,
-            Order::Ascending | Order::Descending => 0,
-        }
-    }
-
-    /// The process of this instance that the principal is; `None` if it is none of them.
-    pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
-        self.config.shared.roster.process_of(principal.as_str())
-    }
-
-    /// Whether its close is committed.
-    pub(super) fn is_closed(&self) -> bool {
-        self.lock_poisoned().is_closed()
-    }
-
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().expect("no step of a machine panics")
-    }
-
-    /// The lock, even after a step has panicked.
-    pub(super) fn lock_poisoned(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The time of the instance now, as its lock shows it.
-    pub(super) fn now(&self, inner: &Inner) -> Time {
-        inner.time(self.context().timers.now())
-    }
-
-    /// Bytes of what is archived; `None` if nothing is.
-    #[cfg(test)]
-    pub(super) fn archived_size(&self) -> Option<usize> {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(_) => None,
-            Lifecycle::Archived(archived) => Some(archived.events.size()),
-        }
-    }
-
-    /// Wakes the instance as a timer that fires now does.
-    #[cfg(test)]
-    pub(super) fn wake_now(&self) -> bool {
-        let due = self.lock_poisoned().timer.due();
-        self.wake(due.min(self.context().timers.now()))
-    }
-
-    /// Archives an ended instance as if no call had come for a while.
-    #[cfg(test)]
-    pub(super) fn archive_now(&self) {
-        let inner = &mut *self.lock();
-        let later = self.now(inner).after(super::archive::restored_for(self.params()));
-        inner.archive_if_idle(&self.config, later);
-    }
-}
+#[cfg(test)]
+mod tests;

@@ -16,6 +16,7 @@ use super::outbox::Outgoing;
 use super::sessions::SessionSink;
 use super::shard::ShardContext;
 use super::timers::TimerHandle;
+use crate::event_log::EventsView;
 use crate::gate::{CommitReceiver, Gate, Uncommitted};
 
 /// What the lock of an instance guards.
@@ -84,6 +85,14 @@ impl Inner {
         }
     }
 
+    /// Where the instance is in its life.
+    pub(super) fn state(&self) -> State {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => live.machine.state(),
+            Lifecycle::Archived(archived) => archived.state,
+        }
+    }
+
     /// Whether the instance has ended: nothing but reads and its expiry can come.
     pub(super) fn has_ended(&self) -> bool {
         match &self.lifecycle {
@@ -94,10 +103,7 @@ impl Inner {
 
     /// Whether the instance was closed, and the close is committed.
     pub(super) fn is_closed(&self) -> bool {
-        match &self.lifecycle {
-            Lifecycle::Live(live) => live.ended.is_some() && live.machine.state() == State::Closed,
-            Lifecycle::Archived(archived) => archived.state == State::Closed,
-        }
+        self.has_ended() && self.state() == State::Closed
     }
 
     /// Whether the time of the instance stands still.
@@ -130,14 +136,14 @@ impl Inner {
         self.shares = Some(shares);
         self.resize_shares(config);
         if self.has_ended() {
-            self.note_release(config);
+            self.note_expiration(config);
         }
     }
 
     /// The instance has ended: notes when it is let go of.
-    fn note_release(&self, config: &InstanceConfig) {
+    fn note_expiration(&self, config: &InstanceConfig) {
         if let Some(shares) = &self.shares {
-            shares.releases.add(self.moment(self.expires(&config.shared.lifetimes)));
+            shares.expirations.add(self.moment(self.expires(&config.shared.lifetimes)));
         }
     }
 
@@ -181,6 +187,14 @@ impl Inner {
         }
     }
 
+    /// The committed events that are kept.
+    pub(super) fn events(&self) -> EventsView<'_> {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => live.events.view(),
+            Lifecycle::Archived(archived) => archived.events.view(),
+        }
+    }
+
     /// Why the instance is gone, if it is.
     pub(super) fn gone(&self) -> Option<RpcRefusal> {
         self.gone.as_deref().map(|gone| gone.why.clone())
@@ -202,7 +216,7 @@ impl Inner {
                 shard.log.hold(effects.log_index, effects.bytes());
                 waiting.push(effects);
             }
-            None => sink.push_gated(Outgoing::Frame(Box::new(frame.into())), shard.ownership_of_gone()),
+            None => sink.push_gated(Outgoing::frame(frame), shard.ownership_of_gone()),
         }
     }
 
@@ -252,7 +266,7 @@ impl Inner {
         self.lifecycle = Lifecycle::Archived(Archived::new(live, ended));
         self.resize_shares(config);
         if is_first_time {
-            self.note_release(config);
+            self.note_expiration(config);
         }
     }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use stickycas_model::access::{Access, Answer, Refusal};
 use stickycas_model::history::{Event, Offence};
 use stickycas_model::machine::{Admission, Machine, Welcome};
-use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
+use stickycas_model::types::{ProcessId, SessionId, Time, Value};
 use stickycas_proto::convert::log::{access_to_log, decision_to_log, hello_to_log, offence_to_log};
 use stickycas_proto::log::v1::{self as log, record};
 
@@ -64,6 +64,15 @@ pub(super) struct Live {
     pub(super) spare_events: Vec<Event>,
 }
 
+/// An access that was not refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Submitted {
+    /// It is new.
+    New,
+    /// It came before (F8b).
+    Repeated,
+}
+
 /// How many events an instance keeps for its watchers.
 pub(super) fn event_limit(config: &InstanceConfig, limits: &Limits) -> usize {
     limits.events + limits.events_per_process * config.shared.params.processes() as usize
@@ -112,11 +121,6 @@ impl Live {
         }
     }
 
-    /// An executed access of this instance.
-    pub(super) fn completed(&self, phase: Option<Phase>, answer: Answer) -> CompletedAccess {
-        CompletedAccess::new(phase, answer, self.machine.shared_list())
-    }
-
     /// Whether the process has an open session, or will have one when all steps are committed.
     pub(super) fn has_session(&self, process: ProcessId) -> bool {
         let mut opening = self.uncommitted.iter().filter_map(|effects| effects.opening.as_ref());
@@ -134,9 +138,8 @@ impl Live {
 
     /// The index of the event that comes after all that has happened, committed or not.
     pub(super) fn next_index(&self) -> u64 {
-        use crate::event_log::ReadEvents as _;
         let uncommitted = self.uncommitted.iter().map(|effects| effects.events.len() as u64);
-        self.events.next_index() + uncommitted.sum::<u64>()
+        self.events.view().next_index() + uncommitted.sum::<u64>()
     }
 
     /// Counts the instance as one that holds a phase open, or gathers, exactly while it does: its log tells the time
@@ -173,15 +176,27 @@ impl Live {
         welcome
     }
 
-    /// A process sends an access.
+    /// A process sends an access. Returns its answer, if that is known already.
     ///
     /// # Errors
     /// Why the machine refuses it.
-    pub(super) fn access(&mut self, access: Access, effects: &mut Effects) -> Result<Admission, Refusal> {
+    pub(super) fn access(
+        &mut self,
+        access: Access,
+        effects: &mut Effects,
+    ) -> Result<(Submitted, Option<CompletedAccess>), Refusal> {
         self.note(effects, || access_to_log(&access));
         let admission = self.machine.access(effects.at, access, &mut effects.events);
         effects.refused = admission.is_err();
-        admission
+        let completed = |phase, answer| Some(CompletedAccess::new(phase, answer, self.machine.shared_list()));
+        Ok(match admission? {
+            Admission::Accepted => (Submitted::New, None),
+            Admission::AlreadyWaiting => (Submitted::Repeated, None),
+            Admission::AnsweredBefore { phase, answer } => {
+                (Submitted::Repeated, completed(Some(phase), answer))
+            }
+            Admission::ReadOutsidePhases(read) => (Submitted::New, completed(None, Answer::Read(read))),
+        })
     }
 
     /// A process reports its decision.

@@ -8,24 +8,22 @@ mod completed_access;
 mod config;
 mod context;
 mod effects;
+mod expirations;
 mod instance;
 mod lifecycle;
+mod lifetime;
 mod live;
 mod load_monitor;
 mod names;
-mod operations;
 mod outbox;
 mod placement;
 mod recovery;
 mod registry;
-mod releases;
-mod resolve;
 mod roster;
 mod sessions;
 mod shard;
 mod shards;
 mod timers;
-mod trace;
 mod view;
 mod waiters;
 
@@ -42,7 +40,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::auth::Principal;
-use crate::commit_log::{CommitLog, CommitOutcome, LogState, Logs};
+use crate::commit_log::{CommitLog, LogState, Logs};
 use crate::gate::{Gates, Uncommitted};
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
@@ -51,13 +49,13 @@ use crate::quota::KnownPrincipals;
 pub(crate) use completed_access::CompletedAccess;
 pub(crate) use config::SharedConfig;
 pub(crate) use context::WatcherId;
-pub(crate) use instance::Instance;
+pub(crate) use instance::{Instance, UnaryAccess, UnaryAnswer};
+pub(crate) use live::Submitted;
 pub(crate) use load_monitor::LoadMonitor;
 #[cfg(feature = "cluster")]
 pub(crate) use names::Claimed;
 pub(crate) use names::NameClaims;
-pub(crate) use operations::{Submitted, UnaryAccess, UnaryAnswer};
-pub(crate) use outbox::{Outbox, Polled, Receiver};
+pub(crate) use outbox::{Outbox, Outgoing, Polled, Receiver};
 #[cfg(feature = "cluster")]
 pub(crate) use placement::owner_lost;
 pub(crate) use placement::{Placement, ShardKey};
@@ -220,18 +218,6 @@ impl Instances {
         timers.run(|| timers.clock.now(), |at| timers.clock.sleep_until(at), wake).await;
     }
 
-    fn resolve_instance(&self, instance: &Arc<Instance>, resolved: CommitOutcome) {
-        // A panic is the end of this instance, and must not be that of all resolving.
-        let resolve = AssertUnwindSafe(|| instance.resolve(resolved));
-        let gone = catch_unwind(resolve).unwrap_or_else(|_| {
-            instance.abandon();
-            true
-        });
-        if gone {
-            self.remove(instance);
-        }
-    }
-
     fn remove(&self, instance: &Arc<Instance>) {
         let (id, now) = (instance.config().id, self.context.timers.now());
         {
@@ -267,7 +253,7 @@ impl Instances {
     /// The instance with this id (F11).
     pub(crate) fn get(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
         let found = self.registry().get(id).filter(|instance| instance.shard.is_served()).cloned();
-        found.map_or_else(|| self.get_again(id), Ok)
+        found.map_or_else(|| self.find_by_id(id).map_err(|(refused, _)| refused), Ok)
     }
 
     /// The instance with this id or name. See [`NameClaims`] for names of instances that are not here.
@@ -323,16 +309,16 @@ impl Instances {
                     // It may not be as far as its log is, or is another server's by now.
                     return Err(self.not_owner(existing.shard.key));
                 }
-                let state = existing.state();
-                if state.peek().as_ref().is_ok_and(|state| *state != State::Closed) {
+                let (state, gate) = existing.uncommitted_state();
+                if state.as_ref().is_ok_and(|state| *state != State::Closed) {
                     if let Err(differs) = existing.config().check_same(&config, seed_given) {
                         // Whether there is such an instance is known when its creation is committed.
-                        state.committed().await.flatten()?;
+                        gate.await?;
                         return Err(differs);
                     }
-                    return Ok(state.transpose()?.map(|_| (existing, false)));
+                    return Ok(Uncommitted::new((existing, false), gate));
                 }
-                match state.committed().await.flatten() {
+                match gate.await.and(state) {
                     Ok(_) => closed = Some(existing.config().id),
                     // The instance is held by another server.
                     Err(lost) if lost.reason == RefusalReason::OwnerLost => return Err(lost),
@@ -355,10 +341,10 @@ impl Instances {
                 inner.shares = Some(shares);
                 let created = instance.start(&mut inner);
                 drop(inner);
-                if created.peek().is_err() {
+                if created.is_err() {
                     self.remove(&instance);
                 }
-                return Ok(created.transpose()?.map(|()| (instance, true)));
+                return Ok(created?.map(|()| (instance, true)));
             }
         }
     }

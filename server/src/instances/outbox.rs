@@ -8,10 +8,9 @@
 //! when the bound is reached, and puts frames back that do not fit into a message. A test compares the two.
 
 use std::collections::VecDeque;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Waker};
 
 use stickycas_model::machine::Welcome;
 use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
@@ -22,21 +21,23 @@ use stickycas_proto::v1::{self, ServerFrame};
 
 use super::completed_access::CompletedAccess;
 use super::config::{InstanceConfig, SharedConfig};
-use crate::gate::Gate;
+use crate::gate::Uncommitted;
 
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// The number of frames in it, for readers that need not know it to the moment.
-    length: AtomicUsize,
+    /// The numbers of frames that can be sent and of those that cannot be yet, for readers that need not know them to the
+    /// moment.
+    ready: AtomicUsize,
+    unconfirmed: AtomicUsize,
     limit: usize,
 }
 
 #[derive(Debug, Default)]
 struct State {
     frames: VecDeque<Outgoing>,
-    /// Frames that may be told when the ownership of their shard is confirmed, in the order in which they came.
+    /// Frames that may be told when their gates are open, in the order in which they came.
     unconfirmed: VecDeque<Unconfirmed>,
     /// Whether more frames were pushed than may wait.
     overflowed: bool,
@@ -47,23 +48,18 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// A frame that waits to be confirmed.
+/// A frame that waits for its gate. If that does not open, the client is told the reason on this channel, for this access.
 #[derive(Debug)]
 struct Unconfirmed {
     channel: u32,
-    frame: Outgoing,
-    gate: Gate,
+    number: Option<AccessNumber>,
+    frame: Uncommitted<Outgoing>,
 }
 
 impl State {
-    /// Frames that wait.
-    fn length(&self) -> usize {
-        self.frames.len() + self.unconfirmed.len()
-    }
-
     /// Whether there is room for a frame. Without it all frames are dropped, and the stream ends.
     fn make_room(&mut self, limit: usize) -> bool {
-        if self.length() >= limit {
+        if self.frames.len() + self.unconfirmed.len() >= limit {
             self.overflowed = true;
             self.frames.clear();
             self.unconfirmed.clear();
@@ -73,11 +69,14 @@ impl State {
 
     /// Frames that are confirmed, or cannot be, can be sent. The stream is woken when there are more.
     fn confirm(&mut self, cx: &mut Context<'_>) {
-        while let Some(Unconfirmed { channel, frame, gate }) = self.unconfirmed.front_mut() {
-            let Poll::Ready(confirmed) = Pin::new(gate).poll(cx) else { return };
-            let refused = confirmed.err().map(|why| why.to_frame(*channel, frame.access_number()).into());
-            let first = self.unconfirmed.pop_front().map(|first| first.frame);
-            self.frames.extend(refused.map(|refused| Outgoing::Frame(Box::new(refused))).or(first));
+        while let Some(Unconfirmed { channel, number, frame }) = self.unconfirmed.pop_front() {
+            match frame.poll(cx) {
+                Ok(told) => {
+                    self.frames
+                        .push_back(told.unwrap_or_else(|why| Outgoing::frame(why.to_frame(channel, number))));
+                }
+                Err(frame) => return self.unconfirmed.push_front(Unconfirmed { channel, number, frame }),
+            }
         }
     }
 }
@@ -96,6 +95,11 @@ pub(crate) enum Outgoing {
 }
 
 impl Outgoing {
+    /// A frame of any kind.
+    pub(crate) fn frame(frame: impl Into<ServerFrame>) -> Self {
+        Self::Frame(Box::new(frame.into()))
+    }
+
     /// The access that the frame answers or refuses; `None` if it is another frame.
     pub(super) fn access_number(&self) -> Option<AccessNumber> {
         match self {
@@ -165,7 +169,7 @@ pub(crate) struct Receiver {
 impl Outbox {
     /// An empty outbox that holds at most `limit` frames.
     pub(crate) fn new(limit: usize) -> Self {
-        Self { state: Mutex::default(), length: AtomicUsize::new(0), limit }
+        Self { state: Mutex::default(), ready: AtomicUsize::new(0), unconfirmed: AtomicUsize::new(0), limit }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -184,12 +188,7 @@ impl Outbox {
 
     /// Pushes a frame of any kind.
     pub(crate) fn push(&self, frame: impl Into<ServerFrame>) {
-        self.push_outgoing(Outgoing::Frame(Box::new(frame.into())));
-    }
-
-    /// Pushes the answer to an access.
-    pub(super) fn push_answer(&self, channel: u32, number: AccessNumber, completed: CompletedAccess) {
-        self.push_outgoing(Outgoing::Answer(channel, number, completed));
+        self.push_outgoing(Outgoing::frame(frame));
     }
 
     /// Pushes a frame and wakes the stream. An outbox that is full drops all frames instead, and its stream ends.
@@ -201,23 +200,27 @@ impl Outbox {
         self.wake(state);
     }
 
-    /// The same when the frame may be told, which is of this channel. If it may not, the client is told the reason in its
-    /// place.
-    pub(super) fn push_gated(&self, channel: u32, frame: Outgoing, gate: Gate) {
+    /// The same when the frame may be told. If it may not, the client is told the reason in its place: on this channel, for
+    /// this access.
+    pub(crate) fn push_gated(
+        &self,
+        channel: u32,
+        number: Option<AccessNumber>,
+        frame: Uncommitted<Outgoing>,
+    ) {
+        let frame = match frame.if_open() {
+            Ok(frame) => return self.push_outgoing(frame),
+            Err(frame) => frame,
+        };
         let mut state = self.state();
         if state.make_room(self.limit) {
-            state.unconfirmed.push_back(Unconfirmed { channel, frame, gate });
+            state.unconfirmed.push_back(Unconfirmed { channel, number, frame });
         }
         self.wake(state);
     }
 
-    /// Whether frames wait to be confirmed.
-    pub(crate) fn has_unconfirmed(&self) -> bool {
-        !self.state().unconfirmed.is_empty()
-    }
-
     fn wake(&self, mut state: MutexGuard<'_, State>) {
-        self.length.store(state.length(), Ordering::Relaxed);
+        self.count(&state);
         let waker = state.waker.take();
         drop(state);
         if let Some(waker) = waker {
@@ -225,9 +228,19 @@ impl Outbox {
         }
     }
 
+    fn count(&self, state: &State) {
+        self.ready.store(state.frames.len(), Ordering::Relaxed);
+        self.unconfirmed.store(state.unconfirmed.len(), Ordering::Relaxed);
+    }
+
     /// The number of frames that wait to be taken out.
     pub(crate) fn len(&self) -> usize {
-        self.length.load(Ordering::Relaxed)
+        self.ready.load(Ordering::Relaxed)
+    }
+
+    /// The number of frames that may not be told yet.
+    pub(crate) fn unconfirmed(&self) -> usize {
+        self.unconfirmed.load(Ordering::Relaxed)
     }
 
     /// How many times frames were taken out: it grows while the client reads.
@@ -248,7 +261,10 @@ impl Outbox {
         if state.overflowed {
             return Polled::Overflow;
         }
-        state.confirm(cx);
+        if !state.unconfirmed.is_empty() {
+            state.confirm(cx);
+            self.count(&state);
+        }
         if state.frames.is_empty() {
             if state.waker.as_ref().is_none_or(|waker| !waker.will_wake(cx.waker())) {
                 state.waker = Some(cx.waker().clone());
@@ -261,7 +277,7 @@ impl Outbox {
         } else {
             receiver.frames.extend(state.frames.drain(..limit));
         }
-        self.length.store(state.length(), Ordering::Relaxed);
+        self.count(&state);
         drop(state);
         // Entries are looked up here, while the instances go on.
         let message = receiver.encode(bytes);
@@ -275,7 +291,7 @@ impl Outbox {
     fn put_back(&self, rest: &mut VecDeque<Outgoing>) {
         let mut state = self.state();
         rest.drain(..).rev().for_each(|frame| state.frames.push_front(frame));
-        self.length.store(state.length(), Ordering::Relaxed);
+        self.count(&state);
     }
 }
 
@@ -308,10 +324,13 @@ mod tests {
     use std::time::Duration;
 
     use prost::Message as _;
+    use stickycas_proto::status::RpcRefusal;
     use stickycas_proto::v1::{AttachResponse, Replaced};
+    use tokio::sync::oneshot;
 
     use super::*;
     use crate::counting_waker::CountingWaker;
+    use crate::gate::Gate;
 
     /// Rings when it is woken.
     struct Bell(mpsc::Sender<()>);
@@ -328,6 +347,7 @@ mod tests {
         let channel = |frame| match frame {
             Some(Frame::Decided(decided)) => decided.channel,
             Some(Frame::Replaced(replaced)) => replaced.channel,
+            Some(Frame::Refusal(refusal)) => refusal.channel,
             other => panic!("{other:?}"),
         };
         frames.into_iter().map(|frame| channel(frame.frame)).collect()
@@ -439,6 +459,36 @@ mod tests {
             }
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         }
+    }
+
+    #[test]
+    fn a_frame_waits_for_its_gate_and_else_the_reason_is_told() {
+        let (outbox, mut receiver) = (Outbox::new(9), Receiver::default());
+        let gated = |channel| {
+            let (step, committed) = oneshot::channel();
+            let frame = Uncommitted::new(Outgoing::Decided(channel), Gate::of_step(Some(committed)));
+            outbox.push_gated(channel, None, frame);
+            step
+        };
+        let (first, second) = (gated(1), gated(2));
+        push_decided(&outbox, 3);
+        outbox.push_gated(4, None, Uncommitted::new(Outgoing::Decided(4), Gate::OPEN));
+        assert_eq!((outbox.len(), outbox.unconfirmed()), (2, 2));
+        assert_eq!(take(&outbox, &mut receiver, 9, 999), Some(vec![3, 4]));
+        second.send(Ok(())).unwrap();
+        assert_eq!(take(&outbox, &mut receiver, 9, 999), None, "the first is not committed");
+        first.send(Err(Box::new(RpcRefusal::internal()))).unwrap();
+        let mut cx = Context::from_waker(Waker::noop());
+        let Polled::Frames(EncodedResponse(told)) = outbox.poll(&mut receiver, 9, 999, &mut cx) else {
+            panic!()
+        };
+        let told = AttachResponse::decode(&*told).unwrap().frames;
+        let [Some(Frame::Refusal(refusal)), Some(Frame::Decided(decided))] =
+            [0, 1].map(|at: usize| told[at].frame.clone())
+        else {
+            panic!("{told:?}")
+        };
+        assert_eq!((refusal.channel, decided.channel, outbox.unconfirmed()), (1, 2, 0));
     }
 
     #[test]

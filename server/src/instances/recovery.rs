@@ -6,9 +6,8 @@
 //! the one that wrote it.
 
 mod decode;
-mod instance;
 mod ordered_map;
-mod progress;
+mod replay;
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::num::NonZero;
@@ -25,7 +24,6 @@ use stickycas_proto::names::InstanceId;
 
 use self::decode::{Chunk, Decoded, DecodedChunk, Restored};
 use self::ordered_map::{OrderedMap, map_in_order};
-use self::progress::Progress;
 use super::Instances;
 use super::config::{InstanceConfig, nanos};
 use super::instance::Instance;
@@ -36,6 +34,9 @@ use crate::commit_log::{Dirty, LogIndex, RULES};
 
 /// Threads that decode, at most: one thread reads about as fast as two decode.
 const MOST_THREADS: usize = 4;
+
+/// How often it is told how far a recovery is.
+const TELL_EVERY: Duration = Duration::from_secs(3);
 
 /// Why a log cannot be recovered.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +124,12 @@ pub(crate) struct Recovery<'a> {
     /// been served then.
     released: Vec<(LogIndex, u64)>,
     recovered: Recovered,
-    progress: Progress,
+    /// The length of the file that is read, if it is one. Not all of it is in use.
+    file_bytes: Option<u64>,
+    /// Bytes that were read.
+    read: u64,
+    /// When it was last told how far it is.
+    told: Instant,
 }
 
 /// An instance that was found in the log.
@@ -169,7 +175,9 @@ impl<'a> Recovery<'a> {
             in_tail: HashSet::new(),
             released: Vec::new(),
             recovered: Recovered::default(),
-            progress: Progress::new(file_bytes, Instant::now()),
+            file_bytes,
+            read: 0,
+            told: Instant::now(),
         };
         // A simulation has one thread.
         let cores = || available_parallelism().map_or(1, NonZero::get);
@@ -225,12 +233,16 @@ impl<'a> Recovery<'a> {
         self.finish()
     }
 
+    /// For the log of the program.
     fn tell_progress(&mut self, stored: &Stored<'_>) {
         let (Stored::Checkpoint(_, bytes) | Stored::Batch(_, bytes)) = stored;
-        if let Some(progress) = self.progress.add(bytes.len(), Instant::now()) {
-            let (instances, batches) = (self.known.len(), self.recovered.batches);
-            tracing::info!("recovering: {instances} instances, {batches} batches so far, {progress}");
+        if self.told.elapsed() >= TELL_EVERY {
+            self.told = Instant::now();
+            let (instances, batches, read) = (self.known.len(), self.recovered.batches, self.read);
+            let of = self.file_bytes.map_or_else(String::new, |all| format!(" of a file of {all}"));
+            tracing::info!("recovering: {instances} instances, {batches} batches so far, {read} bytes{of}");
         }
+        self.read += bytes.len() as u64;
     }
 
     fn take(&mut self, decoded: DecodedChunk) -> Result<(), RecoveryError> {
@@ -288,14 +300,12 @@ impl<'a> Recovery<'a> {
             let what = format!("the last batch is {last}, and a checkpoint covers batch {covered}");
             return Err(damaged("the end".to_owned(), &what));
         }
-        self.known
-            .values()
-            .for_each(|known| known.instance.resume_released(&self.released, self.recovered.served));
+        self.known.values().for_each(|known| known.resume_released(&self.released, self.recovered.served));
         self.recovered.instances = self.known.len();
         let known = self
             .known
             .iter()
-            .filter(|(number, known)| self.in_tail.contains(number) || !known.instance.has_ended());
+            .filter(|(number, known)| self.in_tail.contains(number) || !known.instance.lock().has_ended());
         let gone = self.in_tail.iter().filter(|number| !self.known.contains_key(number));
         let dirty = known.map(|(number, known)| (*number, known.instance.config().id));
         // An instance that is gone is found under no id.
@@ -343,7 +353,7 @@ impl<'a> Recovery<'a> {
         match input {
             Input::Restart(_) => {
                 for known in self.known.values().filter(|known| known.covered <= at) {
-                    known.instance.replay_restart(self.recovered.served);
+                    known.replay_restart(self.recovered.served);
                 }
                 self.released.clear();
                 Ok(())
@@ -375,7 +385,7 @@ impl<'a> Recovery<'a> {
                 if at < known.covered {
                     return Ok(());
                 }
-                known.instance.replay(LogIndex::new(at.0), record, input, self.recovered.served)
+                known.replay(LogIndex::new(at.0), record, input, self.recovered.served)
             }
         }
     }
@@ -402,31 +412,6 @@ impl ShardContext {
         inner.resume(latest, nanos(served));
         inner.archive_if_idle(&instance.config, latest);
         Arc::new(instance)
-    }
-}
-
-impl Instances {
-    /// Registers an instance that was found in the log, whatever the limits are by now.
-    fn adopt(&self, instance: &Arc<Instance>) {
-        instance.shard.skip_number(instance.config.number);
-        // The logs of two shards do not say which of two instances took the name of the other, when that was closed.
-        let name = instance.config.name.as_ref();
-        let named = name.and_then(|name| self.registry().named(name).cloned());
-        let keeps = named.filter(|it| !Arc::ptr_eq(&it.shard, &instance.shard) && !it.is_closed());
-        let (guard, shares) = {
-            let mut registry = self.registry_mut();
-            let inserted = registry.insert(instance, self.capacity(&instance.shard));
-            if let Some(keeps) = keeps {
-                registry.give_name_back(&keeps);
-            }
-            inserted
-        };
-        instance.config().shared.make_known(&self.known);
-        let inner = &mut *instance.lock();
-        inner.set_shares(shares, &instance.config);
-        if !inner.has_ended() {
-            inner.set_live_guard(guard);
-        }
     }
 }
 

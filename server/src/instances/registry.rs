@@ -13,9 +13,9 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::byte_share::{ByteReserve, ByteShare, InstanceShares};
 use super::config::{Interner, SharedConfig};
+use super::expirations::Expirations;
 use super::instance::Instance;
 use super::load_monitor::{LiveGuard, LoadMonitor};
-use super::releases::Releases;
 use crate::auth::Principal;
 use crate::limits::Limits;
 
@@ -57,7 +57,7 @@ pub(super) struct CreatorUsage {
     pub(super) processes: usize,
     pub(super) memory: ByteReserve,
     pub(super) log: ByteReserve,
-    pub(super) releases: Releases,
+    pub(super) expirations: Expirations,
 }
 
 impl CreatorUsage {
@@ -164,7 +164,7 @@ impl Registry {
                 capacity.limits.worst_case(&shared.params),
             ),
             log: log.map(|bytes| ByteShare::new([&self.log, &created.log], bytes)),
-            releases: created.releases.clone(),
+            expirations: created.expirations.clone(),
         };
         let config = instance.config();
         if let Some(name) = &config.name {
@@ -190,7 +190,7 @@ impl Registry {
         if let Some(created) = self.by_creator.get_mut(creator) {
             created.held -= 1;
             created.processes -= params.processes() as usize;
-            created.releases.forget(now);
+            created.expirations.forget(now);
             if created.held == 0 {
                 self.by_creator.remove(creator);
             }

@@ -8,7 +8,7 @@ use stickycas_proto::v1::Replaced;
 
 use super::completed_access::CompletedAccess;
 use super::outbox::{Outbox, Outgoing};
-use crate::gate::Gate;
+use crate::gate::{Gate, Uncommitted};
 
 /// One channel of one Attach stream: where the answers of a session go.
 #[derive(Clone, Debug)]
@@ -20,11 +20,8 @@ pub(crate) struct SessionSink {
 impl SessionSink {
     /// Pushes a frame of this channel, which is sent when its gate is open.
     pub(super) fn push_gated(&self, frame: Outgoing, gate: Gate) {
-        if gate.is_open() {
-            self.outbox.push_outgoing(frame);
-        } else {
-            self.outbox.push_gated(self.channel, frame, gate);
-        }
+        let number = frame.access_number();
+        self.outbox.push_gated(self.channel, number, Uncommitted::new(frame, gate));
     }
 
     /// Whether the two are one channel of one stream.
@@ -102,7 +99,7 @@ impl Sessions {
         completed: impl FnOnce() -> CompletedAccess,
     ) {
         if let Some(sink) = self.sink(process) {
-            sink.outbox.push_answer(sink.channel, number, completed());
+            sink.outbox.push_outgoing(Outgoing::Answer(sink.channel, number, completed()));
         }
     }
 

@@ -58,11 +58,11 @@ impl ShardContext {
 
     /// Whether its instances are served.
     pub(super) fn is_served(&self) -> bool {
-        self.is_served.load(Ordering::Acquire) && !self.is_going()
+        self.is_served.load(Ordering::Acquire) && !self.is_leaving_or_lost()
     }
 
     /// Whether it is to be handed over, or is lost.
-    pub(super) fn is_going(&self) -> bool {
+    pub(super) fn is_leaving_or_lost(&self) -> bool {
         self.is_leaving.load(Ordering::Acquire) || self.lost.get().is_some()
     }
 

@@ -4,6 +4,7 @@
 //! serves others: [`Instances::add_shard`], [`Recovery`](super::Recovery), [`Instances::serve_shard`], and at the end
 //! [`Instances::drop_shard`].
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -13,11 +14,12 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
 use super::Instances;
+use super::checkpoints::Captured;
 use super::instance::Instance;
 use super::placement::ShardKey;
 use super::recovery::Recovered;
 use super::shard::ShardContext;
-use crate::commit_log::{CommitLog, CommitOutcome, DurableLog};
+use crate::commit_log::{CommitLog, CommitOutcome, Dirty, DurableLog};
 use crate::gate::{Gate, Uncommitted};
 
 /// A shard that cannot be added.
@@ -100,6 +102,75 @@ impl Instances {
         self.shards_mut().remove(&shard.key);
     }
 
+    /// Writes checkpoints of the shard and trims its log if that has so many bytes of batches, and more than of checkpoints;
+    /// and how long instances have been served, if that is due. Returns whether checkpoints were written.
+    pub(crate) async fn keep_short(
+        &self,
+        shard: &Arc<ShardContext>,
+        log: &DurableLog,
+        tail_bytes: u64,
+    ) -> bool {
+        log.write_served_time_if_due();
+        let usage = log.usage();
+        let is_long = usage.batches >= tail_bytes.max(usage.checkpoints);
+        if is_long {
+            self.write_checkpoints(shard, log).await;
+        }
+        is_long
+    }
+
+    /// Gives every instance of the shard that has new records a checkpoint, and trims its log.
+    pub(crate) async fn write_checkpoints(&self, shard: &Arc<ShardContext>, log: &DurableLog) {
+        /// Enough for the disk, and few enough that the inputs behind them do not wait long.
+        const BYTES_AT_ONCE: usize = 256 * 1024;
+        let (needed_from, mut dirty) = log.begin_checkpoints();
+        dirty.sort_unstable();
+        dirty.dedup();
+        let mut bytes = 0;
+        for Dirty { number, instance } in dirty {
+            let found = {
+                let registry = self.registry();
+                registry.get(instance).map(|found| (found.clone(), registry.holds_name(found)))
+            };
+            bytes += match &found {
+                // The shard was dropped and is here again: this is the log of it no more.
+                Some((instance, _)) if !Arc::ptr_eq(&instance.shard, shard) => return,
+                Some((instance, holds_name)) => Captured::of(instance, log, !holds_name)
+                    .map_or_else(|| log.checkpoint(number, None), |captured| captured.write(instance, log)),
+                None => log.checkpoint(number, None),
+            };
+            if bytes >= BYTES_AT_ONCE {
+                log.committed().await;
+                bytes = 0;
+            }
+        }
+        log.committed().await;
+        log.trim(needed_from);
+    }
+
+    /// Registers an instance that was found in the log, whatever the limits are by now.
+    pub(super) fn adopt(&self, instance: &Arc<Instance>) {
+        instance.shard.skip_number(instance.config.number);
+        // The logs of two shards do not say which of two instances took the name of the other, when that was closed.
+        let name = instance.config.name.as_ref();
+        let named = name.and_then(|name| self.registry().named(name).cloned());
+        let keeps = named.filter(|it| !Arc::ptr_eq(&it.shard, &instance.shard) && !it.is_closed());
+        let (guard, shares) = {
+            let mut registry = self.registry_mut();
+            let inserted = registry.insert(instance, self.capacity(&instance.shard));
+            if let Some(keeps) = keeps {
+                registry.give_name_back(&keeps);
+            }
+            inserted
+        };
+        instance.config().shared.make_known(&self.known);
+        let inner = &mut *instance.lock();
+        inner.set_shares(shares, &instance.config);
+        if !inner.has_ended() {
+            inner.set_live_guard(guard);
+        }
+    }
+
     /// Does this with all instances of the shard.
     async fn each_of(&self, shard: &Arc<ShardContext>, mut act: impl FnMut(&Arc<Instance>)) {
         const PAGE: usize = 256;
@@ -131,23 +202,24 @@ impl Instances {
         }
         // It may be one of a shard of the same key that was taken again.
         let found = self.registry().get(id).filter(|it| Arc::ptr_eq(&it.shard, shard)).cloned();
-        if let Some(instance) = found {
-            self.resolve_instance(&instance, resolved);
+        let Some(instance) = found else { return };
+        // A panic is the end of this instance, and must not be that of all resolving.
+        let is_gone = catch_unwind(AssertUnwindSafe(|| instance.resolve(resolved))).unwrap_or_else(|_| {
+            instance.abandon();
+            true
+        });
+        if is_gone {
+            self.remove(&instance);
         }
     }
 }
 
 /// Which instances are where.
 impl Instances {
-    /// The instance with this id, which was not found at first: its shard may be served since.
-    pub(super) fn get_again(&self, id: InstanceId) -> Result<Arc<Instance>, RpcRefusal> {
-        self.look_again(id).map_err(|(refused, _)| refused)
-    }
-
-    /// The refusal of a call for the instance with this id, which is not found here, told when this server is confirmed to own
-    /// the shard of the instance.
-    pub(crate) fn absence(&self, id: InstanceId) -> Uncommitted<RpcRefusal> {
-        match self.look_again(id) {
+    /// Why the instance with this id is not found here: a refusal that is told when this server is confirmed to own the shard
+    /// of the instance.
+    pub(crate) fn not_found_reason(&self, id: InstanceId) -> Uncommitted<RpcRefusal> {
+        match self.find_by_id(id) {
             // It is found when it is asked for again.
             Ok(_) => Uncommitted::new(self.not_owner(self.placement.shard_of(id)), Gate::OPEN),
             Err((refused, shard)) => Uncommitted::new(refused, shard.map_or(Gate::OPEN, |it| it.ownership())),
@@ -157,7 +229,10 @@ impl Instances {
     /// The instance with this id; or why it is not here, and the shard of which this says that there is none. There is none if the
     /// shard was served before it was looked for, and still is: a shard that is served only since, or again, has brought its
     /// instances with it.
-    fn look_again(&self, id: InstanceId) -> Result<Arc<Instance>, (RpcRefusal, Option<Arc<ShardContext>>)> {
+    pub(super) fn find_by_id(
+        &self,
+        id: InstanceId,
+    ) -> Result<Arc<Instance>, (RpcRefusal, Option<Arc<ShardContext>>)> {
         if let Some(failure) = self.log_failure() {
             return Err((failure, None));
         }
@@ -187,8 +262,8 @@ impl Instances {
 
     /// The refusal of a call for an instance of a shard that is not served here.
     pub(super) fn not_owner(&self, key: ShardKey) -> RpcRefusal {
-        let is_going = self.shards().get(&key).is_some_and(|shard| shard.is_going());
-        let refused = self.placement.not_owner(key, is_going);
+        let is_leaving = self.shards().get(&key).is_some_and(|shard| shard.is_leaving_or_lost());
+        let refused = self.placement.not_owner(key, is_leaving);
         if refused.owner.is_some() { refused } else { refused.with_retry_after(self.limits().retry_after) }
     }
 

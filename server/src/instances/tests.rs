@@ -9,7 +9,7 @@ use stickycas_model::params::ParamsSpec;
 
 use super::capacity::UNTIL_AN_END;
 use super::*;
-use crate::commit_log::{LogIndex, LogState, MemoryLog, OnCommit, Step, Submission};
+use crate::commit_log::{CommitOutcome, LogIndex, LogState, MemoryLog, OnCommit, Step, Submission};
 
 /// A log that commits nothing by itself, and resolves as a log does: through the function that it was given.
 #[derive(Default)]

@@ -3,23 +3,30 @@
 //! Under the lock of an instance a view takes no more than it has to: of the status as many rows as are shown, of the list
 //! a reference and its length, of the events their encoded segments. They are decoded and encoded when the lock is free.
 
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
 
 use stickycas_model::machine::{Brief, Entry, Machine, MemberStatus, State, Status};
+use stickycas_model::params::{Order, Params};
 use stickycas_model::sticky_cas::StickyCas;
 use stickycas_model::types::{Phase, ProcessId, SessionId, Time, Value};
 use stickycas_proto::convert::history::event_to_wire;
+use stickycas_proto::log::v1::DumpedInstance;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::{self, RefusalReason};
 
 use super::archive::restore_machine;
-use super::context::WatcherId;
+use super::config::InstanceConfig;
+use super::context::{Context, WatcherId};
 use super::instance::Instance;
-use super::lifecycle::Lifecycle;
+use super::lifecycle::{Inner, Lifecycle};
 use super::sessions::SessionSink;
-use crate::event_log::{ReadEvents as _, SharedEvents, Truncated};
-use crate::gate::Uncommitted;
+use super::shard::ShardContext;
+use crate::auth::Principal;
+#[cfg(test)]
+use crate::event_log::SharedEvents;
+use crate::event_log::Truncated;
+use crate::gate::{Gate, Uncommitted};
 
 /// The state of an instance, and the index of the event that comes next.
 #[derive(Debug)]
@@ -45,9 +52,9 @@ type View<T> = Uncommitted<Result<T, RpcRefusal>>;
 
 /// What a watcher finds.
 #[derive(Debug)]
-pub(crate) enum WatchPoll<E = Vec<v1::Event>> {
+pub(crate) enum WatchPoll {
     /// The next events.
-    Events(E),
+    Events(Vec<v1::Event>),
     /// None yet; the watcher is woken when there are.
     Pending,
     /// The instance has ended or expired, and every event was delivered.
@@ -111,7 +118,7 @@ impl Instance {
                 let viewed = view(&live.machine, now, live.next_index());
                 return Uncommitted::new(Ok(viewed), inner.commit_gate().and(self.shard.ownership()));
             }
-            Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.next_index()),
+            Lifecycle::Archived(archived) => (archived.events.trailer(), archived.events.view().next_index()),
         };
         // The lock is free again while the machine is decoded.
         drop(inner);
@@ -140,13 +147,22 @@ impl Instance {
     /// # Errors
     /// Why the instance is gone, if it is.
     pub(crate) fn state(&self) -> View<State> {
+        let (state, gate) = self.uncommitted_state();
+        Uncommitted::new(state, gate)
+    }
+
+    /// The same, and the gate of what follows from it.
+    pub(super) fn uncommitted_state(&self) -> (Result<State, RpcRefusal>, Gate) {
         let mut inner = self.lock();
-        let state = match (self.gone(&inner), &inner.lifecycle) {
-            (Some(gone), _) => Err(gone),
-            (None, Lifecycle::Live(live)) => Ok(live.machine.state()),
-            (None, Lifecycle::Archived(archived)) => Ok(archived.state),
-        };
-        Uncommitted::new(state, inner.commit_gate().and(self.shard.ownership()))
+        let state = self.gone(&inner).map_or_else(|| Ok(inner.state()), Err);
+        (state, inner.commit_gate().and(self.shard.ownership()))
+    }
+
+    /// Where the instance is in its life, perhaps ahead of what is committed; `None` if it is gone.
+    pub(crate) fn latest_state(&self) -> Option<State> {
+        // After a step has panicked the instance is gone.
+        let inner = self.inner.lock().ok()?;
+        inner.gone.is_none().then(|| inner.state())
     }
 
     /// What List tells. To be listed does not touch the instance (F10).
@@ -185,16 +201,13 @@ impl Instance {
     /// # Errors
     /// If events of that phase are not kept any more.
     pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(live) => live.events.start_of(phase),
-            Lifecycle::Archived(archived) => archived.events.start_of(phase),
-        }
+        self.lock().events().start_of(phase)
     }
 
     /// The index of the committed event that comes next; `None` if another server may own the instance by now, and more
     /// may be committed.
     pub(crate) fn next_event(&self) -> Option<u64> {
-        (!self.shard.log.is_shared()).then(|| self.kept_indices().1)
+        (!self.shard.log.is_shared()).then(|| self.lock().events().next_index())
     }
 
     /// The id of a new watcher.
@@ -220,45 +233,20 @@ impl Instance {
         watcher: WatcherId,
         waker: &Waker,
     ) -> WatchPoll {
-        match self.poll_recorded(index, limit, watcher, waker) {
-            WatchPoll::Events(events) => {
-                let numbered = (index..).zip(events.read());
-                WatchPoll::Events(numbered.map(|(index, recorded)| event_to_wire(index, &recorded)).collect())
-            }
-            WatchPoll::Pending => WatchPoll::Pending,
-            WatchPoll::End => WatchPoll::End,
-            WatchPoll::Gone(gone) => WatchPoll::Gone(gone),
-            WatchPoll::TooSlow(oldest) => WatchPoll::TooSlow(oldest),
-        }
-    }
-
-    /// The same, events as the log has them.
-    pub(crate) fn poll_recorded(
-        &self,
-        index: u64,
-        limit: usize,
-        watcher: WatcherId,
-        waker: &Waker,
-    ) -> WatchPoll<SharedEvents> {
         if let Some(failure) = self.shard.failure() {
             return WatchPoll::Gone(failure.clone());
         }
         let mut guard = self.lock();
         let inner = &mut *guard;
-        let events = match &inner.lifecycle {
-            Lifecycle::Live(live) => {
-                live.events.share(index, limit).ok_or_else(|| live.events.oldest_phase())
-            }
-            Lifecycle::Archived(archived) => {
-                archived.events.share(index, limit).ok_or_else(|| archived.events.oldest_phase())
-            }
-        };
-        let events = match events {
-            Ok(events) => events,
-            Err(oldest) => return WatchPoll::TooSlow(oldest),
-        };
+        let view = inner.events();
+        let Some(events) = view.share(index, limit) else { return WatchPoll::TooSlow(view.oldest_phase()) };
         if !events.is_empty() {
-            return WatchPoll::Events(events);
+            // They are decoded while the lock is free again.
+            drop(guard);
+            let numbered = (index..).zip(events.read());
+            return WatchPoll::Events(
+                numbered.map(|(index, recorded)| event_to_wire(index, &recorded)).collect(),
+            );
         }
         let gone = if inner.is_gone() { inner.gone() } else { None };
         match (&mut inner.lifecycle, gone) {
@@ -273,36 +261,108 @@ impl Instance {
     }
 }
 
+/// What an instance is and where it stands.
 impl Instance {
-    /// The instance in a line of a table; `None` if it is gone. It may be ahead of what is committed.
-    pub(crate) fn brief(&self) -> Option<Brief> {
-        // After a step has panicked the instance is gone.
-        let Ok(inner) = self.inner.lock() else { return None };
-        if inner.gone.is_some() {
-            return None;
+    /// What all instances of the server share.
+    pub(super) fn context(&self) -> &Context {
+        &self.shard.server
+    }
+
+    /// What the instances of its shard share.
+    pub(crate) fn shard(&self) -> &Arc<ShardContext> {
+        &self.shard
+    }
+
+    pub(crate) fn config(&self) -> &InstanceConfig {
+        &self.config
+    }
+
+    /// The parameters, without the seed.
+    pub(crate) fn params(&self) -> &Params {
+        &self.config.shared.params
+    }
+
+    /// What an access may cost beyond the usual, in frames of Attach: with shuffled warps each round has an order of its
+    /// own, and the access of a process that is alone brings the next round. 65,536 warps take some 0.7 ms.
+    pub(crate) fn round_work(&self) -> usize {
+        const WARPS_PER_FRAME: usize = 64;
+        match self.params().spec().order {
+            Order::Shuffled => self.params().warps() as usize / WARPS_PER_FRAME,
+            Order::Ascending | Order::Descending => 0,
         }
-        Some(match &inner.lifecycle {
-            Lifecycle::Live(live) => live.machine.brief(),
-            Lifecycle::Archived(archived) => archived.brief(),
-        })
+    }
+
+    /// The process of this instance that the principal is; `None` if it is none of them.
+    pub(crate) fn process_of(&self, principal: &Principal) -> Option<ProcessId> {
+        self.config.shared.roster.process_of(principal.as_str())
+    }
+
+    /// Whether its close is committed.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock_poisoned().is_closed()
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().expect("no step of a machine panics")
+    }
+
+    /// The lock, even after a step has panicked.
+    pub(super) fn lock_poisoned(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The time of the instance now, as its lock shows it.
+    pub(super) fn now(&self, inner: &Inner) -> Time {
+        inner.time(self.context().timers.now())
+    }
+
+    /// Bytes of what is archived; `None` if nothing is.
+    #[cfg(test)]
+    pub(super) fn archived_size(&self) -> Option<usize> {
+        match &self.lock().lifecycle {
+            Lifecycle::Live(_) => None,
+            Lifecycle::Archived(archived) => Some(archived.events.size()),
+        }
+    }
+
+    /// Wakes the instance as a timer that fires now does.
+    #[cfg(test)]
+    pub(super) fn wake_now(&self) -> bool {
+        let due = self.lock_poisoned().timer.due();
+        self.wake(due.min(self.context().timers.now()))
+    }
+
+    /// Archives an ended instance as if no call had come for a while.
+    #[cfg(test)]
+    pub(super) fn archive_now(&self) {
+        let inner = &mut *self.lock();
+        let later = self.now(inner).after(super::archive::restored_for(self.params()));
+        inner.archive_if_idle(&self.config, later);
+    }
+
+    /// Why the instance is gone, if it is.
+    pub(super) fn gone(&self, inner: &Inner) -> Option<RpcRefusal> {
+        inner.gone().or_else(|| self.shard.failure().cloned())
     }
 
     /// The committed events that are kept, with the indices of the first of them and of the one that comes next.
     #[cfg(test)]
     pub(crate) fn kept_events(&self) -> (u64, u64, SharedEvents) {
-        let (first, next) = self.kept_indices();
-        let events = match &self.lock().lifecycle {
-            Lifecycle::Live(live) => live.events.share_all(),
-            Lifecycle::Archived(archived) => archived.events.share_all(),
-        };
-        (first, next, events)
+        let inner = self.lock();
+        let events = inner.events();
+        (events.first, events.next_index(), events.share_all())
     }
 
-    /// The indices of the oldest committed event that is kept, and of the one that comes next.
-    pub(crate) fn kept_indices(&self) -> (u64, u64) {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(live) => (live.events.first(), live.events.next_index()),
-            Lifecycle::Archived(archived) => (archived.events.first(), archived.events.next_index()),
+    /// The instance with its history, as far as it is kept.
+    pub(crate) fn dump(&self) -> DumpedInstance {
+        let inner = self.lock_poisoned();
+        let (first_index, events) = (inner.events().first, inner.events().share_all());
+        drop(inner);
+        DumpedInstance {
+            number: self.config.number,
+            created: Some(self.config.to_log()),
+            first_index,
+            events: events.read().map(|recorded| event_to_wire(0, &recorded)).collect(),
         }
     }
 }

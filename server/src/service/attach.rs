@@ -27,11 +27,10 @@ use super::Service;
 use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
 use super::stream_end::StreamEnd;
-use super::stream_refusals::{FrameRefusal, StreamRefusal, StreamRefusals};
 use super::watchdog::Registration;
 use crate::call_layer::Caller;
-use crate::gate::Gate;
-use crate::instances::{Instance, Outbox, Polled, Receiver, SessionSink, Submitted};
+use crate::gate::Uncommitted;
+use crate::instances::{Instance, Outbox, Outgoing, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Buffer, BufferedBytes, Counter, Permit, Quota};
 use crate::transport::{Connection, DecodeFailure, oversized, too_many_unread};
 
@@ -44,8 +43,8 @@ pub(crate) struct AttachStream {
     channels: Channels,
     /// Once half-closed: the channels on which answers may still be to come.
     unfinished: Vec<u32>,
-    /// What was refused here and may not be told yet.
-    refusals: StreamRefusals,
+    /// With what the stream ends as soon as that may be told.
+    failed: Option<Uncommitted<Status>>,
     outbox: Arc<Outbox>,
     receiver: Receiver,
     end: StreamEnd,
@@ -87,7 +86,7 @@ impl AttachStream {
             requests: Some(requests),
             channels: Channels::default(),
             unfinished: Vec::new(),
-            refusals: StreamRefusals::default(),
+            failed: None,
             outbox,
             receiver: Receiver::default(),
             end,
@@ -104,7 +103,7 @@ impl AttachStream {
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_PER_TURN {
             let pause = self.service.0.limits.unread_frames_to_pause;
-            if self.is_stalled() || self.refusals.len() >= pause || !self.hold(0, 0) {
+            if self.is_stalled() || self.outbox.unconfirmed() >= pause || !self.hold(0, 0) {
                 // The next poll comes when there is room to send, or when refusals may be told.
                 return Ok(());
             }
@@ -150,7 +149,7 @@ impl AttachStream {
         const BYTES: usize = 256;
         /// What is charged at once.
         const GRAIN: usize = 16 * 1024;
-        let frames = self.outbox.len() + self.refusals.len() + frames;
+        let frames = self.outbox.len() + self.outbox.unconfirmed() + frames;
         let channels = self.channels.len() + channels;
         let bytes = (frames.saturating_sub(FREE) + channels.saturating_sub(FREE)) * BYTES;
         if bytes == 0 {
@@ -263,7 +262,7 @@ impl AttachStream {
         instance: Option<InstanceId>,
         incarnation: u64,
         now: Instant,
-    ) -> Result<(), FrameRefusal> {
+    ) -> Result<(), Uncommitted<RpcRefusal>> {
         let (instance, process) =
             self.service.member(&self.caller, instance).map_err(|why| self.no_member(instance, why))?;
         let limits = &self.service.0.limits;
@@ -306,7 +305,7 @@ impl AttachStream {
         number: Option<AccessNumber>,
         op: Option<RawOp>,
         now: Instant,
-    ) -> Result<(), FrameRefusal> {
+    ) -> Result<(), Uncommitted<RpcRefusal>> {
         let (channel, instance) = self.channel(channel)?;
         let params = instance.params();
         let access = match access_from_frame(number, op, channel.process, channel.session, params) {
@@ -329,14 +328,14 @@ impl AttachStream {
     }
 
     /// The refusal of a hello whose sender is no member of the instance for the reason `why`, also because there is none.
-    fn no_member(&self, id: Option<InstanceId>, why: RpcRefusal) -> FrameRefusal {
+    fn no_member(&self, id: Option<InstanceId>, why: RpcRefusal) -> Uncommitted<RpcRefusal> {
         match id.filter(|_| why.reason == RefusalReason::InstanceUnknown) {
-            Some(id) => FrameRefusal(self.service.0.instances.absence(id)),
+            Some(id) => self.service.0.instances.not_found_reason(id),
             None => why.into(),
         }
     }
 
-    fn decide(&self, number: u32, value: RawValue, now: Instant) -> Result<(), FrameRefusal> {
+    fn decide(&self, number: u32, value: RawValue, now: Instant) -> Result<(), Uncommitted<RpcRefusal>> {
         let (channel, instance) = self.channel(number)?;
         let value = match decision_from_frame(value, instance.params()) {
             Ok(value) => value,
@@ -368,7 +367,7 @@ impl AttachStream {
     }
 
     /// The channel with this number and its instance.
-    fn channel(&self, number: u32) -> Result<(&Channel, Arc<Instance>), FrameRefusal> {
+    fn channel(&self, number: u32) -> Result<(&Channel, Arc<Instance>), Uncommitted<RpcRefusal>> {
         let Some(channel) = self.channels.get(number) else {
             let why = format!("channel {number} is not open: say hello first");
             return Err(RpcRefusal::new(RefusalReason::Malformed, why).into());
@@ -376,17 +375,19 @@ impl AttachStream {
         Ok((channel, channel.instance().ok_or_else(|| self.service.gone(channel))?))
     }
 
-    fn refuse(&mut self, channel: u32, number: Option<AccessNumber>, refused: FrameRefusal) {
-        let (why, gate) = refused.0.into_parts();
-        self.caller.account.count_refusal(why.reason);
-        let refusal = StreamRefusal::Frame(why.to_frame(channel, number));
-        self.refusals.push(refusal, gate, self.service.0.instances.gates(), &self.outbox);
+    /// Refuses a frame before an instance is asked. Most of it is an offence (B2), filed at one instance or at several: so it
+    /// is told when everything is committed that was logged before it.
+    fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: Uncommitted<RpcRefusal>) {
+        self.caller.account.count_refusal(refused.reason());
+        let refused = refused.behind(self.service.0.instances.gates().everything_committed());
+        let frame = refused.map(|why| Outgoing::frame(why.to_frame(channel, number)));
+        self.outbox.push_gated(channel, number, frame);
     }
 
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
     /// any more, so a channel that owes no answer will owe none later.
     fn is_finished(&mut self) -> bool {
-        if self.requests.is_some() || self.refusals.len() > 0 || self.outbox.has_unconfirmed() {
+        if self.requests.is_some() || self.failed.is_some() {
             return false;
         }
         while let Some(number) = self.unfinished.last() {
@@ -403,13 +404,18 @@ impl AttachStream {
         if let Poll::Ready(refused) = self.end.poll(&self.service, cx) {
             return Poll::Ready(Some(Err(refused.into())));
         }
+        let gates = self.service.0.instances.gates();
+        if let Some(failure) = gates.failure() {
+            return Poll::Ready(Some(Err(failure.clone().into())));
+        }
         if let Err(status) = self.poll_requests(cx) {
             self.requests = None;
-            let refusal = StreamRefusal::Stream(status);
-            self.refusals.push(refusal, Gate::OPEN, self.service.0.instances.gates(), &self.outbox);
+            let gate = self.service.0.instances.gates().everything_committed();
+            self.failed = Some(Uncommitted::new(status, gate));
         }
-        if let Poll::Ready(status) = self.refusals.poll(self.service.0.instances.gates(), &self.outbox, cx) {
-            return Poll::Ready(Some(Err(status)));
+        match self.failed.take().map(|failed| failed.poll(cx)) {
+            Some(Ok(told)) => return Poll::Ready(Some(Err(told.unwrap_or_else(Status::from)))),
+            failed => self.failed = failed.and_then(Result::err),
         }
         let limits = &self.service.0.limits;
         // One answer seldom comes alone: other streams, whose turn is now, complete further phases. The frames that
@@ -432,7 +438,7 @@ impl AttachStream {
                 let refused = RpcRefusal::new(RefusalReason::ReaderTooSlow, why);
                 Poll::Ready(Some(Err(refused.with_retry_after(limits.retry_after).into())))
             }
-            Polled::Empty if finished => Poll::Ready(None),
+            Polled::Empty if finished && self.outbox.unconfirmed() == 0 => Poll::Ready(None),
             Polled::Empty => Poll::Pending,
         }
     }

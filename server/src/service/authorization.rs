@@ -12,7 +12,6 @@ use stickycas_proto::v1::RefusalReason;
 
 use super::Service;
 use super::channels::Channel;
-use super::stream_refusals::FrameRefusal;
 use crate::call_layer::Caller;
 use crate::gate::Uncommitted;
 use crate::instances::Instance;
@@ -25,10 +24,10 @@ impl Service {
     }
 
     /// The refusal of what comes on a channel whose instance is gone: it has expired, or another server has it.
-    pub(super) fn gone(&self, channel: &Channel) -> FrameRefusal {
+    pub(super) fn gone(&self, channel: &Channel) -> Uncommitted<RpcRefusal> {
         match self.0.instances.owner_lost(channel.shard()) {
             Some(lost) => lost.into(),
-            None => FrameRefusal(Uncommitted::new(self.expired(), channel.shard().ownership())),
+            None => Uncommitted::new(self.expired(), channel.shard().ownership()),
         }
     }
 

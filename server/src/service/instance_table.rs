@@ -2,17 +2,17 @@
 //!
 //! Those that run come first, then those that gather, that are finished, and that are closed; of one state the newest first.
 //!
-//! The table is a copy: a line for each instance, sorted when somebody asks for an order. It is renewed in the background
+//! The table is a sorted copy: a line for each instance. It is renewed in the background
 //! while somebody asks, piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it
 //! took to make, the longer it is used. Nobody is shown what is not committed.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
-use stickycas_model::machine::{Brief, State};
+use stickycas_model::machine::State;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -44,7 +44,7 @@ pub(crate) struct Tables {
     latest: ArcSwapOption<Table>,
     /// Held by whoever makes one.
     making: tokio::sync::Mutex<()>,
-    /// To sort a million lines, or to look through them, is no work for a thread that serves.
+    /// To look through a million lines is no work for a thread that serves.
     searches: Heavy,
     began: Instant,
     /// When somebody asked last, in milliseconds since `began`.
@@ -54,24 +54,21 @@ pub(crate) struct Tables {
 /// See the module.
 #[derive(Debug)]
 struct Table {
-    /// In the order of ids.
+    /// In the order in which they are shown.
     lines: Vec<Line>,
     made: Instant,
     took: Duration,
-    /// The places of the lines in the order in which they are shown.
-    order: OnceLock<Vec<u32>>,
 }
 
 /// An instance as the table has it.
 #[derive(Clone, Debug)]
 pub(crate) struct Line {
     pub(crate) instance: Arc<Instance>,
-    /// In nanoseconds since 1970.
-    created: u64,
-    pub(crate) brief: Brief,
+    pub(crate) place: Place,
+    state: State,
 }
 
-/// A place in the table: behind it the next page begins.
+/// A place in the table, in the order of states, then of ages, then of ids: behind it the next page begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Place {
     key: u64,
@@ -79,6 +76,19 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Of an instance in this state that was created at this moment, in nanoseconds since 1970.
+    fn new(state: State, created: u64, id: InstanceId) -> Self {
+        /// Nanoseconds since 1970 until the year 2116.
+        const AGE: u64 = u64::MAX >> 2;
+        let state = match state {
+            State::Running => 0,
+            State::Gathering => 1,
+            State::Finished => 2,
+            State::Closed => 3,
+        };
+        Self { key: state << 62 | AGE.saturating_sub(created), id: id.get() }
+    }
+
     /// As page tokens have it.
     pub(crate) fn to_bytes(self) -> [u8; 24] {
         let mut bytes = [0; 24];
@@ -213,7 +223,8 @@ impl Table {
             lines.extend(piece.into_iter().filter_map(Line::of));
             std::thread::yield_now();
         }
-        Self { lines, made: Instant::now(), took: began.elapsed(), order: OnceLock::new() }
+        lines.sort_unstable_by_key(|line| line.place);
+        Self { lines, made: Instant::now(), took: began.elapsed() }
     }
 
     /// How long it is used.
@@ -221,46 +232,20 @@ impl Table {
         USED.max(self.took * TIMES)
     }
 
-    fn in_order(&self) -> &[u32] {
-        self.order.get_or_init(|| {
-            let mut places: Vec<u32> = (0..u32::try_from(self.lines.len()).unwrap_or(u32::MAX)).collect();
-            // Places are in the order of ids, which the sort keeps.
-            places.sort_by_cached_key(|place| self.lines[*place as usize].key());
-            places
-        })
-    }
-
-    fn place(&self, at: u32) -> Place {
-        self.lines[at as usize].place()
-    }
-
     fn find(&self, query: &Query, may_see: impl Fn(&Instance) -> bool) -> Found {
-        let order = self.in_order();
-        let start = query.after.map_or(0, |after| order.partition_point(|at| self.place(*at) <= after));
-        self.take(query, order[start..].iter(), may_see)
-    }
-
-    fn take<'a>(
-        &self,
-        query: &Query,
-        mut order: impl ExactSizeIterator<Item = &'a u32>,
-        may_see: impl Fn(&Instance) -> bool,
-    ) -> Found {
+        let start = query.after.map_or(0, |after| self.lines.partition_point(|line| line.place <= after));
         // It is found out once for all instances with the same configuration.
         let mut seen: HashMap<*const SharedConfig, bool> = HashMap::new();
         let mut found = Found { lines: Vec::new(), next: None };
-        let mut looked_at = 0;
-        while let Some(at) = order.next() {
-            let line = &self.lines[*at as usize];
-            let Line { instance, brief, .. } = line;
-            looked_at += 1;
-            if query.filter.takes(instance, brief.state)
+        for (at, line) in (1..).zip(&self.lines[start..]) {
+            let Line { instance, place, state } = line;
+            if query.filter.takes(instance, *state)
                 && *seen.entry(Arc::as_ptr(&instance.config().shared)).or_insert_with(|| may_see(instance))
             {
                 found.lines.push(line.clone());
             }
-            if found.lines.len() == query.limit || looked_at == LOOKED_AT {
-                found.next = (order.len() > 0).then(|| self.place(*at));
+            if found.lines.len() == query.limit || at == LOOKED_AT {
+                found.next = (start + at < self.lines.len()).then_some(*place);
                 break;
             }
         }
@@ -297,28 +282,11 @@ impl Filter {
 }
 
 impl Line {
-    /// Its place in the table.
-    pub(crate) fn place(&self) -> Place {
-        Place { key: self.key(), id: self.instance.config().id.get() }
-    }
-
-    /// By which lines are sorted; then by id.
-    fn key(&self) -> u64 {
-        /// Nanoseconds since 1970 until the year 2116.
-        const AGE: u64 = u64::MAX >> 2;
-        let state = match self.brief.state {
-            State::Running => 0,
-            State::Gathering => 1,
-            State::Finished => 2,
-            State::Closed => 3,
-        };
-        state << 62 | AGE.saturating_sub(self.created)
-    }
-
     fn of(instance: Arc<Instance>) -> Option<Self> {
-        let brief = instance.brief()?;
-        let created = instance.config().created().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Some(Self { created: u64::try_from(created.as_nanos()).unwrap_or(u64::MAX), brief, instance })
+        let (state, config) = (instance.latest_state()?, instance.config());
+        let created = config.created().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let place = Place::new(state, u64::try_from(created.as_nanos()).unwrap_or(u64::MAX), config.id);
+        Some(Self { place, state, instance })
     }
 }
 
@@ -385,13 +353,16 @@ mod tests {
         let instances = instances(4).await;
         let mut table = Table::of(&instances);
         let states = [State::Closed, State::Running, State::Gathering, State::Running];
+        let ids: Vec<_> = table.lines.iter().map(|line| line.instance.config().id).collect();
         for ((line, state), created) in table.lines.iter_mut().zip(states).zip(1..) {
-            (line.brief.state, line.created) = (state, created);
+            (line.state, line.place) = (state, Place::new(state, created, line.instance.config().id));
         }
+        table.lines.sort_unstable_by_key(|line| line.place);
         let states = vec![State::Running, State::Closed];
         let filter = Filter::new(states, "").unwrap();
         let query = Query { filter, after: None, limit: LINES };
-        let created = |found: Found| found.lines.iter().map(|line| line.created).collect::<Vec<_>>();
+        let number = |line: &Line| 1 + ids.iter().position(|id| *id == line.instance.config().id).unwrap();
+        let created = |found: Found| found.lines.iter().map(number).collect::<Vec<_>>();
         assert_eq!(created(table.find(&query, |_| true)), [4, 2, 1]);
         let all = Query { filter: Filter::default(), ..query };
         assert_eq!(created(table.find(&all, |_| true)), [4, 2, 3, 1]);

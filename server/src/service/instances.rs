@@ -258,7 +258,7 @@ impl Service {
         let served = self.0.instances.served_shards();
         shards.retain(|shard| served.contains(shard));
         let instances = found.lines.into_iter().map(|line| {
-            let place = line.place().to_bytes().to_vec();
+            let place = line.place.to_bytes().to_vec();
             (line.instance, place)
         });
         Ok(ListPage {

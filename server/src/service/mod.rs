@@ -12,7 +12,6 @@ mod instances;
 mod page_token;
 mod status;
 mod stream_end;
-mod stream_refusals;
 mod unary;
 mod unknown;
 mod watch;

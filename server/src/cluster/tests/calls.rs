@@ -56,7 +56,7 @@ async fn told<T>(
     instances: &Instances,
     call: impl Future<Output = Result<T, RpcRefusal>>,
 ) -> Result<T, RpcRefusal> {
-    let gates = instances.gates().now();
+    let gates = instances.gates().of_call();
     let refused = match call.await {
         Ok(outcome) => return Ok(outcome),
         Err(refused) => refused,

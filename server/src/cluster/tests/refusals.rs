@@ -25,12 +25,12 @@ fn any_number_of_refusals_waits_without_tasks_and_for_one_shard_each() {
     let mut frames = Vec::new();
     let mut calls = Vec::new();
     for id in &unknown {
-        let (refused, gate) = world.inside(0, || instances.absence(*id)).into_parts();
+        let (refused, gate) = world.inside(0, || instances.not_found_reason(*id)).into_parts();
         assert_eq!(refused.reason, RefusalReason::InstanceUnknown);
         assert!(!gate.is_open(), "it is to be confirmed");
         frames.push(gate);
         // Of a unary call it is not known which shard it is of.
-        let gate = world.inside(0, || instances.gates().now().refusal(Some(refused.reason), false));
+        let gate = world.inside(0, || instances.gates().of_call().refusal(Some(refused.reason), false));
         assert!(!gate.is_open(), "it is to be confirmed");
         calls.push(gate);
     }

@@ -47,7 +47,7 @@ fn a_server_that_reads_the_log_of_its_shard_does_not_name_itself() {
     let (instances, mut reads) = (world.servers[0].instances.clone(), 0);
     world.until("all shards are served", |world| {
         for shard in 0..8 {
-            let refused = world.inside(0, || instances.absence(world.probe(shard)).into_inner());
+            let refused = world.inside(0, || instances.not_found_reason(world.probe(shard)).into_inner());
             assert_eq!(refused.owner, None, "{}", refused.message);
             reads += usize::from(refused.reason == RefusalReason::Recovering);
         }

@@ -13,6 +13,7 @@ use crate::commit_log::{BatchLimits, LogIndex};
 use crate::quota::LogBytes;
 
 /// See the module.
+#[derive(Default)]
 pub(super) struct Queue {
     /// The batch that forms.
     pub(super) forming: Forming,

@@ -134,7 +134,7 @@ async fn after_a_failure_nothing_is_written_and_everything_is_refused() {
     assert_eq!(it.resolved().await, (1, Err(RefusalReason::LogFailed)));
     assert_eq!(it.resolved().await, (2, Err(RefusalReason::LogFailed)));
     barrier.await.unwrap();
-    assert!(it.log.failure_signal().wait().await.message.contains("the disk is gone"));
+    assert!(it.log.failed().await.message.contains("the disk is gone"));
     it.step(3, LogIndex::START);
     assert_eq!(it.resolved().await, (3, Err(RefusalReason::LogFailed)));
     it.log.close();
@@ -270,7 +270,7 @@ async fn a_batch_that_forms_when_another_fails_is_not_written() {
     assert_eq!(it.resolved().await, (1, Err(RefusalReason::LogFailed)));
     // The writer had taken it before.
     let engine: Arc<dyn Engine> = it.engine.clone();
-    writer::hand_over(&it.log.shared, &engine, LogIndex::new(2), Forming::default());
+    writer::hand_over(&it.log.shared, &engine, LogIndex::new(2), queue::Forming::default());
     assert!(it.engine.is_idle(), "nothing is written after a failure");
 }
 
@@ -361,7 +361,7 @@ async fn a_log_whose_engine_panics_has_failed() {
     let log = log_on(Arc::new(PanickingEngine), usize::MAX);
     log.begin(LogIndex::START, Duration::ZERO, Vec::new());
     log.restart().await;
-    assert_eq!(log.failure_signal().wait().await.reason, RefusalReason::LogFailed);
+    assert_eq!(log.failed().await.reason, RefusalReason::LogFailed);
     log.close();
 }
 

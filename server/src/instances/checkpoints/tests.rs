@@ -13,8 +13,8 @@ use stickycas_proto::principal::MAX_PRINCIPAL_BYTES;
 
 use super::super::byte_share::{ByteReserve, ByteShare, InstanceShares};
 use super::super::config::{InstanceConfig, Lifetimes, SharedConfig};
+use super::super::expirations::Expirations;
 use super::super::outbox::Outbox;
-use super::super::releases::Releases;
 use super::super::sessions::SessionSink;
 use super::super::shard::ShardContext;
 use super::*;
@@ -130,12 +130,14 @@ fn check_reserve(
         ByteShare::new([&reserve, &ByteReserve::default()], limits.log_case(instance.params(), roster));
     let memory_share =
         ByteShare::new([&memory, &ByteReserve::default()], limits.worst_case(instance.params()));
-    let shares = InstanceShares { memory: memory_share, log: Some(log_share), releases: Releases::default() };
+    let shares =
+        InstanceShares { memory: memory_share, log: Some(log_share), expirations: Expirations::default() };
     instance.lock().set_shares(shares, instance.config());
     // A checkpoint of an ended instance lets its share grow by what was filed since; else there is nothing to grow by.
     let check = |when: &dyn Debug, is_filed_at_its_end: bool| {
         let before = reserve.bytes();
-        let taken = 2 * instance.write_checkpoint(&log, true);
+        let captured = Captured::of(&instance, &log, true).expect("it is not gone");
+        let taken = 2 * captured.write(&instance, &log);
         let reserved = if is_filed_at_its_end { reserve.bytes() } else { before };
         prop_assert!(taken <= reserved, "{taken} of {reserved} after {when:?}");
         Ok(())
@@ -210,10 +212,10 @@ fn of_too_many_events_a_checkpoint_keeps_the_latest() {
     for number in 0..40 {
         play(&instance, ProcessId::FIRST, Act::Read, number);
     }
-    let captured = instance.capture(&log(), false).unwrap();
+    let captured = Captured::of(&instance, &log(), false).unwrap();
     let kept: Vec<Recorded> = captured.events.read().collect();
     assert!(captured.uncommitted.is_empty());
-    let checkpoint = instance.checkpoint_of(captured);
+    let checkpoint = captured.checkpoint(&instance);
     let first = usize::try_from(checkpoint.first_index).unwrap();
     assert!(first > 0 && first + checkpoint.events.len() == kept.len());
     let told: Vec<_> = kept[first..].iter().map(|recorded| event_to_wire(0, recorded)).collect();

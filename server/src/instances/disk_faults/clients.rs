@@ -21,7 +21,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, RefusalReason};
 
-use super::super::operations::{UnaryAccess, UnaryAnswer};
+use super::super::instance::{UnaryAccess, UnaryAnswer};
 use super::super::{CreateSpec, Instance, InstanceRef, Outbox, Polled, Receiver, SessionSink};
 use super::calls::{access, poll};
 use super::server::Server;

@@ -12,7 +12,7 @@ use stickycas_proto::attach::encode_answer;
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
 
-use super::super::operations::{UnaryAccess, UnaryAnswer};
+use super::super::instance::{UnaryAccess, UnaryAnswer};
 use super::super::view::{Snapshot, WatchPoll};
 use super::super::{CompletedAccess, Instance, InstanceRef, Instances, Uncommitted};
 use super::calls::{access, poll};

@@ -11,6 +11,7 @@ use stickycas_model::types::{AccessNumber, Position, ProcessId};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::CreateSpec;
+use super::super::checkpoints::Captured;
 use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
@@ -393,12 +394,12 @@ async fn time_that_stood_still_until_a_commit_is_not_drained_later() {
         life.read(&instance, 1, 2).await;
         let log = life.log();
         let (needed_from, _) = log.begin_checkpoints();
-        let captured = with_checkpoint.then(|| instance.capture(log, false).unwrap());
+        let captured = with_checkpoint.then(|| Captured::of(&instance, log, false).unwrap());
         life.pass(4 * SECOND).await;
         engine.go_on();
         life.resolve().await;
         if let Some(captured) = captured {
-            instance.write_captured(log, captured);
+            captured.write(&instance, log);
             log.committed().await;
             log.trim(needed_from);
             log.committed().await;
@@ -423,8 +424,8 @@ async fn an_instance_whose_time_stood_still_gets_another_checkpoint() {
     life.read(&instance, 1, 2).await;
     let log = life.log();
     log.begin_checkpoints();
-    let captured = instance.capture(log, false).unwrap();
-    instance.write_captured(log, captured);
+    let captured = Captured::of(&instance, log, false).unwrap();
+    captured.write(&instance, log);
     life.pass(SECOND).await;
     engine.go_on();
     life.resolve().await;

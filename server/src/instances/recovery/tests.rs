@@ -16,6 +16,7 @@ use stickycas_proto::names::InstanceName;
 use stickycas_proto::v1::event::What;
 
 use super::super::CreateSpec;
+use super::super::checkpoints::Captured;
 use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
@@ -262,13 +263,14 @@ async fn inputs_behind_a_checkpoint_that_is_still_written_are_replayed() {
             let log = server.storage.durable_log().unwrap();
             let (needed_from, _) = log.begin_checkpoints();
             let instances = server.all();
-            let captured: Vec<_> = instances.iter().map(|instance| instance.capture(log, false)).collect();
+            let captured: Vec<_> =
+                instances.iter().map(|instance| Captured::of(instance, log, false)).collect();
             (0..50).for_each(|_| server.input());
             // In a later batch than what they cover.
             let log = server.storage.durable_log().unwrap();
             log.committed().await;
             for (instance, captured) in instances.iter().zip(captured) {
-                captured.into_iter().for_each(|captured| _ = instance.write_captured(log, captured));
+                captured.into_iter().for_each(|captured| _ = captured.write(instance, log));
             }
             log.committed().await;
             log.trim(needed_from);

@@ -17,7 +17,7 @@ use stickycas_proto::status::Owner;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, AttachResponse};
 
-use super::super::operations::{UnaryAccess, UnaryAnswer};
+use super::super::instance::{UnaryAccess, UnaryAnswer};
 use super::super::placement::{Placement, owner_lost};
 use super::super::{
     CompletedAccess, CreateSpec, NameClaims, Outbox, Polled, Receiver, Recovery, SessionSink, WatchPoll,
@@ -27,7 +27,7 @@ use crate::auth::Principal;
 use crate::commit_log::engine::{Engine, ManualEngine, Outcome, RedbEngine};
 use crate::commit_log::{DurableLog, LogState, MemoryLog, OnCommit, Step, Submission};
 use crate::counting_waker::CountingWaker;
-use crate::gate::Confirmation;
+use crate::gate::{Confirmation, confirm};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 

@@ -55,7 +55,7 @@ impl CommitLog for SharedLog {
         let asked = Arc::<Asked>::default();
         self.asked.lock().unwrap().push(asked.clone());
         let ownership: Arc<dyn Ownership> = asked;
-        Some(Confirmation::of(&ownership))
+        Some(confirm(&ownership))
     }
 }
 
@@ -119,7 +119,7 @@ async fn views_and_absence_wait_for_the_confirmation() {
     waits(&log, async || instances.gates().ownership().await).await;
     let absent = waits(&log, async || {
         match instances
-            .absence(InstanceId::new(1))
+            .not_found_reason(InstanceId::new(1))
             .committed()
             .await
             .unwrap_or_else(|unconfirmed| unconfirmed)
@@ -135,7 +135,7 @@ async fn views_and_absence_wait_for_the_confirmation() {
     instance.archive_now();
     waits(&log, async || instance.status(None).committed().await?).await;
     waits(&log, async || instance.close().committed().await?).await;
-    let gates = instances.gates().now();
+    let gates = instances.gates().of_call();
     waits(&log, async || gates.refusal(Some(RefusalReason::NameTaken), false).await).await;
     assert!(
         gates.refusal(Some(RefusalReason::RateExceeded), false).is_open(),
@@ -161,11 +161,12 @@ async fn sharing(shards: u32) -> (Server, Vec<(Arc<SharedLog>, Arc<ShardContext>
 async fn that_there_is_no_instance_is_confirmed_by_its_shard_alone() {
     let (server, shards) = sharing(3).await;
     for at in 0..100 {
-        let (refused, gate) = server.instances.absence(InstanceId::new(1 + at * SHARDS)).into_parts();
+        let (refused, gate) =
+            server.instances.not_found_reason(InstanceId::new(1 + at * SHARDS)).into_parts();
         assert_eq!(refused.reason, RefusalReason::InstanceUnknown);
         assert!(!gate.is_open());
     }
-    let (refused, gate) = server.instances.absence(InstanceId::new(3)).into_parts();
+    let (refused, gate) = server.instances.not_found_reason(InstanceId::new(3)).into_parts();
     assert_eq!((refused.reason, gate.is_open()), (RefusalReason::NotOwner, true));
     assert_eq!([0, 1, 2].map(|shard: usize| shards[shard].0.tell(&Ok(()))), [0, 100, 0]);
 }
@@ -174,16 +175,16 @@ async fn that_there_is_no_instance_is_confirmed_by_its_shard_alone() {
 #[tokio::test]
 async fn a_refusal_of_a_shard_that_was_dropped_meanwhile_is_not_told() {
     let (server, shards) = sharing(2).await;
-    let (gates, before) = (server.instances.gates(), server.instances.gates().now());
+    let (gates, before) = (server.instances.gates(), server.instances.gates().of_call());
     let absent = server.instances.get(InstanceId::new(1)).unwrap_err();
     assert_eq!(absent.reason, RefusalReason::InstanceUnknown);
     server.instances.drop_shard(&shards[1].1, owner_lost(ShardKey(1))).await;
     let confirmed = before.refusal(Some(absent.reason), false);
     shards[0].0.tell(&Ok(()));
     assert_eq!(confirmed.await.unwrap_err().reason, RefusalReason::OwnerLost);
-    assert_eq!(server.instances.absence(InstanceId::new(1)).peek().reason, RefusalReason::NotOwner);
+    assert_eq!(server.instances.not_found_reason(InstanceId::new(1)).peek().reason, RefusalReason::NotOwner);
     // Of a call that comes now.
-    let confirmed = gates.now().refusal(Some(absent.reason), false);
+    let confirmed = gates.of_call().refusal(Some(absent.reason), false);
     shards[0].0.tell(&Ok(()));
     confirmed.await.unwrap();
     // Also if none is left.
@@ -192,7 +193,7 @@ async fn a_refusal_of_a_shard_that_was_dropped_meanwhile_is_not_told() {
         before.refusal(Some(absent.reason), false).await.unwrap_err().reason,
         RefusalReason::OwnerLost
     );
-    assert!(gates.now().refusal(Some(absent.reason), false).is_open());
+    assert!(gates.of_call().refusal(Some(absent.reason), false).is_open());
 }
 
 #[tokio::test]
@@ -220,9 +221,9 @@ async fn a_refusal_on_a_stream_waits_and_a_kept_answer_does_not() {
         [(Ok(()), RefusalReason::SessionReplaced), (Err(owner_lost(ShardKey(0))), RefusalReason::OwnerLost)]
     {
         assert_eq!(refused(), RefusalReason::SessionReplaced);
-        assert!(stream.is_silent() && stream.outbox.has_unconfirmed());
+        assert!(stream.is_silent() && stream.outbox.unconfirmed() > 0);
         assert_eq!(log.tell(&outcome), 1);
         assert_eq!(stream.refusal().await, (0, 0, told));
-        assert!(!stream.outbox.has_unconfirmed());
+        assert!(stream.outbox.unconfirmed() == 0);
     }
 }

@@ -1,10 +1,9 @@
 //! One instance while it is recovered: its inputs once more, and its time, which goes on where the log tells (SPEC F3).
 
 use std::mem;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use stickycas_model::history::Event;
-use stickycas_model::machine::State;
 use stickycas_model::types::Time;
 use stickycas_proto::convert::log::input_from_log;
 use stickycas_proto::log::v1::Record;
@@ -12,17 +11,10 @@ use stickycas_proto::log::v1::record::Input;
 
 use super::super::config::nanos;
 use super::super::effects::Effects;
-use super::super::instance::Instance;
-use super::super::live::Live;
-use super::text;
+use super::{Known, text};
 use crate::commit_log::LogIndex;
 
-impl Instance {
-    /// Whether nothing but reads and its expiry can come.
-    pub(super) fn has_ended(&self) -> bool {
-        self.lock().has_ended()
-    }
-
+impl Known {
     /// Takes an input from the log once more, which was written at this place, when instances had been served for so long.
     /// The error says how the outcome differs.
     pub(super) fn replay(
@@ -32,9 +24,9 @@ impl Instance {
         input: &Input,
         served: Duration,
     ) -> Result<(), String> {
-        let at = Time::from_nanos(record.at_nanos);
-        let inner = &mut *self.lock();
-        let live = inner.restore(&self.config, &self.shard);
+        let (instance, at) = (&self.instance, Time::from_nanos(record.at_nanos));
+        let inner = &mut *instance.lock();
+        let live = inner.restore(&instance.config, &instance.shard);
         if at < live.latest {
             return Err(format!("its time {at:?} is before that of the record before, {:?}", live.latest));
         }
@@ -51,7 +43,7 @@ impl Instance {
         let has_stepped = effects.events.iter().any(|event| matches!(event, Event::Stepped { .. }));
         let went_on = live.stopped_until.is_some() && at > live.latest;
         (live.latest, live.touched) = (at, at);
-        self.release_uncounted(live, &mut effects);
+        instance.release_uncounted(live, &mut effects);
         live.spare_events = effects.events;
         live.stopped_until = match live.stopped_until {
             _ if live.ended.is_some() => None,
@@ -64,14 +56,14 @@ impl Instance {
         if has_ended || (!inner.is_stopped() && (went_on || inner.time(nanos(served)) < at)) {
             inner.resume(at, nanos(served));
         }
-        inner.archive_if_idle(&self.config, at);
+        inner.archive_if_idle(&instance.config, at);
         Ok(())
     }
 
     /// All has been replayed. If its time stood still until a step was committed, it has gone on since the effects of that had
     /// left, as far as the log tells that, and else not at all.
     pub(super) fn resume_released(&self, released: &[(LogIndex, u64)], served: Duration) {
-        let inner = &mut *self.lock();
+        let inner = &mut *self.instance.lock();
         let latest = inner.latest();
         if let Some(until) = inner.live().and_then(|live| live.stopped_until.take()) {
             let next = released.partition_point(|(log_index, _)| *log_index < until);
@@ -80,64 +72,13 @@ impl Instance {
         }
     }
 
-    /// Its time goes on at how long instances had been served when the log was written last, if that counts for anything:
-    /// patience drains, the join timeout or the pace passes.
-    pub(in super::super) fn catch_up(&self, served: Duration) {
-        let inner = &mut *self.lock();
-        let now = inner.time(nanos(served));
-        if let Some(live) = inner.live()
-            && now > live.latest
-            && live.machine.awaits_time()
-        {
-            live.awaits_restart_commit = true;
-            self.run(live, now, Live::catch_up);
-        }
-    }
-
     /// The server had restarted, when instances had been served for so long.
     pub(super) fn replay_restart(&self, served: Duration) {
-        self.restart();
-        let inner = &mut *self.lock();
+        self.instance.restart();
+        let inner = &mut *self.instance.lock();
         if !inner.has_ended() {
             let latest = inner.latest();
             inner.resume(latest, nanos(served));
         }
-    }
-
-    /// The server has restarted, and that is committed.
-    fn restart(&self) {
-        let inner = &mut *self.lock();
-        if let Some(live) = inner.live()
-            && !matches!(live.machine.state(), State::Finished | State::Closed)
-        {
-            self.release_through(live, LogIndex::END);
-            live.stopped_until = None;
-            let now = live.latest;
-            let mut effects = Effects::new(now, mem::take(&mut live.spare_events));
-            live.restart(self.config.shared.lifetimes.rejoin, &mut effects);
-            live.machine.take_changed();
-            live.touched = now;
-            self.release_uncounted(live, &mut effects);
-            live.spare_events = effects.events;
-        }
-    }
-
-    /// The server has restarted, and serves from this moment on. `served`: how long instances had been served. What is
-    /// left of the retention of an instance that has ended is what was left then; for another one the restart counts as a
-    /// call (F10).
-    pub(in super::super) fn go_on(&self, served: Duration, moment: Instant) {
-        if self.shard.failure().is_some() {
-            return;
-        }
-        self.restart();
-        let inner = &mut *self.lock();
-        if let Some(live) = inner.live() {
-            live.awaits_restart_commit = false;
-            live.count_held_phase(&*self.shard.log);
-        }
-        let latest = inner.latest();
-        let now = if inner.has_ended() { inner.time(nanos(served)).max(latest) } else { latest };
-        inner.resume(now, self.context().timers.nanos(moment));
-        self.set_timer(inner);
     }
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// The moments, as timers keep them. An instance that is gone earlier leaves its moment. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Releases(Arc<Mutex<BinaryHeap<Reverse<u64>>>>);
+pub(super) struct Expirations(Arc<Mutex<BinaryHeap<Reverse<u64>>>>);
 
-impl Releases {
+impl Expirations {
     /// An instance has ended, and the server lets go of it at the moment `due`.
     pub(super) fn add(&self, due: u64) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Reverse(due));
@@ -39,7 +39,7 @@ mod tests {
 
     #[test]
     fn the_next_release_is_the_earliest_that_has_not_passed() {
-        let releases = Releases::default();
+        let releases = Expirations::default();
         assert_eq!(releases.next(0), None);
         [30, 10, 20].into_iter().for_each(|due| releases.add(due));
         assert_eq!([0, 9, 10, 29].map(|now| releases.next(now)), [Some(10), Some(10), Some(20), Some(30)]);

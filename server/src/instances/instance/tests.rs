@@ -356,7 +356,7 @@ fn nothing_is_told_on_a_session_before_it_is_committed() {
 fn nothing_is_told_to_a_call_or_view_before_it_is_committed() {
     let (log, instance) = delayed();
     let [first, second] = [ProcessId::FIRST, ProcessId::FIRST.next()];
-    assert!(!is_committed(instance.start(&mut instance.lock())));
+    assert!(!is_committed(instance.start(&mut instance.lock()).unwrap()));
     let mut waiting = waiter(instance.call(access(first, None, 1, Op::Append(value("a")))));
     drop(waiter(instance.call(access(second, None, 1, READ))));
     assert!(waiting.try_recv().is_err(), "the phase was executed, and is not committed");
