@@ -14,6 +14,11 @@
 //!
 //! [`run`] serves on a bound listener until a future completes; the binary adds flags and signals.
 
+#![cfg_attr(
+    not(feature = "cluster"),
+    allow(dead_code, reason = "a server that is alone uses less of its logs")
+)]
+
 mod auth;
 mod call_layer;
 #[cfg(test)]
@@ -52,6 +57,8 @@ mod slow_disk;
 mod storage;
 mod transport;
 
+use std::convert::Infallible;
+use std::future::{Ready, ready};
 use std::sync::Arc;
 
 use stickycas_proto::v1::{instance_service_server, server_service_server, sticky_cas_service_server};
@@ -59,8 +66,10 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
+use tonic::Status;
+use tonic::body::Body;
 use tonic::service::Routes;
-use tower::Layer as _;
+use tower::{Layer as _, service_fn};
 
 pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError, TokenIssuer};
 pub use config::{Admission, AuthMode, ClusterConfig, Config, CredentialFolder, TokenConfig};
@@ -71,13 +80,13 @@ use auth::{Authenticator, CredentialStore, Roles};
 use call_layer::CallLayer;
 #[cfg(feature = "cluster")]
 pub use cluster::ClusterError;
-pub use commit_log::{DataDirError, EngineError};
+pub use commit_log::EngineError;
 use http::Sources;
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
 use quota::{KnownPrincipals, Method, Principals};
 use readiness::{Readiness, State};
-use service::{Service, UnknownService};
+use service::Service;
 use storage::Storage;
 pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
@@ -169,6 +178,11 @@ impl Environment<TcpListener> {
     }
 }
 
+/// The response to a call of a service that does not exist.
+fn unknown_service<B>(_: ::http::Request<B>) -> Ready<Result<::http::Response<Body>, Infallible>> {
+    ready(Ok(Status::unimplemented("there is no such service").into_http()))
+}
+
 async fn serve_in<L: Listener>(
     environment: Environment<L>,
     config: Config,
@@ -250,7 +264,7 @@ async fn serve_in<L: Listener>(
     let mut routes = routes.routes();
     let router = routes.axum_router_mut();
     *router = std::mem::take(router)
-        .fallback_service(call_layer.open_to_all(Method::Unknown).layer(UnknownService));
+        .fallback_service(call_layer.open_to_all(Method::Unknown).layer(service_fn(unknown_service)));
     let _unread = AbortOnDropHandle::new(tokio::spawn(call_layer.clone().run_unread()));
     let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.prepare());
     #[cfg(feature = "otlp")]

@@ -55,6 +55,8 @@ pub fn encode_answer<'a>(
             write_append_result(message, *append);
         }
         Answer::Read(read) => {
+            // It need not grow step by step.
+            message.reserve(result_len);
             write_bytes_header(message, key(5, BYTES), result_len);
             write_read_result(message, read, values);
         }

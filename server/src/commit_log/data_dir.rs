@@ -35,71 +35,38 @@ pub enum DataDirError {
     #[error(
         "{path}: {error}: give a folder that this program may write (--data DIR; a server can also serve with --in-memory)"
     )]
-    Io {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    Io { path: PathBuf, error: io::Error },
     /// It cannot be read.
     #[error(
         "{path} cannot be read ({error}): run this program as the owner of the folder, or as root; look at the disk if that \
          does not help"
     )]
-    Unreadable {
-        /// The file or folder.
-        path: PathBuf,
-        /// What the system says.
-        error: io::Error,
-    },
+    Unreadable { path: PathBuf, error: io::Error },
     /// A backup was to be restored in it.
     #[error(
         "{path} has no log, and {RESTORED_LOG} in it is what an interrupted restore has left: run stickycas-server data restore \
          again, or remove that file to begin with an empty log"
     )]
-    NotRestored {
-        /// The folder.
-        path: PathBuf,
-    },
+    NotRestored { path: PathBuf },
     /// Others than its owner may look into it.
     #[error(
         "{path} has mode {mode:03o}, and what clients have written is in it: only its owner may look into it (chmod 700, or \
          StateDirectoryMode=0700 if systemd makes it); where that does not last, give a folder in it, which the server \
          makes (--data {path}/log)"
     )]
-    NotPrivate {
-        /// The folder.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
+    NotPrivate { path: PathBuf, mode: u32 },
     /// It is another user's, who could read and change what is in it.
     #[error(
         "{path} belongs to the user with id {owner}, and this program runs as the user with id {user}: run it as the owner, or give \
          a folder of its own (--data DIR, or chown {user}), in Kubernetes by fsGroup"
     )]
-    NotOwned {
-        /// The folder.
-        path: PathBuf,
-        /// Its owner.
-        owner: u32,
-        /// Whose rights the program has.
-        user: u32,
-    },
+    NotOwned { path: PathBuf, owner: u32, user: u32 },
     /// Another process uses it.
     #[error("{path} is in use by another stickycas-server: stop that one first, or give another folder")]
-    Locked {
-        /// The folder.
-        path: PathBuf,
-    },
+    Locked { path: PathBuf },
     /// The log in it cannot be opened.
     #[error("{path}: {error}")]
-    Log {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        error: EngineError,
-    },
+    Log { path: PathBuf, error: EngineError },
 }
 
 impl DataDir {
@@ -198,8 +165,7 @@ impl DataDir {
         }
         let engine = RedbEngine::open(&path);
         // The name of a new file is on the disk only when its folder is.
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
+        self.sync()?;
         engine.map_err(|error| DataDirError::Log { path, error })
     }
 
@@ -226,8 +192,7 @@ impl DataDir {
     pub(crate) fn begin_restore(&self) -> Result<RedbEngine, DataDirError> {
         let restored = self.create_log(RESTORED_LOG)?;
         // Without its name on the disk the folder would be an empty one after a loss of power.
-        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
+        self.sync()?;
         Ok(restored)
     }
 
@@ -263,8 +228,13 @@ impl DataDir {
     fn finish_log(&self, name: &str, log: RedbEngine) -> Result<(), DataDirError> {
         let path = self.path.join(name);
         log.close().map_err(|error| DataDirError::Log { path: path.clone(), error })?;
-        let renamed = fs::rename(path, self.log_path());
-        let synced = renamed.and_then(|()| File::open(&self.path)?.sync_all());
+        fs::rename(path, self.log_path())
+            .map_err(|error| DataDirError::Io { path: self.path.clone(), error })?;
+        self.sync()
+    }
+
+    fn sync(&self) -> Result<(), DataDirError> {
+        let synced = File::open(&self.path).and_then(|folder| folder.sync_all());
         synced.map_err(|error| DataDirError::Io { path: self.path.clone(), error })
     }
 }

@@ -2,14 +2,13 @@
 //!
 //! Instances add their steps to the batch that forms ([`queue`]); the [`writer`] hands the batch to the [`Engine`] as soon
 //! as that may take another one. So while one batch is being synced, the steps of all instances gather in the next: one
-//! write and one sync for all of them (group commit). When a batch is committed ([`shared`]), a task of the server resolves
+//! write and one sync for all of them (group commit). When a batch is committed, a task of the server resolves
 //! the instances that have steps in it, in the order of the batches.
 //!
 //! After the first failure nothing is written any more and nothing is told any more, not even what could be read from
 //! memory: nobody knows what the disk has kept, so only a restart, which reads the log, can tell.
 
 mod queue;
-mod shared;
 mod writer;
 
 use std::fmt;
@@ -35,8 +34,7 @@ use crate::quota::LogBytes;
 pub(crate) use queue::Dirty;
 
 use queue::{Queue, Resolving, effect_bytes};
-use shared::{ResolvedBatch, Shared};
-use writer::Writer;
+use writer::{ResolvedBatch, Shared, Writer};
 
 /// See the module.
 pub(crate) struct DurableLog {
@@ -203,7 +201,6 @@ impl DurableLog {
     }
 
     /// Whether an instance holds a phase open, or gathers.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
     pub(crate) fn holds_phases(&self) -> bool {
         !self.shared.held_phases.is_empty()
     }
@@ -235,10 +232,6 @@ impl DurableLog {
 
     /// The creation of this instance is not in the log and never will be, for the reason `why`: its callers are told. What the
     /// log may have of it behind that is covered by the record of its end, and its checkpoint is removed with the next ones.
-    #[cfg_attr(
-        not(any(test, feature = "cluster")),
-        expect(dead_code, reason = "no log is shared by servers")
-    )]
     pub(crate) fn refuse_creation(&self, instance: InstanceId, number: u64, why: RpcRefusal) {
         let mut queue = self.shared.queue();
         queue.forming.push(&expired(number));
@@ -251,7 +244,6 @@ impl DurableLog {
     }
 
     /// Looks again whether the engine takes a batch: it may take more than before.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no log is shared by servers"))]
     pub(crate) fn wake(&self) {
         self.shared.work.notify_one();
     }

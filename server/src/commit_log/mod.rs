@@ -22,7 +22,6 @@ pub(crate) mod engine;
 mod held_phases;
 mod logs;
 mod served_clock;
-mod state;
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,16 +36,14 @@ use tokio::sync::oneshot;
 use crate::gate::Confirmation;
 use crate::quota::LogBytes;
 
-pub use data_dir::DataDirError;
-pub(crate) use data_dir::{DataDir, LOG};
+pub(crate) use data_dir::{DataDir, DataDirError, LOG};
 #[cfg(feature = "cluster")]
 pub(crate) use durable::expired;
 pub(crate) use durable::{Dirty, DurableLog};
 pub use engine::EngineError;
 pub(crate) use held_phases::{HeldPhase, HeldPhases};
-pub(crate) use logs::Logs;
+pub(crate) use logs::{LogState, Logs};
 pub(crate) use served_clock::ServedClock;
-pub(crate) use state::LogState;
 
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;

@@ -42,8 +42,8 @@ pub(super) enum Until {
 pub(super) const UNTIL_AN_END: Duration = Duration::from_secs(1);
 
 impl Until {
-    fn because(self, why: String) -> Shortage {
-        Shortage { why, until: self }
+    fn if_short(self, is_short: bool, why: impl FnOnce() -> String) -> Option<Shortage> {
+        is_short.then(|| Shortage { why: why(), until: self })
     }
 }
 
@@ -136,11 +136,11 @@ impl Registry {
         bounds.into_iter().find_map(|(what, total, amount, used, until)| {
             let own = self.creator(&config.creator).map_or(0, used);
             let all = self.creators().map(used);
-            (!may_take(total, coordinators, own, amount, all)).then(|| {
-                until.because(format!(
+            until.if_short(!may_take(total, coordinators, own, amount, all), || {
+                format!(
                     "you have {own} {what}, and may take no more of what is left of {total}, since there are {coordinators} \
                      coordinators: let some instances come to their end"
-                ))
+                )
             })
         })
     }
@@ -154,26 +154,20 @@ impl Registry {
         let (all, limit) = (self.log_bytes(), limits.log_bytes);
         let own = self.creator(&config.creator).map_or(0, |created| created.log.bytes());
         let own_limit = limits.log_bytes_per_creator;
-        let (until, why) = if all + needed > limit {
-            (
-                Until::AnyBytes,
-                format!(
-                    "the instances that the server holds may come to take {all} bytes of its log, and with this one more \
-                     than the {limit} that they may: wait until some have ended"
-                ),
+        let all_short = Until::AnyBytes.if_short(all + needed > limit, || {
+            format!(
+                "the instances that the server holds may come to take {all} bytes of its log, and with this one more \
+                 than the {limit} that they may: wait until some have ended"
             )
-        } else if own + needed > own_limit {
-            (
-                Until::OwnBytes,
+        });
+        all_short.or_else(|| {
+            Until::OwnBytes.if_short(own + needed > own_limit, || {
                 format!(
                     "your instances may come to take {own} bytes of the server's log, and with this one more than the \
                      {own_limit} that they may: let some come to their end"
-                ),
-            )
-        } else {
-            return None;
-        };
-        Some(until.because(why))
+                )
+            })
+        })
     }
 
     fn count_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
@@ -183,74 +177,56 @@ impl Registry {
         let own_held = created.map_or(0, |created| created.held);
         let own_live = created.map_or(0, CreatorUsage::live);
         let retention: &dyn Display = &humantime::format_duration(limits.retention);
-        let (until, why) = if live >= limits.live_instances {
-            (
-                Until::InstancesEnd,
+        let bounds: [(bool, Until, &dyn Fn() -> String); 5] = [
+            (live >= limits.live_instances, Until::InstancesEnd, &|| {
                 format!(
                     "the server has {live} instances that have not ended, as many as it may: wait until some have"
-                ),
-            )
-        } else if own_live >= limits.live_instances_per_creator {
-            (
-                Until::InstancesEnd,
+                )
+            }),
+            (own_live >= limits.live_instances_per_creator, Until::InstancesEnd, &|| {
                 format!(
                     "you have {own_live} instances that have not ended, as many as you may: let some come to their end, or \
                      close some"
-                ),
-            )
-        } else if held >= limits.instances {
-            (
-                Until::AnyIsLetGo,
+                )
+            }),
+            (held >= limits.instances, Until::AnyIsLetGo, &|| {
                 format!(
                     "the server holds {held} instances, ended ones included, as many as it may: each is let go of \
                      {retention} after its end"
-                ),
-            )
-        } else if own_held >= limits.instances_per_creator {
-            (
-                Until::OwnAreLetGo,
+                )
+            }),
+            (own_held >= limits.instances_per_creator, Until::OwnAreLetGo, &|| {
                 format!(
                     "the server holds {own_held} instances of yours, ended ones included, as many as it may: each is let \
                      go of {retention} after its end"
-                ),
-            )
-        } else if load.refuses(own_live) {
-            (
-                Until::InstancesEnd,
+                )
+            }),
+            (load.refuses(own_live), Until::InstancesEnd, &|| {
                 format!(
                     "the server has all the work that it can do, and you have {own_live} instances that have not ended: \
                      let some come to their end"
-                ),
-            )
-        } else {
-            return None;
-        };
-        Some(until.because(why))
+                )
+            }),
+        ];
+        bounds.into_iter().find_map(|(is_short, until, why)| until.if_short(is_short, why))
     }
 
     fn memory_shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         let Capacity { limits, .. } = capacity;
         let (processes, bytes) = (self.processes(), self.memory_bytes());
-        let (until, why) = if processes + config.params.processes() as usize > limits.processes {
-            (
-                Until::AnyIsLetGo,
-                format!(
-                    "the instances that the server holds have {processes} processes, and may have {}",
-                    limits.processes
-                ),
-            )
-        } else if bytes + limits.worst_case(&config.params) > limits.instance_bytes {
-            (
-                Until::AnyBytes,
+        let too_many = processes + config.params.processes() as usize > limits.processes;
+        let many_short = Until::AnyIsLetGo.if_short(too_many, || {
+            let most = limits.processes;
+            format!("the instances that the server holds have {processes} processes, and may have {most}")
+        });
+        many_short.or_else(|| {
+            let most = limits.instance_bytes;
+            Until::AnyBytes.if_short(bytes + limits.worst_case(&config.params) > most, || {
                 format!(
                     "the instances that the server holds may come to take {bytes} bytes, and with this one more than \
-                     the {} that they may: a smaller pipeline or smaller values need less",
-                    limits.instance_bytes
-                ),
-            )
-        } else {
-            return None;
-        };
-        Some(until.because(why))
+                     the {most} that they may: a smaller pipeline or smaller values need less"
+                )
+            })
+        })
     }
 }

@@ -126,7 +126,7 @@ impl InstanceConfig {
 }
 
 /// What several instances may share.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct SharedConfig {
     /// Digest of the fields below, so that a long roster is hashed once, and not under the lock of the registry.
     /// Compared first: it tells most unequal configurations apart.
@@ -138,24 +138,21 @@ pub(crate) struct SharedConfig {
     pub(crate) lifetimes: Lifetimes,
     /// The parameters as every welcome tells them.
     pub(super) encoded: EncodedParameters,
-    known: KnownRoster,
+    /// Where the roster was made known, if it was.
+    known: OnceLock<KnownPrincipals>,
 }
 
-/// Where the roster was made known, if it was. No part of what configurations are compared by.
-#[derive(Debug, Default)]
-struct KnownRoster(OnceLock<KnownPrincipals>);
-
-impl PartialEq for KnownRoster {
-    fn eq(&self, _: &Self) -> bool {
-        true
+impl PartialEq for SharedConfig {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest && self.lifetimes == other.lifetimes && self.is_asked_for(other)
     }
 }
 
-impl Eq for KnownRoster {}
+impl Eq for SharedConfig {}
 
 impl Drop for SharedConfig {
     fn drop(&mut self) {
-        if let Some(known) = self.known.0.get() {
+        if let Some(known) = self.known.get() {
             known.remove_roster(self.creator.as_str(), self.roster.names());
         }
     }
@@ -169,7 +166,7 @@ impl SharedConfig {
 
     /// The processes are known principals as long as an instance has this configuration.
     pub(super) fn make_known(&self, known: &KnownPrincipals) {
-        if self.known.0.set(known.clone()).is_ok() {
+        if self.known.set(known.clone()).is_ok() {
             known.add_roster(self.creator.as_str(), self.roster.names());
         }
     }
@@ -212,7 +209,7 @@ impl SharedConfig {
         let encoded = EncodedParameters::new(&(&params).into());
         let roster = Roster::new(roster);
         let digest = DIGEST_KEYS.hash_one((&creator, &params, &roster, &lifetimes));
-        Self { digest, creator, params, roster, lifetimes, encoded, known: KnownRoster::default() }
+        Self { digest, creator, params, roster, lifetimes, encoded, known: OnceLock::new() }
     }
 }
 

@@ -18,7 +18,6 @@ use stickycas_proto::log::v1::record::Input;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
 use super::effects::{Effects, OpeningSession, trace_event};
 use super::lifecycle::{Inner, Lifecycle};
@@ -26,7 +25,7 @@ use super::live::{Live, Submitted};
 use super::outbox::{Outgoing, PendingWelcome};
 use super::sessions::SessionSink;
 use super::shard::ShardContext;
-use super::waiters::Waiter;
+use super::waiters::{CompletedAccess, Waiter};
 use crate::commit_log::{LogIndex, Step, Submission};
 use crate::gate::Uncommitted;
 use crate::quota::{Account, LogBytes, OffenceSink};

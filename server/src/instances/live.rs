@@ -14,14 +14,12 @@ use stickycas_model::types::{ProcessId, SessionId, Time, Value};
 use stickycas_proto::convert::log::{access_to_log, decision_to_log, hello_to_log, offence_to_log};
 use stickycas_proto::log::v1::{self as log, record};
 
-use super::completed_access::CompletedAccess;
 use super::config::InstanceConfig;
-use super::context::WatcherId;
 use super::effects::Effects;
 use super::load_monitor::LiveGuard;
 use super::sessions::Sessions;
-use super::shard::ShardContext;
-use super::waiters::Waiters;
+use super::shard::{ShardContext, WatcherId};
+use super::waiters::{CompletedAccess, Waiters};
 use crate::commit_log::{CommitLog, HeldPhase, HeldPhases, LogIndex};
 use crate::event_log::EventLog;
 use crate::limits::{LONGEST_OFFENCE, Limits};

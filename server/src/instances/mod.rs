@@ -4,9 +4,7 @@ mod archive;
 mod byte_share;
 mod capacity;
 mod checkpoints;
-mod completed_access;
 mod config;
-mod context;
 mod effects;
 mod expirations;
 mod instance;
@@ -46,9 +44,7 @@ use crate::limits::Limits;
 use crate::metrics::StepCounters;
 use crate::quota::KnownPrincipals;
 
-pub(crate) use completed_access::CompletedAccess;
 pub(crate) use config::SharedConfig;
-pub(crate) use context::WatcherId;
 pub(crate) use instance::{Instance, UnaryAccess, UnaryAnswer};
 pub(crate) use live::Submitted;
 pub(crate) use load_monitor::LoadMonitor;
@@ -62,17 +58,17 @@ pub(crate) use placement::{Placement, ShardKey};
 pub use recovery::RecoveryError;
 pub(crate) use recovery::{Part, Recovered, Recovery};
 pub(crate) use sessions::SessionSink;
-pub(crate) use shard::ShardContext;
+pub(crate) use shard::{ShardContext, WatcherId};
 pub(crate) use view::{Snapshot, Summary, WatchPoll};
-pub(crate) use waiters::Waiter;
+pub(crate) use waiters::{CompletedAccess, Waiter};
 
 use byte_share::InstanceShares;
 use capacity::{Shortage, UNTIL_AN_END, never_fits};
 use config::{InstanceConfig, Lifetimes};
-use context::Context;
 use load_monitor::LiveGuard;
 use placement::OneShard;
 use registry::{Capacity, Registry};
+use shard::Context;
 
 /// What a Create asks for; the parameters are checked, the roster fits them.
 #[derive(Debug)]
@@ -214,8 +210,7 @@ impl Instances {
             }
             processes
         };
-        let Context { timers, .. } = &*self.context;
-        timers.run(|| timers.clock.now(), |at| timers.clock.sleep_until(at), wake).await;
+        self.context.timers.run(wake).await;
     }
 
     fn remove(&self, instance: &Arc<Instance>) {

@@ -89,7 +89,6 @@ impl Instances {
 
     /// Whether the instance with this id gives its name up to a new one: it is here, has the name and was closed, and that is
     /// committed. Waits for nothing: a log asks that in the middle of a commit, which steps of that instance may wait for.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "names are those of one server"))]
     pub(crate) fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
         self.get(id).is_ok_and(|it| it.config().name.as_ref() == Some(name) && it.is_closed())
     }

@@ -19,8 +19,8 @@ use stickycas_proto::convert::member_state::MemberState;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, ServerFrame};
 
-use super::completed_access::CompletedAccess;
 use super::config::{InstanceConfig, SharedConfig};
+use super::waiters::CompletedAccess;
 use crate::gate::Uncommitted;
 
 /// See the module.

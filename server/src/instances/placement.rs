@@ -99,7 +99,6 @@ impl Placement for OneShard {
 }
 
 /// The refusal of what concerns a shard that this server has lost to another one.
-#[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no server loses shards"))]
 pub(crate) fn owner_lost(key: ShardKey) -> RpcRefusal {
     let why = format!(
         "the server has lost shard {} to another one, and it is unknown whether it happened: ask again with the same number at \

@@ -133,15 +133,13 @@ impl Registry {
 
     /// At most `limit` instances after this id, in the order of their ids, of shards that are served.
     pub(super) fn served_after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
-        let from = id.map_or(Bound::Unbounded, Bound::Excluded);
-        let behind = self.by_id.range((from, Bound::Unbounded)).map(|(_, it)| it);
-        behind.filter(|it| it.shard().is_served()).take(limit).cloned().collect()
+        self.after(id).filter(|it| it.shard().is_served()).take(limit).cloned().collect()
     }
 
-    /// The same of all shards.
-    pub(super) fn after(&self, id: Option<InstanceId>, limit: usize) -> Vec<Arc<Instance>> {
+    /// The instances after this id, of all shards.
+    pub(super) fn after(&self, id: Option<InstanceId>) -> impl Iterator<Item = &Arc<Instance>> {
         let from = id.map_or(Bound::Unbounded, Bound::Excluded);
-        self.by_id.range((from, Bound::Unbounded)).take(limit).map(|(_, it)| it.clone()).collect()
+        self.by_id.range((from, Bound::Unbounded)).map(|(_, it)| it)
     }
 
     /// Adds an instance, which counts as live from now on, until the guard is dropped. Also returns what it has reserved.

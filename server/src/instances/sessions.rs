@@ -6,8 +6,8 @@ use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::Replaced;
 
-use super::completed_access::CompletedAccess;
 use super::outbox::{Outbox, Outgoing};
+use super::waiters::CompletedAccess;
 use crate::gate::{Gate, Uncommitted};
 
 /// One channel of one Attach stream: where the answers of a session go.

@@ -1,17 +1,18 @@
-//! One shard: what its instances share, and whether they are served.
-//!
-//! What a server has once, whatever it owns, is its [`Context`].
+//! What instances share: those of one shard, which are served or not, and those of the server, whatever it owns.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Mutex, MutexGuard};
 
-use super::context::Context;
 use super::placement::ShardKey;
-use crate::commit_log::CommitLog;
+use super::timers::Timers;
+use crate::commit_log::{CommitLog, LogState};
+use crate::event_log::Budget;
 use crate::gate::Gate;
+use crate::limits::Limits;
+use crate::metrics::StepCounters;
 
 /// What the instances of one shard share, as long as this server owns it. If it takes the shard again later, that is
 /// another one.
@@ -46,7 +47,7 @@ impl ShardContext {
 
     /// Of a server that has no other, for tests of one instance.
     #[cfg(test)]
-    pub(super) fn alone(limits: crate::limits::Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
+    pub(super) fn alone(limits: Limits, log: Arc<dyn CommitLog>) -> Arc<Self> {
         let server = Context::new(limits, log.state());
         Arc::new(Self::new(server, ShardKey::default(), log))
     }
@@ -83,12 +84,10 @@ impl ShardContext {
     }
 
     /// The shard is to be handed over: nobody finds its instances any more, unless it stays after all.
-    #[cfg_attr(not(any(test, feature = "cluster")), expect(dead_code, reason = "no server loses shards"))]
     pub(crate) fn set_leaving(&self, is_leaving: bool) {
         self.is_leaving.store(is_leaving, Ordering::Release);
     }
 
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no server loses shards"))]
     pub(crate) fn key(&self) -> ShardKey {
         self.key
     }
@@ -112,5 +111,59 @@ impl ShardContext {
     /// An instance of this number is there.
     pub(super) fn skip_number(&self, number: u64) {
         self.last_number.fetch_max(number, Ordering::Relaxed);
+    }
+}
+
+/// What all instances of a server share, of whichever shard: the timers, the limits, and the memory that they may take together.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(super) limits: Limits,
+    pub(super) timers: Timers,
+    /// What the steps of all instances bring about, for operators.
+    pub(super) steps: StepCounters,
+    /// The memory that all event logs may take together.
+    pub(super) event_budget: Arc<Budget>,
+    /// Instances that are held and were closed.
+    closed: AtomicUsize,
+    watchers: AtomicU64,
+}
+
+/// Names one Watch stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct WatcherId(u64);
+
+impl Context {
+    pub(super) fn new(limits: Limits, log: &LogState) -> Arc<Self> {
+        let event_budget = Arc::new(Budget::new(limits.event_bytes));
+        Arc::new(Self {
+            timers: Timers::new(log.clock().clone()),
+            limits,
+            steps: StepCounters::default(),
+            event_budget,
+            closed: AtomicUsize::new(0),
+            watchers: AtomicU64::new(0),
+        })
+    }
+
+    /// Instances that are held and were closed.
+    pub(super) fn closed(&self) -> usize {
+        self.closed.load(Ordering::Relaxed)
+    }
+
+    /// An instance was closed, or one is held that was.
+    pub(super) fn count_closed(&self) {
+        self.closed.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An instance that was closed is held no more.
+    pub(super) fn forget_closed(&self) {
+        // If the log refused the close, it was never counted.
+        let _ =
+            self.closed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |closed| closed.checked_sub(1));
+    }
+
+    /// The id of a new watcher.
+    pub(super) fn next_watcher(&self) -> WatcherId {
+        WatcherId(self.watchers.fetch_add(1, Ordering::Relaxed))
     }
 }

@@ -176,7 +176,7 @@ impl Instances {
         const PAGE: usize = 256;
         let mut after: Option<InstanceId> = None;
         loop {
-            let page = self.registry().after(after, PAGE);
+            let page: Vec<_> = self.registry().after(after).take(PAGE).cloned().collect();
             let Some(last) = page.last() else { return };
             after = Some(last.config().id);
             page.iter().filter(|instance| Arc::ptr_eq(&instance.shard, shard)).for_each(&mut act);

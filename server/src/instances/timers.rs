@@ -112,17 +112,11 @@ impl Timers {
         }
     }
 
-    /// Wakes instances when their timers fire, for ever. `now` tells the time; `sleep` sleeps until then, or less; `wake` returns
-    /// the number of processes of the instance, which measures the work that its archiving may have been; it is given the
-    /// moment to which the timer was set.
-    pub(super) async fn run<S: Future>(
-        &self,
-        now: impl Fn() -> u64,
-        sleep: impl Fn(u64) -> S,
-        wake: impl Fn(InstanceId, u64) -> u32,
-    ) {
+    /// Wakes instances when their timers fire, for ever. `wake` returns the number of processes of the instance, which measures
+    /// the work that its archiving may have been; it is given the moment to which the timer was set.
+    pub(super) async fn run(&self, wake: impl Fn(InstanceId, u64) -> u32) {
         loop {
-            let next = match self.take_due(now()) {
+            let next = match self.take_due(self.now()) {
                 Ok(due) => {
                     let mut processes = 0_u32;
                     for (at, id) in due {
@@ -141,7 +135,7 @@ impl Timers {
                 None => self.earlier.notified().await,
                 Some(at) => {
                     tokio::select! {
-                        _ = sleep(at) => {}
+                        () = self.clock.sleep_until(at) => {}
                         () = self.earlier.notified() => {}
                     }
                 }
@@ -202,6 +196,7 @@ mod tests {
             for id in 1..=6 {
                 TimerHandle::default().set(id, InstanceId::new(id.into()), &timers);
             }
+            timers.clock.set(10);
             let wake = |_, _| {
                 woken.set(woken.get() + 1);
                 processes
@@ -216,7 +211,7 @@ mod tests {
             };
             let seen = tokio::select! {
                 biased;
-                () = timers.run(|| 10, |_| std::future::pending::<()>(), wake) => unreachable!("it runs for ever"),
+                () = timers.run(wake) => unreachable!("it runs for ever"),
                 seen = others => seen,
             };
             assert!(seen.is_sorted_by(|before, after| after - before <= at_once), "{seen:?}");

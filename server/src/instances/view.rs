@@ -17,11 +17,10 @@ use stickycas_proto::v1::{self, RefusalReason};
 
 use super::archive::restore_machine;
 use super::config::InstanceConfig;
-use super::context::{Context, WatcherId};
 use super::instance::Instance;
 use super::lifecycle::{Inner, Lifecycle};
 use super::sessions::SessionSink;
-use super::shard::ShardContext;
+use super::shard::{Context, ShardContext, WatcherId};
 use crate::auth::Principal;
 #[cfg(test)]
 use crate::event_log::SharedEvents;

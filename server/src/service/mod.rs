@@ -13,7 +13,6 @@ mod page_token;
 mod status;
 mod stream_end;
 mod unary;
-mod unknown;
 mod watch;
 mod watchdog;
 
@@ -33,8 +32,6 @@ use crate::call_layer::Caller;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::quota::Principals;
-
-pub(crate) use unknown::UnknownService;
 
 use instance_table::Tables;
 use page_token::PageTokens;

@@ -22,6 +22,7 @@ use super::attach::{AttachStream, charge_round, logged_bytes};
 use super::authorization::refused_content;
 use super::instances::longest_read;
 use crate::call_layer::Caller;
+use crate::gate::Uncommitted;
 use crate::instances::{CompletedAccess, UnaryAccess, UnaryAnswer, Waiter};
 use crate::quota::Counter;
 use crate::transport::HeldAnswer;
@@ -39,14 +40,20 @@ impl StickyCasService for Service {
 
     async fn append(&self, request: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        let answer = self.submit_append(&caller, request.get_ref());
+        let append = request.get_ref();
+        let decode = |process, params: &Params| access_from_append(append, process, params);
+        let answer = self.answer(self.submit(&caller, &append.instance_id, append.access_number, decode));
         drop((caller, request));
-        answer.await.map(Response::new)
+        let CompletedAccess { phase, answer, .. } = answer.await?;
+        let Answer::Append(answer) = answer else { return Err(RpcRefusal::internal().into()) };
+        Ok(Response::new(append_response(phase, answer)))
     }
 
     async fn read(&self, request: Request<ReadRequest>) -> Result<Response<ReadResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        let answer = self.submit_read(&caller, request.get_ref());
+        let read = request.get_ref();
+        let decode = |process, _: &Params| access_from_read(read, process);
+        let answer = self.answer(self.submit(&caller, &read.instance_id, read.access_number, decode));
         let account = caller.account.clone();
         drop((caller, request));
         let access = answer.await?;
@@ -61,67 +68,34 @@ impl StickyCasService for Service {
 
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        let decided = self.submit_decide(&caller, request.get_ref());
+        // Boxed: a call that waits keeps no place for what it waits for.
+        let decided = Box::pin(self.submit_decision(&caller, request.get_ref())?.committed());
         drop((caller, request));
-        decided.await.map(Response::new)
+        decided.await??;
+        Ok(Response::new(DecideResponse {}))
     }
 }
 
+// What is submitted is so when these return; their callers only wait.
 impl Service {
-    /// The append is submitted when this returns; the future only waits for the answer.
-    fn submit_append(
-        &self,
-        caller: &Caller,
-        request: &AppendRequest,
-    ) -> impl Future<Output = Result<AppendResponse, Status>> + use<> {
-        let decode = |process, params: &Params| access_from_append(request, process, params);
-        let answer = self.answer(self.submit(caller, &request.instance_id, request.access_number, decode));
-        async move {
-            let CompletedAccess { phase, answer, .. } = answer.await?;
-            match answer {
-                Answer::Append(answer) => Ok(append_response(phase, answer)),
-                Answer::Read(_) => Err(RpcRefusal::internal().into()),
-            }
-        }
-    }
-
-    /// As [`Self::submit_append`].
-    fn submit_read(
-        &self,
-        caller: &Caller,
-        request: &ReadRequest,
-    ) -> impl Future<Output = Result<CompletedAccess, RpcRefusal>> + use<> {
-        let decode = |process, _: &Params| access_from_read(request, process);
-        self.answer(self.submit(caller, &request.instance_id, request.access_number, decode))
-    }
-
-    /// The decision is submitted when this returns; the future only waits for the commit.
-    fn submit_decide(
+    /// Hands a decision to its instance, in one step.
+    fn submit_decision(
         &self,
         caller: &Caller,
         request: &DecideRequest,
-    ) -> impl Future<Output = Result<DecideResponse, Status>> + use<> {
-        let decide = || {
-            let (instance, process) = self.member(caller, request.instance_id.parse().ok())?;
-            Ok::<_, RpcRefusal>(match value_from_wire("value", &request.value, instance.params()) {
-                Ok(value) => {
-                    let charge = instance.charge_log(&caller.account, value.as_bytes().len())?;
-                    let decided = instance.call_decide(process, value);
-                    instance.keep_charge(charge);
-                    decided
-                }
-                Err(error) => {
-                    let (offence, refused) = refused_content(process, None, &error);
-                    instance.refuse_call(offence, refused)
-                }
-            })
+    ) -> Result<Uncommitted<Result<(), RpcRefusal>>, RpcRefusal> {
+        let (instance, process) = self.member(caller, request.instance_id.parse().ok())?;
+        let value = match value_from_wire("value", &request.value, instance.params()) {
+            Ok(value) => value,
+            Err(error) => {
+                let (offence, refused) = refused_content(process, None, &error);
+                return Ok(instance.refuse_call(offence, refused));
+            }
         };
-        // Boxed here: a call that waits keeps no place for what it waits for.
-        let decided = decide().map(|decided| Box::pin(decided.committed()));
-        async move {
-            decided?.await??;
-            Ok(DecideResponse {})
-        }
+        let charge = instance.charge_log(&caller.account, value.as_bytes().len())?;
+        let decided = instance.call_decide(process, value);
+        instance.keep_charge(charge);
+        Ok(decided)
     }
 
     /// Hands one access to its instance, in one step. A call that is cancelled while the access waits loses the answer

@@ -1,20 +1,26 @@
-//! The writer of a log: hands batches to the engine, one after the other. It is a thread of its own, or a task if the
-//! engine does not block.
+//! The writer of a log: hands batches to the engine, one after the other, and tells what becomes of them. It is a thread of
+//! its own, or a task if the engine does not block.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Instant;
+use std::{fmt, io};
 
-use stickycas_proto::log::v1::Batch;
+use stickycas_proto::log::v1::record::Input;
+use stickycas_proto::log::v1::{Batch, Record};
+use stickycas_proto::names::InstanceId;
+use stickycas_proto::status::RpcRefusal;
+use stickycas_proto::v1::RefusalReason;
+use tokio::sync::{Notify, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::queue::Forming;
-use super::shared::Shared;
-use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, WriteBatch};
-use crate::commit_log::{LogIndex, RULES};
+use super::queue::{Forming, InFlight, Queue, Resolving};
+use crate::commit_log::engine::{Done, Engine, EngineError, NameChange, Outcome, Usage, WriteBatch};
+use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogIndex, LogState, RULES, Step};
+use crate::gate::Ownership;
+use crate::metrics::CommitLogMetrics;
 
 /// See the module.
 pub(super) enum Writer {
@@ -111,5 +117,160 @@ async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Form
             }
         }
         work.await;
+    }
+}
+
+/// What those who write to the log, its writer and its engine share: the queue, and what becomes of its batches.
+pub(super) struct Shared {
+    pub(super) queue: Mutex<Queue>,
+    /// The writer waits here for a batch that it may write.
+    pub(super) work: Notify,
+    pub(super) failure: OnceLock<RpcRefusal>,
+    pub(super) failed: Notify,
+    /// What the logs of the server share.
+    pub(super) state: Arc<LogState>,
+    /// How long instances had been served before this server, in nanoseconds.
+    pub(super) served_before: OnceLock<u64>,
+    /// What the clock showed when this server began to serve them.
+    pub(super) serves_since: OnceLock<u64>,
+    /// What the last batch tells of it, in nanoseconds.
+    pub(super) written_nanos: AtomicU64,
+    pub(super) held_phases: Arc<HeldPhases>,
+    pub(super) resolved: mpsc::UnboundedSender<ResolvedBatch>,
+    /// The engine's usage when it committed the last batch.
+    pub(super) usage: Mutex<Usage>,
+    pub(super) metrics: Arc<CommitLogMetrics>,
+    pub(super) limits: BatchLimits,
+    /// `None`: no other server ever owns the log.
+    pub(super) ownership: Option<Arc<dyn Ownership>>,
+}
+
+/// A batch that is resolved, and the instances that have steps in it.
+pub(super) struct ResolvedBatch {
+    pub(super) instances: Vec<InstanceId>,
+    pub(super) resolved: CommitOutcome,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared").field("failure", &self.failure).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    pub(super) fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long instances have been served, in nanoseconds.
+    pub(super) fn served_nanos(&self) -> u64 {
+        let since =
+            self.serves_since.get().map_or(0, |since| self.state.clock().now().saturating_sub(*since));
+        self.served_before.get().map_or(0, |before| before.saturating_add(since))
+    }
+
+    /// For how long no batch has said that, in nanoseconds.
+    pub(super) fn unwritten_nanos(&self) -> u64 {
+        self.served_nanos().saturating_sub(self.written_nanos.load(Ordering::Relaxed))
+    }
+
+    /// Writes it in a batch now, even if nothing else is in it.
+    pub(super) fn write_served_time(&self) {
+        self.queue().forming.writes_time = true;
+        self.work.notify_one();
+    }
+
+    /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that bytes are counted in the
+    /// order in which they come and go.
+    pub(super) fn check_room(&self, queue: &mut Queue) {
+        if self.failure.get().is_none() {
+            self.count_bytes(queue);
+        }
+    }
+
+    fn count_bytes(&self, queue: &mut Queue) {
+        let before = std::mem::replace(&mut queue.counted, queue.bytes);
+        self.state.recount(before, queue.bytes);
+    }
+
+    /// The engine tells what became of the batch at this place.
+    pub(super) fn resolve(&self, log_index: LogIndex, outcome: Outcome) {
+        match outcome {
+            Outcome::Committed => self.commit(log_index),
+            Outcome::Refused(why) => self.fail(&why),
+            Outcome::Unknown(error) => {
+                tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
+                let why = format!("the server cannot write its log: {error}");
+                let why = RpcRefusal::new(RefusalReason::LogFailed, why);
+                self.metrics.count_failure();
+                self.state.fail(&why);
+                self.fail(&why);
+            }
+        }
+    }
+
+    pub(super) fn commit(&self, log_index: LogIndex) {
+        let mut queue = self.queue();
+        if let Some(batch) = queue.in_flight.iter_mut().find(|batch| batch.log_index == log_index) {
+            batch.committed = true;
+        }
+        while queue.in_flight.front().is_some_and(|batch| batch.committed) {
+            let Some(InFlight { log_index, resolving, .. }) = queue.in_flight.pop_front() else { break };
+            queue.leaving.push_back((log_index, resolving.bytes));
+            if let Some(since) = resolving.since {
+                self.metrics.count_commit(since.elapsed());
+            }
+            self.send(resolving, CommitOutcome::Committed(log_index));
+        }
+        drop(queue);
+        self.work.notify_one();
+    }
+
+    /// The effects of the batches up to this place have left.
+    pub(super) fn release(&self, log_index: LogIndex) {
+        let mut queue = self.queue();
+        queue.release(log_index, self.served_nanos());
+        self.check_room(&mut queue);
+    }
+
+    /// Nothing is written or committed any more.
+    pub(super) fn fail(&self, why: &RpcRefusal) {
+        if self.failure.set(why.clone()).is_err() {
+            return;
+        }
+        let mut queue = self.queue();
+        let in_flight = std::mem::take(&mut queue.in_flight).into_iter().map(|batch| batch.resolving);
+        let forming = std::mem::take(&mut queue.forming).resolving;
+        queue.sealed.clear();
+        for resolving in in_flight.chain([forming]) {
+            self.send(resolving, CommitOutcome::Refused(Box::new(why.clone())));
+        }
+        // Nothing waits any more, and nothing will.
+        queue.leaving.clear();
+        queue.bytes = 0;
+        self.count_bytes(&mut queue);
+        drop(queue);
+        self.work.notify_one();
+        self.failed.notify_waiters();
+    }
+
+    pub(super) fn send(&self, Resolving { instances, barriers, .. }: Resolving, resolved: CommitOutcome) {
+        // Without a receiver the server has ended.
+        let _ = self.resolved.send(ResolvedBatch { instances, resolved });
+        for barrier in barriers {
+            let _ = barrier.send(());
+        }
+    }
+
+    /// The name that a step claims or releases, if other servers may want it.
+    pub(super) fn name_change(&self, step: &Step<'_>, record: &Record) -> Option<NameChange> {
+        self.ownership.as_ref()?;
+        let is_claim = match record.input {
+            Some(Input::Created(_)) => true,
+            Some(Input::Expired(_)) => false,
+            _ => return None,
+        };
+        let name = step.name?.clone();
+        Some(NameChange { name, instance: step.instance, number: record.instance, is_claim })
     }
 }

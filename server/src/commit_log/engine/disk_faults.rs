@@ -14,6 +14,7 @@ use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
 use super::faulty_disk::{Fault, FaultyDisk, Kept, PowerLoss, choices};
+use super::redb::was_cut_off;
 use super::{Engine, EngineError, Outcome, RedbEngine, Stored, WriteBatch};
 
 /// What an engine holds.
@@ -446,14 +447,14 @@ fn an_engine_that_tells_before_the_sync_is_caught() {
 #[test]
 fn what_was_cut_off_is_told() {
     let run = Run::new(FaultyDisk::new(Vec::new()), 6, 3);
-    let was_cut_off = |image| RedbEngine::with_backend(FaultyDisk::new(image)).unwrap().was_cut_off();
-    assert!(!was_cut_off(Vec::new()), "a new log");
-    assert!(!was_cut_off(run.disk.content()), "it was closed");
+    assert!(!was_cut_off(&[]), "a new log");
+    assert!(!was_cut_off(&run.disk.content()), "it was closed");
     let mut crashed = Vec::new();
     run.disk.tape().power_losses(|loss| {
         if run.range(loss.position).0 == 2 && crashed.is_empty() {
             crashed = loss.image(&vec![Kept::Prefix(90); loss.unsynced.len()]);
         }
     });
-    assert!(was_cut_off(crashed));
+    assert!(was_cut_off(&crashed));
+    RedbEngine::with_backend(FaultyDisk::new(crashed)).unwrap();
 }

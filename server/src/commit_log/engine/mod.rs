@@ -6,17 +6,16 @@
 
 #[cfg(test)]
 mod disk_faults;
-#[cfg(any(test, feature = "simulation"))]
 #[cfg_attr(
     not(test),
     allow(dead_code, unused_imports, reason = "tests want more faults of it than the simulation")
 )]
+#[cfg(any(test, feature = "simulation"))]
 pub(crate) mod faulty_disk;
 #[cfg(test)]
 mod manual;
 mod read_only;
 mod redb;
-mod sealed;
 
 use std::fmt;
 
@@ -77,7 +76,6 @@ pub(crate) struct WriteBatch {
     /// The tail before this place is not needed any more.
     pub(crate) trim: Option<u64>,
     /// Names that instances claim or release, each once; only in a log that several servers share.
-    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "no engine is shared by servers"))]
     pub(crate) names: Vec<NameChange>,
 }
 
@@ -101,10 +99,6 @@ pub(crate) enum Outcome {
     /// It will survive.
     Committed,
     /// It was not written and never will be: another server owns the log by now.
-    #[cfg_attr(
-        not(any(test, feature = "cluster")),
-        expect(dead_code, reason = "no engine is shared by servers")
-    )]
     Refused(Box<RpcRefusal>),
     /// Nobody knows whether it will survive.
     Unknown(EngineError),

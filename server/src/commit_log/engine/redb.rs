@@ -6,7 +6,11 @@
 //!
 //! When it is opened, the whole database is walked through and every page is compared with its checksum, after a crash or
 //! not. Otherwise redb trusts what it finds: of flipped bits it noticed none in values, and panicked at some. A recovery
-//! reads everything anyway. Values have a [checksum of their own](super::sealed) besides.
+//! reads everything anyway.
+//!
+//! The database does not verify the checksum of a page that it reads again later, and a damage that it finds has no name. So
+//! each value carries a checksum of its table, its key and its bytes besides, which is verified whenever it is read. It is no
+//! protection against those who may write the disk.
 
 use std::fmt;
 use std::fs::File;
@@ -22,7 +26,6 @@ use redb::{
 };
 
 use super::read_only::ReadOnlyFile;
-use super::sealed::{SEAL, open, seal};
 use super::{Done, Engine, EngineError, Outcome, Stored, Usage, Visit, WriteBatch};
 use crate::limits::LOG_CACHE;
 use crate::memory::Memory;
@@ -53,8 +56,6 @@ pub(crate) struct RedbEngine {
     /// `None`: it is no file.
     file: Option<FilePlace>,
     usage: Mutex<Usage>,
-    #[cfg_attr(not(test), expect(dead_code, reason = "it is told when the log is opened"))]
-    was_cut_off: bool,
 }
 
 impl fmt::Debug for RedbEngine {
@@ -127,21 +128,14 @@ impl RedbEngine {
         Self::new(builder(cache).create_with_backend(backend).map_err(storage_error)?, &header, None)
     }
 
-    /// Whether the last commit before it was opened may have been cut off.
-    #[cfg(test)]
-    pub(super) fn was_cut_off(&self) -> bool {
-        self.was_cut_off
-    }
-
     /// `header`: the first bytes as they were before it was opened.
     fn new(database: Database, header: &[u8], file: Option<FilePlace>) -> Result<Self, EngineError> {
-        let was_cut_off = header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0);
-        if was_cut_off {
+        if was_cut_off(header) {
             tracing::warn!(
                 "the server before this one did not end in order: what it had written and not committed is cut off"
             );
         }
-        let engine = Self { database, file, usage: Mutex::default(), was_cut_off };
+        let engine = Self { database, file, usage: Mutex::default() };
         match engine.format()? {
             Some(FORMAT_VERSION) => {}
             Some(newer) => {
@@ -257,6 +251,11 @@ impl RedbEngine {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner) = usage;
         Ok(())
     }
+}
+
+/// Whether the last commit to a database that begins with these bytes may be cut off when it is opened.
+pub(super) fn was_cut_off(header: &[u8]) -> bool {
+    header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0)
 }
 
 /// Where the file of a log was when it was opened.
@@ -398,6 +397,35 @@ impl Engine for RedbEngine {
     }
 }
 
+/// Bytes that a sealed value has more.
+const SEAL: usize = size_of::<u32>();
+
+/// The value and, behind it, its checksum.
+fn seal(table: &str, key: u64, value: &[u8]) -> Vec<u8> {
+    [value, &checksum_of(table, key, value).to_le_bytes()].concat()
+}
+
+/// The value in these bytes.
+///
+/// # Errors
+/// If they are not as they were written.
+fn open<'a>(table: &str, key: u64, sealed: &'a [u8]) -> Result<&'a [u8], EngineError> {
+    let parts = sealed.split_last_chunk::<SEAL>();
+    let intact = parts.filter(|(value, checksum)| checksum_of(table, key, value).to_le_bytes() == **checksum);
+    intact.map(|(value, _)| value).ok_or_else(|| {
+        let bytes = sealed.len();
+        EngineError::damaged(format!("the {bytes} bytes under {key} in {table} are not as they were written"))
+    })
+}
+
+fn checksum_of(table: &str, key: u64, value: &[u8]) -> u32 {
+    let mut checksum = crc32fast::Hasher::new();
+    checksum.update(table.as_bytes());
+    checksum.update(&key.to_le_bytes());
+    checksum.update(value);
+    checksum.finalize()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -416,5 +444,23 @@ mod tests {
         let expected =
             "the log has format 2, and this program knows formats up to 1: use a newer stickycas-server";
         assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn a_sealed_value_opens_under_its_own_key_and_unchanged() {
+        let value = b"a value";
+        let sealed = seal("batches", 3, value);
+        assert_eq!(open("batches", 3, &sealed).unwrap(), value);
+        let refused = open("batches", 4, &sealed).unwrap_err().to_string();
+        assert_eq!(refused, "the 11 bytes under 4 in batches are not as they were written");
+        open("checkpoints", 3, &sealed).unwrap_err();
+        for bit in 0..sealed.len() * 8 {
+            let mut flipped = sealed.clone();
+            flipped[bit / 8] ^= 1 << (bit % 8);
+            open("batches", 3, &flipped).unwrap_err();
+        }
+        for shorter in 0..sealed.len() {
+            open("batches", 3, &sealed[..shorter]).unwrap_err();
+        }
     }
 }

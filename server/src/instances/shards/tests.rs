@@ -111,7 +111,7 @@ impl Server {
         let shared: Arc<dyn CommitLog> = log.clone();
         let context = self.instances.add_shard(ShardKey(key), &shared).unwrap();
         let recovered = Recovery::run(&self.instances, &context, &*engine, None).unwrap();
-        let ids = self.instances.registry().after(None, usize::MAX);
+        let ids: Vec<_> = self.instances.registry().after(None).cloned().collect();
         for instance in ids.iter().filter(|instance| Arc::ptr_eq(&instance.shard, &context)) {
             let refused = self.instances.get(instance.config().id).unwrap_err();
             assert_eq!(refused.reason, RefusalReason::NotOwner, "it is not served yet");
