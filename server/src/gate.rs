@@ -380,7 +380,7 @@ pub(crate) trait Ownership: fmt::Debug + Send + Sync {
     fn outcome(&self, read: u64) -> Option<Result<(), RpcRefusal>>;
 
     /// Completes when a read has shown something since this was called.
-    fn told(&self) -> OwnedNotified;
+    fn read_ended(&self) -> OwnedNotified;
 
     /// This is to be told why the log is lost, before anybody else is.
     fn on_lost(&self, lost: Lost);
@@ -394,11 +394,11 @@ pub(crate) fn confirm(ownership: &Arc<dyn Ownership>) -> Confirmation {
     let (ownership, read) = (ownership.clone(), ownership.ask());
     Box::pin(async move {
         loop {
-            let told = ownership.told();
+            let read_ended = ownership.read_ended();
             if let Some(outcome) = ownership.outcome(read) {
                 return outcome;
             }
-            told.await;
+            read_ended.await;
         }
     })
 }

@@ -83,7 +83,11 @@ pub async fn serve_in_cluster<L: Listener>(
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
     let member = config.cluster.as_ref().ok_or_else(|| ClusterError::Identity("it has no name".to_owned()));
-    let cluster = member.and_then(|member| Cluster::simulated(store, member, &config.limits));
+    let cluster = member.and_then(|member| {
+        let cluster = Cluster::with(store.clone(), member, &config.limits, false)?;
+        cluster.look_after(store, member)?;
+        Ok(cluster)
+    });
     serve_on(listener, Storage::Cluster(cluster.map_err(StorageError::from)?), config, shutdown).await
 }
 

@@ -13,7 +13,7 @@ use crate::cluster::{Cluster, ClusterError};
 use crate::commit_log::engine::{Engine, EngineError};
 use crate::commit_log::{CommitLog, DataDir, DataDirError, DurableLog, LogState, MemoryLog};
 use crate::config::Config;
-use crate::instances::{Instances, Recovered, Recovery, RecoveryError};
+use crate::instances::{Instances, Part, Recovered, Recovery, RecoveryError};
 use crate::limits::Limits;
 use crate::metrics::CommitLogMetrics;
 use crate::quota::KnownPrincipals;
@@ -238,13 +238,13 @@ impl Storage {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
         let (engine, target) = (durable.engine().clone(), instances.clone());
         if !engine.blocks() {
-            return Recovery::run(&target, &target.only_shard(), &*engine, None);
+            return Recovery::run(&target, &target.only_shard(), &*engine, None, Part::ALL);
         }
         // The folder stays locked as long as its log is read, also if nobody waits for that any more.
         let dir = durable.dir.clone();
         let replaying = spawn_blocking(move || {
             let file_bytes = dir.as_ref().and_then(|dir| Some(dir.log_path().metadata().ok()?.len()));
-            Recovery::run(&target, &target.only_shard(), &*engine, file_bytes)
+            Recovery::run(&target, &target.only_shard(), &*engine, file_bytes, Part::ALL)
         });
         replaying.await.map_err(|panic| engine_failed(&panic))?
     }

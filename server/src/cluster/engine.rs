@@ -67,7 +67,7 @@ impl Ownership for Owned {
         })
     }
 
-    fn told(&self) -> OwnedNotified {
+    fn read_ended(&self) -> OwnedNotified {
         self.confirmer.told()
     }
 

@@ -133,23 +133,15 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// The same over any store, in one thread.
+    /// Looks after the space of the store from now on.
     ///
     /// # Errors
-    /// See [`ClusterError`].
-    #[cfg(any(test, feature = "simulation"))]
-    pub(crate) fn simulated<S: Members + Clone>(
+    /// If the cluster has no name.
+    pub(crate) fn look_after<S: Members>(
+        &self,
         store: S,
         config: &ClusterConfig,
-        limits: &Limits,
-    ) -> Result<Arc<Self>, ClusterError> {
-        let cluster = Self::with(store.clone(), config, limits, false)?;
-        cluster.look_after(store, config)?;
-        Ok(cluster)
-    }
-
-    /// Looks after the space of the store.
-    fn look_after<S: Members>(&self, store: S, config: &ClusterConfig) -> Result<(), ClusterError> {
+    ) -> Result<(), ClusterError> {
         let (keys, first) = (Keys::new(&Name::new(&config.name)?), self.shards.shards().next());
         let directory = self.directory.clone();
         let elected = move || {
@@ -163,8 +155,11 @@ impl Cluster {
         Ok(())
     }
 
-    /// A server whose etcd nobody looks after.
-    fn with<S: Store + Clone>(
+    /// A server over any store, which nobody looks after.
+    ///
+    /// # Errors
+    /// See [`ClusterError`].
+    pub(crate) fn with<S: Store + Clone>(
         store: S,
         config: &ClusterConfig,
         limits: &Limits,

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use super::Cluster;
 use super::engine::{Owned, ShardEngine};
 use crate::commit_log::{BatchLimits, CommitLog, DurableLog};
-use crate::instances::{Instances, Recovery, RecoveryError, ShardContext, owner_lost};
+use crate::instances::{Instances, Part, Recovery, RecoveryError, ShardContext, owner_lost};
 use crate::metrics::ShardMove;
 
 /// How often the lengths of the logs are looked at.
@@ -51,7 +51,7 @@ pub(super) struct Served {
 
 /// Waits a while until what is committed is told: who is told OWNER_LOST instead has to ask again. On open streams more may
 /// come all the time, so it does not wait for ever.
-async fn told(log: &DurableLog) {
+async fn effects_have_left(log: &DurableLog) {
     for _ in 0..TELLING_CHECKS {
         if log.uncommitted_bytes() == 0 {
             return;
@@ -152,7 +152,7 @@ impl Cluster {
             return Ok(None);
         }
         let (target, replayed, reads) = (instances.clone(), context.clone(), engine.clone());
-        let replay = move || Recovery::run(&target, &replayed, &reads, None);
+        let replay = move || Recovery::run(&target, &replayed, &reads, None, Part::ALL);
         let recovered = match self.has_threads {
             true => spawn_blocking(replay).await.map_err(|error| error.to_string())?,
             false => replay(),
@@ -258,7 +258,7 @@ impl Cluster {
                 membership.keep(shard, epoch);
                 return;
             }
-            told(&log).await;
+            effects_have_left(&log).await;
         }
         let dropped = self.lose(instances, shard, epoch);
         let was_held = dropped.is_some();

@@ -168,7 +168,7 @@ impl Offline {
         instances.logs().stop_clock();
         let target = instances.clone();
         let recovering =
-            spawn_blocking(move || Recovery::run_part(&target, &target.only_shard(), &*engine, None, part));
+            spawn_blocking(move || Recovery::run(&target, &target.only_shard(), &*engine, None, part));
         Ok(Self { storage, instances, recovered: recovering.await?? })
     }
 

@@ -16,7 +16,7 @@ use crate::gate::{CommitReceiver, Gate};
 
 /// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
 /// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Effects {
     /// The time of the instance at which the machine took the step.
     pub(super) at: Time,
@@ -58,20 +58,7 @@ pub(super) struct OpeningSession {
 impl Effects {
     /// No effects yet of a step at this time. `events`: an empty buffer.
     pub(super) fn new(at: Time, events: Vec<Event>) -> Self {
-        let (input, log_index) = (None, LogIndex::START);
-        Self {
-            at,
-            input,
-            always_logged: false,
-            refused: false,
-            log_index,
-            events,
-            opened_phases: 0,
-            opening: None,
-            reply: None,
-            gate: Gate::OPEN,
-            commit_waiters: Vec::new(),
-        }
+        Self { at, events, ..Self::default() }
     }
 
     /// The effects; none are left.

@@ -59,12 +59,11 @@ impl Inner {
 
     /// The time of the instance at this moment, as timers keep moments (F3).
     pub(super) fn time(&self, moment: u64) -> Time {
-        match &self.lifecycle {
-            Lifecycle::Live(live) if live.stopped_until.is_some() => live.latest,
-            _ => Time::from_nanos(
-                i64::try_from(moment).unwrap_or(i64::MAX).saturating_sub(self.epoch).try_into().unwrap_or(0),
-            ),
+        if self.is_stopped() {
+            return self.latest();
         }
+        let since = i64::try_from(moment).unwrap_or(i64::MAX).saturating_sub(self.epoch);
+        Time::from_nanos(since.try_into().unwrap_or(0))
     }
 
     /// The moment of this time of the instance.
@@ -95,10 +94,7 @@ impl Inner {
 
     /// Whether the instance has ended: nothing but reads and its expiry can come.
     pub(super) fn has_ended(&self) -> bool {
-        match &self.lifecycle {
-            Lifecycle::Live(live) => live.ended.is_some(),
-            Lifecycle::Archived(_) => true,
-        }
+        self.live_ref().is_none_or(|live| live.ended.is_some())
     }
 
     /// Whether the instance was closed, and the close is committed.
@@ -108,7 +104,7 @@ impl Inner {
 
     /// Whether the time of the instance stands still.
     pub(super) fn is_stopped(&self) -> bool {
-        matches!(&self.lifecycle, Lifecycle::Live(live) if live.stopped_until.is_some())
+        self.live_ref().is_some_and(|live| live.stopped_until.is_some())
     }
 
     /// What a call may be told when everything that it follows from is committed. `outcome`: an error is the reason why
@@ -123,12 +119,11 @@ impl Inner {
 
     /// Counts the instance as live until it has ended.
     pub(super) fn set_live_guard(&mut self, mut guard: LiveGuard) {
-        if let Lifecycle::Live(live) = &mut self.lifecycle {
-            if live.machine.state() != State::Gathering {
-                guard.end_gathering();
-            }
-            live.live_guard = Some(guard);
+        let Some(live) = self.live() else { return };
+        if live.machine.state() != State::Gathering {
+            guard.end_gathering();
         }
+        live.live_guard = Some(guard);
     }
 
     /// What the instance may take.
@@ -187,6 +182,14 @@ impl Inner {
         }
     }
 
+    /// The same, to be looked at.
+    pub(super) fn live_ref(&self) -> Option<&Live> {
+        match &self.lifecycle {
+            Lifecycle::Live(live) => Some(live),
+            Lifecycle::Archived(_) => None,
+        }
+    }
+
     /// The committed events that are kept.
     pub(super) fn events(&self) -> EventsView<'_> {
         match &self.lifecycle {
@@ -222,10 +225,7 @@ impl Inner {
 
     /// Whether every step is committed.
     pub(super) fn is_committed(&self) -> bool {
-        match &self.lifecycle {
-            Lifecycle::Live(live) => live.uncommitted.is_empty(),
-            Lifecycle::Archived(_) => true,
-        }
+        self.live_ref().is_none_or(|live| live.uncommitted.is_empty())
     }
 
     /// Opens when all steps so far are committed.
@@ -237,22 +237,15 @@ impl Inner {
         if let Some(gone) = &mut self.gone {
             return gone.uncommitted.last_mut().map(Effects::commit_receiver);
         }
-        match &mut self.lifecycle {
-            Lifecycle::Live(live) => live.uncommitted.back_mut().map(Effects::commit_receiver),
-            Lifecycle::Archived(_) => None,
-        }
+        self.live()?.uncommitted.back_mut().map(Effects::commit_receiver)
     }
 
     /// Whether the instance has ended and may be archived once everything is committed: at once when it ends, later when
     /// no call has come for a while.
     pub(super) fn may_be_archived(&self, params: &Params, now: Time) -> bool {
-        match &self.lifecycle {
-            Lifecycle::Live(live) => {
-                let is_idle = || now >= live.touched.after(restored_for(params));
-                live.ended.is_some() && (!live.was_archived || is_idle())
-            }
-            Lifecycle::Archived(_) => false,
-        }
+        let Some(live) = self.live_ref() else { return false };
+        let is_idle = || now >= live.touched.after(restored_for(params));
+        live.ended.is_some() && (!live.was_archived || is_idle())
     }
 
     /// Archives the instance if it may be and everything is committed.
@@ -284,18 +277,15 @@ impl Inner {
     /// When time alone changes something next: the machine's deadline, and once every step is committed the archiving or
     /// the expiry. `None`: nothing but a commit does.
     pub(super) fn next_wake(&self, params: &Params, lifetimes: &Lifetimes) -> Option<Time> {
+        let live = self.live_ref();
         if !self.is_committed() {
-            return match &self.lifecycle {
-                Lifecycle::Live(live) if live.stopped_until.is_none() => live.machine.deadline(),
-                Lifecycle::Live(_) | Lifecycle::Archived(_) => None,
-            };
+            return live.filter(|live| live.stopped_until.is_none())?.machine.deadline();
         }
+        let sooner = live.and_then(|live| match live.ended {
+            Some(_) => Some(live.touched.after(restored_for(params))),
+            None => live.machine.deadline(),
+        });
         let expires = self.expires(lifetimes);
-        let sooner = match &self.lifecycle {
-            Lifecycle::Archived(_) => None,
-            Lifecycle::Live(live) if live.ended.is_some() => Some(live.touched.after(restored_for(params))),
-            Lifecycle::Live(live) => live.machine.deadline(),
-        };
         Some(sooner.map_or(expires, |sooner| sooner.min(expires)))
     }
 }

@@ -154,7 +154,7 @@ impl Instance {
     /// The server drains: unary calls find that no answer will come. Their accesses stay.
     pub(super) fn cancel_waiters(&self) {
         if let Ok(inner) = &mut self.inner.lock()
-            && let Lifecycle::Live(live) = &mut inner.lifecycle
+            && let Some(live) = inner.live()
         {
             live.waiters.cancel_all();
         }

@@ -141,24 +141,11 @@ struct Known {
 
 impl<'a> Recovery<'a> {
     /// Reads everything that the engine has kept of this shard. The server may serve others meanwhile. If it loses this one, it
-    /// reads no further. `file_bytes`: the length of its file, if it has one.
+    /// reads no further. `file_bytes`: the length of its file, if it has one. `part`: of these instances alone.
     ///
     /// # Errors
     /// Why nothing may be served from it.
     pub(crate) fn run(
-        instances: &'a Instances,
-        shard: &'a Arc<ShardContext>,
-        engine: &dyn Engine,
-        file_bytes: Option<u64>,
-    ) -> Result<Recovered, RecoveryError> {
-        Self::run_part(instances, shard, engine, file_bytes, Part::ALL)
-    }
-
-    /// As [`Self::run`], of these instances alone.
-    ///
-    /// # Errors
-    /// As [`Self::run`].
-    pub(crate) fn run_part(
         instances: &'a Instances,
         shard: &'a Arc<ShardContext>,
         engine: &dyn Engine,

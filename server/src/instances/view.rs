@@ -92,7 +92,7 @@ impl Instance {
     pub(crate) fn touch(&self) {
         let mut inner = self.lock();
         let now = self.now(&inner);
-        if let Lifecycle::Live(live) = &mut inner.lifecycle {
+        if let Some(live) = inner.live() {
             live.touched = live.touched.max(now);
         }
     }
@@ -127,10 +127,7 @@ impl Instance {
 
     /// Whether this is the list that the instance itself has. The list of an ended one is decoded for each view.
     pub(crate) fn has_list(&self, list: &Arc<StickyCas<Entry>>) -> bool {
-        match &self.lock().lifecycle {
-            Lifecycle::Live(live) => Arc::ptr_eq(live.machine.shared_list(), list),
-            Lifecycle::Archived(_) => false,
-        }
+        self.lock().live_ref().is_some_and(|live| Arc::ptr_eq(live.machine.shared_list(), list))
     }
 
     /// Bytes from which the machine of an ended instance is made for a view; none of a live one.
@@ -184,15 +181,10 @@ impl Instance {
         if gone.into_iter().any(|effects| effects.concern(process, false, sink)) {
             return true;
         }
-        match &inner.lifecycle {
-            Lifecycle::Live(live) => {
-                let open = live.sessions.is_open(process, session);
-                let waits = || !live.machine.member(process).waiting.is_empty();
-                live.uncommitted.iter().any(|effects| effects.concern(process, open, sink))
-                    || (open && waits())
-            }
-            Lifecycle::Archived(_) => false,
-        }
+        let Some(live) = inner.live_ref() else { return false };
+        let open = live.sessions.is_open(process, session);
+        let waits = || !live.machine.member(process).waiting.is_empty();
+        live.uncommitted.iter().any(|effects| effects.concern(process, open, sink)) || (open && waits())
     }
 
     /// The index of the first event for a watcher that wants everything from `phase` on.
@@ -218,7 +210,7 @@ impl Instance {
     pub(crate) fn remove_watcher(&self, watcher: WatcherId) {
         // Also called while a panic unwinds, and a second one would end the server.
         if let Ok(inner) = &mut self.inner.lock()
-            && let Lifecycle::Live(live) = &mut inner.lifecycle
+            && let Some(live) = inner.live()
         {
             live.watchers.remove(&watcher);
         }

@@ -1,4 +1,4 @@
-//! The page tokens of List, and of the table of the live page: where the next page begins, for the server alone to read.
+//! The page tokens of List: where the next page begins, for the server alone to read.
 //!
 //! A page begins behind an instance that the caller may not know of. So a token is the place of that one, encrypted for this caller
 //! (AES-128-GCM with a key that lives as long as the server, and a random nonce): it tells nothing, and another caller

@@ -1,7 +1,7 @@
 //! Engines: what keeps the batches of a log.
 //!
 //! An engine knows places and bytes, and nothing of instances. It keeps two things: the tail, which is batches by
-//! place, and checkpoints, which are states by the number of the instance. One [`Append`] adds a batch, sets and removes
+//! place, and checkpoints, which are states by the number of the instance. One [`WriteBatch`] adds a batch, sets and removes
 //! checkpoints, and trims the tail, all of it or nothing.
 
 #[cfg(test)]

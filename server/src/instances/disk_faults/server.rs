@@ -132,8 +132,9 @@ impl Server {
         log.write_to(engine.clone()).expect("there are threads");
         let shared: Arc<dyn CommitLog> = log.clone();
         let instances = Instances::new(limits(), &shared);
-        let recovered = Recovery::run(&instances, &instances.only_shard(), &*engine, None)
-            .inspect_err(|_| log.close())?;
+        let recovered =
+            Recovery::run(&instances, &instances.only_shard(), &*engine, None, crate::instances::Part::ALL)
+                .inspect_err(|_| log.close())?;
         instances.go_on(&instances.only_shard(), &log, recovered).await;
         engine.wait(|steps| steps.done == steps.came);
         engine.steps().may = Some(1);
@@ -208,7 +209,8 @@ pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), 
     let engine = RedbEngine::with_backend(disk.clone()).map_err(RecoveryError::Engine)?;
     let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     let instances = Instances::new(limits(), &memory);
-    let recovered = Recovery::run(&instances, &instances.only_shard(), &engine, None);
+    let recovered =
+        Recovery::run(&instances, &instances.only_shard(), &engine, None, crate::instances::Part::ALL);
     disk.switch_off();
     let recovered = recovered?;
     let runtime =

@@ -110,7 +110,8 @@ impl Server {
         log.write_to(engine.clone()).unwrap();
         let shared: Arc<dyn CommitLog> = log.clone();
         let context = self.instances.add_shard(ShardKey(key), &shared).unwrap();
-        let recovered = Recovery::run(&self.instances, &context, &*engine, None).unwrap();
+        let recovered =
+            Recovery::run(&self.instances, &context, &*engine, None, crate::instances::Part::ALL).unwrap();
         let ids: Vec<_> = self.instances.registry().after(None).cloned().collect();
         for instance in ids.iter().filter(|instance| Arc::ptr_eq(&instance.shard, &context)) {
             let refused = self.instances.get(instance.config().id).unwrap_err();
@@ -344,7 +345,10 @@ async fn the_log_of_another_shard_is_damaged_and_leaves_nothing() {
     let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::with_state(server.state.clone()));
     for key in [1, 2].map(ShardKey) {
         let wrong = server.instances.add_shard(key, &log).unwrap();
-        let damaged = Recovery::run(&server.instances, &wrong, &*lost.engine, None).unwrap_err().to_string();
+        let damaged =
+            Recovery::run(&server.instances, &wrong, &*lost.engine, None, crate::instances::Part::ALL)
+                .unwrap_err()
+                .to_string();
         assert!(damaged.contains("belongs to shard 0"), "{damaged}");
         server.instances.drop_shard(&wrong, owner_lost(key)).await;
     }

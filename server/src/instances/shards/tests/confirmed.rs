@@ -29,7 +29,7 @@ impl Ownership for Asked {
         self.outcome.get().cloned()
     }
 
-    fn told(&self) -> OwnedNotified {
+    fn read_ended(&self) -> OwnedNotified {
         self.told.clone().notified_owned()
     }
 

@@ -66,7 +66,9 @@ async fn a_shard_lost_while_it_is_recovered_leaves_nothing() {
     let (go_on, goes_on) = mpsc::channel();
     let paused = Paused { engine: before.engine.clone(), reached, goes_on: Mutex::new(goes_on) };
     let (instances, context) = (server.instances.clone(), lost.clone());
-    let recovery = spawn_blocking(move || Recovery::run(&instances, &context, &paused, None));
+    let recovery = spawn_blocking(move || {
+        Recovery::run(&instances, &context, &paused, None, crate::instances::Part::ALL)
+    });
     spawn_blocking(move || has_reached.recv().unwrap()).await.unwrap();
     let mut dropped = pin!(server.instances.drop_shard(&lost, owner_lost(ShardKey(0))));
     let cx = &mut TaskContext::from_waker(Waker::noop());
@@ -79,7 +81,7 @@ async fn a_shard_lost_while_it_is_recovered_leaves_nothing() {
     assert_eq!((usage.held, usage.processes, usage.reserved_bytes), (0, 0, 0));
     assert_eq!((server.instances.load().live(), server.instances.steps().waiting()), (0, 0));
     assert!(matches!(
-        Recovery::run(&server.instances, &lost, &*before.engine, None),
+        Recovery::run(&server.instances, &lost, &*before.engine, None, crate::instances::Part::ALL),
         Err(RecoveryError::Lost)
     ));
 
@@ -98,7 +100,7 @@ async fn a_checkpoint_is_not_made_of_an_instance_of_another_log() {
     // Its earlier state, in its place.
     let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::with_state(server.state.clone()));
     let other = Arc::new(ShardContext::new(server.instances.context.clone(), ShardKey(0), log));
-    Recovery::run(&server.instances, &other, &*shard.engine, None).unwrap();
+    Recovery::run(&server.instances, &other, &*shard.engine, None, crate::instances::Part::ALL).unwrap();
     let found = server.instances.registry().get(instance.config().id).cloned().unwrap();
     assert!(!Arc::ptr_eq(&found, &instance));
     let batches = shard.engine.usage().batches;

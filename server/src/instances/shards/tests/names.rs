@@ -43,7 +43,7 @@ async fn a_create_finds_no_instance_of_a_shard_being_recovered() {
     server.take_in_memory(1);
     let log: Arc<dyn CommitLog> = Arc::new(MemoryLog::with_state(server.state.clone()));
     let recovering = server.instances.add_shard(ShardKey(0), &log).unwrap();
-    Recovery::run(&server.instances, &recovering, &*lost.engine, None).unwrap();
+    Recovery::run(&server.instances, &recovering, &*lost.engine, None, crate::instances::Part::ALL).unwrap();
     let creator = Principal::new("creator");
     let create =
         || async { server.instances.create(&creator, spec("name")).await.map(Uncommitted::into_inner) };
