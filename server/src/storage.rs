@@ -197,13 +197,13 @@ impl Storage {
         Instances::with(limits, &log, known)
     }
 
-    /// What the log measures of itself.
-    pub(crate) fn metrics(&self) -> Arc<CommitLogMetrics> {
+    /// What the log measures of itself, unless it is in memory.
+    pub(crate) fn metrics(&self) -> Option<Arc<CommitLogMetrics>> {
         match self {
-            Self::Memory(_) => Arc::default(),
-            Self::Durable(durable) => durable.metrics.clone(),
+            Self::Memory(_) => None,
+            Self::Durable(durable) => Some(durable.metrics.clone()),
             #[cfg(feature = "cluster")]
-            Self::Cluster(cluster) => cluster.metrics(),
+            Self::Cluster(cluster) => Some(cluster.metrics()),
         }
     }
 

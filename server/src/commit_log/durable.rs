@@ -64,7 +64,6 @@ impl DurableLog {
         limits: BatchLimits,
         ownership: Option<Arc<dyn Ownership>>,
     ) -> Self {
-        metrics.enable();
         let (sender, receiver) = mpsc::unbounded_channel();
         let first = LogIndex::START.next();
         let queue = Queue { log_index: first, dirty_since: first, ..Queue::default() };

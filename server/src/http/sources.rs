@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
-use crate::metrics::{CommitLogMetrics, Exposition, StepCounter, StepCounters, process};
+use crate::metrics::{CommitLogMetrics, Exposition, StepCounter, StepCounters, by, process};
 use crate::quota::{Bound, Buffer, Counter, FrameType, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
@@ -31,7 +31,8 @@ pub(crate) struct Sources {
     pub(crate) service: Service,
     pub(crate) readiness: Readiness,
     pub(crate) limits: Limits,
-    pub(crate) commit_log: Arc<CommitLogMetrics>,
+    /// `None`: the log is in memory, and measures nothing.
+    pub(crate) commit_log: Option<Arc<CommitLogMetrics>>,
     /// `None`: the server is alone.
     #[cfg(feature = "cluster")]
     pub(crate) cluster: Option<Arc<Cluster>>,
@@ -50,25 +51,24 @@ impl Sources {
     }
 
     fn server(&self, out: &mut Exposition<'_>) -> fmt::Result {
-        out.info(
+        out.gauges(
             "stickycas_build_info",
             "1; the labels say which build of the server it is",
-            &[("version", env!("CARGO_PKG_VERSION")), ("commit", stickycas_program::COMMIT)],
+            [([("version", env!("CARGO_PKG_VERSION")), ("commit", stickycas_program::COMMIT)], 1)],
         )?;
         let state = self.readiness.state();
         out.gauges(
             "stickycas_readiness",
             "1 for the state that the server is in, 0 for the others",
-            "state",
-            State::ALL.map(|each| (each.name(), u64::from(each == state))),
+            by("state", State::ALL.map(|each| (each.name(), u64::from(each == state)))),
         )?;
         let started = self.principals.start_time().duration_since(UNIX_EPOCH).unwrap_or_default();
-        out.float_gauge(
+        out.gauge(
             "stickycas_start_time_seconds",
             "When the server started, in seconds since 1970",
             started.as_secs_f64(),
         )?;
-        out.float_gauge(
+        out.gauge(
             "stickycas_busy_ratio",
             "Share of their time for which the threads were busy; measured while many instances are live",
             self.instances.load().busy(),
@@ -80,13 +80,8 @@ impl Sources {
         out.gauge("stickycas_runtime_queue", "Tasks in the common queue of the runtime", queue)?;
         let log = &logging::COUNTS;
         let lines = [("written", &log.written), ("dropped", &log.dropped), ("left_out", &log.left_out)];
-        out.counters(
-            "stickycas_logging_lines",
-            "Lines of the program's log: written; dropped, because standard error was not read; left out, because there \
-             were too many of their kind",
-            "outcome",
-            lines.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
-        )
+        out.counters("stickycas_logging_lines", "Lines of the program's log: written; dropped, because standard error was not read; left out, because there \
+             were too many of their kind", by("outcome", lines.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))))
     }
 
     fn phases(&self, out: &mut Exposition<'_>) -> fmt::Result {
@@ -101,8 +96,7 @@ impl Sources {
         out.counters(
             "stickycas_phases",
             "Phases that were executed: won, if an append took a position of the list, else empty",
-            "outcome",
-            [("won", won), ("empty", executed.saturating_sub(won))],
+            by("outcome", [("won", won), ("empty", executed.saturating_sub(won))]),
         )?;
         out.counter(
             "stickycas_phases_timed_out",
@@ -117,20 +111,14 @@ impl Sources {
         out.counters(
             "stickycas_accesses_accepted",
             "Accesses that were accepted, by kind",
-            "kind",
-            [("append", steps.get(C::AcceptedAppend)), ("read", steps.get(C::AcceptedRead))],
+            by("kind", [("append", steps.get(C::AcceptedAppend)), ("read", steps.get(C::AcceptedRead))]),
         )?;
-        out.counters(
-            "stickycas_accesses_answered",
-            "Accesses that were executed, by answer: an append wins, fails or comes too late, a read returns entries",
-            "answer",
-            [
+        out.counters("stickycas_accesses_answered", "Accesses that were executed, by answer: an append wins, fails or comes too late, a read returns entries", by("answer", [
                 ("success", steps.get(C::AnsweredSuccess)),
                 ("failed", steps.get(C::AnsweredFailed)),
                 ("limit_reached", steps.get(C::AnsweredLimitReached)),
                 ("read", steps.get(C::AnsweredRead)),
-            ],
-        )?;
+            ]))?;
         out.counter(
             "stickycas_accesses_withdrawn",
             "Accesses that were withdrawn because their process left or the instance was closed",
@@ -145,47 +133,45 @@ impl Sources {
         let (held, live) = (usage.held as u64, load.live() as u64);
         let (gathering, ended) = (load.gathering() as u64, held.saturating_sub(live));
         let closed = (usage.closed as u64).min(ended);
-        out.gauges(
-            "stickycas_instances",
-            "Instances by state: gathering processes, running, or still readable after all processes have left or after its \
-             creator has closed it",
-            "state",
-            [
+        out.gauges("stickycas_instances", "Instances by state: gathering processes, running, or still readable after all processes have left or after its \
+             creator has closed it", by("state", [
                 ("gathering", gathering),
                 ("running", live.saturating_sub(gathering)),
                 ("finished", ended - closed),
                 ("closed", closed),
-            ],
-        )?;
+            ]))?;
         let counts = |counter| steps.get(counter);
         out.counters(
             "stickycas_instance_events",
             "What happened to instances",
-            "event",
-            [
-                ("created", usage.created),
-                ("gathered", counts(C::GatheringEnded)),
-                ("sealed", counts(C::Sealed)),
-                ("finished", counts(C::Finished)),
-                ("closed", counts(C::Closed)),
-                ("removed", usage.removed),
-            ],
+            by(
+                "event",
+                [
+                    ("created", usage.created),
+                    ("gathered", counts(C::GatheringEnded)),
+                    ("sealed", counts(C::Sealed)),
+                    ("finished", counts(C::Finished)),
+                    ("closed", counts(C::Closed)),
+                    ("removed", usage.removed),
+                ],
+            ),
         )?;
         out.counters(
             "stickycas_process_events",
             "What processes did: joined, opened a session, decided",
-            "event",
-            [
-                ("joined", counts(C::Joined)),
-                ("session", counts(C::SessionOpened)),
-                ("decided", counts(C::Decided)),
-            ],
+            by(
+                "event",
+                [
+                    ("joined", counts(C::Joined)),
+                    ("session", counts(C::SessionOpened)),
+                    ("decided", counts(C::Decided)),
+                ],
+            ),
         )?;
         out.counters(
             "stickycas_offences",
             "Offences that instances have recorded, by kind; only the first of each process and kind are",
-            "kind",
-            steps.offences(),
+            by("kind", steps.offences()),
         )
     }
 
@@ -194,47 +180,40 @@ impl Sources {
         out.counters(
             "stickycas_refusals",
             "Calls and frames that were refused, by reason",
-            "reason",
-            RefusalReason::all().map(|reason| (reason.name(), all.refusals(reason))),
+            by("reason", RefusalReason::all().map(|reason| (reason.name(), all.refusals(reason)))),
         )?;
         out.counters(
             "stickycas_client_faults",
             "What clients did on the wire that no correct client does, or seldom",
-            "kind",
-            Counter::ALL.map(|counter| (counter.name(), all.get(counter))),
+            by("kind", Counter::ALL.map(|counter| (counter.name(), all.get(counter)))),
         )?;
         out.counters(
             "stickycas_calls",
             "Calls by method, streams and refused ones included",
-            "method",
-            Method::ALL.map(|method| (method.name(), usage.calls[method as usize].load(Ordering::Relaxed))),
+            by(
+                "method",
+                Method::ALL
+                    .map(|method| (method.name(), usage.calls[method as usize].load(Ordering::Relaxed))),
+            ),
         )?;
-        out.counters_of_two(
-            "stickycas_calls_ended",
-            "Calls by method and gRPC code; streams by how they began; CANCELLED: its client has gone, or its deadline \
-             has passed",
-            ["method", "code"],
-            usage.ended_calls.rows(),
-        )?;
-        out.histograms(
-            "stickycas_call_seconds",
-            "Time of admitted unary calls by method, until the response begins or the client has gone; an access waits \
-             for its phase, and what is told for the disk",
-            "method",
-            usage.ended_calls.seconds(),
-        )?;
+        out.counters("stickycas_calls_ended", "Calls by method and gRPC code; streams by how they began; CANCELLED: its client has gone, or its deadline \
+             has passed", usage.ended_calls.rows())?;
+        out.histograms("stickycas_call_seconds", "Time of admitted unary calls by method, until the response begins or the client has gone; an access waits \
+             for its phase, and what is told for the disk", by("method", usage.ended_calls.seconds()))?;
         let (open, unclaimed) = self.connections();
         out.gauges(
             "stickycas_connections",
             "Open connections: those that belong to a principal, and those without an admitted call yet",
-            "state",
-            [("claimed", (open - unclaimed) as u64), ("unclaimed", unclaimed as u64)],
+            by("state", [("claimed", (open - unclaimed) as u64), ("unclaimed", unclaimed as u64)]),
         )?;
         out.counters(
             "stickycas_frames_received",
             "Frames of HTTP/2 that clients have sent, by type",
-            "type",
-            FrameType::ALL.map(|frame| (frame.name(), usage.frames[frame as usize].load(Ordering::Relaxed))),
+            by(
+                "type",
+                FrameType::ALL
+                    .map(|frame| (frame.name(), usage.frames[frame as usize].load(Ordering::Relaxed))),
+            ),
         )?;
         let accepted = usage.accepted.load(Ordering::Relaxed);
         out.counter("stickycas_connections_accepted", "Connections that were accepted", accepted)?;
@@ -242,12 +221,14 @@ impl Sources {
         out.gauges(
             "stickycas_calls_open",
             "Calls that have not ended: unary calls, Attach streams, Watch streams",
-            "kind",
-            [
-                ("unary", permits(Quota::Calls)),
-                ("attach", permits(Quota::AttachStreams)),
-                ("watch", permits(Quota::WatchStreams)),
-            ],
+            by(
+                "kind",
+                [
+                    ("unary", permits(Quota::Calls)),
+                    ("attach", permits(Quota::AttachStreams)),
+                    ("watch", permits(Quota::WatchStreams)),
+                ],
+            ),
         )?;
         let (unread, most) = self.service.unread_frames();
         out.gauge(
@@ -293,33 +274,25 @@ impl Sources {
         out.gauges(
             "stickycas_limit_used",
             "What is in use of each limit of the server",
-            "limit",
-            rows.map(|(name, used, _)| (name, used as u64)),
+            by("limit", rows.map(|(name, used, _)| (name, used as u64))),
         )?;
         out.gauges(
             "stickycas_limit_bound",
             "The bound of each limit of the server",
-            "limit",
-            rows.map(|(name, _, bound)| (name, bound as u64)),
+            by("limit", rows.map(|(name, _, bound)| (name, bound as u64))),
         )?;
         out.counters(
             "stickycas_log_request_bytes",
             "Bytes of requests with long values that were admitted to the log, by the kind of principal",
-            "principal",
-            log_bytes_sent,
+            by("principal", log_bytes_sent),
         )?;
         let admission = self.principals.admission();
         let outcomes = Bound::ALL.into_iter().flat_map(|bound| {
             let rows =
                 [("refused", admission.refused(bound)), ("would_refuse", admission.would_refuse(bound))];
-            rows.map(|(outcome, count)| ([bound.name(), outcome], count))
+            rows.map(|(outcome, count)| ([("bound", bound.name()), ("outcome", outcome)], count))
         });
-        out.counters_of_two(
-            "stickycas_bound_exceeded",
-            "Requests above a rate or a share, by bound: refused, or, with admission = observe, what would be",
-            ["bound", "outcome"],
-            outcomes,
-        )
+        out.counters("stickycas_bound_exceeded", "Requests above a rate or a share, by bound: refused, or, with admission = observe, what would be", outcomes)
     }
 
     /// What each principal may have, and what the one has that has most of it.
@@ -328,14 +301,12 @@ impl Sources {
         out.gauges(
             "stickycas_quota_used_max",
             "What the principal uses of each quota that uses most of it",
-            "quota",
-            most.map(|(quota, most)| (quota.name(), most.into())),
+            by("quota", most.map(|(quota, most)| (quota.name(), most.into()))),
         )?;
         out.gauges(
             "stickycas_quota_bound",
             "What a principal may use of each quota",
-            "quota",
-            Quota::ALL.map(|quota| (quota.name(), quota.limit(&self.limits).into())),
+            by("quota", Quota::ALL.map(|quota| (quota.name(), quota.limit(&self.limits).into()))),
         )
     }
 
@@ -364,12 +335,12 @@ impl Sources {
             "Readings of the files of the folder that failed",
             state.failed_reloads,
         )?;
-        out.float_gauge(
+        out.gauge(
             "stickycas_credentials_certificate_expiry_seconds",
             "Seconds until the server's certificate, or one of those behind it, expires; negative afterwards",
             state.certificate_expiry,
         )?;
-        out.float_gauge(
+        out.gauge(
             "stickycas_credentials_client_ca_expiry_seconds",
             "Seconds until the first of the CAs of clients expires; negative afterwards",
             state.client_ca_expiry,
@@ -401,7 +372,9 @@ impl Collector for Sources {
         self.limits(out)?;
         self.quotas(out)?;
         self.credentials(out)?;
-        self.commit_log.encode(out)?;
+        if let Some(commit_log) = &self.commit_log {
+            commit_log.encode(out)?;
+        }
         #[cfg(feature = "cluster")]
         if let Some(cluster) = &self.cluster {
             crate::metrics::cluster::encode(out, cluster.moves(), &cluster.sample())?;

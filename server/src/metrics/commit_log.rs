@@ -1,14 +1,15 @@
 //! The metrics of a durable log: what a batch holds, how long a commit and a sync take, and what is on disk.
 //!
-//! A log in memory has none of them, so they are told only once [`CommitLogMetrics::enable`] was called. Their names,
-//! `stickycas_log_*`, are what the dashboard and the alert rules in `deploy/` refer to.
+//! A log in memory has none of them. Their names, `stickycas_log_*`, are what the dashboard and the alert rules in `deploy/`
+//! refer to.
 
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::Histogram;
+
 use super::exposition::Exposition;
-use super::histogram::Histogram;
 
 /// Upper bounds of the buckets of durations, in seconds: from a fast disk to one that hangs.
 const SECONDS: [f64; 12] =
@@ -22,7 +23,6 @@ const NOT_MEASURED: u64 = u64::MAX;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CommitLogMetrics {
-    enabled: AtomicBool,
     bytes_on_disk: AtomicU64,
     /// Or [`NOT_MEASURED`].
     free_bytes: AtomicU64,
@@ -37,25 +37,19 @@ pub(crate) struct CommitLogMetrics {
 impl Default for CommitLogMetrics {
     fn default() -> Self {
         Self {
-            enabled: AtomicBool::new(false),
             bytes_on_disk: AtomicU64::new(0),
             free_bytes: AtomicU64::new(NOT_MEASURED),
             bytes_written: AtomicU64::new(0),
             checkpoints: AtomicU64::new(0),
             failures: AtomicU64::new(0),
-            batch: Histogram::new(&STEPS),
-            commit: Histogram::new(&SECONDS),
-            sync: Histogram::new(&SECONDS),
+            batch: Histogram::new(STEPS),
+            commit: Histogram::new(SECONDS),
+            sync: Histogram::new(SECONDS),
         }
     }
 }
 
 impl CommitLogMetrics {
-    /// There is a durable log: its metrics are told from now on.
-    pub(crate) fn enable(&self) {
-        self.enabled.store(true, Ordering::Relaxed);
-    }
-
     /// A batch of so many steps was written, in so many bytes, and made durable.
     pub(crate) fn count_batch(&self, steps: u64, bytes: u64, sync: Duration) {
         #[expect(clippy::cast_precision_loss, reason = "a batch has few steps")]
@@ -88,13 +82,8 @@ impl CommitLogMetrics {
     pub(crate) fn set_free_bytes(&self, bytes: u64) {
         self.free_bytes.store(bytes, Ordering::Relaxed);
     }
-}
 
-impl CommitLogMetrics {
     pub(crate) fn encode(&self, out: &mut Exposition<'_>) -> fmt::Result {
-        if !self.enabled.load(Ordering::Relaxed) {
-            return Ok(());
-        }
         let get = |value: &AtomicU64| value.load(Ordering::Relaxed);
         out.histogram("stickycas_log_batch_steps", "Steps in one batch of the log", &self.batch)?;
         out.histogram(
@@ -126,24 +115,19 @@ impl CommitLogMetrics {
 mod tests {
     use super::*;
 
+    fn text(metrics: CommitLogMetrics) -> String {
+        super::super::exposition::tests::text(move |out| metrics.encode(out))
+    }
+
     #[test]
     fn a_durable_log_has_the_metrics_that_the_documentation_promises() {
-        let text = |metrics: CommitLogMetrics| {
-            let mut registry = prometheus_client::registry::Registry::default();
-            registry.register_collector(Box::new(Alone(metrics)));
-            let mut text = String::new();
-            prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-            text
-        };
-        assert_eq!(text(CommitLogMetrics::default()), "# EOF\n", "a log in memory tells nothing");
-        let enabled = || {
+        let written = || {
             let metrics = CommitLogMetrics::default();
-            metrics.enable();
             metrics.count_batch(3, 100, Duration::from_millis(2));
             metrics
         };
-        assert!(!text(enabled()).contains("free_bytes"), "a disk that was not measured is no full one");
-        let measured = enabled();
+        assert!(!text(written()).contains("free_bytes"), "a disk that was not measured is no full one");
+        let measured = written();
         measured.set_free_bytes(0);
         let told = text(measured);
         assert!(told.contains("stickycas_log_free_bytes 0\n"), "{told}");
@@ -158,20 +142,9 @@ mod tests {
         }
     }
 
-    /// The metrics of a log and nothing else.
-    #[derive(Debug)]
-    struct Alone(CommitLogMetrics);
-
-    impl prometheus_client::collector::Collector for Alone {
-        fn encode(&self, encoder: prometheus_client::encoding::DescriptorEncoder<'_>) -> fmt::Result {
-            self.0.encode(&mut Exposition(encoder))
-        }
-    }
-
     #[test]
     fn values_are_counted_in_their_buckets() {
         let metrics = CommitLogMetrics::default();
-        metrics.enable();
         for (steps, millis) in [(1, 1), (2, 2), (3, 3), (9_999, 60_000)] {
             metrics.count_batch(steps, 100, Duration::from_millis(millis));
             metrics.count_commit(Duration::from_millis(millis));
@@ -179,11 +152,22 @@ mod tests {
         metrics.count_failure();
         metrics.count_checkpoints(2);
         metrics.set_bytes_on_disk(77);
-        let counts = |histogram: &Histogram| histogram.buckets().map(|(_, count)| count).collect::<Vec<_>>();
-        assert_eq!(counts(&metrics.batch), [1, 1, 1, 0, 0, 0, 0, 0, 0, 1]);
-        assert!((metrics.batch.sum() - 10_005.0).abs() < 1e-6);
-        assert_eq!(counts(&metrics.commit).last(), Some(&1));
-        assert_eq!(metrics.bytes_written.load(Ordering::Relaxed), 400);
-        assert_eq!(metrics.checkpoints.load(Ordering::Relaxed), 2);
+        let told = text(metrics);
+        for line in [
+            "stickycas_log_batch_steps_bucket{le=\"1.0\"} 1",
+            "stickycas_log_batch_steps_bucket{le=\"2.0\"} 2",
+            "stickycas_log_batch_steps_bucket{le=\"4.0\"} 3",
+            "stickycas_log_batch_steps_bucket{le=\"4096.0\"} 3",
+            "stickycas_log_batch_steps_bucket{le=\"+Inf\"} 4",
+            "stickycas_log_batch_steps_sum 10005.0",
+            "stickycas_log_commit_seconds_bucket{le=\"10.0\"} 3",
+            "stickycas_log_commit_seconds_bucket{le=\"+Inf\"} 4",
+            "stickycas_log_bytes_written_total 400",
+            "stickycas_log_checkpoints_total 2",
+            "stickycas_log_failures_total 1",
+            "stickycas_log_bytes 77",
+        ] {
+            assert!(told.contains(&format!("{line}\n")), "{line}: {told}");
+        }
     }
 }

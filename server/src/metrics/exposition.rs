@@ -2,111 +2,66 @@
 
 use std::fmt;
 
-use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeCounterValue, EncodeGaugeValue, EncodeLabelSet, EncodeMetric as _,
+    MetricEncoder, NoLabelSet,
+};
 use prometheus_client::metrics::MetricType;
-
-use super::histogram::Histogram;
+use prometheus_client::metrics::histogram::Histogram;
 
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// One value of a label, and the number that it has.
-pub(crate) type Row<V> = (&'static str, V);
 
 /// Takes metrics, one after the other. A counter's name ends in the text with `_total`, which is not part of the name
 /// here.
 pub(crate) struct Exposition<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Exposition<'_> {
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
+    pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
         self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    pub(crate) fn seconds_counter(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
-    }
-
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: u64) -> fmt::Result {
-        self.describe(name, help, MetricType::Gauge)?.encode_gauge(&to_gauge(value))
-    }
-
-    pub(crate) fn float_gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
         self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
     }
 
-    /// A counter for each value of a label.
+    pub(crate) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
+        histogram.encode(self.describe(name, help, MetricType::Histogram)?)
+    }
+
+    /// A counter for each set of labels.
     pub(crate) fn counters(
         &mut self,
         name: &str,
         help: &str,
-        label: &'static str,
-        rows: impl IntoIterator<Item = Row<u64>>,
+        rows: impl IntoIterator<Item = (impl EncodeLabelSet, u64)>,
     ) -> fmt::Result {
         let mut metric = self.describe(name, help, MetricType::Counter)?;
-        for (value, count) in rows {
-            metric.encode_family(&[(label, value)])?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-        }
-        Ok(())
+        rows.into_iter().try_for_each(|(labels, count)| {
+            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)
+        })
     }
 
-    /// A counter for each pair of values of two labels.
-    pub(crate) fn counters_of_two(
-        &mut self,
-        name: &str,
-        help: &str,
-        [one, other]: [&'static str; 2],
-        rows: impl IntoIterator<Item = ([&'static str; 2], u64)>,
-    ) -> fmt::Result {
-        let mut metric = self.describe(name, help, MetricType::Counter)?;
-        for (values, count) in rows {
-            let labels = [(one, values[0]), (other, values[1])];
-            metric.encode_family(&labels)?.encode_counter::<NoLabelSet, _, u64>(&count, None)?;
-        }
-        Ok(())
-    }
-
-    /// A gauge for each value of a label.
+    /// A gauge for each set of labels.
     pub(crate) fn gauges(
         &mut self,
         name: &str,
         help: &str,
-        label: &'static str,
-        rows: impl IntoIterator<Item = Row<u64>>,
+        rows: impl IntoIterator<Item = (impl EncodeLabelSet, u64)>,
     ) -> fmt::Result {
         let mut metric = self.describe(name, help, MetricType::Gauge)?;
-        for (value, number) in rows {
-            metric.encode_family(&[(label, value)])?.encode_gauge(&to_gauge(number))?;
-        }
-        Ok(())
+        rows.into_iter().try_for_each(|(labels, number)| metric.encode_family(&labels)?.encode_gauge(&number))
     }
 
-    /// A gauge that is 1, with labels that say what is there.
-    pub(crate) fn info(
-        &mut self,
-        name: &str,
-        help: &str,
-        labels: &[(&'static str, &'static str)],
-    ) -> fmt::Result {
-        self.describe(name, help, MetricType::Gauge)?.encode_family(&labels)?.encode_gauge(&1_i64)
-    }
-
-    pub(crate) fn histogram(&mut self, name: &str, help: &str, histogram: &Histogram) -> fmt::Result {
-        encode_histogram(self.describe(name, help, MetricType::Histogram)?, histogram)
-    }
-
-    /// A histogram for each value of a label.
+    /// A histogram for each set of labels.
     pub(crate) fn histograms<'h>(
         &mut self,
         name: &str,
         help: &str,
-        label: &'static str,
-        rows: impl IntoIterator<Item = Row<&'h Histogram>>,
+        rows: impl IntoIterator<Item = (impl EncodeLabelSet, &'h Histogram)>,
     ) -> fmt::Result {
         let mut metric = self.describe(name, help, MetricType::Histogram)?;
-        for (value, histogram) in rows {
-            encode_histogram(metric.encode_family(&[(label, value)])?, histogram)?;
-        }
-        Ok(())
+        rows.into_iter().try_for_each(|(labels, histogram)| histogram.encode(metric.encode_family(&labels)?))
     }
 
     fn describe<'s>(
@@ -119,12 +74,42 @@ impl Exposition<'_> {
     }
 }
 
-fn encode_histogram(mut metric: MetricEncoder<'_>, histogram: &Histogram) -> fmt::Result {
-    let buckets: Vec<_> = histogram.buckets().collect();
-    let count = buckets.iter().map(|(_, count)| count).sum();
-    metric.encode_histogram::<NoLabelSet>(histogram.sum(), count, &buckets, None)
+/// The label of a set of one, with each of its values and the number that it has.
+pub(crate) fn by<V>(
+    label: &'static str,
+    rows: impl IntoIterator<Item = (&'static str, V)>,
+) -> impl Iterator<Item = ([(&'static str, &'static str); 1], V)> {
+    rows.into_iter().map(move |(value, number)| ([(label, value)], number))
 }
 
-fn to_gauge(value: u64) -> i64 {
-    i64::try_from(value).unwrap_or(i64::MAX)
+#[cfg(test)]
+pub(super) mod tests {
+    use prometheus_client::collector::Collector;
+
+    use super::*;
+
+    /// The text of what `encode` gives, and of nothing else.
+    pub(in crate::metrics) fn text(
+        encode: impl Fn(&mut Exposition<'_>) -> fmt::Result + Send + Sync + 'static,
+    ) -> String {
+        struct Alone<E>(E);
+
+        impl<E> fmt::Debug for Alone<E> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("Alone")
+            }
+        }
+
+        impl<E: Fn(&mut Exposition<'_>) -> fmt::Result + Send + Sync + 'static> Collector for Alone<E> {
+            fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
+                self.0(&mut Exposition(encoder))
+            }
+        }
+
+        let mut registry = prometheus_client::registry::Registry::default();
+        registry.register_collector(Box::new(Alone(encode)));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
 }

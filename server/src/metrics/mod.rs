@@ -2,7 +2,8 @@
 //!
 //! Counting and telling are two things. What happens often is counted in place, by atomics that nobody waits for:
 //! [`steps`] for what instances do, the accounts of principals for calls and refusals, [`commit_log`] for a durable log, and for
-//! a server of a cluster the moves of its shards.
+//! a server of a cluster the moves of its shards. Durations are counted in the histograms of `prometheus-client`, each behind a
+//! short lock: once for a unary call, a batch and the taking of a shard.
 //! Everything else is read where it stands when `/metrics` is asked for ([`sources`]).
 //!
 //! A label's value is a `&'static str` ([`exposition`]): no name that a client chooses can become a series, so the number
@@ -12,14 +13,12 @@
 pub(crate) mod cluster;
 mod commit_log;
 mod exposition;
-mod histogram;
 pub(crate) mod process;
 mod steps;
 
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterSample, ShardMove, ShardMoves};
 pub(crate) use commit_log::CommitLogMetrics;
-pub(crate) use exposition::{CONTENT_TYPE, Exposition};
-pub(crate) use histogram::Histogram;
+pub(crate) use exposition::{CONTENT_TYPE, Exposition, by};
 pub(crate) use process::resident_bytes;
 pub(crate) use steps::{StepCounter, StepCounters};

@@ -19,7 +19,7 @@ pub(crate) fn encode(out: &mut Exposition<'_>) -> fmt::Result {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     #[expect(clippy::cast_precision_loss, reason = "exact for 285 million years")]
     let seconds = time.tv_sec as f64 + time.tv_nsec as f64 / 1e9;
-    out.seconds_counter("process_cpu_seconds", "Processor time that the process has taken", seconds)
+    out.counter("process_cpu_seconds", "Processor time that the process has taken", seconds)
 }
 
 /// Resident memory of this process, where the system reports it.

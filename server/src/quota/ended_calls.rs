@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prometheus_client::metrics::histogram::Histogram;
 use tonic::Code;
 
 use super::method::Method;
-use crate::metrics::Histogram;
 
 /// The names of the codes of gRPC, by their numbers.
 const CODES: [&str; 17] = [
@@ -43,7 +43,7 @@ pub(crate) struct EndedCalls {
 
 impl Default for EndedCalls {
     fn default() -> Self {
-        let seconds = Method::ALL.map(|method| method.is_unary().then(|| Histogram::new(&SECONDS)));
+        let seconds = Method::ALL.map(|method| method.is_unary().then(|| Histogram::new(SECONDS)));
         Self { codes: Default::default(), seconds }
     }
 }
@@ -69,12 +69,12 @@ impl EndedCalls {
             .filter_map(|(method, seconds)| Some((method.name(), seconds.as_ref()?)))
     }
 
-    /// The names of each method and code, and how many calls there were.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = ([&'static str; 2], u64)> {
+    /// The labels of each method and code, and how many calls there were.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = ([(&'static str, &'static str); 2], u64)> {
         Method::ALL.into_iter().zip(&self.codes).flat_map(|(method, codes)| {
-            let row =
-                move |(code, count): (_, &AtomicU64)| ([method.name(), code], count.load(Ordering::Relaxed));
-            CODES.into_iter().zip(codes).map(row)
+            CODES.into_iter().zip(codes).map(move |(code, count)| {
+                ([("method", method.name()), ("code", code)], count.load(Ordering::Relaxed))
+            })
         })
     }
 }
@@ -92,7 +92,7 @@ mod tests {
             (0..=number).for_each(|_| ended.count(Method::Get, code));
         }
         let counted: Vec<_> = ended.rows().filter(|(_, count)| *count > 0).collect();
-        let expected = (1..).zip(CODES).map(|(count, code)| (["Get", code], count));
+        let expected = (1..).zip(CODES).map(|(count, code)| ([("method", "Get"), ("code", code)], count));
         assert_eq!(counted, expected.collect::<Vec<_>>());
     }
 
