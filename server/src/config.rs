@@ -119,8 +119,7 @@ pub struct Config {
     pub data: Option<PathBuf>,
     /// The cluster whose etcd has the logs of this server, in place of a folder. `None`: the server is alone.
     pub cluster: Option<ClusterConfig>,
-    /// The names by which the live page may be asked for, beside its address: on a loopback address `localhost` and the
-    /// loopback addresses, else the address itself.
+    /// The names by which browsers may ask for what operators ask on a loopback address, beside `localhost` and addresses.
     pub http_hosts: Vec<String>,
     /// Whether tools may ask for the service definitions (gRPC reflection).
     pub reflection: bool,

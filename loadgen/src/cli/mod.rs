@@ -115,7 +115,7 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.print().is_ok() { exit } else { Exit::NotDone }.into();
         }
     };
-    if let Err(unknown) = stickycas_program::check_variables(stickycas_server::cli::constant_of_variable) {
+    if let Err(unknown) = stickycas_program::check_variables(stickycas_server::cli::removed_variable) {
         if json {
             show_error(Exit::Usage, &unknown.to_string());
         }

@@ -36,7 +36,7 @@ impl ConfigCommand {
         let text = match self {
             Self::Check(args) => {
                 let effective = args.load()?;
-                effective.check_all_files()?;
+                effective.check_files(true)?;
                 // Where the log will be is not looked at.
                 let settings = Settings { data: Data::InMemory, ..effective.settings.clone() };
                 let credentials = CredentialStore::of(&settings.into_config()?)?;

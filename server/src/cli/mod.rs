@@ -28,7 +28,7 @@ use self::health::Health;
 use self::signals::{HangUps, Signals};
 use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
-use crate::settings::{self, Data, SettingsArgs, SettingsError};
+use crate::settings::{self, Data, Setting, SettingsArgs, SettingsError};
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
@@ -87,7 +87,7 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let done =
         handlers.context("cannot handle signals").and_then(|handlers| match Cli::try_parse_from(arguments) {
             Ok(cli) => cli.perform(handlers),
-            Err(error) if let Some(constant) = constant_of_flag(&error) => Err(UsageError(constant).into()),
+            Err(error) if let Some(removed) = removed_flag(&error) => Err(UsageError(removed).into()),
             Err(error) => {
                 let _ = error.print();
                 Ok(if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS })
@@ -101,19 +101,17 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// What is said about a flag that no command has, if it was that of a bound which is a constant now.
-fn constant_of_flag(error: &clap::Error) -> Option<String> {
+/// What is said about a flag that no command has, if it was that of a setting once.
+fn removed_flag(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
-    let page = settings::page_is_elsewhere(name).map(str::to_owned);
-    Some(format!("{flag} {}", page.or_else(|| settings::constant(|bound| bound.flag() == name))?))
+    Some(format!("{flag} {}", settings::removed(name, Setting::flag)?))
 }
 
-/// What is said about an environment variable that no program has, if it was that of a bound which is a constant now.
+/// What is said about an environment variable that no program has, if it was that of a setting once.
 #[must_use]
-pub fn constant_of_variable(variable: &str) -> Option<String> {
-    let constant = settings::constant(|bound| bound.variable() == variable);
-    constant.or_else(|| settings::page_is_elsewhere(variable).map(str::to_owned))
+pub fn removed_variable(variable: &str) -> Option<String> {
+    settings::removed(variable, Setting::variable)
 }
 
 /// The handlers of a server.
@@ -126,7 +124,7 @@ fn install_handlers() -> io::Result<Handlers> {
 impl Cli {
     /// Runs the command. `handlers`: those of a server, if they are installed.
     fn perform(self, handlers: Option<Handlers>) -> anyhow::Result<ExitCode> {
-        let variables = stickycas_program::check_variables(constant_of_variable);
+        let variables = stickycas_program::check_variables(removed_variable);
         variables.map_err(|unknown| UsageError(unknown.to_string()))?;
         if matches!(self.command, Command::Serve(_) | Command::Data(_)) {
             // Files of the log are their owner's, whoever else may reach their folder.
@@ -134,7 +132,7 @@ impl Cli {
         }
         match self.command {
             Command::Serve(args) => args.load().map_err(Into::into).and_then(|effective| {
-                effective.check_files()?;
+                effective.check_files(false)?;
                 let handlers = handlers.map_or_else(|| install_signals(install_handlers), Ok)?;
                 let runtime = runtime(effective.settings.workers)?;
                 let served = runtime.block_on(serve::serve(effective, handlers));
@@ -144,7 +142,7 @@ impl Cli {
             }),
             Command::Health(health) => runtime(Some(1)).and_then(|runtime| runtime.block_on(health.run())),
             Command::Data(command) => {
-                let usual = Data::Auto.folder(&|variable| std::env::var_os(variable)).ok().flatten();
+                let usual = Data::Auto.folder().ok().flatten();
                 runtime(None).and_then(|runtime| runtime.block_on(command.run(usual)))
             }
             Command::Credentials(credentials) => {

@@ -23,12 +23,6 @@ impl SettingsArgs {
         Effective::load(self, &|variable| std::env::var_os(variable))
     }
 
-    /// A file and nothing else.
-    #[cfg(test)]
-    pub(super) fn of_file(path: impl Into<PathBuf>) -> Self {
-        Self { config: Some(path.into()), ..Self::default() }
-    }
-
     /// What the flags give, or what is wrong with it.
     pub(super) fn entries(&self) -> impl Iterator<Item = Result<Entry, String>> {
         let given = self.given.iter().cloned();
@@ -60,8 +54,7 @@ fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
         .long(setting.flag())
         .value_name(setting.kind.value_name)
         .help(format!("{}{default}{off}", first.trim_end_matches('.')))
-        .help_heading(setting.is_limit().then_some("Limits"))
-        .hide(!setting.is_built());
+        .help_heading(setting.is_limit().then_some("Limits"));
     let arg = match setting.kind.form {
         Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         Form::List(_) => arg.action(ArgAction::Append),

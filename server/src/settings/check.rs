@@ -16,7 +16,6 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
     if !effective.settings.etcd.is_empty() {
         check_cluster(effective, errors);
     }
-    check_order(effective, errors);
     check_memory(effective, errors);
 }
 
@@ -58,7 +57,7 @@ fn check_callers(effective: &Effective, errors: &mut Vec<String>) {
     );
 }
 
-/// The addresses.
+/// The addresses, and the connections of one client.
 fn check_listeners(effective: &Effective, errors: &mut Vec<String>) {
     let settings = &effective.settings;
     let listen = settings.listen;
@@ -72,6 +71,14 @@ fn check_listeners(effective: &Effective, errors: &mut Vec<String>) {
     refuse(
         settings.http == Some(listen) && listen.port() != 0,
         format!("{listen} is the address of clients and of operators: give them different ones"),
+    );
+    let limits = &settings.limits;
+    let (key, most) = ("limits.unclaimed_connections_per_address", limits.unclaimed_connections);
+    let given = limits.unclaimed_connections_per_address;
+    refuse(
+        // A default above it is only without effect.
+        given > most && *effective.origin(key) != Origin::Default,
+        format!("{} is {given}, above unclaimed_connections: give {most} at most", effective.at(key)),
     );
 }
 
@@ -105,25 +112,8 @@ fn check_cluster(effective: &Effective, errors: &mut Vec<String>) {
     );
 }
 
-/// Limits that must not be above others.
-fn check_order(effective: &Effective, errors: &mut Vec<String>) {
-    let limits = &effective.settings.limits;
-    let mut at_most = |(key, value), (other, most): (&str, usize)| {
-        // A default above another limit is only without effect.
-        if value > most && *effective.origin(key) != Origin::Default {
-            errors.push(format!("{} is {value}, above {other}: give {most} at most", effective.at(key)));
-        }
-    };
-    at_most(
-        ("limits.unclaimed_connections_per_address", limits.unclaimed_connections_per_address),
-        ("unclaimed_connections", limits.unclaimed_connections),
-    );
-}
-
 /// The bounds of memory come to no more than there is.
 fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
-    /// The settings that count.
-    const COUNT: [&str; 1] = ["limits.connections"];
     let memory = &effective.memory;
     let fits =
         |memory| memory >= LEAST && effective.with_memory(memory).limits.bytes_of_all(memory) <= memory;
@@ -136,10 +126,10 @@ fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
         let middle = less.midpoint(enough);
         if fits(middle * MIB) { enough = middle } else { less = middle }
     }
-    let given = effective.given().filter(|(setting, _)| COUNT.contains(&setting.key));
-    let given: Vec<String> =
-        given.map(|(setting, origin)| format!("{} ({origin})", setting.name())).collect();
-    let lower = if given.is_empty() { String::new() } else { format!(", or lower {}", given.join(", ")) };
+    let lower = match effective.origin("limits.connections") {
+        Origin::Default => String::new(),
+        origin => format!(", or lower connections ({origin})"),
+    };
     errors.push(format!(
         "{} is {:?}, {}, and the limits may take more: {:?} is the least that does: give --memory as \
          much if the server may use it{lower}",
@@ -151,31 +141,21 @@ fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
 }
 
 impl Effective {
-    /// Looks at the files that the settings name: whether they are there, and can be read.
+    /// Looks at the files that the settings name: whether they are there, and can be read. `data`: also at the folder of the
+    /// log, which a server makes if it is not there.
     ///
     /// # Errors
     /// Every folder that cannot be used.
-    pub(crate) fn check_files(&self) -> Result<(), SettingsError> {
+    pub(crate) fn check_files(&self, data: bool) -> Result<(), SettingsError> {
         let Settings { credentials, etcd_credentials, .. } = &self.settings;
-        let mut errors: Vec<String> =
-            self.unusable("credentials", credentials.as_deref(), false).into_iter().collect();
+        let of_credentials = self.unusable("credentials", credentials.as_deref(), false);
         let of_etcd = self.unusable("etcd_credentials", etcd_credentials.as_deref(), false);
         let of_etcd =
             of_etcd.or_else(|| self.check_etcd().err().map(|(key, why)| format!("{}: {why}", self.at(key))));
-        errors.extend(of_etcd);
-        SettingsError::of(errors)
-    }
-
-    /// As [`Self::check_files`], and the folder of the log, which a server makes if it is not there.
-    ///
-    /// # Errors
-    /// Every folder that cannot be used.
-    pub(crate) fn check_all_files(&self) -> Result<(), SettingsError> {
-        let mut errors = self.check_files().err().map_or_else(Vec::new, |SettingsError(errors)| errors);
-        let folder = self.settings.data.folder(&|variable| std::env::var_os(variable)).ok().flatten();
-        let folder = folder.filter(|_| self.settings.etcd.is_empty());
-        errors.extend(self.unusable("data", folder.as_deref(), true));
-        SettingsError::of(errors)
+        let log = self.settings.data.folder().ok().flatten();
+        let log = log.filter(|_| data && self.settings.etcd.is_empty());
+        let of_log = self.unusable("data", log.as_deref(), true);
+        SettingsError::of([of_credentials, of_etcd, of_log].into_iter().flatten().collect())
     }
 
     /// What is wrong with a folder. `is_made`: it does not have to be there.

@@ -69,11 +69,8 @@ fn texts(value: &DeValue<'_>, kind: &Kind) -> Option<Vec<String>> {
 /// What is said about a key that no setting has: the known one of nearly the same letters, or of the same name in another
 /// table, was probably meant.
 fn unknown(key: &str) -> String {
-    if let Some(elsewhere) = table::page_is_elsewhere(key).filter(|_| key != "limits.page") {
-        return format!("{key} {elsewhere}");
-    }
-    if let Some(constant) = table::constant(|bound| bound.key == key) {
-        return format!("{key} {constant}");
+    if let Some(removed) = table::removed(key, |bound| bound.key.to_owned()) {
+        return format!("{key} {removed}");
     }
     let last = |key: &str| key.rsplit('.').next().unwrap_or_default().replace('-', "_");
     let closeness =

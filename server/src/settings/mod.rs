@@ -16,6 +16,7 @@ mod kind;
 mod show;
 mod table;
 
+use std::env;
 use std::ffi::OsString;
 use std::fmt;
 use std::path::PathBuf;
@@ -27,9 +28,7 @@ use crate::memory::Memory;
 
 pub(crate) use args::SettingsArgs;
 pub(crate) use show::{reference, show};
-pub(crate) use table::{Settings, constant, page_is_elsewhere};
-
-use table::Setting;
+pub(crate) use table::{Setting, Settings, removed};
 
 /// The environment variable that names the file.
 pub(crate) const CONFIG_VARIABLE: &str = "STICKYCAS_CONFIG";
@@ -49,7 +48,7 @@ impl Settings {
         let cluster = self.cluster_config();
         let data = match &cluster {
             Some(_) => Ok(None),
-            None => self.data.folder(&|variable| std::env::var_os(variable)),
+            None => self.data.folder(),
         };
         let data = data.map_err(|why| SettingsError(vec![why]))?;
         let auth_mode = match self.credentials {
@@ -121,25 +120,22 @@ impl Data {
     ///
     /// # Errors
     /// If there is no usual folder.
-    pub(crate) fn folder(&self, environment: Environment<'_>) -> Result<Option<PathBuf>, String> {
+    pub(crate) fn folder(&self) -> Result<Option<PathBuf>, String> {
         match self {
             Self::Folder(folder) => Ok(Some(folder.clone())),
             Self::InMemory => Ok(None),
             Self::Auto => {
-                let folder = |variable: &str| {
-                    environment(variable).map(PathBuf::from).filter(|path| path.is_absolute())
-                };
+                let folder =
+                    |name: &str| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
                 // systemd gives several folders separated by colons; the first is ours.
-                let state = environment("STATE_DIRECTORY").and_then(|paths| paths.into_string().ok());
-                let state = state.and_then(|paths| paths.split(':').next().map(PathBuf::from));
-                let state = state.filter(|path| path.is_absolute());
-                let usual = || {
-                    let state =
-                        folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
-                    Some(state?.join("stickycas"))
-                };
-                let found = state.or_else(usual).map(Some);
-                found.ok_or_else(|| {
+                let of_systemd = env::var_os("STATE_DIRECTORY");
+                let of_systemd = of_systemd.and_then(|paths| env::split_paths(&paths).next());
+                let state =
+                    || folder("XDG_STATE_HOME").or_else(|| Some(folder("HOME")?.join(".local/state")));
+                let found = of_systemd
+                    .filter(|path| path.is_absolute())
+                    .or_else(|| state().map(|state| state.join("stickycas")));
+                found.map(Some).ok_or_else(|| {
                     "there is no folder for the log: give one with --data DIR, or serve with --in-memory"
                         .to_owned()
                 })

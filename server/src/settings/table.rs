@@ -41,20 +41,21 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.key == key)
 }
 
-/// What is said about the key, the flag or the variable of a bound that is a constant: bounds were settings once.
-pub(crate) fn constant(is_it: impl Fn(&Setting) -> bool) -> Option<String> {
-    let setting = LIMITS.iter().find(|setting| setting.is_constant && is_it(setting))?;
-    Some(format!("is now a constant: {}", setting.default().replace('"', "")))
-}
-
-/// What is said about the key, the flag or the variable of the live page, or of a bound of it.
-pub(crate) fn page_is_elsewhere(name: &str) -> Option<&'static str> {
-    let name = name.to_lowercase().replace('-', "_");
-    let name =
-        name.trim_start_matches("stickycas_").trim_start_matches("limits").trim_start_matches(['.', '_']);
-    (name == "page" || name.starts_with("page_")).then_some(
-        "is no setting of a server: the live page is served by `stickycas-loadgen view --server URL`",
-    )
+/// What is said about a key, a flag or a variable that was a setting once: that of a bound which is a constant now, or of the
+/// live page. `name_of`: the name of that kind.
+pub(crate) fn removed(name: &str, name_of: impl Fn(&Setting) -> String) -> Option<String> {
+    let plain = name.to_lowercase().replace(['-', '.'], "_");
+    let plain = plain.strip_prefix("stickycas_").unwrap_or(&plain);
+    let of_page = plain.strip_prefix("limits_").filter(|name| *name != "page").unwrap_or(plain);
+    if of_page.starts_with("page_host") {
+        return Some("is now http_hosts (--http-host), for what operators ask".to_owned());
+    }
+    if of_page == "page" || of_page.starts_with("page_") {
+        let where_it_is = "the live page is served by `stickycas-loadgen view --server URL`";
+        return Some(format!("is no setting of a server: {where_it_is}"));
+    }
+    let bound = LIMITS.iter().find(|bound| bound.is_constant && name_of(bound) == name)?;
+    Some(format!("is now a constant: {}", bound.default().replace('"', "")))
 }
 
 impl Setting {
@@ -65,22 +66,6 @@ impl Setting {
 
     pub(crate) fn is_limit(&self) -> bool {
         self.key.starts_with("limits.")
-    }
-
-    /// Whether this build can do what it is for; if not, helps leave it out.
-    pub(super) fn is_built(&self) -> bool {
-        const OF_CLUSTERS: [&str; 8] = [
-            "etcd",
-            "etcd_credentials",
-            "etcd_quota",
-            "cluster",
-            "server_name",
-            "advertise",
-            "lease",
-            "shards",
-        ];
-        (cfg!(feature = "cluster") || !OF_CLUSTERS.contains(&self.key))
-            && (cfg!(feature = "otlp") || self.key != "otlp_endpoint")
     }
 
     /// The flag, without its dashes: `requests-per-second`.
@@ -197,8 +182,6 @@ const fn limit_flag(name: &str) -> Option<&'static str> {
     match name.as_bytes() {
         b"instance_bytes" => Some("instance-memory"),
         b"event_bytes" => Some("record-memory"),
-        // `--page` was the address of the live page once.
-        b"page" => Some("list-page"),
         _ => None,
     }
 }

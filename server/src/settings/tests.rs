@@ -105,14 +105,29 @@ fn a_bound_that_is_a_constant_now_says_so_and_its_value() {
             "server.toml:7: limits.event_bytes is now a constant: 1/32 of the memory, at most 2GiB",
         ],
     );
-    let of_flag = |flag| constant(|bound| bound.flag() == flag);
+    let of_flag = |flag| removed(flag, Setting::flag);
     assert_eq!(of_flag("instances-when-busy"), Some("is now a constant: 512".to_owned()));
-    assert_eq!(of_flag("record-memory"), of_flag("record-memory").filter(|text| text.contains("1/32")));
+    assert!(of_flag("record-memory").is_some_and(|text| text.contains("1/32")));
     assert_eq!(
         [of_flag("connections"), of_flag("drain"), of_flag("nothing")],
         [None, None, None],
         "settings"
     );
+}
+
+#[test]
+fn what_was_a_setting_of_the_live_page_says_where_it_is() {
+    let of_variable = |variable| removed(variable, Setting::variable).unwrap();
+    let answers = [
+        removed("page", Setting::flag).unwrap(),
+        removed("page_viewers", |bound| bound.key.to_owned()).unwrap(),
+        removed("limits.page_viewers", |bound| bound.key.to_owned()).unwrap(),
+        of_variable("STICKYCAS_LIMITS_PAGE_VIEWERS"),
+    ];
+    assert!(answers.iter().all(|answer| answer.contains("stickycas-loadgen view")), "{answers:?}");
+    assert!(removed("page-host", Setting::flag).unwrap().contains("http_hosts"));
+    assert!(of_variable("STICKYCAS_PAGE_HOSTS").contains("--http-host"));
+    assert_eq!(of_variable("STICKYCAS_LIMITS_PAGE"), "is now a constant: 1000", "of List");
 }
 
 #[test]
@@ -148,7 +163,8 @@ fn a_file_that_is_no_toml_is_refused_with_its_line() {
 
 #[test]
 fn a_file_that_is_not_there_is_refused_by_its_name() {
-    let args = SettingsArgs::of_file("/nowhere/server.toml");
+    let mut args = SettingsArgs::default();
+    args.config = Some("/nowhere/server.toml".into());
     let SettingsError(errors) = Effective::load(&args, &|_| None).unwrap_err();
     assert!(errors[0].starts_with("cannot read the configuration /nowhere/server.toml: "), "{errors:?}");
     // A variable names the file too, and a flag wins over it.
@@ -302,7 +318,7 @@ fn what_is_shown_is_a_file_that_gives_the_same_settings() {
 #[test]
 fn the_page_of_all_settings_is_the_one_in_the_documentation() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
-    if std::env::var_os("STICKYCAS_BLESS").is_some() {
+    if env::var_os("STICKYCAS_BLESS").is_some() {
         std::fs::write(&path, reference()).unwrap();
     }
     let page = std::fs::read_to_string(&path).unwrap();
@@ -364,7 +380,7 @@ fn files_that_cannot_be_used_are_told_with_their_settings() {
     let (file, gone) = (file.display().to_string(), format!("{there}/no/such/folder"));
     let (file, gone, there) = (file.as_str(), gone.as_str(), there.as_str());
     let wrong =
-        |flags: &[&str]| good(flags, &[], "").check_all_files().err().map(|SettingsError(errors)| errors);
+        |flags: &[&str]| good(flags, &[], "").check_files(true).err().map(|SettingsError(errors)| errors);
     assert_eq!(wrong(&["--data", gone]), None, "it is made");
     assert_eq!(wrong(&["--data", there, "--etcd-credentials", there]), None);
     assert_eq!(wrong(&["--in-memory"]), None);
@@ -381,7 +397,7 @@ fn files_that_cannot_be_used_are_told_with_their_settings() {
     }
     for path in [gone, file] {
         let with = load(&["--credentials", path], &[], "").unwrap();
-        let SettingsError(errors) = with.check_files().unwrap_err();
+        let SettingsError(errors) = with.check_files(false).unwrap_err();
         assert!(errors[0].starts_with(&format!("credentials (flag --credentials): {path}: ")), "{errors:?}");
     }
 }
@@ -392,7 +408,7 @@ fn credentials_for_etcd_that_cannot_be_used_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().display().to_string();
     let flags = ["--etcd", "https://127.0.0.1:1", "--etcd-credentials", &path];
-    let wrong = || good(&flags, &[], "").check_files().unwrap_err().to_string();
+    let wrong = || good(&flags, &[], "").check_files(false).unwrap_err().to_string();
     assert!(wrong().contains("none of ca.crt"), "{}", wrong());
     std::fs::write(folder.path().join("user"), "root").unwrap();
     assert!(wrong().contains("user is there without password"), "{}", wrong());
