@@ -49,7 +49,6 @@ mod readiness;
 mod server_info;
 mod service;
 mod settings;
-mod shutdown;
 #[cfg(any(test, feature = "simulation"))]
 pub mod simulation;
 #[cfg(test)]
@@ -85,7 +84,7 @@ use http::Sources;
 pub use instances::RecoveryError;
 pub use logging::{Guard as LogGuard, log_to_stderr};
 use quota::{KnownPrincipals, Method, Principals};
-use readiness::{Readiness, State};
+use readiness::{Readiness, State, set_health};
 use service::Service;
 use storage::Storage;
 pub use storage::StorageError;
@@ -154,7 +153,8 @@ pub async fn run(
 ) -> Result<Stopped, ServeError> {
     let storage = Storage::new(&config)?;
     let credentials = CredentialStore::of(&config)?;
-    serve_in(Environment::new(listeners.into(), credentials, storage), config, shutdown).await
+    let Listeners { grpc, tokens, http } = listeners.into();
+    serve_in(Environment { grpc, tokens, http, credentials, storage }, config, shutdown).await
 }
 
 /// What a server gets from the machine on which it runs. Beside it there are only the clock and the random numbers of
@@ -166,16 +166,6 @@ struct Environment<L> {
     /// `None`: connections are not secured.
     credentials: Option<Arc<CredentialStore>>,
     storage: Storage,
-}
-
-impl Environment<TcpListener> {
-    fn new(
-        Listeners { grpc, tokens, http }: Listeners,
-        credentials: Option<Arc<CredentialStore>>,
-        storage: Storage,
-    ) -> Self {
-        Self { grpc, tokens, http, credentials, storage }
-    }
 }
 
 /// The response to a call of a service that does not exist.
@@ -196,20 +186,22 @@ async fn serve_in<L: Listener>(
     let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.
     let drain = CancellationToken::new();
+    // They end with this future.
+    let mut tasks = JoinSet::new();
     let known = KnownPrincipals::default();
     let roles = Roles::of_settings(&config);
     known.set_roles(roles.coordinators(), roles.observers());
-    let _roles = credentials.clone().map(|store| {
+    if let Some(store) = credentials.clone() {
         let known = known.clone();
         let set = move |roles: &Roles| known.set_roles(roles.coordinators(), roles.observers());
-        AbortOnDropHandle::new(tokio::spawn(store.with_roles(set)))
-    });
+        tasks.spawn(store.clone().with_roles(set));
+        tasks.spawn(store.run());
+    }
     let instances = storage.instances(limits.clone(), known.clone());
-    let timers = instances.clone();
-    let timers = AbortOnDropHandle::new(tokio::spawn(async move { timers.run_timers().await }));
-
     let load = instances.load().clone();
-    let _load = AbortOnDropHandle::new(tokio::spawn(async move { load.run().await }));
+    tasks.spawn(async move { load.run().await });
+    let timed = instances.clone();
+    let timers = AbortOnDropHandle::new(tokio::spawn(async move { timed.run_timers().await }));
 
     let principals = Principals::with(limits, config.admission, known);
     let service = Service::new(
@@ -223,16 +215,13 @@ async fn serve_in<L: Listener>(
         service.set_recovered();
     }
     let upkeep = service.clone();
-    let _upkeep = AbortOnDropHandle::new(tokio::spawn(async move { upkeep.run_upkeep().await }));
-    let _look = credentials.clone().map(|store| AbortOnDropHandle::new(tokio::spawn(store.run())));
+    tasks.spawn(async move { upkeep.run_upkeep().await });
     let authenticator =
         credentials.clone().map_or_else(|| Authenticator::Insecure(roles), Authenticator::Proven);
     let call_layer = CallLayer::new(authenticator, limits, principals.clone(), instances.gates().clone());
     let (mut health, health_service) = tonic_health::server::health_reporter();
-    let report = readiness.clone();
-    let reporter = health.clone();
-    let _report =
-        AbortOnDropHandle::new(tokio::spawn(async move { report.report(reporter, HEALTH_NAMES).await }));
+    let (report, reporter) = (readiness.clone(), health.clone());
+    tasks.spawn(async move { report.report(reporter, HEALTH_NAMES).await });
     let sources = Arc::new(Sources {
         instances: instances.clone(),
         principals: principals.clone(),
@@ -244,10 +233,10 @@ async fn serve_in<L: Listener>(
         #[cfg(feature = "cluster")]
         cluster: storage.cluster(),
     });
-    let _http = http.map(|http| {
+    if let Some(http) = http {
         let names = config.http_hosts.clone();
-        AbortOnDropHandle::new(tokio::spawn(async move { http::serve(http, &names, sources).await }))
-    });
+        tasks.spawn(async move { http::serve(http, &names, sources).await });
+    }
 
     let mut routes = Routes::builder();
     routes
@@ -265,7 +254,7 @@ async fn serve_in<L: Listener>(
     let router = routes.axum_router_mut();
     *router = std::mem::take(router)
         .fallback_service(call_layer.open_to_all(Method::Unknown).layer(service_fn(unknown_service)));
-    let _unread = AbortOnDropHandle::new(tokio::spawn(call_layer.clone().run_unread()));
+    tasks.spawn(call_layer.clone().run_unread());
     let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.prepare());
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);
@@ -278,7 +267,7 @@ async fn serve_in<L: Listener>(
         drain.clone(),
     );
     tokio::pin!(serve, shutdown);
-    readiness::set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
+    set_health(&mut health, HEALTH_NAMES, readiness.state()).await;
     tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
         () = &mut shutdown => return Ok(Stopped::Clean),
@@ -299,8 +288,7 @@ async fn serve_in<L: Listener>(
     service.set_recovered();
     readiness.set(State::Serving);
     let follows = (storage.clone(), readiness.clone());
-    let _readiness =
-        AbortOnDropHandle::new(tokio::spawn(async move { follows.0.follow_readiness(&follows.1).await }));
+    tasks.spawn(async move { follows.0.follow_readiness(&follows.1).await });
     let failed = tokio::select! {
         () = &mut serve => return Ok(Stopped::Clean),
         () = &mut shutdown => false,
@@ -313,7 +301,16 @@ async fn serve_in<L: Listener>(
     }
     instances.logs().stop_clock();
     storage.write_last_served_time();
-    shutdown::begin(&readiness, &mut health, HEALTH_NAMES, timers, &drain, &instances).await;
+    // First health says NOT_SERVING, so that load balancers look elsewhere, and clients are told before their streams end. Then
+    // time of all instances stands still, since nobody is served from here on (F3). Then nothing new is accepted, and open
+    // streams and waiting calls end with UNAVAILABLE; their accesses stay (F8a).
+    readiness.set(State::Draining);
+    set_health(&mut health, HEALTH_NAMES, State::Draining).await;
+    timers.abort();
+    // What it was doing is done; a task that was aborted has no other result.
+    let _ = timers.await;
+    drain.cancel();
+    instances.cancel_waiters();
     let drained = tokio::time::timeout(config.drain, serve).await;
     // So that the folder of the log is free for another server when this one has ended.
     checkpoints.abort();

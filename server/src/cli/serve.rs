@@ -64,7 +64,8 @@ pub(super) async fn serve(
         (None, Some(folder)) => tracing::info!(folder = %folder.display(), "the log is kept on disk"),
         (None, None) => tracing::info!("in memory: every instance is lost when the server stops"),
     }
-    let serving = serve_in(Environment::new(listeners, credentials, storage), config, first);
+    let Listeners { grpc, tokens, http } = listeners;
+    let serving = serve_in(Environment { grpc, tokens, http, credentials, storage }, config, first);
     let served = tokio::select! {
         stopped = serving => Ok(match stopped? {
             Stopped::Clean => ExitCode::SUCCESS,
