@@ -5,14 +5,11 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
-use hyper_util::rt::TokioIo;
-use stickycas_proto::log::v1::BackupRequest;
-use stickycas_proto::log::v1::data_service_client::DataServiceClient;
 use stickycas_proto::v1::{Parameters, State};
 use tempfile::TempDir;
+use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
 use tokio::process::Command;
-use tonic::transport::Endpoint;
 
 use crate::harness::fixtures::{alone, create_request};
 use crate::harness::with_timeout;
@@ -63,11 +60,6 @@ impl Files {
         let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/logs/0.1.0.backup");
         let old = fs::read(old).unwrap();
         fs::write(self.path("cut"), &old[..old.len() - 3]).unwrap();
-    }
-
-    async fn make_pipe(&self, name: &str) {
-        let made = Command::new("mkfifo").arg(self.path(name)).status();
-        assert!(with_timeout(made).await.unwrap().success());
     }
 }
 
@@ -247,25 +239,10 @@ async fn a_log_on_a_read_only_mount_is_checked_dumped_and_backed_up() {
 #[tokio::test]
 async fn an_interrupted_restore_is_not_served_as_an_empty_log() {
     let files = Files::new().await;
-    files.make_pipe("pipe").await;
-    let arguments = ["data", "restore", "--from", &files.text("pipe"), "--data", &files.text("copy")];
-    let mut restore = command(&arguments).spawn().unwrap();
-    let (pipe, backup) = (files.path("pipe"), fs::read(files.path("backup")).unwrap());
-    let opened = tokio::task::spawn_blocking(move || {
-        let mut pipe = fs::OpenOptions::new().write(true).open(pipe).unwrap();
-        std::io::Write::write_all(&mut pipe, &backup[..backup.len() / 2]).unwrap();
-        pipe
-    });
-    let pipe = with_timeout(opened).await.unwrap();
-    with_timeout(async {
-        while !files.path("copy").join("log.redb.restore").exists() {
-            tokio::task::yield_now().await;
-        }
-    })
-    .await;
-    signal(&restore, "-KILL").await;
-    with_timeout(restore.wait()).await.unwrap();
-    drop(pipe);
+    // A restore that was killed leaves this.
+    fs::create_dir(files.path("copy")).unwrap();
+    fs::set_permissions(files.path("copy"), fs::Permissions::from_mode(0o700)).unwrap();
+    fs::write(files.path("copy").join("log.redb.restore"), "half a log").unwrap();
 
     files.write_cut_backup();
     for _ in 0..2 {
@@ -321,25 +298,15 @@ async fn with_long_log(folder: &Path) -> tokio::process::Child {
 async fn a_server_ends_in_order_while_a_backup_of_it_is_not_read() {
     let files = Files { folder: tempfile::tempdir().unwrap() };
     let mut server = with_long_log(&files.path("log")).await;
-    let socket = files.path("log").join("control");
-    let connect = tower::service_fn(move |_| {
-        let socket = socket.clone();
-        async move { UnixStream::connect(socket).await.map(TokioIo::new) }
-    });
-    let channel = Endpoint::from_static("http://localhost").connect_with_connector(connect).await.unwrap();
-    let mut client = DataServiceClient::new(channel);
-    let mut backup = with_timeout(client.backup(BackupRequest {})).await.unwrap().into_inner();
-    assert!(with_timeout(backup.message()).await.unwrap().is_some(), "the backup has begun");
+    let mut backup = UnixStream::connect(files.path("log").join("control")).await.unwrap();
+    let mut copy = vec![0];
+    with_timeout(backup.read_exact(&mut copy)).await.unwrap();
     signal(&server, "-TERM").await;
     assert_eq!(with_timeout(server.wait()).await.unwrap().code(), Some(0));
-    let error = loop {
-        match with_timeout(backup.message()).await {
-            Ok(Some(_)) => {}
-            Ok(None) => panic!("a part of a backup has the end of a whole one"),
-            Err(status) => break status,
-        }
-    };
-    assert!(!error.message().is_empty(), "{error:?}");
+    with_timeout(backup.read_to_end(&mut copy)).await.unwrap();
+    fs::write(files.path("part"), copy).unwrap();
+    let (said, code) = files.check_backup("part").await;
+    assert_eq!(code, Some(1), "a part of a backup has no end of a whole one: {said}");
 
     let log = files.text("log");
     let flags = ["--no-http", "--insecure-principals", "--listen", "127.0.0.1:0"];

@@ -41,18 +41,39 @@ pub(crate) enum DataCommand {
     ///
     /// One of four answers, each with an exit code of its own: "whole" (0), "damaged" (1), "not there" (2), and "could not be
     /// checked" (3), which says nothing about the log.
-    Check(Check),
+    Check(Source),
     /// Write every instance with its history into one file, for `stickycas-loadgen replay` and `explain`.
-    Dump(Dump),
+    Dump {
+        #[command(flatten)]
+        source: Source,
+        /// Only the instance with this id or name. Repeat for several.
+        #[arg(long = "instance", value_name = "ID|NAME")]
+        instances: Vec<String>,
+        /// The file to write; it must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
     /// Write checkpoints, drop what is not needed any more, and give the free part of the file back to the system.
     Compact(Folder),
     /// Copy the log into one file. The server may run meanwhile.
-    Backup(Backup),
+    Backup {
+        #[command(flatten)]
+        folder: Folder,
+        /// The file to write; it must not exist yet.
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
     /// Make a log of a backup, in a folder that has none.
     ///
     /// The result is another log: the instances that had not ended are closed, since what was told after the backup is not
     /// in it, and nobody may go on from less than was told.
-    Restore(Restore),
+    Restore {
+        #[command(flatten)]
+        folder: Folder,
+        /// The backup.
+        #[arg(long, value_name = "FILE")]
+        from: PathBuf,
+    },
 }
 
 #[derive(Debug, Args)]
@@ -62,46 +83,14 @@ pub(crate) struct Folder {
     data: Option<PathBuf>,
 }
 
+/// What is read.
 #[derive(Debug, Args)]
-pub(crate) struct Check {
+pub(crate) struct Source {
     #[command(flatten)]
     folder: Folder,
-    /// Check what this backup holds and not the log in a folder.
+    /// Read what this backup holds and not the log in a folder.
     #[arg(long, value_name = "FILE", conflicts_with = "data")]
     backup: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Dump {
-    #[command(flatten)]
-    folder: Folder,
-    /// Dump what this backup holds and not the log in a folder.
-    #[arg(long, value_name = "FILE", conflicts_with = "data")]
-    backup: Option<PathBuf>,
-    /// Only the instance with this id or name. Repeat for several.
-    #[arg(long = "instance", value_name = "ID|NAME")]
-    instances: Vec<String>,
-    /// The file to write; it must not exist yet.
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Backup {
-    #[command(flatten)]
-    folder: Folder,
-    /// The file to write; it must not exist yet.
-    #[arg(long, value_name = "FILE")]
-    out: PathBuf,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct Restore {
-    #[command(flatten)]
-    folder: Folder,
-    /// The backup.
-    #[arg(long, value_name = "FILE")]
-    from: PathBuf,
 }
 
 /// There is nothing to look at.
@@ -145,11 +134,11 @@ impl DataCommand {
     /// Why it was not possible.
     pub(crate) async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         match self {
-            Self::Check(check) => return check.run(default).await,
-            Self::Dump(dump) => dump.run(default).await?,
+            Self::Check(source) => return check(&source, default).await,
+            Self::Dump { source, instances, out } => dump(&source, default, &instances, &out).await?,
             Self::Compact(folder) => compact(&folder.path(default)?).await?,
-            Self::Backup(backup) => backup.run(default).await?,
-            Self::Restore(restore) => restore.run(default).await?,
+            Self::Backup { folder, out } => write_backup(&folder.path(default)?, &out).await?,
+            Self::Restore { folder, from } => restore(&folder.path(default)?, &from).await?,
         }
         Ok(ExitCode::SUCCESS)
     }
@@ -159,43 +148,23 @@ impl Folder {
     fn path(&self, default: Option<PathBuf>) -> anyhow::Result<PathBuf> {
         self.data.clone().or(default).context("there is no folder: give one with --data DIR")
     }
+}
 
-    /// The log in the folder, or in the backup, to be read.
-    fn open(&self, backup: Option<&Path>, default: Option<PathBuf>) -> anyhow::Result<OpenLog> {
-        let Some(path) = backup else {
-            let dir = existing(&self.path(default)?, DataDir::open_to_read)?;
-            return Ok(OpenLog {
-                engine: Arc::new(dir.engine_to_read()?),
-                has_digest: true,
-                _dir: Some(dir),
-            });
-        };
-        let backup = match open_backup(path)? {
-            Source::File(backup) => backup,
-            Source::Pipe(_) => bail!("{} can be read once only: copy it into a file first", path.display()),
-        };
-        Ok(OpenLog { has_digest: backup.has_digest(), engine: Arc::new(backup), _dir: None })
+impl Source {
+    /// What is read, and the folder that it is in: no server may begin to write the log meanwhile.
+    fn open(&self, default: Option<PathBuf>) -> anyhow::Result<(Arc<dyn Engine>, Option<DataDir>)> {
+        match &self.backup {
+            Some(backup) => Ok((Arc::new(open_backup(backup)?), None)),
+            None => {
+                let dir = existing(&self.folder.path(default)?, DataDir::open_to_read)?;
+                Ok((Arc::new(dir.engine_to_read()?), Some(dir)))
+            }
+        }
     }
 }
 
-/// A log that is read.
-struct OpenLog {
-    engine: Arc<dyn Engine>,
-    /// Whether changed bytes would have been noticed.
-    has_digest: bool,
-    /// No server may begin to write the log meanwhile.
-    _dir: Option<DataDir>,
-}
-
-/// What a backup is read from.
-enum Source {
-    /// Compared with its digest.
-    File(BackupFile<File>),
-    /// What can be read only once.
-    Pipe(File),
-}
-
-fn open_backup(path: &Path) -> anyhow::Result<Source> {
+/// The backup in a file, compared with its digest.
+fn open_backup(path: &Path) -> anyhow::Result<BackupFile<File>> {
     let mut file = match File::open(path) {
         Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
             bail!(NotThere(format!("there is no backup {}: give the file of one", path.display())))
@@ -203,9 +172,14 @@ fn open_backup(path: &Path) -> anyhow::Result<Source> {
         opened => opened.with_context(|| path.display().to_string())?,
     };
     if file.stream_position().is_err() {
-        return Ok(Source::Pipe(file));
+        bail!("{} can be read once only: copy it into a file first", path.display());
     }
-    Ok(Source::File(BackupFile::open(file).with_context(|| path.display().to_string())?))
+    let backup = BackupFile::open(file).with_context(|| path.display().to_string())?;
+    if !backup.has_digest() {
+        let note = "carries no digest, so bytes that have changed may not be noticed";
+        let _ = writeln!(io::stderr(), "note: the backup {} {note}", path.display());
+    }
+    Ok(backup)
 }
 
 /// What `check` says of a backup.
@@ -250,52 +224,40 @@ fn cannot_write(path: &Path) -> String {
     format!("cannot write {}", path.display())
 }
 
-impl Check {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-        match self.look(default).await {
-            Ok(found) => {
-                say(&format!("whole: {found}"))?;
-                Ok(ExitCode::SUCCESS)
-            }
-            Err(error) => {
-                let (word, code) = kind_of(&error);
-                say(&format!("{word}: {error:#}"))?;
-                Ok(code.into())
-            }
+/// When a log is opened, everything in it is compared with its checksums, and a backup with its digest.
+async fn check(source: &Source, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let found = async {
+        let (engine, _dir) = source.open(default)?;
+        offline::check(&engine).await
+    };
+    let (answer, code) = match found.await {
+        Ok(found) => (format!("whole: {found}"), 0),
+        Err(error) => {
+            let (word, code) = kind_of(&error);
+            (format!("{word}: {error:#}"), code)
         }
-    }
-
-    async fn look(self, default: Option<PathBuf>) -> anyhow::Result<String> {
-        // When a log is opened, everything in it is compared with its checksums, and a backup with its digest.
-        let log = self.folder.open(self.backup.as_deref(), default)?;
-        let mut found = offline::check(&log.engine).await?;
-        if !log.has_digest {
-            found.push_str(NO_DIGEST);
-        }
-        Ok(found)
-    }
+    };
+    say(&answer)?;
+    Ok(code.into())
 }
 
-/// Of a backup that an older version has made.
-const NO_DIGEST: &str =
-    "; the backup carries no digest, so bytes that have changed may not have been noticed";
-
-impl Dump {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<()> {
-        let log = self.folder.open(self.backup.as_deref(), default)?;
-        let mut out = create(&self.out)?;
-        let dumped = offline::dump(&log.engine, &self.instances, |instance| {
-            out.write_all(&instance.encode_length_delimited_to_vec()).with_context(|| cannot_write(&self.out))
-        });
-        let count = finish(&self.out, dumped.await, out)?;
-        let no_digest = if log.has_digest { "" } else { NO_DIGEST };
-        Ok(say(&format!("{count} instances in {}{no_digest}", self.out.display()))?)
-    }
+async fn dump(
+    source: &Source,
+    default: Option<PathBuf>,
+    instances: &[String],
+    path: &Path,
+) -> anyhow::Result<()> {
+    let (engine, _dir) = source.open(default)?;
+    let mut out = create(path)?;
+    let dumped = offline::dump(&engine, instances, |instance| {
+        out.write_all(&instance.encode_length_delimited_to_vec()).with_context(|| cannot_write(path))
+    });
+    let count = finish(path, dumped.await, out)?;
+    Ok(say(&format!("{count} instances in {}", path.display()))?)
 }
 
 async fn compact(path: &Path) -> anyhow::Result<()> {
-    let existing = || existing(path, DataDir::open);
-    let dir = existing()?;
+    let dir = existing(path, DataDir::open)?;
     let file = dir.log_path();
     let before = fs::metadata(&file)?.len();
     offline::write_checkpoints(Arc::new(dir.engine()?)).await?;
@@ -305,72 +267,60 @@ async fn compact(path: &Path) -> anyhow::Result<()> {
     Ok(say(&format!("{} bytes before, {} now", before, fs::metadata(&file)?.len()))?)
 }
 
-impl Backup {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<()> {
-        let path = self.folder.path(default)?;
-        let out = self.out.display();
-        match existing(&path, DataDir::open_to_read).map_err(anyhow::Error::downcast::<DataDirError>) {
-            Ok(dir) => {
-                let engine = dir.engine_to_read()?;
-                let mut file = create(&self.out)?;
-                let written = backup::write(&engine, &mut file);
-                let contents = finish(&self.out, written.map_err(Into::into), file)?;
-                say(&format!("{contents} in {out}"))?;
+async fn write_backup(path: &Path, out: &Path) -> anyhow::Result<()> {
+    let dir = existing(path, DataDir::open_to_read);
+    let is_used = |error: &anyhow::Error| matches!(error.downcast_ref(), Some(DataDirError::Locked { .. }));
+    let written = match dir {
+        Err(error) if is_used(&error) => {
+            let mut file = create(out)?;
+            let copied = socket::backup(path, &mut file);
+            let copied = copied.context("the server that uses the folder cannot be asked for a backup");
+            let bytes = finish(out, copied, file)?;
+            // A server that ends may have sent a part.
+            let whole = File::open(out).map_err(Into::into).and_then(BackupFile::open);
+            if whole.is_err() {
+                let _ = fs::remove_file(out);
             }
-            Err(Ok(DataDirError::Locked { .. })) => {
-                let mut file = create(&self.out)?;
-                let copied = socket::backup(&path, &mut file).await;
-                let copied = copied.context("the server that uses the folder cannot be asked for a backup");
-                let bytes = finish(&self.out, copied, file)?;
-                // A server that ends may have sent a part.
-                let whole = File::open(&self.out).map_err(Into::into).and_then(BackupFile::open);
-                if whole.is_err() {
-                    let _ = fs::remove_file(&self.out);
-                }
-                whole.context("the server has not sent a whole backup: try again")?;
-                say(&format!("{bytes} bytes in {out}, from a server that runs"))?;
-            }
-            Err(Ok(error)) => return Err(error.into()),
-            Err(Err(error)) => return Err(error),
+            whole.context("the server has not sent a whole backup, and its log says why: try again")?;
+            format!("{bytes} bytes in {}, from a server that runs", out.display())
         }
-        Ok(())
+        dir => {
+            let engine = dir?.engine_to_read()?;
+            let mut file = create(out)?;
+            let written = backup::write(&engine, &mut file);
+            let contents = finish(out, written.map_err(Into::into), file)?;
+            format!("{contents} in {}", out.display())
+        }
+    };
+    Ok(say(&written)?)
+}
+
+async fn restore(path: &Path, from: &Path) -> anyhow::Result<()> {
+    if DataDir::has_log(path)? {
+        bail!("{} holds a log, which would be lost: give a folder without one", path.display());
+    }
+    let backup = open_backup(from)?;
+    let dir = DataDir::open(path)?;
+    // What an earlier one has left keeps servers from beginning with an empty log: it stays until there is a log.
+    let was_interrupted = dir.check_restored().is_err();
+    match fill(&backup, from, &dir).await {
+        Ok(said) => Ok(say(&said)?),
+        Err(error) if was_interrupted => Err(error),
+        Err(error) => match dir.abandon_restore() {
+            Ok(()) => Err(error),
+            Err(left) => Err(error.context(format!("cannot clear {}: {left}", path.display()))),
+        },
     }
 }
 
-impl Restore {
-    async fn run(self, default: Option<PathBuf>) -> anyhow::Result<()> {
-        let path = self.folder.path(default)?;
-        if DataDir::has_log(&path)? {
-            bail!("{} holds a log, which would be lost: give a folder without one", path.display());
-        }
-        let from = open_backup(&self.from)?;
-        let dir = DataDir::open(&path)?;
-        // What an earlier one has left keeps servers from beginning with an empty log: it stays until there is a log.
-        let was_interrupted = dir.check_restored().is_err();
-        match self.restore(from, &dir).await {
-            Ok(said) => Ok(say(&said)?),
-            Err(error) if was_interrupted => Err(error),
-            Err(error) => match dir.abandon_restore() {
-                Ok(()) => Err(error),
-                Err(left) => Err(error.context(format!("cannot clear {}: {left}", path.display()))),
-            },
-        }
-    }
-
-    /// Nobody serves the log before the instances in it are closed, also if this ends in the middle.
-    async fn restore(&self, from: Source, dir: &DataDir) -> anyhow::Result<String> {
-        let log = Arc::new(dir.begin_restore()?);
-        let has_digest = !matches!(&from, Source::File(backup) if !backup.has_digest());
-        let filled = log.fill(|visit| match from {
-            Source::File(backup) => backup.read(visit).map_err(BackupError::from),
-            Source::Pipe(pipe) => backup::read(pipe, visit).map(drop),
-        });
-        filled.with_context(|| self.from.display().to_string())?;
-        let (summary, closed) = offline::close_live(log.clone()).await?;
-        dir.finish_restore(Arc::into_inner(log).context("the restored log is still in use")?)?;
-        let no_digest = if has_digest { "" } else { NO_DIGEST };
-        Ok(format!("restored: {summary}; {closed} instances that had not ended were closed{no_digest}"))
-    }
+/// Makes the log of the folder. Nobody serves it before the instances in it are closed, also if this ends in the middle.
+async fn fill(backup: &BackupFile<File>, from: &Path, dir: &DataDir) -> anyhow::Result<String> {
+    let log = Arc::new(dir.begin_restore()?);
+    let filled = log.fill(|visit| backup.read(visit).map_err(BackupError::from));
+    filled.with_context(|| from.display().to_string())?;
+    let (summary, closed) = offline::close_live(log.clone()).await?;
+    dir.finish_restore(Arc::into_inner(log).context("the restored log is still in use")?)?;
+    Ok(format!("restored: {summary}; {closed} instances that had not ended were closed"))
 }
 
 fn say(line: &str) -> io::Result<()> {

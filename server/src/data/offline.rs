@@ -1,20 +1,17 @@
-//! The log of a server that does not run, recovered part by part, since it may be larger than the memory.
+//! The log of a server that does not run. To be checked and dumped it is recovered part by part, since it may be larger than the
+//! memory; to be compacted and restored as a whole, as by a server.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::Arc;
 
 use anyhow::bail;
-use prost::Message as _;
 use stickycas_model::machine::State;
-use stickycas_proto::log::v1::{Batch, DumpedInstance};
+use stickycas_proto::log::v1::DumpedInstance;
 use stickycas_proto::names::InstanceId;
 use tokio::task::spawn_blocking;
 
 use super::NotThere;
-use crate::commit_log::RULES;
-use crate::commit_log::engine::{
-    Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, Visit, WriteBatch,
-};
+use crate::commit_log::engine::{Engine, EngineError, RedbEngine, Usage};
 use crate::instances::{Instance, Instances, Part, Recovered, Recovery};
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -78,7 +75,7 @@ pub(super) async fn dump(
 ) -> anyhow::Result<usize> {
     let (mut missing, mut count) = (wanted.iter().collect::<BTreeSet<_>>(), 0);
     for part in parts(&**engine)? {
-        for instance in Offline::recover(engine.clone(), part).await?.all() {
+        for instance in all(&Offline::recover(engine.clone(), part).await?.instances) {
             let config = instance.config();
             let is_called = |text: &str| {
                 config.id.to_string() == text
@@ -108,34 +105,26 @@ pub(super) async fn write_checkpoints(log: Arc<RedbEngine>) -> anyhow::Result<()
 }
 
 /// Closes every instance of a restored log that has not ended, and leaves checkpoints alone. Returns what was in the log, in
-/// words, and how many instances were closed.
+/// words, and how many instances were closed. It takes the memory that a server takes for them.
 ///
 /// # Errors
 /// What is damaged; or if the log cannot be written.
 pub(super) async fn close_live(log: Arc<RedbEngine>) -> anyhow::Result<(String, usize)> {
-    let (mut instances, mut summary, mut closed) = (0, String::new(), 0);
-    let parts = parts(&*log)?;
-    let closing = Arc::new(Closing::new(log)?);
-    for part in parts {
-        let Offline { storage, instances: found, recovered } =
-            Offline::recover(closing.clone(), part).await?;
-        instances += recovered.instances;
-        summary = summary_of(&recovered, instances);
-        storage.begin(&found, recovered).await;
-        let mut closings = Vec::new();
-        for instance in all(&found) {
-            let state = instance.state().committed().await??;
-            if !matches!(state, State::Finished | State::Closed) {
-                closings.push(instance.close());
-            }
+    let Offline { storage, instances, recovered } = Offline::recover(log, Part::ALL).await?;
+    let summary = summary_of(&recovered, recovered.instances);
+    storage.begin(&instances, recovered).await;
+    let mut closings = Vec::new();
+    for instance in all(&instances) {
+        let state = instance.state().committed().await??;
+        if !matches!(state, State::Finished | State::Closed) {
+            closings.push(instance.close());
         }
-        closed += closings.len();
-        for closing in closings {
-            closing.committed().await??;
-        }
-        end(&storage, &found).await?;
     }
-    closing.finish()?;
+    let closed = closings.len();
+    for closing in closings {
+        closing.committed().await??;
+    }
+    end(&storage, &instances).await?;
     Ok((summary, closed))
 }
 
@@ -171,10 +160,6 @@ impl Offline {
             spawn_blocking(move || Recovery::run(&target, &target.only_shard(), &*engine, None, part));
         Ok(Self { storage, instances, recovered: recovering.await?? })
     }
-
-    fn all(&self) -> Vec<Arc<Instance>> {
-        all(&self.instances)
-    }
 }
 
 fn all(instances: &Instances) -> Vec<Arc<Instance>> {
@@ -185,83 +170,6 @@ fn all(instances: &Instances) -> Vec<Arc<Instance>> {
         let Some(last) = page.last() else { return all };
         after = Some(last.config().id);
         all.extend(page);
-    }
-}
-
-/// A restored log while its instances are closed. Each part goes on behind the batch that was restored last, and what is to
-/// stay of it are its checkpoints.
-#[derive(Debug)]
-struct Closing {
-    log: Arc<RedbEngine>,
-    /// The place of the batch that was restored last.
-    restored: u64,
-    written: Mutex<Appended>,
-}
-
-/// The maximum of all that was written.
-#[derive(Debug)]
-struct Appended {
-    log_index: u64,
-    served_nanos: u64,
-}
-
-impl Closing {
-    fn new(log: Arc<RedbEngine>) -> Result<Self, EngineError> {
-        let mut restored = 0;
-        log.read(&mut |stored| {
-            if let Stored::Batch(log_index, _) = stored {
-                restored = log_index;
-            }
-            Ok(())
-        })?;
-        Ok(Self { log, restored, written: Mutex::new(Appended { log_index: restored, served_nanos: 0 }) })
-    }
-
-    /// Leaves a single batch, behind all that checkpoints cover.
-    fn finish(&self) -> anyhow::Result<()> {
-        let Appended { log_index, served_nanos } =
-            *self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let log_index = log_index + 1;
-        let batch = Batch { rules: RULES, served_nanos, ..Batch::default() }.encode_to_vec();
-        let (sender, receiver) = mpsc::channel();
-        let done = Box::new(move |outcome| _ = sender.send(outcome));
-        self.log.write(WriteBatch { log_index, batch, trim: Some(log_index), ..WriteBatch::default() }, done);
-        match receiver.recv()? {
-            Outcome::Committed => Ok(()),
-            Outcome::Unknown(error) => Err(error.into()),
-            Outcome::Refused(why) => bail!("{why}"),
-        }
-    }
-}
-
-impl Engine for Closing {
-    fn depth(&self) -> usize {
-        self.log.depth()
-    }
-
-    fn write(&self, write: WriteBatch, done: Done) {
-        let served_nanos = Batch::decode(&*write.batch).map_or(0, |batch| batch.served_nanos);
-        {
-            let written = &mut *self.written.lock().unwrap_or_else(PoisonError::into_inner);
-            written.log_index = written.log_index.max(write.log_index);
-            written.served_nanos = written.served_nanos.max(served_nanos);
-        }
-        self.log.write(WriteBatch { trim: None, ..write }, done);
-    }
-
-    fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
-        self.log.read(&mut |stored| match stored {
-            Stored::Batch(log_index, _) if log_index > self.restored => Ok(()),
-            stored => visit(stored),
-        })
-    }
-
-    fn identity(&self) -> Result<Vec<u8>, EngineError> {
-        self.log.identity()
-    }
-
-    fn usage(&self) -> Usage {
-        self.log.usage()
     }
 }
 

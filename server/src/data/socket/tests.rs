@@ -1,165 +1,140 @@
 //! Backups whose client does not read, and the end of the server.
 
-use tokio_stream::StreamExt as _;
+use std::io::{Cursor, Read as _};
 
+use tokio::task::JoinHandle;
+
+use super::super::backup::BackupFile;
 use super::*;
 use crate::commit_log::engine::{RedbEngine, Stored};
 
-/// Bytes of a value: more than a message may have.
+/// Bytes of a value: more than is on its way to a client that does not read.
 const VALUE: usize = 5 * 1024 * 1024;
 
-fn engine() -> Arc<dyn Engine> {
-    let log = RedbEngine::in_memory().unwrap();
-    let filled: Result<(), crate::EngineError> =
-        log.fill(|visit| (1..4).try_for_each(|log_index| visit(Stored::Batch(log_index, &vec![7; VALUE]))));
-    filled.unwrap();
-    Arc::new(log)
+/// A server that serves the socket in a folder.
+struct Server {
+    folder: tempfile::TempDir,
+    engine: Arc<dyn Engine>,
+    end: CancellationToken,
+    serving: JoinHandle<anyhow::Result<()>>,
 }
 
-fn backups(engine: &Arc<dyn Engine>) -> Backups {
-    let (end, running) = (CancellationToken::new(), TaskTracker::new());
-    Backups {
-        engine: Arc::downgrade(engine),
-        log: PathBuf::from("no log"),
-        end,
-        running,
-        one: Arc::new(Semaphore::new(1)),
+impl Server {
+    async fn start() -> Self {
+        let log = RedbEngine::in_memory().unwrap();
+        let filled: Result<(), crate::EngineError> = log
+            .fill(|visit| (1..4).try_for_each(|log_index| visit(Stored::Batch(log_index, &vec![7; VALUE]))));
+        filled.unwrap();
+        let (folder, engine) = (tempfile::tempdir().unwrap(), Arc::new(log) as Arc<dyn Engine>);
+        let (end, path) = (CancellationToken::new(), folder.path().to_owned());
+        let (served, token) = (engine.clone(), end.clone());
+        let serving = tokio::spawn(async move { serve(&path, served, token).await });
+        while !folder.path().join(SOCKET).exists() {
+            tokio::task::yield_now().await;
+        }
+        Self { folder, engine, end, serving }
     }
-}
 
-/// Reads on until the backup ends.
-async fn read_all(stream: Response<<Backups as DataService>::BackupStream>) -> (usize, Option<Status>) {
-    let (mut stream, mut bytes) = (stream.into_inner(), 0);
-    while let Some(chunk) = stream.next().await {
-        match chunk {
-            Ok(chunk) => {
-                assert!(chunk.bytes.len() <= CHUNK);
-                bytes += chunk.bytes.len();
-            }
-            Err(status) => return (bytes, Some(status)),
+    fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.folder.path().join(SOCKET)).unwrap()
+    }
+
+    /// Waits until no backup is being written: the server and the test alone have the log.
+    async fn until_written(&self) {
+        while Arc::strong_count(&self.engine) > 2 {
+            tokio::task::yield_now().await;
         }
     }
-    (bytes, None)
-}
 
-/// Lets time pass until no backup is being written.
-async fn until_written(backups: &Backups) {
-    backups.running.close();
-    while !backups.running.is_empty() {
-        tokio::time::advance(Duration::from_secs(1)).await;
-        // The thread of the backup has to see it.
-        std::thread::yield_now();
+    async fn end(self) {
+        self.end.cancel();
+        self.serving.await.unwrap().unwrap();
+        assert_eq!(Arc::strong_count(&self.engine), 1, "nothing reads the log any more");
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_backup_that_is_read_comes_in_messages_that_a_client_takes() {
-    let engine = engine();
-    let backups = backups(&engine);
-    let stream = backups.backup(Request::new(BackupRequest {})).await.unwrap();
-    let (bytes, error) = read_all(stream).await;
-    assert!(bytes > 3 * VALUE && error.is_none(), "{bytes} {error:?}");
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_stops_reading_is_given_up() {
-    for read in [0, 3] {
-        let engine = engine();
-        let backups = backups(&engine);
-        let mut stream = backups.backup(Request::new(BackupRequest {})).await.unwrap();
-        for _ in 0..read {
-            stream.get_mut().next().await.unwrap().unwrap();
-        }
-        until_written(&backups).await;
-        assert_eq!(Arc::strong_count(&engine), 1, "it keeps nothing of the log any more");
-        let (bytes, error) = read_all(stream).await;
-        assert!(bytes <= CHUNKS * CHUNK, "{bytes}");
-        assert!(error.unwrap().message().contains("the client has read nothing for 30 s"));
-    }
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_client_that_reads_too_slowly_is_given_up() {
-    let engine = engine();
-    let backups = backups(&engine);
-    let mut stream = backups.backup(Request::new(BackupRequest {})).await.unwrap();
-    // 16 KiB/s: 15 MiB would take a quarter of an hour.
-    let mut read = 0;
-    let error = loop {
-        match stream.get_mut().next().await.unwrap() {
-            Ok(_) => read += 1,
-            Err(status) => break status,
-        }
-        tokio::time::advance(Duration::from_secs(16)).await;
+/// Reads the first byte of a backup.
+async fn begin(mut client: UnixStream) -> (UnixStream, Vec<u8>) {
+    let mut begun = vec![0];
+    let read = move || {
+        client.read_exact(&mut begun).unwrap();
+        (client, begun)
     };
-    assert!(
-        read < 3 * VALUE / CHUNK / 2 && error.message().contains("less than 1024 KiB/s"),
-        "{read}: {error}"
-    );
+    spawn_blocking(read).await.unwrap()
 }
 
-#[tokio::test(start_paused = true)]
-async fn there_is_one_backup_at_a_time() {
-    let engine = engine();
-    let backups = backups(&engine);
-    let first = backups.backup(Request::new(BackupRequest {})).await.unwrap();
-    let refused = backups.backup(Request::new(BackupRequest {})).await.err().unwrap();
-    assert!(refused.message().contains("another backup is being written"), "{refused}");
-    assert!(read_all(first).await.1.is_none());
-    until_written(&backups).await;
-    assert!(backups.backup(Request::new(BackupRequest {})).await.is_ok());
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_backup_is_given_up_when_the_log_grows_too_much() {
-    for (bytes, is_given_up) in [(LEAST_GROWTH, false), (LEAST_GROWTH + 1, true)] {
-        let (engine, log) = (engine(), tempfile::NamedTempFile::new().unwrap());
-        let backups = Backups { log: log.path().to_owned(), ..backups(&engine) };
-        let stream = backups.backup(Request::new(BackupRequest {})).await.unwrap();
-        log.as_file().set_len(bytes).unwrap();
-        let error = read_all(stream).await.1;
-        assert_eq!(error.is_some(), is_given_up, "{error:?}");
-        assert!(error.is_none_or(|error| error.message().contains("the log has grown too much")));
-    }
+/// Whether the client gets a whole backup behind what it has.
+async fn is_whole(mut client: UnixStream, mut backup: Vec<u8>) -> bool {
+    let read = move || {
+        client.read_to_end(&mut backup).unwrap();
+        BackupFile::open(Cursor::new(backup)).is_ok()
+    };
+    spawn_blocking(read).await.unwrap()
 }
 
 #[tokio::test]
-async fn backups_end_with_the_server_and_say_so() {
-    let folder = tempfile::tempdir().unwrap();
-    let (engine, end) = (engine(), CancellationToken::new());
-    let (path, served, token) = (folder.path().to_owned(), engine.clone(), end.clone());
-    let serving = tokio::spawn(async move { serve(&path, served, token).await });
-    while !folder.path().join(SOCKET).exists() {
+async fn a_client_that_stops_reading_is_given_up() {
+    let server = Server::start().await;
+    let (client, begun) = begin(server.connect()).await;
+    server.until_written().await;
+    assert!(!is_whole(client, begun).await);
+    assert!(is_whole(server.connect(), Vec::new()).await, "another is served");
+    server.end().await;
+}
+
+#[tokio::test]
+async fn there_is_one_backup_at_a_time() {
+    let server = Server::start().await;
+    let (first, begun) = begin(server.connect()).await;
+    let second = server.connect();
+    second.set_nonblocking(true).unwrap();
+    let nothing = (&second).read(&mut [0]).unwrap_err();
+    assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock, "it waits");
+    assert!(is_whole(first, begun).await);
+    second.set_nonblocking(false).unwrap();
+    assert!(is_whole(second, Vec::new()).await);
+    server.end().await;
+}
+
+#[test]
+fn a_backup_is_given_up_when_the_log_grows_too_much() {
+    for (bytes, is_given_up) in [(LEAST_GROWTH, false), (LEAST_GROWTH + 1, true)] {
+        let log = tempfile::NamedTempFile::new().unwrap();
+        let (server, _client) = UnixStream::pair().unwrap();
+        let mut out = ToClient::new(server, log.path().to_owned());
+        log.as_file().set_len(bytes).unwrap();
+        let error = out.write(&[1]).err();
+        assert_eq!(error.is_some(), is_given_up, "{error:?}");
+        assert!(error.is_none_or(|error| error.to_string().contains("the log has grown too much")));
+    }
+}
+
+#[test]
+fn a_client_that_reads_nothing_is_named() {
+    let (server, _client) = UnixStream::pair().unwrap();
+    server.set_nonblocking(true).unwrap();
+    let mut out = ToClient::new(server, PathBuf::from("no log"));
+    let error = out.write_all(&vec![0; 2 * VALUE]).unwrap_err();
+    assert!(error.to_string().contains("the client has read nothing for"), "{error}");
+}
+
+#[tokio::test]
+async fn backups_end_with_the_server() {
+    let server = Server::start().await;
+    let (client, begun) = begin(server.connect()).await;
+    server.end().await;
+    assert!(!is_whole(client, begun).await, "a part of a backup is no whole one");
+}
+
+#[tokio::test]
+async fn a_backup_ends_when_its_service_is_cancelled() {
+    let server = Server::start().await;
+    let (client, begun) = begin(server.connect()).await;
+    server.serving.abort();
+    while Arc::strong_count(&server.engine) > 1 {
         tokio::task::yield_now().await;
     }
-    let path = folder.path().to_owned();
-    let (begun, has_begun) = std::sync::mpsc::channel();
-    let (go_on, may_go_on) = std::sync::mpsc::channel::<()>();
-    /// Takes a first piece, and nothing more before it may.
-    struct Stopped(std::sync::mpsc::Sender<()>, std::sync::mpsc::Receiver<()>);
-    impl Write for Stopped {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let _ = self.0.send(());
-            let _ = self.1.recv();
-            Ok(bytes.len())
-        }
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
-    let client = std::thread::spawn(move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(backup(&path, &mut Stopped(begun, may_go_on)))
-    });
-    tokio::task::spawn_blocking(move || has_begun.recv().unwrap()).await.unwrap();
-    end.cancel();
-    serving.await.unwrap().unwrap();
-    assert_eq!(Arc::strong_count(&engine), 1, "nothing reads the log any more");
-    drop(go_on);
-    // What is on its way to the client leaves meanwhile.
-    let copied = tokio::task::spawn_blocking(move || client.join().unwrap()).await.unwrap();
-    let error = format!("{:#}", copied.unwrap_err());
-    assert!(error.contains("the server ends"), "{error}");
+    assert!(!is_whole(client, begun).await);
 }
 
 #[tokio::test]
@@ -172,12 +147,17 @@ async fn a_folder_with_a_long_path_has_a_socket() {
     std::fs::create_dir_all(&folder).unwrap();
     let end = CancellationToken::new();
     let (path, token) = (folder.clone(), end.clone());
-    let serving = tokio::spawn(async move { serve(&path, engine(), token).await });
+    let engine = Arc::new(RedbEngine::in_memory().unwrap());
+    let serving = tokio::spawn(async move { serve(&path, engine, token).await });
     while !folder.join(SOCKET).exists() && !serving.is_finished() {
         tokio::task::yield_now().await;
     }
-    let mut copy = Vec::new();
-    assert_eq!(backup(&folder, &mut copy).await.unwrap(), copy.len());
+    let copied = spawn_blocking(move || {
+        let mut copy = Vec::new();
+        (backup(&folder, &mut copy).unwrap(), copy.len() as u64)
+    });
+    let (bytes, copied) = copied.await.unwrap();
+    assert!(bytes == copied && bytes > 0);
     end.cancel();
     serving.await.unwrap().unwrap();
 }
