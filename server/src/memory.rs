@@ -88,9 +88,9 @@ impl Memory {
         }
     }
 
-    /// With the files of the system below `root`. `machine`: what a machine has whose files do not tell.
+    /// With the files of the system below `root`. `machine`: what the machine has.
     fn below(root: &Path, machine: Option<u64>) -> Self {
-        let machine = mem_total(root).or(machine).map(|bytes| Self { bytes, source: Source::Machine });
+        let machine = machine.map(|bytes| Self { bytes, source: Source::Machine });
         let all = limits(root).into_iter().chain(machine);
         all.min_by_key(|memory| memory.bytes).unwrap_or(Self { bytes: UNKNOWN, source: Source::Unknown })
     }
@@ -130,13 +130,7 @@ fn number(path: &Path) -> Option<u64> {
     (1..1 << 60).contains(&number).then_some(number)
 }
 
-fn mem_total(root: &Path) -> Option<u64> {
-    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    total.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
-}
-
-/// What the machine has, where /proc/meminfo is hidden (`ProcSubset=pid` of systemd).
+/// What the machine has.
 #[cfg(target_os = "linux")]
 fn machine() -> Option<u64> {
     let info = rustix::system::sysinfo();
@@ -219,7 +213,7 @@ mod tests {
         fs::write(path, text).unwrap();
     }
 
-    /// The figure and the file that it is of, where /proc/meminfo may be hidden.
+    /// The figure and the file that it is of.
     fn found(files: &[(&str, &str)], machine: Option<u64>) -> (u64, String) {
         let root = tempfile::tempdir().unwrap();
         files.iter().for_each(|(name, text)| write(root.path(), name, text));
@@ -227,26 +221,24 @@ mod tests {
         (bytes, source.to_string())
     }
 
-    const MEMINFO: (&str, &str) = ("proc/meminfo", "MemFree: 1 kB\nMemTotal:       8388608 kB\n");
+    const MACHINE: Option<u64> = Some(8 * GIB);
     const NESTED: (&str, &str) =
         ("proc/self/cgroup", "4:cpu,memory:/old/one\n1:name=systemd:/\n0::/outer/inner\n");
 
     #[test]
     fn without_a_limit_it_is_what_the_machine_has() {
-        assert_eq!(found(&[MEMINFO], None), (8 * GIB, "of the machine".to_owned()));
-        assert_eq!(found(&[], Some(7 * GIB)).0, 7 * GIB, "/proc/meminfo is hidden");
+        assert_eq!(found(&[], MACHINE), (8 * GIB, "of the machine".to_owned()));
         let (bytes, source) = found(&[], None);
         assert_eq!(bytes, UNKNOWN);
         assert!(source.contains("neither"), "{source}");
         for none in ["max\n", "9223372036854771712\n", "18446744073709551615\n", "0\n", "\n", "x"] {
             let files = [
-                MEMINFO,
                 NESTED,
                 ("sys/fs/cgroup/outer/inner/memory.max", none),
                 ("sys/fs/cgroup/memory/memory.limit_in_bytes", none),
             ];
-            assert_eq!(found(&files, None).0, 8 * GIB, "{none:?}");
-            assert_eq!(found(&files[1..], None).0, UNKNOWN, "{none:?}");
+            assert_eq!(found(&files, MACHINE).0, 8 * GIB, "{none:?}");
+            assert_eq!(found(&files, None).0, UNKNOWN, "{none:?}");
         }
     }
 
@@ -266,8 +258,8 @@ mod tests {
             ("sys/fs/cgroup/other/memory.max", false),
         ] {
             let others = [("sys/fs/cgroup/outer/inner/memory.max", "3221225472\n")];
-            let files = [&[MEMINFO, NESTED][..], &others, &[(file, "2147483648\n")]].concat();
-            let (bytes, source) = found(&files, None);
+            let files = [&[NESTED][..], &others, &[(file, "2147483648\n")]].concat();
+            let (bytes, source) = found(&files, MACHINE);
             assert_eq!(bytes == 2 * GIB, at, "{file}: {bytes}");
             assert_eq!(source.ends_with(&format!("/{file}")), at, "{file}: {source}");
         }
@@ -276,17 +268,20 @@ mod tests {
     #[test]
     fn a_container_sees_its_own_cgroup_as_the_root() {
         let own = ("proc/self/cgroup", "0::/../../system.slice/docker-1.scope\n");
-        let files = [MEMINFO, own, ("sys/fs/cgroup/memory.max", "1073741824\n")];
-        assert_eq!(found(&files, None).0, GIB);
-        let files = [MEMINFO, ("sys/fs/cgroup/memory.max", "1073741824\n")];
-        assert_eq!(found(&files, None).0, GIB, "without /proc/self/cgroup");
+        let files = [own, ("sys/fs/cgroup/memory.max", "1073741824\n")];
+        assert_eq!(found(&files, MACHINE).0, GIB);
+        let files = [("sys/fs/cgroup/memory.max", "1073741824\n")];
+        assert_eq!(found(&files, MACHINE).0, GIB, "without /proc/self/cgroup");
     }
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn the_machine_tells_without_files_what_it_tells_in_them() {
+    fn the_machine_tells_how_much_it_has() {
         let told = machine().unwrap();
-        let read = mem_total(Path::new("/")).unwrap_or(told);
+        let Ok(files) = fs::read_to_string("/proc/meminfo") else { return };
+        let total =
+            files.lines().find_map(|line| line.strip_prefix("MemTotal:")?.strip_suffix(" kB")).unwrap();
+        let read = total.trim().parse::<u64>().unwrap() * 1024;
         assert!(told.abs_diff(read) <= told / 100, "{told} {read}");
     }
 

@@ -25,7 +25,8 @@ pub(super) async fn serve(
     let asked_for = *effective.origin("http") != Origin::Default;
     let (mut settings, memory) = (effective.settings, effective.memory);
     // Written out when everything else has ended.
-    let _log = logging::init(&settings.log_options(), settings.otlp_endpoint.as_deref())?;
+    let Settings { log, log_json, log_lines_per_second, otlp_endpoint, .. } = &settings;
+    let _log = logging::init(log, *log_json, *log_lines_per_second, otlp_endpoint.as_deref())?;
     memory.adopt();
     open_files::fit_connections(&mut settings.limits, open_files::allow_all_files());
     let (listen_on, config) = (settings.clone(), settings.into_config()?);

@@ -164,7 +164,11 @@ pub(super) fn read(from: impl Read, visit: Visit<'_>) -> Result<Contents, Backup
     let header = header(&mut from)?;
     loop {
         let after = move |what: &str| BackupError::Damaged(format!("after {contents} {what}"));
-        match next(&mut from, LONGEST_ENTRY).map_err(|error| error.into_damage(after))? {
+        let entry = next(&mut from, LONGEST_ENTRY).map_err(|error| match error {
+            BackupError::Damaged(what) => after(&what),
+            error => error,
+        });
+        match entry? {
             // They belong to a batch behind them, and a log has one.
             Some(Entry::Checkpoint(it)) if contents.batches == 0 => {
                 visit(Stored::Checkpoint(it.instance, &it.checkpoint))?;
@@ -194,38 +198,22 @@ pub(super) fn read(from: impl Read, visit: Visit<'_>) -> Result<Contents, Backup
 fn header(from: &mut impl Read) -> Result<BackupHeader, BackupError> {
     match next(from, LONGEST_HEADER) {
         Ok(Some(Entry::Header(header))) => Ok(header),
-        Err(NoEntry::Unreadable(error)) => Err(error.into()),
+        Err(error @ BackupError::File(_)) => Err(error),
         _ => Err(BackupError::damaged("it does not begin as a backup does")),
     }
 }
 
-/// Why there is no entry.
-enum NoEntry {
-    Damaged(String),
-    Unreadable(io::Error),
-}
-
-impl NoEntry {
-    fn into_damage(self, after: impl Fn(&str) -> BackupError) -> BackupError {
-        match self {
-            Self::Damaged(what) => after(&what),
-            Self::Unreadable(error) => error.into(),
-        }
-    }
-}
-
 /// The next entry; `None`: there is none.
-fn next(from: &mut impl Read, longest: u64) -> Result<Option<Entry>, NoEntry> {
-    let damaged = |what: &str| NoEntry::Damaged(what.to_owned());
+fn next(from: &mut impl Read, longest: u64) -> Result<Option<Entry>, BackupError> {
     let message = read_message(from, longest).map_err(|error| match error.kind() {
-        io::ErrorKind::UnexpectedEof => damaged("it is cut off"),
-        io::ErrorKind::InvalidData => damaged(&error.to_string()),
-        _ => NoEntry::Unreadable(error),
+        io::ErrorKind::UnexpectedEof => BackupError::damaged("it is cut off"),
+        io::ErrorKind::InvalidData => BackupError::damaged(error.to_string()),
+        _ => error.into(),
     })?;
     let Some(message) = message else { return Ok(None) };
-    let entry =
-        BackupEntry::decode(bytes::Bytes::from(message)).map_err(|error| damaged(&error.to_string()))?;
-    entry.entry.map(Some).ok_or_else(|| damaged("an entry is empty"))
+    let entry = BackupEntry::decode(bytes::Bytes::from(message))
+        .map_err(|error| BackupError::damaged(error.to_string()))?;
+    entry.entry.map(Some).ok_or_else(|| BackupError::damaged("an entry is empty"))
 }
 
 /// A backup as an engine: what is in it can be read like a log, as often as it takes, and nothing is kept in memory.

@@ -88,6 +88,7 @@ async fn logs_of_released_versions_are_restored() {
             }
         }
         assert!(were_live > 0 && were_live == closed, "{were_live} {closed}");
-        assert!(offline::check(&log).await.unwrap().contains(" 0 inputs in 1 batches "));
+        let found = offline::check(&log).await.unwrap();
+        assert!(found.contains(" 0 inputs in "), "checkpoints alone: {found}");
     }
 }

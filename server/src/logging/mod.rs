@@ -39,17 +39,6 @@ pub(crate) struct LogCounts {
 pub(crate) static COUNTS: LogCounts =
     LogCounts { written: AtomicU64::new(0), dropped: AtomicU64::new(0), left_out: AtomicU64::new(0) };
 
-/// What is logged, and how.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LogOptions {
-    /// A level, or filters by module.
-    pub(crate) filter: String,
-    /// One JSON object a line.
-    pub(crate) json: bool,
-    /// Lines of one kind in a second.
-    pub(crate) lines_per_second: u32,
-}
-
 /// Checks a filter.
 ///
 /// # Errors
@@ -75,26 +64,30 @@ pub struct Guard {
 /// # Errors
 /// If the filter has no meaning, or logging was set up before.
 pub fn log_to_stderr(filter: &str) -> anyhow::Result<Guard> {
-    let options = LogOptions { filter: filter.to_owned(), json: false, lines_per_second: LINES_PER_SECOND };
-    init(&options, None)
+    init(filter, false, LINES_PER_SECOND, None)
 }
 
 /// Lines of one kind in a second, unless a setting says otherwise.
 pub(crate) const LINES_PER_SECOND: u32 = 100;
 
-/// Sets up logging for the whole program. What is in the queue is written when the guard is dropped, unless that takes
-/// long.
+/// Sets up logging for the whole program: with a filter, as one JSON object a line if that is asked for, and with so many lines of
+/// one kind in a second. What is in the queue is written when the guard is dropped, unless that takes long.
 ///
 /// # Errors
 /// If the filter has no meaning, or logging was set up before.
-pub(crate) fn init(options: &LogOptions, otlp_endpoint: Option<&str>) -> anyhow::Result<Guard> {
-    let filter = check_filter(&options.filter).map_err(anyhow::Error::msg)?;
-    let limit = Arc::new(RateLimit::new(options.lines_per_second));
-    let ansi = !options.json && stickycas_program::log_has_colours();
+pub(crate) fn init(
+    filter: &str,
+    json: bool,
+    lines_per_second: u32,
+    otlp_endpoint: Option<&str>,
+) -> anyhow::Result<Guard> {
+    let filter = check_filter(filter).map_err(anyhow::Error::msg)?;
+    let limit = Arc::new(RateLimit::new(lines_per_second));
+    let ansi = !json && stickycas_program::log_has_colours();
     let guard = LineQueue::start(std::io::stderr(), ansi, Arc::clone(&limit))
         .context("cannot start the thread that writes the log")?;
     let format = tracing_subscriber::fmt::layer().with_ansi(ansi).with_writer(guard.writer());
-    let format = if options.json { format.json().boxed() } else { format.boxed() };
+    let format = if json { format.json().boxed() } else { format.boxed() };
     let registry = Registry::default().with(filter).with(rate::RateLayer(limit)).with(format);
     #[cfg(feature = "otlp")]
     let (registry, traces) = {

@@ -8,7 +8,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,6 @@ pub(super) struct LineQueue {
 struct Shared {
     /// Bytes of the lines in the queue.
     bytes: AtomicUsize,
-    /// Lines dropped that no line has told of yet.
-    untold: AtomicU64,
     /// Whether the thread is to end when the queue is empty.
     stop: AtomicBool,
     /// Whether lines may have the escape sequences of colours.
@@ -64,8 +62,7 @@ impl LineQueue {
     ) -> io::Result<LogGuard> {
         let (sender, lines) = mpsc::sync_channel(LINES);
         let (end, ended) = mpsc::channel();
-        let (bytes, untold, stop) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
-        let shared = Arc::new(Shared { bytes, untold, stop, ansi });
+        let shared = Arc::new(Shared { bytes: AtomicUsize::new(0), stop: AtomicBool::new(false), ansi });
         let queue = Self { sender, shared: Arc::clone(&shared) };
         std::thread::Builder::new().name("log".to_owned()).spawn(move || {
             shared.write(&lines, &limit, out);
@@ -82,7 +79,6 @@ impl Write for LineQueue {
         let fits = self.shared.bytes.fetch_add(bytes, Relaxed) + bytes <= BYTES;
         if !fits || self.sender.try_send(cleaned).is_err() {
             self.shared.bytes.fetch_sub(bytes, Relaxed);
-            self.shared.untold.fetch_add(1, Relaxed);
             COUNTS.dropped.fetch_add(1, Relaxed);
         }
         Ok(line.len())
@@ -119,7 +115,7 @@ impl Shared {
                 COUNTS.written.fetch_add(1, Relaxed);
             }
         };
-        let mut ticked = Instant::now();
+        let (mut ticked, mut told) = (Instant::now(), COUNTS.dropped.load(Relaxed));
         loop {
             match lines.recv_timeout(TICK) {
                 Ok(line) => write(line),
@@ -129,8 +125,9 @@ impl Shared {
             let stop = self.stop.load(Relaxed);
             if stop || ticked.elapsed() >= TICK {
                 ticked = Instant::now();
-                let dropped = self.untold.swap(0, Relaxed);
+                let dropped = COUNTS.dropped.load(Relaxed) - told;
                 if dropped > 0 {
+                    told += dropped;
                     tracing::warn!(
                         "dropped {dropped} lines of the log: standard error was not read fast enough"
                     );
@@ -205,12 +202,12 @@ mod tests {
     fn a_queue_that_nobody_empties_drops_lines_and_counts_them() {
         let gate = Gate::default();
         let mut guard = LineQueue::start(gate.clone(), false, Arc::new(RateLimit::new(9))).unwrap();
-        let line = vec![b'x'; 1024];
+        let (line, before) = (vec![b'x'; 1024], COUNTS.dropped.load(Relaxed));
         for _ in 0..3 * BYTES / 1024 {
             guard.queue.write_all(&line).unwrap();
         }
         let shared = &guard.queue.shared;
-        let dropped = shared.untold.load(Relaxed);
+        let dropped = COUNTS.dropped.load(Relaxed) - before;
         assert!(dropped > 0 && shared.bytes.load(Relaxed) <= BYTES);
         gate.open();
         drop(guard);

@@ -23,7 +23,6 @@ use std::path::PathBuf;
 
 use crate::config::{AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EVERY, TokenConfig};
 use crate::limits::Limits;
-use crate::logging::LogOptions;
 use crate::memory::Memory;
 
 pub(crate) use args::SettingsArgs;
@@ -76,12 +75,6 @@ impl Settings {
             http_hosts: self.http_hosts,
             reflection: self.reflection,
         })
-    }
-
-    /// What is logged, and how.
-    pub(crate) fn log_options(&self) -> LogOptions {
-        let (filter, json, lines_per_second) = (self.log.clone(), self.log_json, self.log_lines_per_second);
-        LogOptions { filter, json, lines_per_second }
     }
 
     /// The cluster that the server belongs to, if it does.

@@ -17,8 +17,6 @@ use crate::memory::{LimitDefault, Part, part};
 pub(crate) struct Setting {
     /// The key in the file, with that of its table: `limits.retention`.
     pub(crate) key: &'static str,
-    /// The flag, if it is not made from the key.
-    flag: Option<&'static str>,
     /// A second flag that takes no value, and the value that it stands for.
     pub(crate) off_flag: Option<(&'static str, &'static str)>,
     pub(crate) kind: Kind,
@@ -54,6 +52,12 @@ pub(crate) fn removed(name: &str, name_of: impl Fn(&Setting) -> String) -> Optio
         let where_it_is = "the live page is served by `stickycas-loadgen view --server URL`";
         return Some(format!("is no setting of a server: {where_it_is}"));
     }
+    // Two flags had other names.
+    let name = match name {
+        "instance-memory" => "instance-bytes",
+        "record-memory" => "event-bytes",
+        name => name,
+    };
     let bound = LIMITS.iter().find(|bound| bound.is_constant && name_of(bound) == name)?;
     Some(format!("is now a constant: {}", bound.default().replace('"', "")))
 }
@@ -68,9 +72,13 @@ impl Setting {
         self.key.starts_with("limits.")
     }
 
-    /// The flag, without its dashes: `requests-per-second`.
+    /// The flag, without its dashes: `requests-per-second`. That of a list takes one item: `coordinator`.
     pub(crate) fn flag(&self) -> String {
-        self.flag.map_or_else(|| self.name().replace('_', "-"), str::to_owned)
+        let name = match self.kind.form {
+            Form::List(_) => self.name().trim_end_matches('s'),
+            _ => self.name(),
+        };
+        name.replace('_', "-")
     }
 
     /// The environment variable: `STICKYCAS_LIMITS_RETENTION`.
@@ -109,7 +117,7 @@ macro_rules! define_settings {
     ($(
         $(#[doc = $doc:literal])+
         $name:ident: $type:ty = $default:expr, $kind:expr
-        $(, flag $flag:literal)? $(, off $off_flag:literal is $off:literal)?;
+        $(, off $off_flag:literal is $off:literal)?;
     )+) => {
         /// The settings of one server, each checked for itself.
         #[derive(Clone, Debug)]
@@ -127,7 +135,6 @@ macro_rules! define_settings {
 
         const SETTINGS: &[Setting] = &[$(Setting {
             key: stringify!($name),
-            flag: only(&[$($flag)?]),
             off_flag: only(&[$(($off_flag, $off))?]),
             kind: $kind,
             doc: concat!($($doc),+),
@@ -151,7 +158,6 @@ macro_rules! define_limits {
             const KIND: Kind = if let Some(kind) = GIVEN { kind } else { kind_of_constant(stringify!($name)) };
             Setting {
                 key: concat!("limits.", stringify!($name)),
-                flag: limit_flag(stringify!($name)),
                 off_flag: None,
                 kind: KIND,
                 doc: concat!($($doc),+),
@@ -177,15 +183,6 @@ const fn kind_of_constant(name: &str) -> Kind {
     }
 }
 
-/// The flags of bounds whose names are not made from the key; `None`: from the key.
-const fn limit_flag(name: &str) -> Option<&'static str> {
-    match name.as_bytes() {
-        b"instance_bytes" => Some("instance-memory"),
-        b"event_bytes" => Some("record-memory"),
-        _ => None,
-    }
-}
-
 const fn loopback(port: u16) -> SocketAddr {
     SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
 }
@@ -200,7 +197,7 @@ define_settings! {
     /// Names of this machine by which browsers may ask for what operators ask on a loopback address, beside these
     /// addresses. Requests for any other name are refused: a page of another site could have its name lead here (DNS
     /// rebinding). Repeat the flag for several.
-    http_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "http-host";
+    http_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started again on it goes on
     /// where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else
     /// ~/.local/state/stickycas. off: no log, and all instances are lost when the server stops.
@@ -254,11 +251,11 @@ define_settings! {
     /// With insecure_principals, allow listening on an address that other machines may reach.
     insecure_allow_remote: bool = false, kind::SWITCH;
     /// Principals that may create instances; without one no instance can be created. Repeat the flag for several.
-    coordinators: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "coordinator";
+    coordinators: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Principals that may look at every instance. Repeat the flag for several.
-    observers: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "observer";
+    observers: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Principals that may see the counts of every principal. Repeat the flag for several.
-    admins: Vec<String> = Vec::new(), kind::PRINCIPALS, flag "admin";
+    admins: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Requests above a rate or a share: off, observe or enforce. That is a rate or a share of their principal. off, they are served; observe,
     /// they are served, counted and logged as what would be refused; enforce, they are refused. Bounds of the whole
     /// server, which protect its memory, hold in every mode.
