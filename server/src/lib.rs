@@ -46,7 +46,6 @@ mod open_files;
 mod private_files;
 mod quota;
 mod readiness;
-mod server_info;
 mod service;
 mod settings;
 #[cfg(any(test, feature = "simulation"))]

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::exit::EXIT_CODES;
+use super::EXIT_CODES;
 use crate::auth::CredentialStore;
 use crate::settings::{Data, Settings, SettingsArgs, reference, show};
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use clap::Args;
 
+use super::UsageError;
 use super::credential_folders::check_server;
-use super::exit::UsageError;
 use super::signals::Signals;
 use super::token_folders::{TokenFolders, TokenForm};
 use crate::auth::{DevelopmentCas, is_trust_domain};

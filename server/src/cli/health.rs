@@ -20,7 +20,7 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
-use super::exit::UsageError;
+use super::UsageError;
 
 /// Bytes of an answer of `/readyz`, which is a line or two.
 const LONGEST_BODY: usize = 16 * 1024;

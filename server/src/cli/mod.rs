@@ -3,7 +3,6 @@
 mod config;
 mod credential_folders;
 mod credentials;
-mod exit;
 mod health;
 mod serve;
 mod signals;
@@ -23,12 +22,31 @@ use tokio::runtime::Runtime;
 
 use self::config::ConfigCommand;
 use self::credentials::Credentials;
-use self::exit::{EXIT_CODES, USAGE, UsageError};
 use self::health::Health;
 use self::signals::{HangUps, Signals};
 use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
 use crate::settings::{self, Data, Setting, SettingsArgs, SettingsError};
+
+/// Exit code: flags are wrong.
+const USAGE: u8 = 2;
+/// Exit code of a server: its log could not be written any more. What it had told is in the log, which a restart reads.
+const LOG_FAILED: u8 = 5;
+
+/// The codes in words, for helps.
+const EXIT_CODES: &str = "\
+Exit codes, the same in all three programs:
+  0  done; of a run: its verdict is valid or outside
+  1  failed: a promise or a condition was not kept, an instance ended without a decision
+  2  wrong usage: flags or files
+  3  refused, or not possible: it did not happen
+  4  unknown: it may have happened; of a run: it proves nothing
+  5  of a server: its log could not be written any more";
+
+/// Flags are wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct UsageError(String);
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]

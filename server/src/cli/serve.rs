@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use tokio::net::TcpListener;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::exit::LOG_FAILED;
+use super::LOG_FAILED;
 use super::signals::{HangUps, Signals};
 use crate::auth::CredentialStore;
 use crate::settings::{Effective, Origin, Settings};

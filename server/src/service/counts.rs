@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use stickycas_proto::v1::server_service_server::ServerService;
-use stickycas_proto::v1::{GetClusterRequest, GetClusterResponse, GetCountsRequest, GetCountsResponse};
+use stickycas_proto::v1::{self, GetClusterRequest, GetClusterResponse, GetCountsRequest, GetCountsResponse};
 use tonic::{Request, Response, Status};
 
 use super::{Service, caller};
 use crate::call_layer::Caller;
-use crate::instances::SharedConfig;
-use crate::server_info;
+use crate::instances::{LoadMonitor, SharedConfig};
+use crate::metrics::resident_bytes;
 
 /// How many different rosters of a coordinator are looked at for the principals whose counts it may see, and how many names
 /// in them.
@@ -46,7 +46,7 @@ impl ServerService for Service {
             self.0.principals.counts(Some(visible.collect::<BTreeSet<_>>()), rows)
         };
         if caller.rights.coordinator || sees_all {
-            counts.server = Some(server_info::server_info(self.0.instances.load()));
+            counts.server = Some(server_facts(self.0.instances.load()));
         } else {
             counts.all = None;
         }
@@ -86,4 +86,20 @@ impl Service {
 /// Who may look at every instance may see what every principal did.
 fn sees_every_principal(caller: &Caller) -> bool {
     caller.rights.observer || caller.rights.admin
+}
+
+/// The build of this server, its machine and its memory now, for the comparison of measurements.
+fn server_facts(load: &LoadMonitor) -> v1::ServerFacts {
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    v1::ServerFacts {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        commit: stickycas_program::commit().unwrap_or_default().to_owned(),
+        debug_assertions: cfg!(debug_assertions),
+        os: std::env::consts::OS.to_owned(),
+        architecture: std::env::consts::ARCH.to_owned(),
+        cpus: u32::try_from(cpus).unwrap_or(u32::MAX),
+        resident_bytes: resident_bytes().unwrap_or_default(),
+        busy: load.busy(),
+        instances_under_way: load.live() as u64,
+    }
 }

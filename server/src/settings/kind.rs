@@ -44,8 +44,10 @@ const fn kind(form: Form, value_name: &'static str, expects: &'static str) -> Ki
 const ANY: Form = Form::Text(|_| true);
 const NOT_EMPTY: Form = Form::Text(|text| !text.is_empty());
 
-pub(crate) const COUNT: Kind = kind(Form::Count(1, u64::MAX), "N", "a whole number from 1 on");
-pub(crate) const COUNT_OR_NONE: Kind = kind(Form::Count(0, u64::MAX), "N", "a whole number from 0 on");
+/// What every type of a count can have.
+const MOST: u64 = u32::MAX as u64;
+pub(crate) const COUNT: Kind = kind(Form::Count(1, MOST), "N", "a whole number from 1 to 4294967295");
+pub(crate) const COUNT_OR_NONE: Kind = kind(Form::Count(0, MOST), "N", "a whole number from 0 to 4294967295");
 pub(crate) const SHARDS: Kind = kind(Form::Count(1, 1 << 20), "N", "a whole number from 1 to 1048576");
 pub(crate) const WORKERS: Kind = kind(Form::Count(1, 1_024), "N", "a whole number from 1 to 1024");
 pub(crate) const SIZE: Kind = kind(Form::Size(1), "SIZE", "a size such as 64KiB or 16MiB");
@@ -107,16 +109,28 @@ impl Kind {
         if let [text] = texts { Some(text.as_str()).filter(|text| self.accepts(text)) } else { None }
     }
 
-    fn number(&self, text: &str) -> Option<u64> {
+    /// The value as its type reads it, if this kind has it: a number without its unit.
+    fn plain(&self, texts: &[String]) -> Option<String> {
         let whole = |text: &str| text.replace('_', "").parse::<u64>().ok();
-        match self.form {
+        let text = self.only(texts)?;
+        let number = match self.form {
             Form::Count(min, max) => whole(text).filter(|number| (min..=max).contains(number)),
             Form::Size(plain) => {
                 let unit = UNITS.iter().find_map(|(unit, bytes)| Some((text.strip_suffix(unit)?, *bytes)));
                 let (number, unit) = unit.unwrap_or((text, plain));
                 whole(number.trim_end())?.checked_mul(unit).filter(|size| *size > 0)
             }
-            _ => None,
+            _ => return Some(text.to_owned()),
+        };
+        number.map(|number| number.to_string())
+    }
+
+    /// The value as a file has it. `plain`: as its type writes it.
+    fn toml(&self, plain: &str) -> String {
+        match (self.form, plain.parse()) {
+            (Form::Count(..), Ok(_)) | (Form::Switch, _) => plain.to_owned(),
+            (Form::Size(_), Ok(bytes)) => quoted(&size_text(bytes)),
+            _ => quoted(plain),
         }
     }
 
@@ -153,51 +167,36 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-macro_rules! numbers {
-    ($($type:ty),+) => {$(
-        impl Field for $type {
-            fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String> {
-                let number = kind.only(texts).and_then(|text| kind.number(text)).ok_or_else(|| kind.wrong())?;
-                Self::try_from(number).map_err(|_| format!("give at most {}", Self::MAX))
-            }
-
-            fn toml(&self, kind: &Kind) -> String {
-                match kind.form {
-                    Form::Size(_) => quoted(&size_text(u64::try_from(*self).unwrap_or(u64::MAX))),
-                    _ => self.to_string(),
-                }
-            }
-        }
-    )+};
-}
-
-numbers!(u16, u32, u64, usize);
-
 /// Each type with what reads its text and what writes it.
-macro_rules! texts {
+macro_rules! fields {
     ($($type:ty: $read:expr, $write:expr;)+) => {$(
         impl Field for $type {
             fn parse(kind: &Kind, texts: &[String]) -> Result<Self, String> {
-                kind.only(texts).and_then($read).ok_or_else(|| kind.wrong())
+                let read: fn(&str) -> Option<Self> = $read;
+                kind.plain(texts).and_then(|text| read(&text)).ok_or_else(|| kind.wrong())
             }
 
             fn toml(&self, kind: &Kind) -> String {
-                let text = $write(self);
-                if let Form::Switch = kind.form { text } else { quoted(&text) }
+                let write: fn(&Self) -> String = $write;
+                kind.toml(&write(self))
             }
         }
     )+};
 }
 
-texts! {
-    bool: |text| text.parse().ok(), bool::to_string;
-    String: |text| Some(text.to_owned()), String::clone;
-    SocketAddr: |text| text.parse().ok(), SocketAddr::to_string;
-    PathBuf: |text| Some(text.into()), |path: &PathBuf| path.display().to_string();
-    Admission: Admission::from_name, |mode: &Admission| mode.name().to_owned();
-    Data: |text| Some(text.into()), Data::to_string;
+fields! {
+    u16: |text| text.parse().ok(), Self::to_string;
+    u32: |text| text.parse().ok(), Self::to_string;
+    u64: |text| text.parse().ok(), Self::to_string;
+    usize: |text| text.parse().ok(), Self::to_string;
+    bool: |text| text.parse().ok(), Self::to_string;
+    String: |text| Some(text.to_owned()), Self::clone;
+    SocketAddr: |text| text.parse().ok(), Self::to_string;
+    PathBuf: |text| Some(text.into()), |path| path.display().to_string();
+    Admission: Self::from_name, |mode| mode.name().to_owned();
+    Data: |text| Some(text.into()), Self::to_string;
     // Without spaces: `1h30m`.
-    Duration: |text| parse_duration(text).ok(), |it: &Duration| humantime::format_duration(*it).to_string().replace(' ', "");
+    Duration: |text| parse_duration(text).ok(), |it| humantime::format_duration(*it).to_string().replace(' ', "");
 }
 
 impl<T: Field> Field for Option<T> {
