@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -117,10 +118,10 @@ impl Durable {
     fn measure_disk(&self) {
         let Some(dir) = &self.dir else { return };
         if let Ok(metadata) = dir.log_path().metadata() {
-            self.metrics.set_bytes_on_disk(metadata.len());
+            self.metrics.bytes_on_disk.store(metadata.len(), Ordering::Relaxed);
         }
         if let Some(free) = dir.free_bytes() {
-            self.metrics.set_free_bytes(free);
+            self.metrics.free_bytes.store(free, Ordering::Relaxed);
         }
     }
 

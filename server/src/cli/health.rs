@@ -44,15 +44,16 @@ pub(super) struct Health {
 
 impl Health {
     /// The server's address. TLS needs credentials, and the reverse.
-    fn endpoint(&self, server: &str) -> anyhow::Result<Endpoint> {
-        let (scheme, example) = match self.credentials {
+    fn endpoint(&self) -> anyhow::Result<Endpoint> {
+        let (scheme, usual) = match self.credentials {
             None => ("http", "http://127.0.0.1:7420"),
             Some(_) => ("https", "https://localhost:7420"),
         };
+        let server = self.server.as_deref().filter(|server| !server.is_empty()).unwrap_or(usual);
         let endpoint = Endpoint::from_shared(server.to_owned())
             .ok()
             .filter(|endpoint| endpoint.uri().scheme_str() == Some(scheme) && endpoint.uri().host().is_some())
-            .ok_or_else(|| UsageError(format!("--server {server}: give a URL such as {example}")))?;
+            .ok_or_else(|| UsageError(format!("--server {server}: give a URL such as {usual}")))?;
         match &self.credentials {
             None => Ok(endpoint),
             Some(folder) => endpoint.tls_config(tls(folder)?).map_err(|error| {
@@ -66,10 +67,7 @@ impl Health {
         if let Some(operators) = self.http {
             return self.ask_operators(operators).await;
         }
-        let usual =
-            if self.credentials.is_some() { "https://localhost:7420" } else { "http://127.0.0.1:7420" };
-        let server = self.server.as_deref().filter(|server| !server.is_empty()).unwrap_or(usual);
-        let endpoint = self.endpoint(server)?;
+        let endpoint = self.endpoint()?;
         let check = async {
             let channel = endpoint.connect().await?;
             let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
@@ -77,9 +75,8 @@ impl Health {
         };
         let status = tokio::time::timeout(self.timeout, check)
             .await
-            .with_context(|| format!("{server} did not answer in {:?}", self.timeout))??;
-        let mut out = std::io::stdout();
-        writeln!(out, "{}", status.as_str_name())?;
+            .with_context(|| format!("{} did not answer in {:?}", endpoint.uri(), self.timeout))??;
+        writeln!(std::io::stdout(), "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 

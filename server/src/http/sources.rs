@@ -18,7 +18,7 @@ use crate::cluster::Cluster;
 use crate::instances::Instances;
 use crate::limits::Limits;
 use crate::logging;
-use crate::metrics::{CommitLogMetrics, Exposition, StepCounter, StepCounters, by, process};
+use crate::metrics::{CommitLogMetrics, Exposition, StepCounter, StepCounters, process};
 use crate::quota::{Bound, Buffer, Counter, FrameType, Method, Principals, Quota};
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
@@ -51,7 +51,7 @@ impl Sources {
     }
 
     fn server(&self, out: &mut Exposition<'_>) -> fmt::Result {
-        out.gauges(
+        out.gauges_of(
             "stickycas_build_info",
             "1; the labels say which build of the server it is",
             [([("version", env!("CARGO_PKG_VERSION")), ("commit", stickycas_program::COMMIT)], 1)],
@@ -60,7 +60,8 @@ impl Sources {
         out.gauges(
             "stickycas_readiness",
             "1 for the state that the server is in, 0 for the others",
-            by("state", State::ALL.map(|each| (each.name(), u64::from(each == state)))),
+            "state",
+            State::ALL.map(|each| (each.name(), u64::from(each == state))),
         )?;
         let started = self.principals.start_time().duration_since(UNIX_EPOCH).unwrap_or_default();
         out.gauge(
@@ -80,8 +81,13 @@ impl Sources {
         out.gauge("stickycas_runtime_queue", "Tasks in the common queue of the runtime", queue)?;
         let log = &logging::COUNTS;
         let lines = [("written", &log.written), ("dropped", &log.dropped), ("left_out", &log.left_out)];
-        out.counters("stickycas_logging_lines", "Lines of the program's log: written; dropped, because standard error was not read; left out, because there \
-             were too many of their kind", by("outcome", lines.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed)))))
+        out.counters(
+            "stickycas_logging_lines",
+            "Lines of the program's log: written; dropped, because standard error was not read; left out, \
+             because there were too many of their kind",
+            "outcome",
+            lines.map(|(outcome, count)| (outcome, count.load(Ordering::Relaxed))),
+        )
     }
 
     fn phases(&self, out: &mut Exposition<'_>) -> fmt::Result {
@@ -90,13 +96,15 @@ impl Sources {
         let (executed, won) = (steps.get(C::PhaseExecuted), steps.get(C::PhaseWon));
         out.counter(
             "stickycas_phases_opened",
-            "Phases that opened; one that closes because no access waits any more counts again when it opens again",
+            "Phases that opened; one that closes because no access waits any more counts again when it \
+             opens again",
             steps.get(C::PhaseOpened),
         )?;
         out.counters(
             "stickycas_phases",
             "Phases that were executed: won, if an append took a position of the list, else empty",
-            by("outcome", [("won", won), ("empty", executed.saturating_sub(won))]),
+            "outcome",
+            [("won", won), ("empty", executed.saturating_sub(won))],
         )?;
         out.counter(
             "stickycas_phases_timed_out",
@@ -111,14 +119,21 @@ impl Sources {
         out.counters(
             "stickycas_accesses_accepted",
             "Accesses that were accepted, by kind",
-            by("kind", [("append", steps.get(C::AcceptedAppend)), ("read", steps.get(C::AcceptedRead))]),
+            "kind",
+            [("append", steps.get(C::AcceptedAppend)), ("read", steps.get(C::AcceptedRead))],
         )?;
-        out.counters("stickycas_accesses_answered", "Accesses that were executed, by answer: an append wins, fails or comes too late, a read returns entries", by("answer", [
+        out.counters(
+            "stickycas_accesses_answered",
+            "Accesses that were executed, by answer: an append wins, fails or comes too late, a read \
+             returns entries",
+            "answer",
+            [
                 ("success", steps.get(C::AnsweredSuccess)),
                 ("failed", steps.get(C::AnsweredFailed)),
                 ("limit_reached", steps.get(C::AnsweredLimitReached)),
                 ("read", steps.get(C::AnsweredRead)),
-            ]))?;
+            ],
+        )?;
         out.counter(
             "stickycas_accesses_withdrawn",
             "Accesses that were withdrawn because their process left or the instance was closed",
@@ -133,45 +148,47 @@ impl Sources {
         let (held, live) = (usage.held as u64, load.live() as u64);
         let (gathering, ended) = (load.gathering() as u64, held.saturating_sub(live));
         let closed = (usage.closed as u64).min(ended);
-        out.gauges("stickycas_instances", "Instances by state: gathering processes, running, or still readable after all processes have left or after its \
-             creator has closed it", by("state", [
+        out.gauges(
+            "stickycas_instances",
+            "Instances by state: gathering processes, running, or still readable after all processes have \
+             left or after its creator has closed it",
+            "state",
+            [
                 ("gathering", gathering),
                 ("running", live.saturating_sub(gathering)),
                 ("finished", ended - closed),
                 ("closed", closed),
-            ]))?;
+            ],
+        )?;
         let counts = |counter| steps.get(counter);
         out.counters(
             "stickycas_instance_events",
             "What happened to instances",
-            by(
-                "event",
-                [
-                    ("created", usage.created),
-                    ("gathered", counts(C::GatheringEnded)),
-                    ("sealed", counts(C::Sealed)),
-                    ("finished", counts(C::Finished)),
-                    ("closed", counts(C::Closed)),
-                    ("removed", usage.removed),
-                ],
-            ),
+            "event",
+            [
+                ("created", usage.created),
+                ("gathered", counts(C::GatheringEnded)),
+                ("sealed", counts(C::Sealed)),
+                ("finished", counts(C::Finished)),
+                ("closed", counts(C::Closed)),
+                ("removed", usage.removed),
+            ],
         )?;
         out.counters(
             "stickycas_process_events",
             "What processes did: joined, opened a session, decided",
-            by(
-                "event",
-                [
-                    ("joined", counts(C::Joined)),
-                    ("session", counts(C::SessionOpened)),
-                    ("decided", counts(C::Decided)),
-                ],
-            ),
+            "event",
+            [
+                ("joined", counts(C::Joined)),
+                ("session", counts(C::SessionOpened)),
+                ("decided", counts(C::Decided)),
+            ],
         )?;
         out.counters(
             "stickycas_offences",
             "Offences that instances have recorded, by kind; only the first of each process and kind are",
-            by("kind", steps.offences()),
+            "kind",
+            steps.offences(),
         )
     }
 
@@ -180,40 +197,46 @@ impl Sources {
         out.counters(
             "stickycas_refusals",
             "Calls and frames that were refused, by reason",
-            by("reason", RefusalReason::all().map(|reason| (reason.name(), all.refusals(reason)))),
+            "reason",
+            RefusalReason::all().map(|reason| (reason.name(), all.refusals(reason))),
         )?;
         out.counters(
             "stickycas_client_faults",
             "What clients did on the wire that no correct client does, or seldom",
-            by("kind", Counter::ALL.map(|counter| (counter.name(), all.get(counter)))),
+            "kind",
+            Counter::ALL.map(|counter| (counter.name(), all.get(counter))),
         )?;
         out.counters(
             "stickycas_calls",
             "Calls by method, streams and refused ones included",
-            by(
-                "method",
-                Method::ALL
-                    .map(|method| (method.name(), usage.calls[method as usize].load(Ordering::Relaxed))),
-            ),
+            "method",
+            Method::ALL.map(|method| (method.name(), usage.calls[method as usize].load(Ordering::Relaxed))),
         )?;
-        out.counters("stickycas_calls_ended", "Calls by method and gRPC code; streams by how they began; CANCELLED: its client has gone, or its deadline \
-             has passed", usage.ended_calls.rows())?;
-        out.histograms("stickycas_call_seconds", "Time of admitted unary calls by method, until the response begins or the client has gone; an access waits \
-             for its phase, and what is told for the disk", by("method", usage.ended_calls.seconds()))?;
+        out.counters_of(
+            "stickycas_calls_ended",
+            "Calls by method and gRPC code; streams by how they began; CANCELLED: its client has gone, or \
+             its deadline has passed",
+            usage.ended_calls.rows(),
+        )?;
+        out.histograms(
+            "stickycas_call_seconds",
+            "Time of admitted unary calls by method, until the response begins or the client has gone; an \
+             access waits for its phase, and what is told for the disk",
+            "method",
+            usage.ended_calls.seconds(),
+        )?;
         let (open, unclaimed) = self.connections();
         out.gauges(
             "stickycas_connections",
             "Open connections: those that belong to a principal, and those without an admitted call yet",
-            by("state", [("claimed", (open - unclaimed) as u64), ("unclaimed", unclaimed as u64)]),
+            "state",
+            [("claimed", (open - unclaimed) as u64), ("unclaimed", unclaimed as u64)],
         )?;
         out.counters(
             "stickycas_frames_received",
             "Frames of HTTP/2 that clients have sent, by type",
-            by(
-                "type",
-                FrameType::ALL
-                    .map(|frame| (frame.name(), usage.frames[frame as usize].load(Ordering::Relaxed))),
-            ),
+            "type",
+            FrameType::ALL.map(|frame| (frame.name(), usage.frames[frame as usize].load(Ordering::Relaxed))),
         )?;
         let accepted = usage.accepted.load(Ordering::Relaxed);
         out.counter("stickycas_connections_accepted", "Connections that were accepted", accepted)?;
@@ -221,14 +244,12 @@ impl Sources {
         out.gauges(
             "stickycas_calls_open",
             "Calls that have not ended: unary calls, Attach streams, Watch streams",
-            by(
-                "kind",
-                [
-                    ("unary", permits(Quota::Calls)),
-                    ("attach", permits(Quota::AttachStreams)),
-                    ("watch", permits(Quota::WatchStreams)),
-                ],
-            ),
+            "kind",
+            [
+                ("unary", permits(Quota::Calls)),
+                ("attach", permits(Quota::AttachStreams)),
+                ("watch", permits(Quota::WatchStreams)),
+            ],
         )?;
         let (unread, most) = self.service.unread_frames();
         out.gauge(
@@ -274,17 +295,20 @@ impl Sources {
         out.gauges(
             "stickycas_limit_used",
             "What is in use of each limit of the server",
-            by("limit", rows.map(|(name, used, _)| (name, used as u64))),
+            "limit",
+            rows.map(|(name, used, _)| (name, used as u64)),
         )?;
         out.gauges(
             "stickycas_limit_bound",
             "The bound of each limit of the server",
-            by("limit", rows.map(|(name, _, bound)| (name, bound as u64))),
+            "limit",
+            rows.map(|(name, _, bound)| (name, bound as u64)),
         )?;
         out.counters(
             "stickycas_log_request_bytes",
             "Bytes of requests with long values that were admitted to the log, by the kind of principal",
-            by("principal", log_bytes_sent),
+            "principal",
+            log_bytes_sent,
         )?;
         let admission = self.principals.admission();
         let outcomes = Bound::ALL.into_iter().flat_map(|bound| {
@@ -292,7 +316,12 @@ impl Sources {
                 [("refused", admission.refused(bound)), ("would_refuse", admission.would_refuse(bound))];
             rows.map(|(outcome, count)| ([("bound", bound.name()), ("outcome", outcome)], count))
         });
-        out.counters("stickycas_bound_exceeded", "Requests above a rate or a share, by bound: refused, or, with admission = observe, what would be", outcomes)
+        out.counters_of(
+            "stickycas_bound_exceeded",
+            "Requests above a rate or a share, by bound: refused, or, with admission = observe, what \
+             would be",
+            outcomes,
+        )
     }
 
     /// What each principal may have, and what the one has that has most of it.
@@ -301,12 +330,14 @@ impl Sources {
         out.gauges(
             "stickycas_quota_used_max",
             "What the principal uses of each quota that uses most of it",
-            by("quota", most.map(|(quota, most)| (quota.name(), most.into()))),
+            "quota",
+            most.map(|(quota, most)| (quota.name(), most.into())),
         )?;
         out.gauges(
             "stickycas_quota_bound",
             "What a principal may use of each quota",
-            by("quota", Quota::ALL.map(|quota| (quota.name(), quota.limit(&self.limits).into()))),
+            "quota",
+            Quota::ALL.map(|quota| (quota.name(), quota.limit(&self.limits).into())),
         )
     }
 
@@ -321,8 +352,8 @@ impl Sources {
         let state = self.credentials.as_ref().map(|store| store.state()).unwrap_or_default();
         out.gauge(
             "stickycas_credentials_generation",
-            "Number of the credentials in force, counted from 1; it grows when the files of the folder have changed. 0: \
-             the server has no credentials",
+            "Number of the credentials in force, counted from 1; it grows when the files of the folder \
+             have changed. 0: the server has no credentials",
             state.generation,
         )?;
         out.gauge(

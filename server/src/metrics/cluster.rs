@@ -13,7 +13,7 @@ use stickycas_cluster::committer::Transactions;
 use stickycas_cluster::confirm::Confirmations;
 use stickycas_cluster::maintenance::{Fullness, Space};
 
-use super::exposition::{Exposition, by};
+use super::exposition::Exposition;
 
 /// Upper bounds of the buckets of the time that it takes to take a shard, in seconds.
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
@@ -99,7 +99,13 @@ pub(crate) fn encode(out: &mut Exposition<'_>, moves: &ShardMoves, sample: &Clus
 
 fn shards(out: &mut Exposition<'_>, moves: &ShardMoves, sample: &ClusterSample) -> fmt::Result {
     out.gauge("stickycas_cluster_shard_count", "Shards of the cluster", sample.shards)?;
-    out.gauges("stickycas_cluster_shards", "Shards of this server by state: owned as it knows; of these, served, and taking: their logs are being read", by("state", [("owned", sample.owned), ("served", sample.served), ("taking", sample.taking)]))?;
+    out.gauges(
+        "stickycas_cluster_shards",
+        "Shards of this server by state: owned as it knows; of these, served, and taking: their logs are \
+         being read",
+        "state",
+        [("owned", sample.owned), ("served", sample.served), ("taking", sample.taking)],
+    )?;
     out.gauge(
         "stickycas_cluster_shards_without_owner",
         "Shards that no server owns, as this one knows",
@@ -108,18 +114,22 @@ fn shards(out: &mut Exposition<'_>, moves: &ShardMoves, sample: &ClusterSample) 
     out.gauges(
         "stickycas_cluster_servers",
         "Servers of the cluster by state, as this one knows",
-        by(
-            "state",
-            [("serving", sample.servers.saturating_sub(sample.draining)), ("draining", sample.draining)],
-        ),
+        "state",
+        [("serving", sample.servers.saturating_sub(sample.draining)), ("draining", sample.draining)],
     )?;
-    out.counters("stickycas_cluster_shard_moves", "Shards that have come to this server or left it: gained in a new epoch; handed over; lost, since another server \
-         owned it or the lease was not confirmed; given up, since it could not be served here", by("move", [
+    out.counters(
+        "stickycas_cluster_shard_moves",
+        "Shards that have come to this server or left it: gained in a new epoch; handed over; lost, since \
+         another server owned it or the lease was not confirmed; given up, since it could not be served \
+         here",
+        "move",
+        [
             ("gained", moves.get(ShardMove::Gained)),
             ("handed_over", moves.get(ShardMove::HandedOver)),
             ("lost", moves.get(ShardMove::Lost)),
             ("given_up", moves.get(ShardMove::GivenUp)),
-        ]))?;
+        ],
+    )?;
     out.histogram(
         "stickycas_cluster_take_seconds",
         "Time from the ownership of a shard until it is served: its log is read and replayed meanwhile",
@@ -137,8 +147,13 @@ fn lease(out: &mut Exposition<'_>, sample: &ClusterSample) -> fmt::Result {
 }
 
 fn transactions(out: &mut Exposition<'_>, counts: &Transactions) -> fmt::Result {
-    out.counters("stickycas_cluster_transactions", "Transactions with batches by result: committed; refused by the owner's key, the place in a log or a name; of unknown \
-         outcome, which a read has resolved; not taken, and sent again; rejected for ever", by("result", [
+    out.counters(
+        "stickycas_cluster_transactions",
+        "Transactions with batches by result: committed; refused by the owner's key, the place in a log \
+         or a name; of unknown outcome, which a read has resolved; not taken, and sent again; rejected \
+         for ever",
+        "result",
+        [
             ("committed", counts.committed),
             ("refused_owner", counts.refused_owner),
             ("refused_place", counts.refused_place),
@@ -146,7 +161,8 @@ fn transactions(out: &mut Exposition<'_>, counts: &Transactions) -> fmt::Result 
             ("unknown", counts.unknown),
             ("not_taken", counts.not_taken),
             ("rejected", counts.rejected),
-        ]))?;
+        ],
+    )?;
     out.counter("stickycas_cluster_batches", "Batches in transactions that were committed", counts.batches)?;
     out.counter(
         "stickycas_cluster_transaction_bytes",
@@ -159,19 +175,18 @@ fn confirmations(out: &mut Exposition<'_>, counts: &Confirmations) -> fmt::Resul
     out.counters(
         "stickycas_cluster_confirming_reads",
         "Linearizable reads that confirm ownership, by whether etcd has answered",
-        by("result", [("answered", counts.reads), ("unanswered", counts.unanswered_reads)]),
+        "result",
+        [("answered", counts.reads), ("unanswered", counts.unanswered_reads)],
     )?;
     out.counters(
         "stickycas_cluster_confirmations",
         "Calls, frames and pages that waited for such a read, once for each shard, by what it showed",
-        by(
-            "result",
-            [
-                ("confirmed", counts.confirmed),
-                ("deposed", counts.deposed),
-                ("not_confirmed", counts.not_confirmed),
-            ],
-        ),
+        "result",
+        [
+            ("confirmed", counts.confirmed),
+            ("deposed", counts.deposed),
+            ("not_confirmed", counts.not_confirmed),
+        ],
     )
 }
 
@@ -180,7 +195,8 @@ fn space(out: &mut Exposition<'_>, sample: &ClusterSample) -> fmt::Result {
     out.gauges(
         "stickycas_etcd_members",
         "Members of etcd that this server knows, by whether they have told their state",
-        by("state", [("answering", space.members.len() as u64), ("silent", space.silent as u64)]),
+        "state",
+        [("answering", space.members.len() as u64), ("silent", space.silent as u64)],
     )?;
     let largest = space.members.values().map(|member| member.size).max().unwrap_or(0);
     out.gauge("stickycas_etcd_size_bytes", "Bytes of the largest file of a member of etcd", largest)?;

@@ -23,14 +23,18 @@ const NOT_MEASURED: u64 = u64::MAX;
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct CommitLogMetrics {
-    bytes_on_disk: AtomicU64,
-    /// Or [`NOT_MEASURED`].
-    free_bytes: AtomicU64,
+    /// Bytes of the files of the log.
+    pub(crate) bytes_on_disk: AtomicU64,
+    /// Bytes that are free on its disk, or [`NOT_MEASURED`].
+    pub(crate) free_bytes: AtomicU64,
     bytes_written: AtomicU64,
-    checkpoints: AtomicU64,
-    failures: AtomicU64,
+    /// Instances that have got a checkpoint, or have lost theirs.
+    pub(crate) checkpoints: AtomicU64,
+    /// Writes and syncs that failed.
+    pub(crate) failures: AtomicU64,
     batch: Histogram,
-    commit: Histogram,
+    /// Seconds from the first step of a batch until the batch was resolved.
+    pub(crate) commit: Histogram,
     sync: Histogram,
 }
 
@@ -56,31 +60,6 @@ impl CommitLogMetrics {
         self.batch.observe(steps as f64);
         self.bytes_written.fetch_add(bytes, Ordering::Relaxed);
         self.sync.observe(sync.as_secs_f64());
-    }
-
-    /// So many instances have got a checkpoint, or have lost theirs.
-    pub(crate) fn count_checkpoints(&self, checkpoints: u64) {
-        self.checkpoints.fetch_add(checkpoints, Ordering::Relaxed);
-    }
-
-    /// A batch was resolved so long after its first step was appended.
-    pub(crate) fn count_commit(&self, latency: Duration) {
-        self.commit.observe(latency.as_secs_f64());
-    }
-
-    /// A write or a sync failed.
-    pub(crate) fn count_failure(&self) {
-        self.failures.fetch_add(1, Ordering::Relaxed);
-    }
-
-    /// The files of the log have so many bytes now.
-    pub(crate) fn set_bytes_on_disk(&self, bytes: u64) {
-        self.bytes_on_disk.store(bytes, Ordering::Relaxed);
-    }
-
-    /// So many bytes are free on the disk of the log now.
-    pub(crate) fn set_free_bytes(&self, bytes: u64) {
-        self.free_bytes.store(bytes, Ordering::Relaxed);
     }
 
     pub(crate) fn encode(&self, out: &mut Exposition<'_>) -> fmt::Result {
@@ -128,7 +107,7 @@ mod tests {
         };
         assert!(!text(written()).contains("free_bytes"), "a disk that was not measured is no full one");
         let measured = written();
-        measured.set_free_bytes(0);
+        measured.free_bytes.store(0, Ordering::Relaxed);
         let told = text(measured);
         assert!(told.contains("stickycas_log_free_bytes 0\n"), "{told}");
         assert!(told.contains("stickycas_log_batch_steps_bucket{le=\"4.0\"} 1\n"), "{told}");
@@ -147,11 +126,13 @@ mod tests {
         let metrics = CommitLogMetrics::default();
         for (steps, millis) in [(1, 1), (2, 2), (3, 3), (9_999, 60_000)] {
             metrics.count_batch(steps, 100, Duration::from_millis(millis));
-            metrics.count_commit(Duration::from_millis(millis));
+            metrics.commit.observe(Duration::from_millis(millis).as_secs_f64());
         }
-        metrics.count_failure();
-        metrics.count_checkpoints(2);
-        metrics.set_bytes_on_disk(77);
+        for (counter, count) in
+            [(&metrics.failures, 1), (&metrics.checkpoints, 2), (&metrics.bytes_on_disk, 77)]
+        {
+            counter.store(count, Ordering::Relaxed);
+        }
         let told = text(metrics);
         for line in [
             "stickycas_log_batch_steps_bucket{le=\"1.0\"} 1",

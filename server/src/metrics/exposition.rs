@@ -17,11 +17,21 @@ pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0
 pub(crate) struct Exposition<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Exposition<'_> {
-    pub(crate) fn counter(&mut self, name: &str, help: &str, value: impl EncodeCounterValue) -> fmt::Result {
+    pub(crate) fn counter(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl EncodeCounterValue + Copy,
+    ) -> fmt::Result {
         self.describe(name, help, MetricType::Counter)?.encode_counter::<NoLabelSet, _, u64>(&value, None)
     }
 
-    pub(crate) fn gauge(&mut self, name: &str, help: &str, value: impl EncodeGaugeValue) -> fmt::Result {
+    pub(crate) fn gauge(
+        &mut self,
+        name: &str,
+        help: &str,
+        value: impl EncodeGaugeValue + Copy,
+    ) -> fmt::Result {
         self.describe(name, help, MetricType::Gauge)?.encode_gauge(&value)
     }
 
@@ -29,8 +39,19 @@ impl Exposition<'_> {
         histogram.encode(self.describe(name, help, MetricType::Histogram)?)
     }
 
-    /// A counter for each set of labels.
+    /// A counter for each value of a label.
     pub(crate) fn counters(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        rows: impl IntoIterator<Item = (&'static str, u64)>,
+    ) -> fmt::Result {
+        self.counters_of(name, help, rows.into_iter().map(|(value, count)| ([(label, value)], count)))
+    }
+
+    /// A counter for each set of labels.
+    pub(crate) fn counters_of(
         &mut self,
         name: &str,
         help: &str,
@@ -42,8 +63,19 @@ impl Exposition<'_> {
         })
     }
 
-    /// A gauge for each set of labels.
+    /// A gauge for each value of a label.
     pub(crate) fn gauges(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        rows: impl IntoIterator<Item = (&'static str, u64)>,
+    ) -> fmt::Result {
+        self.gauges_of(name, help, rows.into_iter().map(|(value, number)| ([(label, value)], number)))
+    }
+
+    /// A gauge for each set of labels.
+    pub(crate) fn gauges_of(
         &mut self,
         name: &str,
         help: &str,
@@ -53,15 +85,17 @@ impl Exposition<'_> {
         rows.into_iter().try_for_each(|(labels, number)| metric.encode_family(&labels)?.encode_gauge(&number))
     }
 
-    /// A histogram for each set of labels.
+    /// A histogram for each value of a label.
     pub(crate) fn histograms<'h>(
         &mut self,
         name: &str,
         help: &str,
-        rows: impl IntoIterator<Item = (impl EncodeLabelSet, &'h Histogram)>,
+        label: &'static str,
+        rows: impl IntoIterator<Item = (&'static str, &'h Histogram)>,
     ) -> fmt::Result {
         let mut metric = self.describe(name, help, MetricType::Histogram)?;
-        rows.into_iter().try_for_each(|(labels, histogram)| histogram.encode(metric.encode_family(&labels)?))
+        rows.into_iter()
+            .try_for_each(|(value, histogram)| histogram.encode(metric.encode_family(&[(label, value)])?))
     }
 
     fn describe<'s>(
@@ -72,14 +106,6 @@ impl Exposition<'_> {
     ) -> Result<MetricEncoder<'s>, fmt::Error> {
         self.0.encode_descriptor(name, help, None, kind)
     }
-}
-
-/// The label of a set of one, with each of its values and the number that it has.
-pub(crate) fn by<V>(
-    label: &'static str,
-    rows: impl IntoIterator<Item = (&'static str, V)>,
-) -> impl Iterator<Item = ([(&'static str, &'static str); 1], V)> {
-    rows.into_iter().map(move |(value, number)| ([(label, value)], number))
 }
 
 #[cfg(test)]

@@ -19,6 +19,6 @@ mod steps;
 #[cfg(feature = "cluster")]
 pub(crate) use cluster::{ClusterSample, ShardMove, ShardMoves};
 pub(crate) use commit_log::CommitLogMetrics;
-pub(crate) use exposition::{CONTENT_TYPE, Exposition, by};
+pub(crate) use exposition::{CONTENT_TYPE, Exposition};
 pub(crate) use process::resident_bytes;
 pub(crate) use steps::{StepCounter, StepCounters};

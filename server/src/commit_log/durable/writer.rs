@@ -85,7 +85,7 @@ pub(super) fn hand_over(
     let done: Done = Box::new(move |outcome| {
         if matches!(outcome, Outcome::Committed) {
             shared.metrics.count_batch(steps, bytes, written.elapsed());
-            shared.metrics.count_checkpoints(checkpoints);
+            shared.metrics.checkpoints.fetch_add(checkpoints, Ordering::Relaxed);
             // Before anybody is told: who waits for the commit sees what it has freed.
             *shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = holds.usage();
         }
@@ -202,7 +202,7 @@ impl Shared {
                 tracing::error!(%error, "the log cannot be written: the server tells nothing more and ends");
                 let why = format!("the server cannot write its log: {error}");
                 let why = RpcRefusal::new(RefusalReason::LogFailed, why);
-                self.metrics.count_failure();
+                self.metrics.failures.fetch_add(1, Ordering::Relaxed);
                 self.state.fail(&why);
                 self.fail(&why);
             }
@@ -218,7 +218,7 @@ impl Shared {
             let Some(InFlight { log_index, resolving, .. }) = queue.in_flight.pop_front() else { break };
             queue.leaving.push_back((log_index, resolving.bytes));
             if let Some(since) = resolving.since {
-                self.metrics.count_commit(since.elapsed());
+                self.metrics.commit.observe(since.elapsed().as_secs_f64());
             }
             self.send(resolving, CommitOutcome::Committed(log_index));
         }
