@@ -26,9 +26,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use serde::Serialize;
+use stickycas_certificates::development::DevelopmentCas;
 use stickycas_proto::v1::ListRequest;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
-use stickycas_server::DevelopmentCas;
 use tokio::task::JoinSet;
 
 use crate::fixture::{Fixture, roster};

@@ -8,6 +8,21 @@ use rustls_pki_types::CertificateDer;
 use super::pem::{items, private_key};
 use super::x509::{Certificate, seconds_since_1970};
 
+/// The certificate of a server or a client, and behind it those between it and its CA.
+pub const CERTIFICATE: &str = "tls.crt";
+/// The key of the certificate.
+pub const KEY: &str = "tls.key";
+/// The CAs of clients, in the folder of a server. Several: while one takes the place of another.
+pub const CLIENT_CAS: &str = "client-ca.crt";
+/// The revocation lists of these CAs.
+pub const REVOCATION_LISTS: &str = "client-ca.crl";
+/// The public keys of tokens, if the server has a listener for tokens.
+pub const TOKEN_KEYS: &str = "token-keys.json";
+/// The CAs of which a client trusts the server's certificate, in the folder of a client.
+pub const SERVER_CAS: &str = "ca.crt";
+/// The longest time for which a token may be valid, in seconds.
+pub const MAX_TOKEN_LIFETIME: u64 = 24 * 3600;
+
 /// The reason for which a file cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {what}", path.display())]

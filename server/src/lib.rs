@@ -43,7 +43,6 @@ mod logging;
 mod memory;
 mod metrics;
 mod open_files;
-mod private_files;
 mod quota;
 mod readiness;
 mod service;
@@ -69,7 +68,7 @@ use tonic::body::Body;
 use tonic::service::Routes;
 use tower::{Layer as _, service_fn};
 
-pub use auth::{Certified, CredentialsError, DevelopmentCas, DevelopmentError, TokenIssuer};
+pub use auth::CredentialsError;
 pub use config::{Admission, AuthMode, ClusterConfig, Config, CredentialFolder, TokenConfig};
 pub use open_files::allow_all_files;
 pub use stickycas_proto::principal::PRINCIPAL_KEY;
@@ -89,12 +88,6 @@ use storage::Storage;
 pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
 use transport::{GrpcListener, GrpcTimeoutLayer, Security};
-
-/// Credentials that are changed before they are signed, for the tests of this project. It may change at any time.
-#[doc(hidden)]
-pub mod changed_credentials {
-    pub use crate::auth::ChangedCredentials;
-}
 
 /// Where a server listens.
 #[derive(Debug)]

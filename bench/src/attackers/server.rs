@@ -7,11 +7,10 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use stickycas_certificates::development::{DevelopmentCas, TokenIssuer};
 use stickycas_client::{Client, Credentials};
 use stickycas_server::limits::Limits;
-use stickycas_server::{
-    AuthMode, Config, CredentialFolder, DevelopmentCas, Listeners, TokenConfig, TokenIssuer, listen,
-};
+use stickycas_server::{AuthMode, Config, CredentialFolder, Listeners, TokenConfig, listen};
 use tempfile::TempDir;
 use tokio::sync::oneshot;
 

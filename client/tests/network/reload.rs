@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use serde_json::json;
+use stickycas_certificates::development::{DevelopmentCas, TokenIssuer};
 use stickycas_client::{Client, Credentials, Error, InstanceId, RefusalReason};
-use stickycas_server::{DevelopmentCas, TokenIssuer};
 
 use crate::site::{DAY, DOMAIN, Site, append, create, end_of, now, refused, watching};
 use crate::support::value;

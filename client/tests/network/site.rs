@@ -11,13 +11,12 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
+use stickycas_certificates::development::{Certified, DevelopmentCas, TokenIssuer};
 use stickycas_client::{AccessNumber, Client, Credentials, Error, InstanceId, RefusalReason, WaitMode};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
-use stickycas_server::{
-    AuthMode, Certified, Config, CredentialFolder, DevelopmentCas, Listeners, TokenConfig, TokenIssuer,
-};
+use stickycas_server::{AuthMode, Config, CredentialFolder, Listeners, TokenConfig};
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};

@@ -19,22 +19,13 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use rustls::pki_types::pem::PemObject;
+pub(super) use stickycas_certificates::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS, TOKEN_KEYS};
 use tokio::time::Instant;
 
-/// The server's certificate, and behind it those between it and its CA.
-pub(crate) const CERTIFICATE: &str = "tls.crt";
-/// The key of the certificate.
-pub(crate) const KEY: &str = "tls.key";
-/// The CAs of clients. Several: while one takes the place of another.
-pub(crate) const CLIENT_CAS: &str = "client-ca.crt";
-/// The revocation lists of these CAs.
-pub(crate) const REVOCATION_LISTS: &str = "client-ca.crl";
 /// Principals that are refused whatever they show, one in a line; `#` begins a comment. Need not exist.
 pub(crate) const DENIED: &str = "denied";
 /// The roles of principals, beside those of the settings. Need not exist.
 pub(crate) const ROLES: &str = "roles.toml";
-/// The public keys of tokens, if there is a listener for tokens.
-pub(crate) const TOKEN_KEYS: &str = "token-keys.json";
 
 pub(super) const ALL: [&str; 7] = [CERTIFICATE, KEY, CLIENT_CAS, REVOCATION_LISTS, DENIED, ROLES, TOKEN_KEYS];
 
@@ -200,10 +191,6 @@ impl Files {
     ///
     /// # Errors
     /// If one cannot be read that exists.
-    pub(super) fn read(folder: &Path) -> Result<Self, CredentialsError> {
-        Self::read_identified(folder).map(|(files, _)| files)
-    }
-
     fn read_identified(folder: &Path) -> Identified {
         /// Files that change all the time are as good as any others.
         const READINGS: usize = 5;

@@ -354,10 +354,10 @@ mod tests {
     use std::task::{Context, Wake};
 
     use rustls::pki_types::pem::PemObject as _;
+    use stickycas_certificates::development::DevelopmentCas;
     use tempfile::TempDir;
     use time::OffsetDateTime;
 
-    use super::super::development::{ChangedCredentials as _, DevelopmentCas};
     use super::*;
     use crate::config::CredentialFolder;
 

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use aws_lc_rs::digest::{self, SHA256};
 use jsonwebtoken::errors::ErrorKind;
 use serde::Deserialize;
+use stickycas_certificates::MAX_TOKEN_LIFETIME;
 use stickycas_proto::principal::is_principal_name;
 
 use super::principal::Principal;
@@ -19,8 +20,6 @@ use super::verified_token::VerifiedToken;
 
 /// The longest token.
 const MAX_TOKEN_BYTES: usize = 4 * 1024;
-/// The longest time from `iat` to `exp`, in seconds.
-pub(super) const MAX_LIFETIME: u64 = 24 * 3600;
 
 /// Verifies tokens with the keys of one generation of credentials.
 #[derive(Debug)]
@@ -59,7 +58,7 @@ pub(crate) enum TokenError {
     NotYetValid,
     #[error("the token has expired")]
     Expired,
-    #[error("the token is valid for longer than {MAX_LIFETIME} s")]
+    #[error("the token is valid for longer than {MAX_TOKEN_LIFETIME} s")]
     Lifetime,
     #[error("the principal is denied by the server's configuration")]
     Denied,
@@ -137,7 +136,7 @@ impl Tokens {
         let key = self.keys.find(&header.kid.ok_or(TokenError::NoKeyId)?).ok_or(TokenError::UnknownKey)?;
         let claims = jsonwebtoken::decode::<Claims>(token, &key.decoding, &key.validation);
         let claims = claims.map_err(|error| of_library(error.kind()))?.claims;
-        if claims.exp.saturating_sub(claims.iat) > MAX_LIFETIME {
+        if claims.exp.saturating_sub(claims.iat) > MAX_TOKEN_LIFETIME {
             return Err(TokenError::Lifetime);
         }
         if now < claims.nbf || now < claims.iat {
@@ -185,8 +184,8 @@ mod tests {
     use jsonwebtoken::{Algorithm, EncodingKey, Header};
     use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256, PKCS_ED25519, SignatureAlgorithm};
     use serde_json::{Value, json};
+    use stickycas_certificates::development::TokenIssuer;
 
-    use super::super::token_issuer::TokenIssuer;
     use super::*;
     use crate::config::TokenConfig;
 
@@ -266,7 +265,7 @@ mod tests {
             ("sub", json!(""), TokenError::Subject),
             ("sub", json!("a b"), TokenError::Subject),
             ("sub", json!(".."), TokenError::Subject),
-            ("exp", json!(NOW - 5 + MAX_LIFETIME + 1), TokenError::Lifetime),
+            ("exp", json!(NOW - 5 + MAX_TOKEN_LIFETIME + 1), TokenError::Lifetime),
             ("iat", json!(NOW + 1), TokenError::NotYetValid),
         ] {
             assert_eq!(refused(&json!({name: value})), expected, "{name} = {value}");
@@ -288,7 +287,7 @@ mod tests {
         // One that is remembered expires at the same moment.
         assert!(tokens.known(token.as_bytes(), NOW + 9).is_some());
         assert_eq!(tokens.known(token.as_bytes(), NOW + 10), None);
-        let longest = json!({"iat": NOW, "nbf": NOW, "exp": NOW + MAX_LIFETIME});
+        let longest = json!({"iat": NOW, "nbf": NOW, "exp": NOW + MAX_TOKEN_LIFETIME});
         let longest = issuers.ed.sign(&with(&longest)).unwrap();
         assert!(tokens.verify(longest.as_bytes(), NOW).is_ok());
     }
@@ -298,17 +297,17 @@ mod tests {
         let issuers = Issuers::new();
         let tokens = issuers.tokens(&[]);
         let refused = |token: &str| tokens.verify(token.as_bytes(), NOW).unwrap_err();
-        let sign = |header: &Header, key: &EncodingKey| jsonwebtoken::encode(header, &claims(), key).unwrap();
         let header = |algorithm, id: &str| Header { kid: Some(id.to_owned()), ..Header::new(algorithm) };
-        let ed = issuers.ed.signing_key();
+        let by_ed = |header: &Header| issuers.ed.sign_with(header, &claims()).unwrap();
         // HMAC with the bytes of the public key, as the key set shows them.
         for secret in [issuers.ed.public_key()["x"].as_str().unwrap().as_bytes(), b"ed"] {
-            let hmac = sign(&header(Algorithm::HS256, "ed"), &EncodingKey::from_secret(secret));
+            let (header, key) = (header(Algorithm::HS256, "ed"), EncodingKey::from_secret(secret));
+            let hmac = jsonwebtoken::encode(&header, &claims(), &key).unwrap();
             assert_eq!(refused(&hmac), TokenError::Algorithm);
         }
-        assert_eq!(refused(&sign(&header(Algorithm::EdDSA, "ec"), ed)), TokenError::Algorithm);
-        assert_eq!(refused(&sign(&header(Algorithm::EdDSA, "other"), ed)), TokenError::UnknownKey);
-        assert_eq!(refused(&sign(&Header::new(Algorithm::EdDSA), ed)), TokenError::NoKeyId);
+        assert_eq!(refused(&by_ed(&header(Algorithm::EdDSA, "ec"))), TokenError::Algorithm);
+        assert_eq!(refused(&by_ed(&header(Algorithm::EdDSA, "other"))), TokenError::UnknownKey);
+        assert_eq!(refused(&by_ed(&Header::new(Algorithm::EdDSA))), TokenError::NoKeyId);
         let other = Issuers::new();
         assert_eq!(refused(&other.ed.sign(&claims()).unwrap()), TokenError::Signature);
         let unsigned = |header: &Value| {
@@ -336,7 +335,7 @@ mod tests {
             (Header { x5c: Some(vec![]), ..plain() }, "x5c"),
             (Header { crit: Some(vec!["exp".to_owned()]), ..plain() }, "crit"),
         ] {
-            let token = jsonwebtoken::encode(&header, &claims(), issuers.ed.signing_key()).unwrap();
+            let token = issuers.ed.sign_with(&header, &claims()).unwrap();
             assert_eq!(tokens.verify(token.as_bytes(), NOW), Err(TokenError::Header(name)));
         }
     }

@@ -1,20 +1,21 @@
 //! `credentials`: folders of certificates and keys, for development and demos.
 
 use std::io::{self, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum};
+use rustls::pki_types::{CertificateDer, UnixTime};
+use stickycas_certificates::development::{self, CredentialFolders, ListenerFolder, TokenClaims};
+use stickycas_certificates::seconds_since_1970;
 
 use super::UsageError;
-use super::credential_folders::check_server;
 use super::signals::Signals;
-use super::token_folders::{TokenFolders, TokenForm};
-use crate::auth::{DevelopmentCas, is_trust_domain};
-use crate::config::CredentialFolder;
-use crate::config::TokenConfig;
+use crate::auth::{CredentialStore, Credentials as ServerCredentials, is_trust_domain};
+use crate::config::{AuthMode, Config, CredentialFolder, TokenConfig};
 
 #[derive(Debug, Args)]
 pub(super) struct Credentials {
@@ -38,7 +39,7 @@ pub(super) struct Credentials {
     /// under which that is reached: its folder gets one more (clients/NAME/listener), like that of the server. Repeat the
     /// flag for several.
     #[arg(long = "listener", value_name = "NAME=HOST,...", value_parser = parse_listener)]
-    listeners: Vec<Listener>,
+    listeners: Vec<ListenerFolder>,
     /// The trust domain of the principals; the server has a setting of the same name.
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
@@ -69,14 +70,16 @@ pub(super) struct Credentials {
     check: bool,
 }
 
-/// A principal that others connect to.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Listener {
-    principal: String,
-    hosts: Vec<String>,
+/// Where tokens are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum TokenForm {
+    /// Beside the certificates, a folder for each principal (tokens/NAME)
+    Folders,
+    /// In one file (tokens/tokens), for a program that plays all of them; and nobody gets a certificate
+    File,
 }
 
-fn parse_listener(text: &str) -> Result<Listener, String> {
+fn parse_listener(text: &str) -> Result<ListenerFolder, String> {
     let (principal, hosts) = text.split_once('=').unwrap_or_default();
     let hosts: Vec<String> = hosts.split(',').map(str::to_owned).collect();
     if principal.is_empty() || hosts.iter().any(String::is_empty) {
@@ -84,16 +87,16 @@ fn parse_listener(text: &str) -> Result<Listener, String> {
             "give the name of a principal and of its hosts, such as judge=localhost or judge=localhost,::1";
         return Err(why.to_owned());
     }
-    Ok(Listener { principal: principal.to_owned(), hosts })
+    Ok(ListenerFolder { principal: principal.to_owned(), hosts })
 }
 
 impl Credentials {
     /// Makes the folders.
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
-        self.check_flags()?;
+        let folders = self.folders()?;
         let mut stdout = io::stdout();
         if self.check {
-            return Ok(match self.complete() {
+            return Ok(match folders.check::<ServerVerifier>() {
                 Ok(()) => ExitCode::SUCCESS,
                 Err(why) => {
                     writeln!(stdout, "{why:#}")?;
@@ -104,15 +107,15 @@ impl Credentials {
         // Installed before anything is made, so that nothing is left half done without need.
         let signals = Signals::install()?;
         let out = self.out.display();
-        if self.keep && self.complete().is_ok() {
+        if self.keep && folders.check::<ServerVerifier>().is_ok() {
             writeln!(stdout, "{out}: kept, all of it is there and valid")?;
         } else if self.keep
-            && let Some(renewed) = self.renew_tokens()?
+            && let Some(renewed) = folders.renew_tokens::<ServerVerifier>()?
         {
             writeln!(stdout, "{out}: kept, and {renewed} tokens made anew")?;
         } else {
-            self.make()?;
-            self.tell(&mut stdout)?;
+            folders.make()?;
+            self.tell(&folders, &mut stdout)?;
         }
         if self.wait {
             stdout.flush()?;
@@ -121,7 +124,8 @@ impl Credentials {
         Ok(ExitCode::SUCCESS)
     }
 
-    fn check_flags(&self) -> anyhow::Result<()> {
+    /// What the flags ask for.
+    fn folders(&self) -> anyhow::Result<CredentialFolders> {
         if !is_trust_domain(&self.trust_domain) {
             let why = "give 1 to 255 lower-case letters, digits, '.', '_' or '-'";
             return Err(UsageError(format!("--trust-domain {:?}: {why}", self.trust_domain)).into());
@@ -130,78 +134,32 @@ impl Credentials {
             let why = format!("{} exists already: give a folder that does not", self.out.display());
             return Err(UsageError(why).into());
         }
-        let principals = self.all_principals();
-        match self.listeners.iter().find(|listener| !principals.contains(&listener.principal)) {
-            None => Ok(()),
-            Some(Listener { principal, .. }) => {
-                let why = format!("--listener {principal}: give --principal {principal} as well");
-                Err(UsageError(why).into())
-            }
+        let of_group = |prefix| (1..=self.principals).map(move |number| format!("{prefix}{number}"));
+        let principals: Vec<String> =
+            self.names.iter().cloned().chain(self.prefixes.iter().flat_map(of_group)).collect();
+        let unknown = self.listeners.iter().find(|listener| !principals.contains(&listener.principal));
+        if let Some(ListenerFolder { principal, .. }) = unknown {
+            let why = format!("--listener {principal}: give --principal {principal} as well");
+            return Err(UsageError(why).into());
         }
+        let claims = TokenClaims { issuer: self.token_issuer.clone(), audience: self.token_audience.clone() };
+        let form = self.tokens.map(|form| match form {
+            TokenForm::Folders => development::TokenForm::Folders,
+            TokenForm::File => development::TokenForm::File,
+        });
+        Ok(CredentialFolders {
+            out: self.out.clone(),
+            principals,
+            hosts: self.hosts.clone(),
+            listeners: self.listeners.clone(),
+            trust_domain: self.trust_domain.clone(),
+            tokens: form.map(|form| (form, claims)),
+            lifetime: self.lifetime,
+        })
     }
 
-    fn make(&self) -> anyhow::Result<()> {
-        let mut cas = DevelopmentCas::new(&self.trust_domain, self.lifetime)?;
-        for name in &self.certified_principals() {
-            let client = cas.client(name)?;
-            cas.write_client(&self.client_folder(name), &client)?;
-        }
-        let principals = self.all_principals();
-        if let Some(tokens) = self.token_folders(&principals) {
-            tokens.make(&cas, &self.server_folder())?;
-        }
-        for listener in &self.listeners {
-            let server = cas.server(&listener.hosts)?;
-            cas.write_server(&self.listener_folder(listener), &server)?;
-        }
-        // The last: see `credential_folders`.
-        let server = cas.server(&self.hosts)?;
-        cas.write_server(&self.server_folder(), &server)?;
-        Ok(())
-    }
-
-    /// Whether all of it is there and valid.
-    fn complete(&self) -> anyhow::Result<()> {
-        self.certificates_complete()?;
-        let principals = self.all_principals();
-        let tokens = self.token_folders(&principals);
-        tokens.map_or(Ok(()), |tokens| tokens.check(&self.credential_folder(self.server_folder())))
-    }
-
-    /// Whether all of it but tokens and their keys is there and valid.
-    fn certificates_complete(&self) -> anyhow::Result<()> {
-        let (clients, principals) = (self.out.join("clients"), self.certified_principals());
-        let server = self.credential_folder(self.server_folder());
-        check_server(&server, &self.hosts, &clients, &principals)?;
-        for listener in &self.listeners {
-            let folder = self.credential_folder(self.listener_folder(listener));
-            check_server(&folder, &listener.hosts, &clients, &principals)
-                .with_context(|| format!("the listener of {}", listener.principal))?;
-        }
-        let principals = self.all_principals();
-        self.token_folders(&principals).map_or(Ok(()), |tokens| tokens.check_cas())
-    }
-
-    /// Makes tokens anew that are missing or expire soon, and says how many. `None`: more is missing.
-    fn renew_tokens(&self) -> anyhow::Result<Option<usize>> {
-        let principals = self.all_principals();
-        let tokens = self.token_folders(&principals).filter(|_| self.certificates_complete().is_ok());
-        tokens.map(|tokens| tokens.renew(&self.credential_folder(self.server_folder()))).transpose()
-    }
-
-    fn token_folders<'a>(&'a self, principals: &'a [String]) -> Option<TokenFolders<'a>> {
-        let claims = TokenConfig { issuer: self.token_issuer.clone(), audience: self.token_audience.clone() };
-        let form = self.tokens?;
-        Some(TokenFolders { form, out: &self.out, claims, lifetime: self.lifetime, principals })
-    }
-
-    fn credential_folder(&self, path: PathBuf) -> CredentialFolder {
-        let trust_domain = self.trust_domain.clone();
-        CredentialFolder { path, trust_domain, allow_missing_revocation_list: false }
-    }
-
-    fn tell(&self, out: &mut impl io::Write) -> io::Result<()> {
-        let (folder, count) = (self.out.display(), self.all_principals().len());
+    fn tell(&self, folders: &CredentialFolders, out: &mut impl io::Write) -> io::Result<()> {
+        let (folder, count) = (self.out.display(), folders.principals.len());
         writeln!(out, "{folder}/server: for stickycas-server serve --credentials {folder}/server")?;
         if self.tokens != Some(TokenForm::File) {
             writeln!(
@@ -210,7 +168,7 @@ impl Credentials {
             )?;
         }
         for listener in &self.listeners {
-            let path = self.listener_folder(listener);
+            let path = folders.listener(listener);
             writeln!(out, "{}: for the listener of {}", path.display(), listener.principal)?;
         }
         let tokens = match self.tokens {
@@ -226,26 +184,29 @@ impl Credentials {
              signs them"
         )
     }
+}
 
-    fn all_principals(&self) -> Vec<String> {
-        let of_group = |prefix| (1..=self.principals).map(move |number| format!("{prefix}{number}"));
-        self.names.iter().cloned().chain(self.prefixes.iter().flat_map(of_group)).collect()
+/// The verification of the server itself.
+struct ServerVerifier(Arc<ServerCredentials>);
+
+impl development::Verifier for ServerVerifier {
+    fn read(folder: &Path, trust_domain: &str, claims: Option<&TokenClaims>) -> anyhow::Result<Self> {
+        let (path, trust_domain) = (folder.to_owned(), trust_domain.to_owned());
+        let folder = CredentialFolder { path, trust_domain, allow_missing_revocation_list: false };
+        let tokens = claims.cloned().map(|TokenClaims { issuer, audience }| TokenConfig { issuer, audience });
+        let config = Config { auth_mode: AuthMode::Certificates(folder), tokens, ..Config::insecure([]) };
+        let store = CredentialStore::of(&config)?.context("this mode has credentials")?;
+        Ok(Self(store.current()))
     }
 
-    /// Those who get certificates.
-    fn certified_principals(&self) -> Vec<String> {
-        if self.tokens == Some(TokenForm::File) { Vec::new() } else { self.all_principals() }
+    fn principal_of_certificates(&self, certificates: &[CertificateDer<'_>]) -> anyhow::Result<String> {
+        let identity = self.0.identify(certificates, UnixTime::now())?;
+        Ok(identity.principal.as_str().to_owned())
     }
 
-    fn server_folder(&self) -> PathBuf {
-        self.out.join("server")
-    }
-
-    fn client_folder(&self, principal: &str) -> PathBuf {
-        self.out.join("clients").join(principal)
-    }
-
-    fn listener_folder(&self, listener: &Listener) -> PathBuf {
-        self.client_folder(&listener.principal).join("listener")
+    fn principal_of_token(&self, token: &[u8]) -> anyhow::Result<(String, u64)> {
+        let tokens = self.0.tokens.as_ref().context("tokens are not taken")?;
+        let verified = tokens.verify(token, seconds_since_1970())?;
+        Ok((verified.principal.as_str().to_owned(), verified.expires))
     }
 }

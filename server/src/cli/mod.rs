@@ -1,12 +1,10 @@
 //! The command line of the server.
 
 mod config;
-mod credential_folders;
 mod credentials;
 mod health;
 mod serve;
 mod signals;
-mod token_folders;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};

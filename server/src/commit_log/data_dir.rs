@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::access::{FolderOwner, FolderPrivacy, Rights};
 use super::engine::{EngineError, RedbEngine};
-use crate::private_files::{create_private_file, create_private_folder};
+use stickycas_certificates::private_files::{create_private_file, create_private_folder};
 
 /// The file of the log.
 pub(crate) const LOG: &str = "log.redb";

@@ -23,7 +23,7 @@ use prost::Message as _;
 use crate::RecoveryError;
 use crate::commit_log::engine::{Engine, EngineError};
 use crate::commit_log::{DataDir, DataDirError};
-use crate::private_files::create_private_file;
+use stickycas_certificates::private_files::create_private_file;
 
 use backup::{BackupError, BackupFile};
 

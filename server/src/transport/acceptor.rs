@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rustls::pki_types::{CertificateDer, UnixTime};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
@@ -82,15 +81,6 @@ impl ClientAcceptor {
         }
         connection.claim_for_identity();
         Some((*io, ProvenClient { principal, admission, _connection: connection }))
-    }
-
-    /// The principal of a client with these certificates, its own first.
-    ///
-    /// # Errors
-    /// If it is not allowed.
-    pub(crate) fn allows(&self, certificates: &[CertificateDer<'_>]) -> Result<String, rustls::Error> {
-        let identity = self.credentials.current().identify(certificates, UnixTime::now())?;
-        Ok(identity.principal.as_str().to_owned())
     }
 
     /// Reads the files again when they have changed, for ever.

@@ -162,10 +162,10 @@ mod tests {
 
     use super::super::connection::{LOCAL, UnclaimedConnections};
     use super::*;
-    use crate::auth::DevelopmentCas;
     use crate::config::{AuthMode, Config, CredentialFolder};
     use crate::limits::Limits;
     use crate::quota::Principals;
+    use stickycas_certificates::development::DevelopmentCas;
 
     const ENOUGH: Duration = Duration::from_secs(60);
 

@@ -229,7 +229,8 @@ impl AsyncWrite for LimitedConnection {
 
 #[cfg(test)]
 mod tests {
-    use stickycas_server::{CredentialFolder, DevelopmentCas};
+    use stickycas_certificates::development::DevelopmentCas;
+    use stickycas_server::CredentialFolder;
     use tempfile::TempDir;
     use tokio::io::AsyncReadExt as _;
     use tokio::net::TcpSocket;

@@ -5,12 +5,11 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
+use stickycas_certificates::development::{DevelopmentCas, TokenIssuer};
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
 use stickycas_server::limits::Limits;
-use stickycas_server::{
-    AuthMode, Config, CredentialFolder, DevelopmentCas, Listeners, TokenConfig, TokenIssuer,
-};
+use stickycas_server::{AuthMode, Config, CredentialFolder, Listeners, TokenConfig};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;

@@ -7,13 +7,14 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jsonwebtoken::{Algorithm, EncodingKey};
 use serde_json::{Value, json};
+use stickycas_certificates::MAX_TOKEN_LIFETIME;
 use stickycas_proto::principal::is_principal_name;
 
 use super::changed;
 use crate::auth::principal::Principal;
 use crate::auth::roles::Rights;
 use crate::auth::token_keys::TokenKeys;
-use crate::auth::tokens::{MAX_LIFETIME, Tokens};
+use crate::auth::tokens::Tokens;
 use crate::auth::verified_token::VerifiedToken;
 use crate::config::TokenConfig;
 
@@ -131,7 +132,7 @@ fn check(token: &[u8], verified: &VerifiedToken) {
     let time = |name: &str| claims[name].as_u64().expect("it is a whole number");
     let (issued, begins, expires) = (time("iat"), time("nbf"), time("exp"));
     assert!(issued <= NOW && begins <= NOW && NOW < expires, "{claims}");
-    assert!(expires - issued <= MAX_LIFETIME && verified.expires == expires, "{claims}");
+    assert!(expires - issued <= MAX_TOKEN_LIFETIME && verified.expires == expires, "{claims}");
     assert_eq!(claims["iss"], json!(ISSUER));
     let of_audience = |value: &Value| *value == json!(AUDIENCE);
     let audiences = claims["aud"].as_array().map_or(std::slice::from_ref(&claims["aud"]), Vec::as_slice);
@@ -160,7 +161,7 @@ pub fn token_seeds() -> Vec<Vec<u8>> {
         with("aud", json!(["them", AUDIENCE])),
         with("iss", json!([ISSUER])),
         with("sub", json!(DENIED)),
-        with("exp", json!(NOW - 5 + MAX_LIFETIME)),
+        with("exp", json!(NOW - 5 + MAX_TOKEN_LIFETIME)),
         with("exp", json!(1.5)),
         with("nbf", json!(NOW + 1)),
     ];

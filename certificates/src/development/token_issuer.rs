@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -10,9 +10,9 @@ use jsonwebtoken::{Algorithm, EncodingKey, Header};
 use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _};
 use serde_json::{Value, json};
 
-use super::development::{DevelopmentError, write_file};
-use super::folder::TOKEN_KEYS;
-use super::tokens::MAX_LIFETIME;
+use super::{DevelopmentError, write_file};
+use crate::files::{MAX_TOKEN_LIFETIME, TOKEN_KEYS};
+use crate::x509::seconds_since_1970;
 
 /// A private key that signs tokens.
 pub struct TokenIssuer {
@@ -44,7 +44,11 @@ impl TokenIssuer {
         Self::of_key(KeyPair::from_pem(&pem)?, key_id.to_owned())
     }
 
-    pub(super) fn of_key(key: KeyPair, key_id: String) -> Result<Self, DevelopmentError> {
+    /// The issuer with this key, of Ed25519 or P-256.
+    ///
+    /// # Errors
+    /// If it signs no tokens.
+    pub fn of_key(key: KeyPair, key_id: String) -> Result<Self, DevelopmentError> {
         let (algorithm, signing) = if key.algorithm() == &PKCS_ED25519 {
             (Algorithm::EdDSA, EncodingKey::from_ed_der(key.serialized_der()))
         } else {
@@ -98,9 +102,9 @@ impl TokenIssuer {
         audience: &str,
         lifetime: Duration,
     ) -> Result<String, DevelopmentError> {
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = seconds_since_1970();
         let begin = now.saturating_sub(CLOCKS_DIFFER);
-        let end = now.saturating_add(lifetime.as_secs()).min(begin + MAX_LIFETIME);
+        let end = now.saturating_add(lifetime.as_secs()).min(begin + MAX_TOKEN_LIFETIME);
         let claims = json!({
             "iss": issuer, "aud": audience, "sub": principal, "iat": begin, "nbf": begin, "exp": end,
         });
@@ -112,12 +116,14 @@ impl TokenIssuer {
     /// # Errors
     /// If it cannot be signed.
     pub fn sign(&self, claims: &Value) -> Result<String, DevelopmentError> {
-        let header = Header { kid: Some(self.key_id.clone()), ..Header::new(self.algorithm) };
-        Ok(jsonwebtoken::encode(&header, claims, &self.signing)?)
+        self.sign_with(&Header { kid: Some(self.key_id.clone()), ..Header::new(self.algorithm) }, claims)
     }
 
-    #[cfg(test)]
-    pub(super) fn signing_key(&self) -> &EncodingKey {
-        &self.signing
+    /// A token with this header and these claims, whatever they say.
+    ///
+    /// # Errors
+    /// If it cannot be signed.
+    pub fn sign_with(&self, header: &Header, claims: &Value) -> Result<String, DevelopmentError> {
+        Ok(jsonwebtoken::encode(header, claims, &self.signing)?)
     }
 }

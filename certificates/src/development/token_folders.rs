@@ -5,25 +5,31 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use clap::ValueEnum;
 
-use crate::auth::{
-    DevelopmentCas, DevelopmentError, TokenIssuer, TokenVerifier, write_token_file, write_token_list,
-};
-use crate::config::CredentialFolder;
-use crate::config::TokenConfig;
-use crate::private_files::create_private_folder;
+use super::token_issuer::TokenIssuer;
+use super::{DevelopmentCas, DevelopmentError, Verifier, make_folder, write_token_file, write_token_list};
+use crate::files::{MAX_TOKEN_LIFETIME, SERVER_CAS};
+use crate::x509::seconds_since_1970;
 
 /// Where tokens are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TokenForm {
-    /// Beside the certificates, a folder for each principal (tokens/NAME)
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenForm {
+    /// Beside the certificates, a folder for each principal (tokens/NAME).
     Folders,
-    /// In one file (tokens/tokens), for a program that plays all of them; and nobody gets a certificate
+    /// In one file (tokens/tokens), for a program that plays all of them; and nobody gets a certificate.
     File,
+}
+
+/// The claims of tokens that a server is told to demand.
+#[derive(Clone, Debug)]
+pub struct TokenClaims {
+    /// The issuer.
+    pub issuer: String,
+    /// The audience.
+    pub audience: String,
 }
 
 /// The tokens of all principals.
@@ -31,7 +37,7 @@ pub(super) struct TokenFolders<'a> {
     pub(super) form: TokenForm,
     /// The folder with all credentials.
     pub(super) out: &'a Path,
-    pub(super) claims: TokenConfig,
+    pub(super) claims: &'a TokenClaims,
     /// How long they are valid, if a server allows that.
     pub(super) lifetime: Duration,
     pub(super) principals: &'a [String],
@@ -54,16 +60,16 @@ impl TokenFolders<'_> {
     }
 
     /// Makes those anew that are missing or expire soon. How many there were.
-    pub(super) fn renew(&self, server: &CredentialFolder) -> anyhow::Result<usize> {
-        let verifier = TokenVerifier::read(server, &self.claims).ok();
-        let kept = verifier.as_ref().and_then(|verifier| {
+    /// `verifier`: a server that takes tokens, if the keys in its folder can be used.
+    pub(super) fn renew(&self, verifier: Option<&impl Verifier>, server: &Path) -> anyhow::Result<usize> {
+        let kept = verifier.and_then(|verifier| {
             let issuer = TokenIssuer::read_private_key(&self.signing_key(), KEY_ID).ok()?;
             // Whether it is the key that the server knows, a token shows.
             let token = self.token(&issuer, KEY_ID).ok()?;
-            verifier.verify(token.as_bytes()).is_ok().then_some((issuer, verifier))
+            verifier.principal_of_token(token.as_bytes()).is_ok().then_some((issuer, verifier))
         });
         let Some((issuer, verifier)) = kept else {
-            let issuer = self.new_issuer(&server.path)?;
+            let issuer = self.new_issuer(server)?;
             return self.write(&issuer, |_| true);
         };
         match self.form {
@@ -73,11 +79,10 @@ impl TokenFolders<'_> {
     }
 
     /// Whether all of them are there and good for some time to come.
-    pub(super) fn check(&self, server: &CredentialFolder) -> anyhow::Result<()> {
-        let verifier = TokenVerifier::read(server, &self.claims)?;
+    pub(super) fn check(&self, verifier: &impl Verifier) -> anyhow::Result<()> {
         match self.form {
-            TokenForm::Folders => self.principals.iter().try_for_each(|name| self.check_one(&verifier, name)),
-            TokenForm::File => self.check_list(&verifier),
+            TokenForm::Folders => self.principals.iter().try_for_each(|name| self.check_one(verifier, name)),
+            TokenForm::File => self.check_list(verifier),
         }
     }
 
@@ -88,14 +93,14 @@ impl TokenFolders<'_> {
             TokenForm::File => vec![self.folder_of_all()],
         };
         for folder in folders {
-            let path = folder.join("ca.crt");
+            let path = folder.join(SERVER_CAS);
             ensure!(path.exists(), "{} is missing", path.display());
         }
         Ok(())
     }
 
     /// The private key, which no server and no client needs.
-    pub(super) fn signing_key(&self) -> PathBuf {
+    fn signing_key(&self) -> PathBuf {
         self.out.join("token-signing-key.pem")
     }
 
@@ -113,14 +118,14 @@ impl TokenFolders<'_> {
         Ok(written)
     }
 
-    fn check_one(&self, verifier: &TokenVerifier, principal: &str) -> anyhow::Result<()> {
+    fn check_one(&self, verifier: &impl Verifier, principal: &str) -> anyhow::Result<()> {
         let path = self.folder(principal).join("token");
         let shown = || path.display().to_string();
         let token = fs::read_to_string(&path).with_context(shown)?;
         self.check_token(verifier, principal, token.trim()).with_context(shown)
     }
 
-    fn check_list(&self, verifier: &TokenVerifier) -> anyhow::Result<()> {
+    fn check_list(&self, verifier: &impl Verifier) -> anyhow::Result<()> {
         let path = self.list();
         let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
         let mut lines = text.lines();
@@ -136,26 +141,23 @@ impl TokenFolders<'_> {
     }
 
     /// Whether a server takes this token as that of this principal, and will do so for some time.
-    fn check_token(&self, verifier: &TokenVerifier, principal: &str, token: &str) -> anyhow::Result<()> {
-        let (named, expires) = verifier.verify(token.as_bytes())?;
+    fn check_token(&self, verifier: &impl Verifier, principal: &str, token: &str) -> anyhow::Result<()> {
+        let (named, expires) = verifier.principal_of_token(token.as_bytes())?;
         ensure!(named == principal, "it names {named}");
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        let left = expires.saturating_sub(now);
+        let left = expires.saturating_sub(seconds_since_1970());
         ensure!(left >= self.least_left(), "it expires in {left} s: make it anew with --keep");
         Ok(())
     }
 
     /// How many seconds a token that is kept must have left: a quarter of its life.
     fn least_left(&self) -> u64 {
-        const DAY: u64 = 24 * 3600;
-        self.lifetime.as_secs().min(DAY) / 4
+        self.lifetime.as_secs().min(MAX_TOKEN_LIFETIME) / 4
     }
 
     /// A new key, written: the private one, and the server's key set.
     fn new_issuer(&self, server: &Path) -> Result<TokenIssuer, DevelopmentError> {
         let issuer = TokenIssuer::new(KEY_ID)?;
-        create_private_folder(server)
-            .map_err(|error| DevelopmentError::Io { path: server.to_owned(), error })?;
+        make_folder(server)?;
         issuer.write_key_set(server)?;
         issuer.write_private_key(&self.signing_key())?;
         Ok(issuer)

@@ -6,17 +6,26 @@ use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
 /// Makes a folder and those above it, unless they exist.
-pub(crate) fn create_private_folder(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// If it cannot be made.
+pub fn create_private_folder(path: &Path) -> io::Result<()> {
     fs::DirBuilder::new().mode(0o700).recursive(true).create(path)
 }
 
 /// Makes a file that does not exist yet.
-pub(crate) fn create_private_file(path: &Path) -> io::Result<File> {
+///
+/// # Errors
+/// If it cannot be made, or exists.
+pub fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().mode(0o600).write(true).create_new(true).open(path)
 }
 
 /// Puts these bytes into a file, in place of what it held. Whoever reads it finds the old bytes or the new ones.
-pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+///
+/// # Errors
+/// If it cannot be written.
+pub fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut new_path = path.as_os_str().to_owned();
     new_path.push(".new");
     match fs::remove_file(&new_path) {

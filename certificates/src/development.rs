@@ -1,8 +1,10 @@
-//! Credentials for development and demos: a CA for the server, one for clients, and certificates of both.
+//! Credentials for development, demos and tests: a CA for the server, one for clients, certificates of both, and tokens.
 //!
 //! In production CAs are run by those who run CAs; what matters to the server is what the certificates look like.
 
-mod changed;
+mod folders;
+mod token_folders;
+mod token_issuer;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,15 +15,15 @@ use rcgen::{
     DnType, ExtendedKeyUsagePurpose, IsCa, KeyIdMethod, KeyPair, KeyUsagePurpose, RevocationReason,
     RevokedCertParams, SanType, SerialNumber,
 };
+use rustls_pki_types::CertificateDer;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use time::OffsetDateTime;
 
-pub use self::changed::ChangedCredentials;
-use super::folder::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS};
+pub use self::folders::{CredentialFolders, ListenerFolder};
+pub use self::token_folders::{TokenClaims, TokenForm};
+pub use self::token_issuer::TokenIssuer;
+use crate::files::{CERTIFICATE, CLIENT_CAS, KEY, REVOCATION_LISTS, SERVER_CAS};
 use crate::private_files::{create_private_folder, write_private};
-
-/// The CAs of which a client trusts the server's certificate, in a client's folder.
-const SERVER_CAS: &str = "ca.crt";
 
 /// Two CAs that live as long as this does; their keys are written nowhere.
 pub struct DevelopmentCas {
@@ -67,6 +69,27 @@ pub enum DevelopmentError {
     },
 }
 
+/// A server with one of these folders: what it allows decides whether the folders are kept.
+pub trait Verifier: Sized {
+    /// Reads the folder of a server, for principals of this trust domain. `claims`: those of tokens, if they are taken too.
+    ///
+    /// # Errors
+    /// If a server could not use the folder.
+    fn read(folder: &Path, trust_domain: &str, claims: Option<&TokenClaims>) -> anyhow::Result<Self>;
+
+    /// The principal of a client with these certificates, its own first.
+    ///
+    /// # Errors
+    /// If it is not allowed.
+    fn principal_of_certificates(&self, certificates: &[CertificateDer<'_>]) -> anyhow::Result<String>;
+
+    /// The principal of a token, and the moment at which it expires, in seconds since 1970.
+    ///
+    /// # Errors
+    /// If it is not allowed.
+    fn principal_of_token(&self, token: &[u8]) -> anyhow::Result<(String, u64)>;
+}
+
 impl DevelopmentCas {
     /// New CAs. Everything that they issue is valid as long as they are: for this long from now on.
     ///
@@ -74,6 +97,14 @@ impl DevelopmentCas {
     /// If no keys can be made.
     pub fn new(trust_domain: &str, lifetime: Duration) -> Result<Self, DevelopmentError> {
         Self::marked(trust_domain, OffsetDateTime::now_utc() + lifetime, rand::random())
+    }
+
+    /// Other CAs with the names of these, whose certificates a server must refuse.
+    ///
+    /// # Errors
+    /// If no keys can be made.
+    pub fn namesakes(&self) -> Result<Self, DevelopmentError> {
+        Self::marked(&self.trust_domain, self.not_after, self.mark)
     }
 
     fn marked(trust_domain: &str, not_after: OffsetDateTime, mark: u32) -> Result<Self, DevelopmentError> {
@@ -105,10 +136,14 @@ impl DevelopmentCas {
     /// # Errors
     /// If the name is none.
     pub fn client(&mut self, principal: &str) -> Result<Certified, DevelopmentError> {
-        self.sign_client(principal, |_| ())
+        self.changed_client(principal, |_| ())
     }
 
-    fn sign_client(
+    /// A certificate of this principal with something changed before it is signed.
+    ///
+    /// # Errors
+    /// If the name is none, or what is changed cannot be encoded.
+    pub fn changed_client(
         &mut self,
         principal: &str,
         change: impl FnOnce(&mut CertificateParams),
@@ -145,10 +180,14 @@ impl DevelopmentCas {
     /// # Errors
     /// If it cannot be written.
     pub fn write_revocation_list(&mut self, folder: &Path) -> Result<(), DevelopmentError> {
-        self.sign_revocation_list(folder, |_| ())
+        self.write_changed_revocation_list(folder, |_| ())
     }
 
-    fn sign_revocation_list(
+    /// Writes the revocation list with something changed before it is signed.
+    ///
+    /// # Errors
+    /// If it cannot be written, or what is changed cannot be encoded.
+    pub fn write_changed_revocation_list(
         &mut self,
         folder: &Path,
         change: impl FnOnce(&mut CertificateRevocationListParams),
@@ -253,12 +292,12 @@ fn make_folder(path: &Path) -> Result<(), DevelopmentError> {
 }
 
 /// The file of the token of one principal.
-pub(crate) fn write_token_file(path: &Path, token: &str) -> Result<(), DevelopmentError> {
+fn write_token_file(path: &Path, token: &str) -> Result<(), DevelopmentError> {
     write_file(path, &format!("{token}\n"))
 }
 
 /// The file of the tokens of many principals.
-pub(crate) fn write_token_list<'a>(
+fn write_token_list<'a>(
     path: &Path,
     tokens: impl IntoIterator<Item = Result<(&'a str, String), DevelopmentError>>,
 ) -> Result<(), DevelopmentError> {
@@ -273,7 +312,7 @@ pub(crate) fn write_token_list<'a>(
     write_file(path, &lines)
 }
 
-pub(super) fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
+fn write_file(path: &Path, text: &str) -> Result<(), DevelopmentError> {
     write_private(path, text.as_bytes())
         .map_err(|error| DevelopmentError::Io { path: path.to_owned(), error })
 }
