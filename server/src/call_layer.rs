@@ -33,8 +33,7 @@ use crate::gate::Gates;
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
-    BodyState, Connection, LimitedBody, PREFIX, RequestLimits, ResponseHold, UnreadAnswers,
-    refuse_malformed_timeout,
+    BodyState, Connection, LimitedBody, PREFIX, RequestLimits, ResponseHold, refuse_malformed_timeout,
 };
 
 /// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
@@ -71,7 +70,6 @@ struct CallPolicy {
     principals: Principals,
     limits: Limits,
     gates: Gates,
-    unread: UnreadAnswers,
 }
 
 /// A call that goes on to its service.
@@ -90,19 +88,14 @@ impl CallLayer {
         principals: Principals,
         gates: Gates,
     ) -> Self {
-        let (limits, unread) = (limits.clone(), UnreadAnswers::default());
-        let policy = Arc::new(CallPolicy { authenticator, principals, limits, gates, unread });
+        let limits = limits.clone();
+        let policy = Arc::new(CallPolicy { authenticator, principals, limits, gates });
         Self { policy, open_to_all: None }
     }
 
     /// The layer around a service that any client may call. Its calls are counted as this method.
     pub(crate) fn open_to_all(&self, method: Method) -> Self {
         Self { policy: self.policy.clone(), open_to_all: Some(method) }
-    }
-
-    /// Closes, for ever, the connections of clients that do not read their answers.
-    pub(crate) async fn run_unread(self) {
-        self.policy.unread.run(self.policy.limits.unread_for).await;
     }
 }
 
@@ -336,7 +329,7 @@ where
         let (mut parts, body) = request.into_parts();
         let method = self.open_to_all.unwrap_or_else(|| Method::from_name(method(parts.uri.path())));
         let policy = &self.policy;
-        policy.principals.usage().calls[method as usize].fetch_add(1, Ordering::Relaxed);
+        policy.principals.totals().calls[method as usize].fetch_add(1, Ordering::Relaxed);
         if let Some(refused) = refuse_other_than_grpc(&parts) {
             policy.charge_foreign(&parts);
             return CallFuture::Foreign(Some(refused));
@@ -349,12 +342,11 @@ where
                 let body = LimitedBody::new(body, request.clone(), limits, account.clone(), gates);
                 let principals = policy.principals.clone();
                 let ending = Ending { method, principals, begun: Some(Instant::now()) };
-                let connection = parts.extensions.get::<Connection>();
-                let unread = connection.map(|connection| connection.unread(&policy.unread));
+                let connection = parts.extensions.get::<Connection>().cloned();
                 let call = Some(Call {
                     ending,
                     request,
-                    hold: ResponseHold { account, permit: Some(permit), unread, answer: None },
+                    hold: ResponseHold { account, permit: Some(permit), connection, answer: None },
                     gates: call_gates,
                 });
                 if let Some(caller) = caller {

@@ -35,7 +35,6 @@ mod event_log;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod gate;
-mod heavy;
 mod http;
 mod instances;
 pub mod limits;
@@ -246,7 +245,6 @@ async fn serve_in<L: Listener>(
     let router = routes.axum_router_mut();
     *router = std::mem::take(router)
         .fallback_service(call_layer.open_to_all(Method::Unknown).layer(service_fn(unknown_service)));
-    tasks.spawn(call_layer.clone().run_unread());
     let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.prepare());
     #[cfg(feature = "otlp")]
     let calls = transport::CallSpanLayer.layer(calls);

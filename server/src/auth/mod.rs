@@ -1,5 +1,6 @@
 //! From the parts of a request to its [`Principal`], and what the principal may do (SPEC section 10).
 
+mod active_sessions;
 pub(crate) mod audit;
 mod authenticator;
 mod certificate;
@@ -9,7 +10,6 @@ mod folder;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod principal;
-mod registered;
 mod revocation_lists;
 mod roles;
 mod store;
@@ -19,12 +19,12 @@ mod tokens;
 mod verified_token;
 mod verifier;
 
+pub(crate) use active_sessions::{RevocationReason, StreamProof};
 pub(crate) use authenticator::{Authenticator, Identity, Peer};
 pub(crate) use certificate::{ClientIdentity, is_trust_domain};
 pub(crate) use credentials::Credentials;
 pub use folder::CredentialsError;
 pub(crate) use principal::Principal;
-pub(crate) use registered::{Ended, StreamProof};
 pub(crate) use roles::{Rights, Roles};
 pub(crate) use store::{CredentialStore, Registration};
 pub(crate) use verified_token::VerifiedToken;

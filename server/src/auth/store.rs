@@ -15,11 +15,11 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 
+use super::active_sessions::{ActiveSessions, Proof, RevocationReason, StreamProof};
 use super::audit;
 use super::credentials::{CredentialSource, Credentials};
 use super::folder::{CredentialsError, FileReader};
 use super::principal::Principal;
-use super::registered::{Ended, Proof, Registered, StreamProof};
 use super::roles::Roles;
 use crate::config::{AuthMode, Config};
 
@@ -30,7 +30,7 @@ pub(crate) struct CredentialStore {
     /// How often files are looked at.
     look_every: Duration,
     current: ArcSwap<Credentials>,
-    registered: Mutex<Registered>,
+    sessions: Mutex<ActiveSessions>,
     reload_now: Notify,
     /// The number of the generation in force, from 1.
     generation: watch::Sender<u64>,
@@ -99,7 +99,7 @@ impl CredentialStore {
             source,
             look_every: config.reload_every,
             current,
-            registered: Mutex::default(),
+            sessions: Mutex::default(),
             reload_now: Notify::new(),
             generation: watch::Sender::new(1),
             status: ReloadStatus::default(),
@@ -157,7 +157,7 @@ impl CredentialStore {
         self: &Arc<Self>,
         proof: &StreamProof,
         end: CancellationToken,
-    ) -> Result<Option<Registration>, Ended> {
+    ) -> Result<Option<Registration>, RevocationReason> {
         if proof.is_empty() {
             return Ok(None);
         }
@@ -168,7 +168,7 @@ impl CredentialStore {
 
     fn register(self: &Arc<Self>, proof: Proof, end: CancellationToken) -> Registration {
         let ends = proof.ends();
-        let key = self.registered().insert(proof, ends, end.clone());
+        let key = self.sessions().insert(proof, ends, end.clone());
         Registration { store: self.clone(), key, end }
     }
 
@@ -198,11 +198,11 @@ impl CredentialStore {
     /// Ends what is open and does not pass this check at the present moment. In pieces of so many, since all of it may take
     /// seconds: the lock is never held while something is checked, other threads have their turns, and what expires
     /// meanwhile ends in time.
-    fn end_refused(&self, at_once: usize, check: impl Fn(&Proof, u64) -> Result<(), Ended>) {
+    fn end_refused(&self, at_once: usize, check: impl Fn(&Proof, u64) -> Result<(), RevocationReason>) {
         let mut from = 0;
         loop {
             let now = seconds_since_1970();
-            let (open, next) = self.registered().some(from, at_once);
+            let (open, next) = self.sessions().some(from, at_once);
             for entry in open {
                 self.end_unless(check(&entry.1, now), entry);
             }
@@ -253,7 +253,7 @@ impl CredentialStore {
     /// Ends what does not count any more among that of which something has expired, one piece of it. Returns whether there may
     /// be more.
     fn end_expired(&self, now: u64) -> bool {
-        let expired = self.registered().take_expired(now, AT_ONCE);
+        let expired = self.sessions().take_expired(now, AT_ONCE);
         let may_be_more = expired.len() == AT_ONCE;
         let credentials = self.now();
         for entry in expired {
@@ -263,10 +263,14 @@ impl CredentialStore {
         may_be_more
     }
 
-    fn end_unless(&self, checked: Result<(), Ended>, (key, proof, end): (usize, Proof, CancellationToken)) {
+    fn end_unless(
+        &self,
+        checked: Result<(), RevocationReason>,
+        (key, proof, end): (usize, Proof, CancellationToken),
+    ) {
         let Err(why) = checked else { return };
         audit::ended(proof.what(), proof.principal(), &why);
-        self.registered().end(key, &end, why);
+        self.sessions().end(key, &end, why);
         end.cancel();
     }
 
@@ -324,8 +328,8 @@ impl CredentialStore {
         }
     }
 
-    fn registered(&self) -> MutexGuard<'_, Registered> {
-        self.registered.lock().unwrap_or_else(PoisonError::into_inner)
+    fn sessions(&self) -> MutexGuard<'_, ActiveSessions> {
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -336,14 +340,14 @@ impl Registration {
     }
 
     /// Why it is not allowed any more; `None`: it is.
-    pub(crate) fn why(&self) -> Option<Ended> {
-        self.store.registered().why(self.key)
+    pub(crate) fn why(&self) -> Option<RevocationReason> {
+        self.store.sessions().why(self.key)
     }
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.store.registered().remove(self.key);
+        self.store.sessions().remove(self.key);
     }
 }
 

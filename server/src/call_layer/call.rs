@@ -46,7 +46,7 @@ pub(super) struct Ending {
 
 impl Ending {
     fn count(&self, code: Code) {
-        let ended = &self.principals.usage().ended_calls;
+        let ended = &self.principals.totals().ended_calls;
         ended.count(self.method, code);
         if let Some(begun) = self.begun {
             ended.count_duration(self.method, begun.elapsed());

@@ -193,7 +193,7 @@ impl Sources {
     }
 
     fn clients(&self, out: &mut Exposition<'_>) -> fmt::Result {
-        let (usage, all) = (self.principals.usage(), self.principals.all());
+        let (usage, all) = (self.principals.totals(), self.principals.all());
         out.counters(
             "stickycas_refusals",
             "Calls and frames that were refused, by reason",
@@ -265,7 +265,7 @@ impl Sources {
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();
-        let clients = self.principals.usage();
+        let clients = self.principals.totals();
         let of_one_address = clients.unclaimed_of_one_address.load(Ordering::Relaxed);
         let known_addresses = clients.known_addresses.load(Ordering::Relaxed);
         let permits = |quota| self.principals.permits(quota);
@@ -343,7 +343,7 @@ impl Sources {
 
     /// Open connections, and how many of them belong to no principal yet.
     fn connections(&self) -> (usize, usize) {
-        let open = self.principals.usage().connections.load(Ordering::Relaxed);
+        let open = self.principals.totals().connections.load(Ordering::Relaxed);
         (open, open.saturating_sub(self.principals.permits(Quota::Connections)))
     }
 

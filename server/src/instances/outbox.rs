@@ -41,8 +41,6 @@ struct State {
     unconfirmed: VecDeque<Unconfirmed>,
     /// Whether more frames were pushed than may wait.
     overflowed: bool,
-    /// How many times the stream has taken frames out.
-    batches: u64,
     /// Channels whose sessions have ended: the client may use them again.
     released: Vec<u32>,
     waker: Option<Waker>,
@@ -243,11 +241,6 @@ impl Outbox {
         self.unconfirmed.load(Ordering::Relaxed)
     }
 
-    /// How many times frames were taken out: it grows while the client reads.
-    pub(crate) fn batches(&self) -> u64 {
-        self.state().batches
-    }
-
     /// Takes out at most `limit` frames, no more than fit into `bytes` but at least one, as one message. If there
     /// are none it registers the task to be woken. Only the stream takes frames out.
     pub(crate) fn poll(
@@ -271,7 +264,6 @@ impl Outbox {
             }
             return Polled::Empty;
         }
-        state.batches += 1;
         if state.frames.len() <= limit {
             std::mem::swap(&mut state.frames, &mut receiver.frames);
         } else {

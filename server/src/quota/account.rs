@@ -19,9 +19,9 @@ use super::frames::{ConnectionFrames, FrameBuckets, FramesRead, Overdrawn};
 use super::offences::{OffenceSink, RecentInstances};
 use super::processor::{ProcessorTime, Rounds};
 use super::rate::{Bucket, CALL_COST, VERIFICATION_COST};
+use super::reserve_cache::ReserveCache;
 use super::resources::{BUFFERS, Buffer, QUOTAS, Quota};
-use super::share::{Share, Taken, Taker, Threshold};
-use super::standing::Standing;
+use super::share::{Allocation, Share, Threshold, Usage};
 use crate::auth::Principal;
 use crate::config::Admission;
 
@@ -43,11 +43,11 @@ pub(crate) struct Account {
     /// By quota, the permits that are out.
     permits: [AtomicU32; QUOTAS],
     /// By quota, and by buffer: what it has of the share of all principals.
-    permit_shares: [Taker; QUOTAS],
-    buffer_shares: [Taker; BUFFERS],
+    permit_shares: [Usage; QUOTAS],
+    buffer_shares: [Usage; BUFFERS],
     /// What waits for the log, in bytes.
     pub(super) log_bytes: AtomicUsize,
-    standing: Mutex<Standing>,
+    reserves: Mutex<ReserveCache>,
     counts: Counts,
     recent: RecentInstances,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Account {
 pub(crate) struct Permit {
     account: Arc<Account>,
     quota: Quota,
-    taken: Taken,
+    taken: Allocation,
 }
 
 /// What was charged for the verification of a token, in frames.
@@ -97,21 +97,13 @@ impl From<NoPermit> for Status {
 }
 
 impl Account {
-    pub(super) fn of_principal(principal: Principal, context: Arc<AccountContext>) -> Self {
-        let allowance = context.principal;
-        let standing = Standing::of(principal.as_str(), &context.known, context.now());
-        let account = Self::new(Some(principal), allowance, context);
-        let processor = ProcessorTime::new(account.context.now(), standing.has_role());
-        Self { standing: Mutex::new(standing), processor, ..account }
-    }
-
-    pub(super) fn of_anonymous(context: Arc<AccountContext>) -> Self {
-        let allowance = context.anonymous;
-        Self::new(None, allowance, context)
-    }
-
-    fn new(principal: Option<Principal>, allowance: Allowance, context: Arc<AccountContext>) -> Self {
-        let processor = ProcessorTime::new(context.now(), false);
+    /// The account of a principal, or (`None`) that of all clients without identity.
+    pub(super) fn new(principal: Option<Principal>, context: Arc<AccountContext>) -> Self {
+        let (allowance, reserves) = match &principal {
+            None => (context.anonymous, ReserveCache::default()),
+            Some(name) => (context.principal, ReserveCache::of(name.as_str(), &context.known, context.now())),
+        };
+        let processor = ProcessorTime::new(context.now(), reserves.has_role());
         Self {
             principal,
             context,
@@ -124,7 +116,7 @@ impl Account {
             permit_shares: Default::default(),
             buffer_shares: Default::default(),
             log_bytes: AtomicUsize::new(0),
-            standing: Mutex::default(),
+            reserves: Mutex::new(reserves),
             counts: Counts::default(),
             recent: RecentInstances::default(),
         }
@@ -190,7 +182,8 @@ impl Account {
             return Err(NoPermit::own(refused));
         }
         let share = &self.context.permits[quota as usize];
-        let Some(taken) = self.take_share(share, &self.permit_shares[quota as usize], 1, Taken::default())
+        let Some(taken) =
+            self.take_share(share, &self.permit_shares[quota as usize], 1, Allocation::default())
         else {
             permits.fetch_sub(1, Ordering::Relaxed);
             self.context.admission.count_refused(quota.bound());
@@ -211,59 +204,55 @@ impl Account {
         RpcRefusal::new(reason, why(what)).with_retry_after(self.context.limits.retry_after)
     }
 
-    /// Takes so much of a share of all principals, of which this account has what `taker` says; `held` was taken before for
+    /// Takes so much of a share of all principals, of which this account has what `usage` says; `held` was taken before for
     /// the same purpose.
-    fn take_share(&self, share: &Share, taker: &Taker, amount: usize, held: Taken) -> Option<Taken> {
+    fn take_share(
+        &self,
+        share: &Share,
+        usage: &Usage,
+        amount: usize,
+        held: Allocation,
+    ) -> Option<Allocation> {
         let threshold = self.context.threshold();
-        let take = |standing: &Standing| {
-            let reserves = standing.reserves().iter().filter(|reserve| held.goes_with(**reserve));
+        let take = |cache: &ReserveCache| {
+            let reserves = cache.reserves().iter().filter(|reserve| held.same_part(**reserve));
             let reserves = reserves.copied().map(Some).chain([None]);
-            reserves.into_iter().find_map(|reserve| share.take(taker, amount, reserve, threshold))
+            reserves.into_iter().find_map(|reserve| share.take(usage, amount, reserve, threshold))
         };
-        let Some(principal) = &self.principal else { return take(&Standing::default()) };
-        let known = &self.context.known;
-        let mut standing = self.standing();
-        standing.look_again(principal.as_str(), known, || self.context.now());
-        self.processor.set_role(standing.has_role());
-        take(&standing).or_else(|| {
+        if self.principal.is_none() {
+            return take(&ReserveCache::default());
+        }
+        let cache = self.reserves();
+        take(&cache).or_else(|| {
+            drop(cache);
             // It may have become known a moment ago.
-            standing
-                .look_up(principal.as_str(), known, || self.context.now())
-                .then(|| take(&standing))
-                .flatten()
+            self.changed_reserves().and_then(|cache| take(&cache))
         })
     }
 
-    /// What the principal is to the server now.
-    pub(super) fn current_standing(&self) -> MutexGuard<'_, Standing> {
-        let mut standing = self.standing();
+    /// The reserves of the principal, as they were a second ago at most.
+    pub(super) fn reserves(&self) -> MutexGuard<'_, ReserveCache> {
+        let mut cache = self.cached_reserves();
         if let Some(principal) = &self.principal {
-            standing.look_up(principal.as_str(), &self.context.known, || self.context.now());
+            cache.refresh_if_old(principal.as_str(), &self.context.known, || self.context.now());
+            self.processor.set_role(cache.has_role());
         }
-        standing
+        cache
     }
 
-    /// Whether the principal is known, as it was a second ago at most.
-    pub(super) fn is_known(&self) -> bool {
-        let mut standing = self.standing();
-        if let Some(principal) = &self.principal {
-            standing.look_again(principal.as_str(), &self.context.known, || self.context.now());
-            self.processor.set_role(standing.has_role());
-        }
-        standing.is_known()
+    /// The reserves of the principal now, if they may have changed since they were looked up.
+    fn changed_reserves(&self) -> Option<MutexGuard<'_, ReserveCache>> {
+        let principal = self.principal.as_ref()?;
+        let mut cache = self.cached_reserves();
+        cache.refresh(principal.as_str(), &self.context.known, || self.context.now()).then_some(cache)
     }
 
-    /// Whether it has a role, as far as was looked up.
-    pub(super) fn has_role(&self) -> bool {
-        self.standing().has_role()
-    }
-
-    fn standing(&self) -> MutexGuard<'_, Standing> {
-        self.standing.lock().unwrap_or_else(PoisonError::into_inner)
+    fn cached_reserves(&self) -> MutexGuard<'_, ReserveCache> {
+        self.reserves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Holds so many bytes more for the client, which has `held` already. `None`: there is no room for them.
-    pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize, held: Taken) -> Option<Taken> {
+    pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize, held: Allocation) -> Option<Allocation> {
         let taken = self.try_take_bytes(buffer, bytes, held);
         if taken.is_none() {
             self.count_too_few(buffer);
@@ -272,7 +261,12 @@ impl Account {
     }
 
     /// The same, where fewer would do: that there was no room for so many is not counted.
-    pub(super) fn try_take_bytes(&self, buffer: Buffer, bytes: usize, held: Taken) -> Option<Taken> {
+    pub(super) fn try_take_bytes(
+        &self,
+        buffer: Buffer,
+        bytes: usize,
+        held: Allocation,
+    ) -> Option<Allocation> {
         let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
         if buffer == Buffer::Windows && self.principal.is_none() {
             // See `part_of_free`.
@@ -297,7 +291,7 @@ impl Account {
         self.context.admission.count_refused(buffer.bound());
     }
 
-    pub(super) fn give_back_bytes(&self, buffer: Buffer, taken: Taken) {
+    pub(super) fn give_back_bytes(&self, buffer: Buffer, taken: Allocation) {
         self.context.buffers[buffer as usize].give_back(&self.buffer_shares[buffer as usize], taken);
     }
 

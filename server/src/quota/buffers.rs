@@ -5,26 +5,26 @@ use std::sync::Arc;
 
 use super::account::Account;
 use super::resources::Buffer;
-use super::share::Taken;
+use super::share::Allocation;
 
 /// Bytes that are held for one client; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct BufferedBytes {
     account: Arc<Account>,
     buffer: Buffer,
-    taken: Taken,
+    taken: Allocation,
 }
 
 impl BufferedBytes {
     /// None yet.
     pub(crate) fn new(account: Arc<Account>, buffer: Buffer) -> Self {
-        Self { account, buffer, taken: Taken::default() }
+        Self { account, buffer, taken: Allocation::default() }
     }
 
     /// Holds so many more. False: there is no room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
         let more = self.account.take_bytes(self.buffer, bytes, self.taken);
-        self.taken = more.map_or(self.taken, |more| self.taken.and(more));
+        self.taken = more.map_or(self.taken, |more| self.taken.merge(more));
         more.is_some()
     }
 
@@ -34,7 +34,7 @@ impl BufferedBytes {
         let mut bytes = most.min(self.account.part_of_free(self.buffer));
         while bytes >= least {
             if let Some(more) = self.account.try_take_bytes(self.buffer, bytes, self.taken) {
-                self.taken = self.taken.and(more);
+                self.taken = self.taken.merge(more);
                 break;
             }
             bytes /= 2;

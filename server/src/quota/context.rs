@@ -28,7 +28,7 @@ pub(super) struct AccountContext {
     pub(super) offence_rate: Rate,
     /// The counts of all clients, identified or not.
     pub(super) all: Counts,
-    pub(super) usage: Usage,
+    pub(super) totals: Totals,
     pub(super) admission: AdmissionCounts,
     pub(super) known: KnownPrincipals,
     /// By quota, the permits of all principals.
@@ -45,7 +45,7 @@ pub(super) struct AccountContext {
 /// On cache lines of its own: what stands beside it is read for every message.
 #[derive(Debug, Default)]
 #[repr(align(128))]
-pub(crate) struct Usage {
+pub(crate) struct Totals {
     /// Open connections.
     pub(crate) connections: AtomicUsize,
     /// Connections that were accepted since the server started.
@@ -96,7 +96,7 @@ impl AccountContext {
             anonymous: Allowance::of_anonymous(limits),
             offence_rate: Rate::per_second(limits.offences_per_second),
             all: Counts::default(),
-            usage: Usage::default(),
+            totals: Totals::default(),
             log: LogUsage::default(),
             epoch: Instant::now(),
             start_time: SystemTime::now(),

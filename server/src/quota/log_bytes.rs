@@ -52,8 +52,8 @@ impl Account {
             );
             return Err(RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(RETRY_AFTER));
         }
-        let is_known = self.is_known();
-        let kind = if self.has_role() { 0 } else { 1 + usize::from(!is_known) };
+        let reserves = self.reserves();
+        let kind = if reserves.has_role() { 0 } else { 1 + usize::from(!reserves.is_known()) };
         usage.sent[kind].fetch_add(bytes as u64, Relaxed);
         Ok(Some(charged))
     }

@@ -18,9 +18,9 @@ mod offences;
 mod principals;
 mod processor;
 mod rate;
+mod reserve_cache;
 mod resources;
 mod share;
-mod standing;
 
 pub(crate) use account::{Account, NoPermit, Permit};
 pub(crate) use admission::Bound;

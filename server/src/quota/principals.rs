@@ -9,7 +9,7 @@ use stickycas_proto::v1::{self, RefusalReason};
 
 use super::account::Account;
 use super::admission::{AdmissionCounts, Bound};
-use super::context::{AccountContext, Usage};
+use super::context::{AccountContext, Totals};
 use super::counts::Counts;
 use super::known::KnownPrincipals;
 use super::resources::{Buffer, Quota};
@@ -67,7 +67,7 @@ impl Principals {
     /// Without an account.
     pub(crate) fn with(limits: &Limits, admission: Admission, known: KnownPrincipals) -> Self {
         let context = Arc::new(AccountContext::new(limits, admission, known));
-        let anonymous = Arc::new(Account::of_anonymous(context.clone()));
+        let anonymous = Arc::new(Account::new(None, context.clone()));
         Self(Arc::new(PrincipalsInner { context, anonymous, table: Mutex::default() }))
     }
 
@@ -90,10 +90,10 @@ impl Principals {
         if let Some(open) = table.accounts.get(principal) {
             return Ok(open.account.clone());
         }
-        let account = Arc::new(Account::of_principal(principal.clone(), self.0.context.clone()));
+        let account = Arc::new(Account::new(Some(principal.clone()), self.0.context.clone()));
         let (is_known, has_role) = {
-            let standing = account.current_standing();
-            (standing.is_known(), standing.has_role())
+            let reserves = account.reserves();
+            (reserves.is_known(), reserves.has_role())
         };
         // Names that nobody has heard of take half of the places at most: the others are for those who are known. Those
         // with a role always have one, since there are no more of them than the configuration names.
@@ -129,8 +129,8 @@ impl Principals {
     }
 
     /// What all clients together use now.
-    pub(crate) fn usage(&self) -> &Usage {
-        &self.0.context.usage
+    pub(crate) fn totals(&self) -> &Totals {
+        &self.0.context.totals
     }
 
     /// Permits of this quota that are out, of all principals.
@@ -238,7 +238,7 @@ impl AccountTable {
                 continue;
             }
             // Some have become known since, and some are not any more.
-            open.is_known = open.account.is_known();
+            open.is_known = open.account.reserves().is_known();
             self.unknown += usize::from(!open.is_known);
             self.search_order.push_back(principal);
         }

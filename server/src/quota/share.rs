@@ -41,14 +41,14 @@ pub(crate) struct Reserve {
 
 /// What one taker has of a share.
 #[derive(Debug, Default)]
-pub(crate) struct Taker {
+pub(crate) struct Usage {
     kept: AtomicUsize,
     common: AtomicUsize,
 }
 
 /// What was taken at once, and where it came from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Taken {
+pub(crate) struct Allocation {
     kept: usize,
     /// The part that `kept` is of.
     part: usize,
@@ -119,39 +119,39 @@ impl Share {
     /// Takes `amount` for a taker with this reserve (`None`: it is not known). `None`: there is no room for it.
     pub(crate) fn take(
         &self,
-        taker: &Taker,
+        usage: &Usage,
         amount: usize,
         reserve: Option<Reserve>,
         threshold: Threshold,
-    ) -> Option<Taken> {
-        let kept = reserve.map_or(0, |reserve| self.take_kept(taker, amount, reserve));
+    ) -> Option<Allocation> {
+        let kept = reserve.map_or(0, |reserve| self.take_kept(usage, amount, reserve));
         let taken =
-            Taken { kept, part: reserve.map_or(ROLES, |reserve| reserve.part), common: amount - kept };
-        if taken.common > 0 && !self.take_common(taker, taken.common, threshold) {
-            self.give_back(taker, Taken { common: 0, ..taken });
+            Allocation { kept, part: reserve.map_or(ROLES, |reserve| reserve.part), common: amount - kept };
+        if taken.common > 0 && !self.take_common(usage, taken.common, threshold) {
+            self.give_back(usage, Allocation { common: 0, ..taken });
             return None;
         }
         Some(taken)
     }
 
     /// Gives back what was taken.
-    pub(crate) fn give_back(&self, taker: &Taker, Taken { kept, part, common }: Taken) {
+    pub(crate) fn give_back(&self, usage: &Usage, Allocation { kept, part, common }: Allocation) {
         if kept > 0 {
             self.kept_used.fetch_sub(kept, Relaxed);
             self.parts_used[part].fetch_sub(kept, Relaxed);
-            taker.kept.fetch_sub(kept, Relaxed);
+            usage.kept.fetch_sub(kept, Relaxed);
         }
         if common > 0 {
             self.common_used.fetch_sub(common, Relaxed);
-            taker.common.fetch_sub(common, Relaxed);
+            usage.common.fetch_sub(common, Relaxed);
         }
     }
 
     /// Takes at most `amount` of the reserve; how much.
-    fn take_kept(&self, taker: &Taker, amount: usize, reserve: Reserve) -> usize {
+    fn take_kept(&self, usage: &Usage, amount: usize, reserve: Reserve) -> usize {
         let most = self.amount(reserve);
         let mut kept = 0;
-        let _ = taker.kept.fetch_update(Relaxed, Relaxed, |own| {
+        let _ = usage.kept.fetch_update(Relaxed, Relaxed, |own| {
             kept = amount.min(most.saturating_sub(own));
             (kept > 0).then(|| own + kept)
         });
@@ -170,13 +170,13 @@ impl Share {
             }
             part_used.fetch_sub(kept, Relaxed);
         }
-        taker.kept.fetch_sub(kept, Relaxed);
+        usage.kept.fetch_sub(kept, Relaxed);
         0
     }
 
-    fn take_common(&self, taker: &Taker, amount: usize, threshold: Threshold) -> bool {
+    fn take_common(&self, usage: &Usage, amount: usize, threshold: Threshold) -> bool {
         // Counted first: of two that take for one taker at once, neither overlooks the other.
-        let own = taker.common.fetch_add(amount, Relaxed).saturating_add(amount);
+        let own = usage.common.fetch_add(amount, Relaxed).saturating_add(amount);
         let wanted = if threshold == Threshold::Dynamic { own } else { amount };
         let fits = |used: usize| {
             let free = self.common().saturating_sub(used);
@@ -184,29 +184,29 @@ impl Share {
         };
         let taken = self.common_used.fetch_update(Relaxed, Relaxed, fits).is_ok();
         if !taken {
-            taker.common.fetch_sub(amount, Relaxed);
+            usage.common.fetch_sub(amount, Relaxed);
         }
         taken
     }
 }
 
-impl Taker {
+impl Usage {
     /// What it has.
     pub(crate) fn used(&self) -> usize {
         self.kept.load(Relaxed) + self.common.load(Relaxed)
     }
 }
 
-impl Taken {
-    /// Both together. What is kept of both is of one part: see [`Self::goes_with`].
-    pub(crate) fn and(self, more: Self) -> Self {
+impl Allocation {
+    /// Both together. What is kept of both is of one part: see [`Self::same_part`].
+    pub(crate) fn merge(self, more: Self) -> Self {
         debug_assert!(self.kept == 0 || more.kept == 0 || self.part == more.part);
         let part = if more.kept > 0 { more.part } else { self.part };
         Self { kept: self.kept + more.kept, part, common: self.common + more.common }
     }
 
     /// Whether more may be taken of this reserve together with it.
-    pub(super) fn goes_with(self, reserve: Reserve) -> bool {
+    pub(super) fn same_part(self, reserve: Reserve) -> bool {
         self.kept == 0 || self.part == reserve.part
     }
 
@@ -251,8 +251,8 @@ mod tests {
             steps in prop::collection::vec((0..KNOWN + OTHERS, 1_usize..300, any::<bool>()), 1..200),
         ) {
             let share = Share::halved(total);
-            let takers: [Taker; KNOWN + OTHERS] = Default::default();
-            let mut taken: Vec<Vec<Taken>> = vec![Vec::new(); takers.len()];
+            let takers: [Usage; KNOWN + OTHERS] = Default::default();
+            let mut taken: Vec<Vec<Allocation>> = vec![Vec::new(); takers.len()];
             // One with a role, and the processes of two coordinators.
             let reserves: Vec<Reserve> =
                 (0..KNOWN).map(|part| Reserve { part, coordinators: 2, takers: 1 }).collect();
@@ -303,7 +303,7 @@ mod tests {
         #[test]
         fn greedy_takers_leave_room_for_one_more(total in 100_usize..10_000, greedy in 1_usize..20) {
             let share = Share::new(total, 0);
-            let takers: Vec<Taker> = (0..greedy).map(|_| Taker::default()).collect();
+            let takers: Vec<Usage> = (0..greedy).map(|_| Usage::default()).collect();
             let mut progress = true;
             while progress {
                 let took = takers.iter().filter(|taker| share.take(taker, 1, None, Threshold::Dynamic).is_some());
@@ -311,7 +311,7 @@ mod tests {
             }
             let free = total - share.used();
             prop_assert!(free >= total / (greedy + 1), "{free} of {total} beside {greedy}");
-            prop_assert!(share.take(&Taker::default(), 1, None, Threshold::Dynamic).is_some());
+            prop_assert!(share.take(&Usage::default(), 1, None, Threshold::Dynamic).is_some());
         }
     }
 
@@ -320,13 +320,13 @@ mod tests {
         let share = Share::new(100, 100);
         let reserve = |part, takers| Some(Reserve { part, coordinators: 3, takers });
         let fill = |reserve| {
-            let takers: Vec<Taker> = (0..200).map(|_| Taker::default()).collect();
+            let takers: Vec<Usage> = (0..200).map(|_| Usage::default()).collect();
             takers.iter().filter(|taker| share.take(taker, 1, reserve, Threshold::Dynamic).is_some()).count()
         };
         // More takers than the part has room for, and takers that had larger reserves once.
         assert_eq!(fill(reserve(1, 65_536)), 25);
         assert_eq!(fill(reserve(2, 1)), 25);
-        let (one, boss) = (Taker::default(), Taker::default());
+        let (one, boss) = (Usage::default(), Usage::default());
         assert!(share.take(&one, 25, reserve(3, 1), Threshold::Dynamic).is_some());
         assert!(share.take(&boss, 25, reserve(ROLES, 1), Threshold::Dynamic).is_some());
         assert_eq!((share.used(), fill(reserve(ROLES, 1)), fill(reserve(3, 1))), (100, 0, 0));
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn without_threshold_one_may_take_all_and_no_more() {
-        let (share, taker) = (Share::new(10, 0), Taker::default());
+        let (share, taker) = (Share::new(10, 0), Usage::default());
         let take = |amount| share.take(&taker, amount, None, Threshold::Off);
         assert!(take(10).is_some());
         assert_eq!(take(1), None);
@@ -344,7 +344,7 @@ mod tests {
     #[test]
     fn threads_never_take_more_than_there_is() {
         let share = Share::halved(100);
-        let takers: [Taker; 4] = Default::default();
+        let takers: [Usage; 4] = Default::default();
         let reserve = Reserve { part: 1, coordinators: 1, takers: 3 };
         std::thread::scope(|threads| {
             for taker in &takers {

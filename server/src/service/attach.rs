@@ -27,12 +27,11 @@ use super::Service;
 use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
 use super::stream_end::StreamEnd;
-use super::watchdog::Registration;
 use crate::call_layer::Caller;
 use crate::gate::Uncommitted;
 use crate::instances::{Instance, Outbox, Outgoing, Polled, Receiver, SessionSink, Submitted};
 use crate::quota::{Buffer, BufferedBytes, Counter, Permit, Quota};
-use crate::transport::{Connection, DecodeFailure, oversized, too_many_unread};
+use crate::transport::{DecodeFailure, oversized, too_many_unread};
 
 /// One Attach stream. See the module.
 pub(crate) struct AttachStream {
@@ -55,7 +54,6 @@ pub(crate) struct AttachStream {
     /// Whether the client has left so much unread that nothing more is read from it.
     stalled: bool,
     ended: bool,
-    _registration: Option<Registration>,
     _permit: Permit,
 }
 
@@ -74,12 +72,10 @@ impl AttachStream {
                 caller.account.file_offence(offence, &none.refused.message);
             }
         })?;
-        let connection = request.extensions().get::<Connection>().cloned();
         let (service, requests) = (service.clone(), request.into_inner());
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
         let end = service.stream_end(&caller, false)?;
-        let registration = connection
-            .map(|connection| service.0.watchdog.register(&outbox, connection, caller.account.clone()));
+        service.0.streams.add(&outbox);
         Ok(Self {
             service,
             caller,
@@ -94,7 +90,6 @@ impl AttachStream {
             lingered: 0,
             stalled: false,
             ended: false,
-            _registration: registration,
             _permit: permit,
         })
     }

@@ -17,7 +17,7 @@ use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use crate::heavy::Heavy;
+use super::blocking_pool::BlockingPool;
 use crate::instances::{Instance, Instances, SharedConfig};
 
 /// Instances that are looked at for a page; behind them the next one begins, however few there were.
@@ -45,7 +45,7 @@ pub(crate) struct Tables {
     /// Held by whoever makes one.
     making: tokio::sync::Mutex<()>,
     /// To look through a million lines is no work for a thread that serves.
-    searches: Heavy,
+    searches: BlockingPool,
     began: Instant,
     /// When somebody asked last, in milliseconds since `began`.
     asked: AtomicU64,
@@ -137,7 +137,7 @@ impl Tables {
             instances,
             latest: ArcSwapOption::empty(),
             making: tokio::sync::Mutex::default(),
-            searches: Heavy::new(SEARCHES),
+            searches: BlockingPool::new(SEARCHES),
             began: Instant::now(),
             asked: AtomicU64::new(0),
         })

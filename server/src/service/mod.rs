@@ -3,18 +3,19 @@
 
 mod attach;
 mod authorization;
+mod blocking_pool;
 mod channels;
 mod counts;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod instance_table;
 mod instances;
+mod open_streams;
 mod page_token;
 mod status;
 mod stream_end;
 mod unary;
 mod watch;
-mod watchdog;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -34,8 +35,8 @@ use crate::limits::Limits;
 use crate::quota::Principals;
 
 use instance_table::Tables;
+use open_streams::OpenStreams;
 use page_token::PageTokens;
-use watchdog::Watchdog;
 
 /// The data that all services share.
 #[derive(Clone, Debug)]
@@ -48,7 +49,7 @@ struct Shared {
     /// Cancelled when draining begins.
     drain: CancellationToken,
     principals: Principals,
-    watchdog: Watchdog,
+    streams: OpenStreams,
     /// `None`: nothing is proven here.
     credentials: Option<Arc<CredentialStore>>,
     page_tokens: PageTokens,
@@ -65,14 +66,14 @@ impl Service {
         principals: Principals,
         credentials: Option<Arc<CredentialStore>>,
     ) -> Self {
-        let (watchdog, recovered) = (Watchdog::default(), AtomicBool::new(false));
+        let (streams, recovered) = (OpenStreams::default(), AtomicBool::new(false));
         let (page_tokens, tables) = (PageTokens::new(), Tables::new(instances.clone()));
         Self(Arc::new(Shared {
             instances,
             limits,
             drain,
             principals,
-            watchdog,
+            streams,
             credentials,
             page_tokens,
             tables,
@@ -85,14 +86,14 @@ impl Service {
         self.0.recovered.store(true, Ordering::Release);
     }
 
-    /// Aborts the connections of clients that do not read, and drops the table that nobody asks for, for ever.
+    /// Drops the table that nobody asks for, for ever.
     pub(crate) async fn run_upkeep(&self) {
-        tokio::join!(self.0.watchdog.run(self.0.limits.unread_for), self.0.tables.forget_unused());
+        self.0.tables.forget_unused().await;
     }
 
     /// Frames that wait on all Attach streams for their clients, and on the stream with the most.
     pub(crate) fn unread_frames(&self) -> (usize, usize) {
-        self.0.watchdog.unread()
+        self.0.streams.unread()
     }
 
     /// The service of instances: create, get, list, watch, close.

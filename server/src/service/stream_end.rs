@@ -7,7 +7,7 @@ use stickycas_proto::status::RpcRefusal;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 
 use super::Service;
-use crate::auth::{Ended, Registration, StreamProof};
+use crate::auth::{Registration, RevocationReason, StreamProof};
 use crate::call_layer::Caller;
 
 /// See the module. Both reasons come by one signal, so that a poll of a stream asks once.
@@ -30,7 +30,8 @@ impl Service {
         };
         let registered =
             self.0.credentials.as_ref().map(|store| store.register_stream(&proof(), token.clone()));
-        let registration = registered.transpose().map_err(|ended: Ended| ended.refusal())?.flatten();
+        let registration =
+            registered.transpose().map_err(|ended: RevocationReason| ended.refusal())?.flatten();
         Ok(StreamEnd { signal: Box::pin(token.cancelled_owned()), registration })
     }
 }

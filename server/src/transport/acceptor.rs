@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::connection::{Connection, UnclaimedConnections};
+use super::connection::{Connection, Connections};
 use super::handshake::{Admission, Secured, secure};
 use super::listener::Security;
 use crate::auth::{CredentialStore, CredentialsError, audit};
@@ -21,7 +21,7 @@ use crate::quota::{KnownPrincipals, Principals};
 #[derive(Debug)]
 pub struct ClientAcceptor {
     credentials: Arc<CredentialStore>,
-    connections: Arc<UnclaimedConnections>,
+    connections: Arc<Connections>,
 }
 
 /// A client that has proven its principal, and may stay as long as its certificate is valid and allowed.
@@ -47,7 +47,7 @@ impl ClientAcceptor {
             unclaimed_connections_per_address: handshakes.div_ceil(2),
             ..Limits::default()
         };
-        let connections = UnclaimedConnections::new(
+        let connections = Connections::new(
             &limits,
             Principals::with(&limits, config.admission, KnownPrincipals::default()),
         );

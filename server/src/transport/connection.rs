@@ -5,17 +5,31 @@
 //! its handshake on. Unclaimed connections are few ([`super::unclaimed`]), and each has a deadline: a client that opens
 //! connections and makes no call takes no place from those that do (SPEC section 8, `slow-open`).
 
-use std::net::SocketAddr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+//!
+//! A connection whose client leaves an answer unread is closed. The transport does not poll the body of a response while its
+//! client opens no window, so no body notices the time itself; and HTTP/2 has no way to tell the client a status behind
+//! bytes that it does not take. So each piece of an answer that waits in the transport counts on its connection, under the
+//! period in which it was handed over. A few times in the allowed time a new period begins, and what is left of an old one
+//! was not read. No clock is read for an answer, and no lock taken.
 
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use slab::Slab;
 use tokio::task::AbortHandle;
 
 use super::unclaimed::{Pool, PoolLimits, Source};
-use super::unread::{Unread, UnreadAnswers, Unreading};
 use crate::auth::{ClientIdentity, Peer};
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, FRAME_TYPES, NoPermit, Permit, Principals, Quota, Rounds};
+
+/// Periods in the time that answers may lie unread. What was handed over in one is checked when this many whole ones
+/// have passed since.
+const PERIODS: u64 = 4;
+/// More than periods that are told apart.
+const SLOTS: usize = 8;
 
 /// One connection. Clones share it.
 #[derive(Clone, Debug)]
@@ -24,6 +38,8 @@ pub(crate) struct Connection(Arc<ConnectionState>);
 /// What all handles of a connection share.
 #[derive(Debug)]
 pub(super) struct ConnectionState {
+    /// Its key among all that are open.
+    key: usize,
     /// Its key among the unclaimed ones from its address.
     number: u64,
     /// Where it comes from.
@@ -31,7 +47,7 @@ pub(super) struct ConnectionState {
     source: Source,
     /// Those of its address.
     rounds: Arc<Rounds>,
-    unclaimed: Arc<UnclaimedConnections>,
+    connections: Arc<Connections>,
     /// What the handshake has proven of the client; not set without TLS.
     identity: OnceLock<ClientIdentity>,
     /// The account of the principal that the handshake has proven.
@@ -45,10 +61,8 @@ pub(super) struct ConnectionState {
     aborted: AtomicBool,
     /// Requests whose response has not been handed to HTTP/2 as a whole.
     calls: AtomicUsize,
-    /// Its answers that have not left; not set before there was one.
-    unread: OnceLock<Arc<Unread>>,
-    /// Whether it was aborted because its client does not read.
-    given_up: AtomicBool,
+    /// By period, modulo their number: pieces of its answers that have not left.
+    unread: [AtomicUsize; SLOTS],
 }
 
 /// A request on a connection, until its response has been handed to HTTP/2 as a whole.
@@ -61,6 +75,19 @@ impl Drop for OpenCall {
     }
 }
 
+/// A piece of an answer that has not left; it has when this is dropped.
+#[derive(Debug)]
+pub(super) struct UnreadPiece {
+    connection: Connection,
+    slot: usize,
+}
+
+impl Drop for UnreadPiece {
+    fn drop(&mut self) {
+        self.connection.0.unread[self.slot].fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The principal that the connection belongs to.
 #[derive(Debug)]
 struct Claim {
@@ -68,22 +95,27 @@ struct Claim {
     _permit: Permit,
 }
 
-/// The open connections that belong to no principal yet, see [`super::unclaimed`].
+/// The open connections of a server.
 #[derive(Debug)]
-pub(crate) struct UnclaimedConnections {
+pub(crate) struct Connections {
+    open: Mutex<Slab<Weak<ConnectionState>>>,
+    /// Those that belong to no principal yet, see [`super::unclaimed`].
     pool: Mutex<Pool<Weak<ConnectionState>>>,
+    /// The number of the period of unread answers.
+    period: AtomicU64,
     principals: Principals,
 }
 
-impl UnclaimedConnections {
-    /// At most as many as the limits say.
+impl Connections {
+    /// None yet; at most as many without a principal as the limits say.
     pub(crate) fn new(limits: &Limits, principals: Principals) -> Arc<Self> {
         let limits = PoolLimits {
             connections: limits.unclaimed_connections,
             per_address: limits.unclaimed_connections_per_address,
             known_addresses: limits.known_addresses,
         };
-        Arc::new(Self { pool: Mutex::new(Pool::new(limits)), principals })
+        let (open, period, pool) = (Mutex::default(), AtomicU64::default(), Mutex::new(Pool::new(limits)));
+        Arc::new(Self { open, pool, period, principals })
     }
 
     /// The handle of a new connection from this address. If there are more than the limits, one makes room: it is aborted.
@@ -91,12 +123,15 @@ impl UnclaimedConnections {
         let source = Source::of(address);
         let mut pool = self.pool();
         let (number, rounds) = pool.next_number(source);
+        let mut open = self.open();
+        let entry = open.vacant_entry();
         let connection = Arc::new(ConnectionState {
+            key: entry.key(),
             number,
             rounds: rounds.clone(),
             address,
             source,
-            unclaimed: self.clone(),
+            connections: self.clone(),
             identity: OnceLock::new(),
             proven: OnceLock::new(),
             claim: OnceLock::new(),
@@ -104,14 +139,15 @@ impl UnclaimedConnections {
             task: OnceLock::new(),
             aborted: AtomicBool::new(false),
             calls: AtomicUsize::new(0),
-            unread: OnceLock::new(),
-            given_up: AtomicBool::new(false),
+            unread: Default::default(),
         });
+        entry.insert(Arc::downgrade(&connection));
+        drop(open);
         let loser = pool.add(source, (number, rounds), Arc::downgrade(&connection));
         self.publish(&pool);
         // Before a connection may be dropped, which takes the lock.
         drop(pool);
-        let usage = self.principals.usage();
+        let usage = self.principals.totals();
         usage.connections.fetch_add(1, Ordering::Relaxed);
         usage.accepted.fetch_add(1, Ordering::Relaxed);
         if let Some(loser) = loser {
@@ -128,6 +164,34 @@ impl UnclaimedConnections {
         self.principals.all().count(counter);
     }
 
+    /// Closes, for ever, connections whose clients leave an answer unread for this long or a little longer.
+    pub(super) async fn close_unread(self: Arc<Self>, unread_for: Duration) {
+        let period = unread_for / u32::try_from(PERIODS).unwrap_or(1);
+        let mut periods = tokio::time::interval(period.max(Duration::from_millis(1)));
+        loop {
+            periods.tick().await;
+            self.begin_period();
+        }
+    }
+
+    fn begin_period(&self) {
+        let period = self.period.fetch_add(1, Ordering::Relaxed) + 1;
+        // Its last piece was handed over just before the period after it began.
+        let Some(old) = period.checked_sub(PERIODS + 1) else { return };
+        let open: Vec<_> = self.open().iter().filter_map(|(_, it)| it.upgrade()).collect();
+        for connection in open {
+            if connection.unread[slot(old)].load(Ordering::Relaxed) > 0 && connection.abort() {
+                let principal = connection.account().map(|account| account.name());
+                tracing::warn!(?principal, "connection aborted: its client does not read an answer");
+                connection.count(Counter::ConnectionUnread);
+            }
+        }
+    }
+
+    fn open(&self) -> MutexGuard<'_, Slab<Weak<ConnectionState>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn pool(&self) -> MutexGuard<'_, Pool<Weak<ConnectionState>>> {
         self.pool.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -135,10 +199,15 @@ impl UnclaimedConnections {
     /// For metrics.
     fn publish(&self, pool: &Pool<Weak<ConnectionState>>) {
         let (most, known) = pool.usage();
-        let usage = self.principals.usage();
+        let usage = self.principals.totals();
         usage.unclaimed_of_one_address.store(most, Ordering::Relaxed);
         usage.known_addresses.store(known, Ordering::Relaxed);
     }
+}
+
+/// The place of a period among those that are told apart.
+fn slot(period: u64) -> usize {
+    usize::try_from(period % SLOTS as u64).unwrap_or(0)
 }
 
 impl Connection {
@@ -195,7 +264,7 @@ impl Connection {
     /// stays unclaimed, and its first call is told why.
     pub(super) fn claim_for_identity(&self) {
         let Some(identity) = self.identity() else { return };
-        let account = self.0.unclaimed.principals.account(&identity.principal);
+        let account = self.0.connections.principals.account(&identity.principal);
         let claimed = account.and_then(|account| {
             let _ = self.0.proven.set(account.clone());
             Ok(self.claim(&account)?)
@@ -225,12 +294,12 @@ impl Connection {
     /// The account to which its frames and its processor time are charged: that of its principal, or that of all clients
     /// without identity.
     pub(super) fn charged_account(&self) -> &Arc<Account> {
-        self.proven_account().unwrap_or_else(|| self.0.unclaimed.principals.anonymous())
+        self.proven_account().unwrap_or_else(|| self.0.connections.principals.anonymous())
     }
 
     /// Counts frames by type.
     pub(super) fn count_frames(&self, by_type: &[u32; FRAME_TYPES]) {
-        let counters = &self.0.unclaimed.principals.usage().frames;
+        let counters = &self.0.connections.principals.totals().frames;
         for (counter, frames) in counters.iter().zip(by_type).filter(|(_, frames)| **frames > 0) {
             counter.fetch_add((*frames).into(), Ordering::Relaxed);
         }
@@ -247,18 +316,11 @@ impl Connection {
         self.0.calls.load(Ordering::Relaxed) > 0
     }
 
-    /// Its answers that have not left, among those of all connections.
-    pub(crate) fn unread(&self, answers: &UnreadAnswers) -> Arc<Unread> {
-        let new = || {
-            let connection: Weak<ConnectionState> = Arc::downgrade(&self.0);
-            answers.of(connection)
-        };
-        self.0.unread.get_or_init(new).clone()
-    }
-
-    /// Closes the connection at once, because its client leaves answers unread. False: it was closed for that before.
-    pub(crate) fn give_up(&self) -> bool {
-        self.0.close_as_unread()
+    /// A piece of an answer is handed to the transport.
+    pub(super) fn unread_piece(&self) -> UnreadPiece {
+        let slot = slot(self.0.connections.period.load(Ordering::Relaxed));
+        self.0.unread[slot].fetch_add(1, Ordering::Relaxed);
+        UnreadPiece { connection: self.clone(), slot }
     }
 
     /// Closes the connection at once.
@@ -272,58 +334,44 @@ impl Connection {
     }
 }
 
-impl Unreading for ConnectionState {
-    fn give_up(&self) {
-        if self.close_as_unread() {
-            let account = self.account();
-            let principal = account.map(|account| account.name().to_owned());
-            tracing::warn!(?principal, "connection aborted: its client does not read an answer");
-            self.count(Counter::ConnectionUnread);
-        }
-    }
-}
-
 impl ConnectionState {
     fn account(&self) -> Option<&Arc<Account>> {
         self.claim.get().map(|claim| &claim.account)
     }
 
-    fn close_as_unread(&self) -> bool {
-        let is_first = !self.given_up.swap(true, Ordering::Relaxed);
-        self.abort();
-        is_first
-    }
-
-    fn abort(&self) {
-        self.aborted.store(true, Ordering::SeqCst);
+    /// Closes the connection at once. False: it was before.
+    fn abort(&self) -> bool {
+        let is_first = !self.aborted.swap(true, Ordering::SeqCst);
         if let Some(task) = self.task.get() {
             task.abort();
         }
+        is_first
     }
 
     fn count(&self, counter: Counter) {
         match self.account() {
             Some(account) => account.count(counter),
-            None => self.unclaimed.count(counter),
+            None => self.connections.count(counter),
         }
     }
 
     /// It belongs to a principal from now on.
     fn claimed(&self) {
-        let mut pool = self.unclaimed.pool();
+        let mut pool = self.connections.pool();
         pool.remove(self.source, self.number);
         pool.identified(self.source);
-        self.unclaimed.publish(&pool);
+        self.connections.publish(&pool);
     }
 }
 
 impl Drop for ConnectionState {
     fn drop(&mut self) {
-        self.unclaimed.principals.usage().connections.fetch_sub(1, Ordering::Relaxed);
+        self.connections.open().remove(self.key);
+        self.connections.principals.totals().connections.fetch_sub(1, Ordering::Relaxed);
         if self.claim.get().is_none() {
-            let mut pool = self.unclaimed.pool();
+            let mut pool = self.connections.pool();
             pool.remove(self.source, self.number);
-            self.unclaimed.publish(&pool);
+            self.connections.publish(&pool);
         }
     }
 }
@@ -339,13 +387,13 @@ mod tests {
     use super::*;
     use crate::auth::Principal;
 
-    fn unclaimed(limits: &Limits) -> (Arc<UnclaimedConnections>, Principals) {
+    fn unclaimed(limits: &Limits) -> (Arc<Connections>, Principals) {
         let principals = Principals::new(limits);
-        (UnclaimedConnections::new(limits, principals.clone()), principals)
+        (Connections::new(limits, principals.clone()), principals)
     }
 
     /// A connection, and a task in place of the one that would serve it.
-    fn register(unclaimed: &Arc<UnclaimedConnections>) -> (Connection, JoinHandle<()>) {
+    fn register(unclaimed: &Arc<Connections>) -> (Connection, JoinHandle<()>) {
         let (connection, task) = (unclaimed.register(LOCAL), tokio::spawn(std::future::pending()));
         connection.set_task(task.abort_handle());
         (connection, task)

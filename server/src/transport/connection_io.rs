@@ -112,7 +112,7 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::{TcpListener, TcpStream};
 
-    use super::super::connection::UnclaimedConnections;
+    use super::super::connection::Connections;
     use super::*;
     use crate::counting_waker::CountingWaker;
     use crate::limits::Limits;
@@ -124,7 +124,7 @@ mod tests {
         let client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         let (stream, address) = listener.accept().await.unwrap();
         let limits = Limits::default();
-        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(address);
+        let connection = Connections::new(&limits, Principals::new(&limits)).register(address);
         let (preface, first_call) = (limits.preface_timeout, limits.first_call_timeout);
         (ConnectionIo::new(stream, connection.clone(), preface, first_call), connection, client)
     }

@@ -207,7 +207,7 @@ mod tests {
 
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::super::connection::{Connections, LOCAL};
     use super::super::frame_headers::PREFACE;
     use super::*;
     use crate::limits::Limits;
@@ -225,7 +225,7 @@ mod tests {
         let (mut client, io) = tokio::io::duplex(bytes.len());
         client.write_all(bytes).await.unwrap();
         let principals = Principals::new(limits);
-        let connection = UnclaimedConnections::new(limits, principals.clone()).register(LOCAL);
+        let connection = Connections::new(limits, principals.clone()).register(LOCAL);
         (FairIo::new(io, connection), principals, client)
     }
 

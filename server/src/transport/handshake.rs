@@ -160,7 +160,7 @@ mod tests {
     use tokio::io::AsyncReadExt as _;
     use tokio_rustls::TlsConnector;
 
-    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::super::connection::{Connections, LOCAL};
     use super::*;
     use crate::config::{AuthMode, Config, CredentialFolder};
     use crate::limits::Limits;
@@ -206,8 +206,7 @@ mod tests {
             let mut client = client.clone();
             client.alpn_protocols = protocols;
             let principals = Principals::new(&Limits::default());
-            let connection =
-                UnclaimedConnections::new(&Limits::default(), principals.clone()).register(LOCAL);
+            let connection = Connections::new(&Limits::default(), principals.clone()).register(LOCAL);
             let (client_io, io) = tokio::io::duplex(64 * 1024);
             let security = Security::ClientCertificates(store.clone());
             let connector = TlsConnector::from(Arc::new(client));
@@ -232,8 +231,7 @@ mod tests {
         // Nothing, a line, and the beginning of a ClientHello.
         for sent in [&b""[..], b"\x16", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"] {
             let principals = Principals::new(&Limits::default());
-            let connection =
-                UnclaimedConnections::new(&Limits::default(), principals.clone()).register(LOCAL);
+            let connection = Connections::new(&Limits::default(), principals.clone()).register(LOCAL);
             let (mut client_io, io) = tokio::io::duplex(64 * 1024);
             client_io.write_all(sent).await.unwrap();
             drop(client_io);
@@ -250,7 +248,7 @@ mod tests {
     async fn a_handshake_verifies_the_chain_once() {
         let (folder, store, client) = credentials();
         let limits = Limits::default();
-        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(LOCAL);
+        let connection = Connections::new(&limits, Principals::new(&limits)).register(LOCAL);
         let (client_io, io) = tokio::io::duplex(64 * 1024);
         let security = Security::ClientCertificates(store.clone());
         let name = ServerName::try_from("localhost").unwrap();

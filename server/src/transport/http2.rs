@@ -21,8 +21,8 @@ use tower::{Service, ServiceExt as _};
 
 use super::connection::Connection;
 use super::connection_io::ConnectionIo;
+use super::fair_queue::FairQueue;
 use super::goaway::is_flood;
-use super::turns::Turns;
 use super::windows::Windows;
 use crate::limits::Limits;
 use crate::quota::Counter;
@@ -39,12 +39,12 @@ const GOODBYE: Duration = Duration::from_millis(500);
 pub(super) struct HttpServer<S> {
     limits: Limits,
     service: S,
-    turns: Turns,
+    queue: FairQueue,
 }
 
 /// Runs the calls of one connection in turns, and counts those that are open.
 #[derive(Clone)]
-struct CallExecutor(Connection, Turns);
+struct CallExecutor(Connection, FairQueue);
 
 impl<F> Executor<F> for CallExecutor
 where
@@ -52,7 +52,7 @@ where
 {
     fn execute(&self, call: F) {
         let open = self.0.open_call();
-        let call = self.1.clone().of(self.0.clone(), call);
+        let call = self.1.clone().run(self.0.clone(), call);
         tokio::spawn(async move {
             call.await;
             drop(open);
@@ -63,7 +63,7 @@ where
 impl<S> HttpServer<S> {
     /// Must be called inside a runtime.
     pub(super) fn new(service: S, limits: &Limits) -> Self {
-        Self { limits: limits.clone(), service, turns: Turns::new() }
+        Self { limits: limits.clone(), service, queue: FairQueue::new() }
     }
 
     /// How long a handshake, and then the preface, may take.
@@ -71,15 +71,15 @@ impl<S> HttpServer<S> {
         self.limits.preface_timeout
     }
 
-    /// The turns in which tasks of connections are served.
-    pub(super) fn turns(&self) -> Turns {
-        self.turns.clone()
+    /// The queue in which tasks of connections have their turns.
+    pub(super) fn queue(&self) -> FairQueue {
+        self.queue.clone()
     }
 
     /// The settings of one connection.
     fn builder(&self, connection: &Connection, windows: &Windows) -> Builder<CallExecutor> {
         let limits = &self.limits;
-        let mut http = Builder::new(CallExecutor(connection.clone(), self.turns.clone()));
+        let mut http = Builder::new(CallExecutor(connection.clone(), self.queue.clone()));
         http.timer(TokioTimer::new())
             .keep_alive_interval(KEEPALIVE)
             .keep_alive_timeout(KEEPALIVE)
@@ -157,7 +157,7 @@ mod tests {
     use http::StatusCode;
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, DuplexStream};
 
-    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::super::connection::{Connections, LOCAL};
     use super::*;
     use crate::quota::{Bound, Buffer, FrameType, Principals};
 
@@ -183,7 +183,7 @@ mod tests {
             Ok::<_, Infallible>(Response::new(Body::empty()))
         });
         let server = HttpServer::new(service, limits);
-        let connection = UnclaimedConnections::new(limits, principals.clone()).register(LOCAL);
+        let connection = Connections::new(limits, principals.clone()).register(LOCAL);
         let (client, io) = tokio::io::duplex(1 << 20);
         tokio::spawn(async move {
             server.serve_connection(io, connection, CancellationToken::new()).await;
@@ -234,7 +234,7 @@ mod tests {
 
     /// DATA frames that the server has read.
     fn received(principals: &Principals) -> u64 {
-        principals.usage().frames[FrameType::Data as usize].load(Ordering::Relaxed)
+        principals.totals().frames[FrameType::Data as usize].load(Ordering::Relaxed)
     }
 
     /// How much a client may send on a connection where nobody takes anything, and on one stream of it.

@@ -6,6 +6,7 @@ mod call_span;
 mod connection;
 mod connection_io;
 mod fair_io;
+mod fair_queue;
 mod frame_headers;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
@@ -19,9 +20,7 @@ mod permit_body;
 mod request_body;
 mod serve;
 mod silent_client;
-mod turns;
 mod unclaimed;
-mod unread;
 mod windows;
 mod work_time;
 
@@ -37,4 +36,3 @@ pub(crate) use permit_body::{HeldAnswer, ResponseHold, held_body, too_many_unrea
 pub(crate) use request_body::{BodyState, DecodeFailure, LimitedBody, RequestLimits, oversized};
 pub(crate) use serve::{GrpcListener, serve};
 pub(crate) use unclaimed::{Pool, PoolLimits, Source};
-pub(crate) use unread::UnreadAnswers;

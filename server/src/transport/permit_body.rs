@@ -3,10 +3,10 @@
 //! With its headers a call looks answered, but its data waits for the client: in the body while the client opens no
 //! window, then in the transport until the socket takes it. A client that reads nothing could so have any number of
 //! responses wait here. So every chunk of the body shares the permit of the call, a long chunk is charged to the share
-//! of all answers that have not been read ([`Buffer::Answers`]), and each piece counts as unread until it has left
-//! ([`Unread`]).
+//! of all answers that have not been read ([`Buffer::Answers`]), and each piece counts as unread on its connection until it has left.
 //!
-//! Attach and Watch have permits of their own, and what they hand over is mostly short: only their long chunks are held.
+//! Attach and Watch have permits of their own, and what they hand over is mostly short: only their long chunks are held. A
+//! short one counts as unread until the transport asks for the next: it does so while the client opens its window.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use stickycas_proto::v1::RefusalReason;
 use tonic::Status;
 use tonic::body::Body;
 
-use super::unread::{Unread, UnreadPiece};
+use super::connection::{Connection, UnreadPiece};
 use crate::quota::{Account, Buffer, BufferedBytes, Permit};
 
 /// From how many bytes on a chunk is long.
@@ -34,8 +34,8 @@ pub(crate) struct ResponseHold {
     pub(crate) account: Arc<Account>,
     /// The permit of the call. `None`: its stream has one of its own.
     pub(crate) permit: Option<Permit>,
-    /// Of its connection.
-    pub(crate) unread: Option<Arc<Unread>>,
+    /// The connection of the call.
+    pub(crate) connection: Option<Connection>,
     /// What was charged for its message before that was made.
     pub(crate) answer: Option<HeldAnswer>,
 }
@@ -61,14 +61,15 @@ impl HeldAnswer {
 
 /// This body; it holds what is to be held, and so does each of its pieces.
 pub(crate) fn held_body(body: Body, hold: ResponseHold) -> Body {
-    let ResponseHold { account, permit, unread, answer } = hold;
+    let ResponseHold { account, permit, connection, answer } = hold;
     let answer = answer.and_then(|answer| answer.0);
     let permit = permit.map(Arc::new);
     Body::new(HeldBody {
         body,
         account,
         permit,
-        unread,
+        connection,
+        last: None,
         answer,
         rest: Bytes::new(),
         charge: None,
@@ -87,7 +88,9 @@ struct HeldBody {
     body: Body,
     account: Arc<Account>,
     permit: Option<Arc<Permit>>,
-    unread: Option<Arc<Unread>>,
+    connection: Option<Connection>,
+    /// The short chunk of a stream that was handed over last.
+    last: Option<UnreadPiece>,
     answer: Option<Arc<BufferedBytes>>,
     /// What of the present chunk has not been handed over, and its charge.
     rest: Bytes,
@@ -114,6 +117,7 @@ impl HeldBody {
     /// The next chunk, or its first piece.
     fn hold(&mut self, chunk: Bytes) -> Frame<Bytes> {
         if chunk.len() < LONG && self.permit.is_none() {
+            self.last = self.unread_piece();
             return Frame::data(chunk);
         }
         if let Some(answer) = self.answer.take() {
@@ -132,9 +136,13 @@ impl HeldBody {
     fn next_piece(&mut self) -> Frame<Bytes> {
         let bytes = self.rest.split_to(PIECE.min(self.rest.len()));
         let charge = if self.rest.is_empty() { self.charge.take() } else { self.charge.clone() };
-        let unread = self.unread.as_ref().map(Unread::piece);
-        let held = HeldBytes { bytes, _permit: self.permit.clone(), _charge: charge, _unread: unread };
+        let (permit, unread) = (self.permit.clone(), self.unread_piece());
+        let held = HeldBytes { bytes, _permit: permit, _charge: charge, _unread: unread };
         Frame::data(Bytes::from_owner(held))
+    }
+
+    fn unread_piece(&self) -> Option<UnreadPiece> {
+        self.connection.as_ref().map(Connection::unread_piece)
     }
 
     /// There is no room for the answer: the trailers that say so.
@@ -158,6 +166,7 @@ impl http_body::Body for HeldBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        self.last = None;
         if self.over {
             return Poll::Ready(None);
         }

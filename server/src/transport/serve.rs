@@ -16,10 +16,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{AcquireError, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 use tonic::body::Body;
 use tower::Service;
 
-use super::connection::{Connection, UnclaimedConnections};
+use super::connection::{Connection, Connections};
 use super::handshake::{Secured, secure};
 use super::http2::HttpServer;
 use super::listener::{IN_A_TURN, Listener, Security, accept};
@@ -48,12 +49,13 @@ pub(crate) async fn serve<L, S>(
     S::Future: Send,
 {
     let server = Arc::new(HttpServer::new(service, limits));
-    let unclaimed = UnclaimedConnections::new(limits, principals.clone());
+    let connections = Connections::new(limits, principals.clone());
+    let _closing = AbortOnDropHandle::new(tokio::spawn(connections.clone().close_unread(limits.unread_for)));
     // The permits of accepted connections whose tasks have not begun: so a flood of connections waits in the backlog of the kernel,
     // and not in the queue of the runtime before the tasks of others. This may run on a thread of its own, where to yield
     // would not bound what it adds to that queue.
     let not_begun = Arc::new(Semaphore::new(IN_A_TURN));
-    let mut connections = JoinSet::new();
+    let mut tasks = JoinSet::new();
     loop {
         let accepting = async {
             let permit = not_begun.clone().acquire_owned().await;
@@ -61,25 +63,25 @@ pub(crate) async fn serve<L, S>(
         };
         let (permit, (security, io, address)) = tokio::select! {
             () = drain.cancelled() => break,
-            Some(ended) = connections.join_next() => {
+            Some(ended) = tasks.join_next() => {
                 log_panic(ended);
                 continue;
             }
             accepted = accepting => accepted,
         };
-        if connections.len() >= limits.connections {
+        if tasks.len() >= limits.connections {
             tracing::warn!(%address, limit = limits.connections, "connection closed: the limit is reached");
-            unclaimed.count(Counter::ConnectionRefused);
+            connections.count(Counter::ConnectionRefused);
             tokio::task::yield_now().await;
             continue;
         }
-        let connection = unclaimed.register(address);
+        let connection = connections.register(address);
         let task =
             serve_accepted(permit, server.clone(), io, security.clone(), connection.clone(), drain.clone());
-        connection.set_task(connections.spawn(task));
+        connection.set_task(tasks.spawn(task));
     }
     drop(listeners);
-    while let Some(ended) = connections.join_next().await {
+    while let Some(ended) = tasks.join_next().await {
         log_panic(ended);
     }
 }
@@ -129,19 +131,19 @@ async fn serve_accepted<T, S>(
     S::Future: Send,
 {
     drop(accepted);
-    let (turns, client) = (server.turns(), connection.clone());
+    let (queue, client) = (server.queue(), connection.clone());
     let handshake = secure(io, &security, server.preface_timeout(), &connection);
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = turns.clone().of(client.clone(), handshake) => secured,
+        secured = queue.clone().run(client.clone(), handshake) => secured,
     };
     match secured {
-        Some(Secured::Plain(io)) => turns.of(client, server.serve_connection(io, connection, drain)).await,
-        Some(Secured::Tls(io)) => turns.of(client, server.serve_connection(*io, connection, drain)).await,
+        Some(Secured::Plain(io)) => queue.run(client, server.serve_connection(io, connection, drain)).await,
+        Some(Secured::Tls(io)) => queue.run(client, server.serve_connection(*io, connection, drain)).await,
         Some(Secured::Proven(io, admission)) => {
             connection.claim_for_identity();
             tokio::select! {
-                () = turns.of(client, server.serve_connection(*io, connection, drain)) => {}
+                () = queue.run(client, server.serve_connection(*io, connection, drain)) => {}
                 // Not in turns: who may not stay any longer is not waited for.
                 () = admission.ended() => {}
             }
@@ -278,7 +280,7 @@ mod tests {
     async fn any_byte_stream_is_served_and_carries_its_connection() {
         let limits = Limits::default();
         let server = HttpServer::new(TestService::default(), &limits);
-        let connection = UnclaimedConnections::new(&limits, Principals::new(&limits)).register(LOCAL);
+        let connection = Connections::new(&limits, Principals::new(&limits)).register(LOCAL);
         let (client, io) = tokio::io::duplex(1024);
         let drain = CancellationToken::new();
         let drained = drain.clone();

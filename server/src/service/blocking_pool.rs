@@ -1,4 +1,4 @@
-//! Work that is too much for a thread that serves: done apart, a little at a time.
+//! Work that is too much for a thread that serves: it is done on threads for blocking work, little of it at a time.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use tokio::sync::Semaphore;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Heavy(Arc<Semaphore>);
+pub(super) struct BlockingPool(Arc<Semaphore>);
 
-impl Heavy {
+impl BlockingPool {
     /// So much is done at a time.
-    pub(crate) fn new(at_a_time: usize) -> Self {
+    pub(super) fn new(at_a_time: usize) -> Self {
         Self(Arc::new(Semaphore::new(at_a_time)))
     }
 
     /// Does this when it is its turn; `None`: it panicked. What has begun keeps its turn to its end, even if nobody waits
     /// for it any more.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
@@ -42,18 +42,18 @@ mod tests {
 
     #[tokio::test]
     async fn work_that_nobody_waits_for_keeps_its_turn() {
-        let heavy = Heavy::new(1);
+        let pool = BlockingPool::new(1);
         let (go_on, wait) = mpsc::channel();
-        timeout(SHORT, heavy.run(move || wait.recv())).await.unwrap_err();
-        timeout(SHORT, heavy.run(|| ())).await.unwrap_err();
+        timeout(SHORT, pool.run(move || wait.recv())).await.unwrap_err();
+        timeout(SHORT, pool.run(|| ())).await.unwrap_err();
         go_on.send(()).unwrap();
-        assert_eq!(heavy.run(|| 7).await, Some(7));
+        assert_eq!(pool.run(|| 7).await, Some(7));
     }
 
     #[tokio::test]
     async fn work_that_panics_gives_its_turn_back() {
-        let heavy = Heavy::new(1);
-        assert_eq!(heavy.run(|| panic!("as a bug would")).await, None::<()>);
-        assert_eq!(heavy.run(|| 7).await, Some(7));
+        let pool = BlockingPool::new(1);
+        assert_eq!(pool.run(|| panic!("as a bug would")).await, None::<()>);
+        assert_eq!(pool.run(|| 7).await, Some(7));
     }
 }

@@ -18,7 +18,7 @@ use super::verified_token::VerifiedToken;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Registered {
+pub(super) struct ActiveSessions {
     entries: Slab<Entry>,
     /// When something of a proof ends, in seconds since 1970, and the keys of the entries. These moments are compared with the
     /// clock of the calendar: that of timers stands still while a machine sleeps, and knows no steps.
@@ -32,7 +32,7 @@ struct Entry {
     /// The moments at which something of the proof ends that are still to come, the next one last.
     ends: Vec<u64>,
     /// Why it has ended.
-    why: Option<Ended>,
+    why: Option<RevocationReason>,
 }
 
 /// What something stands on.
@@ -57,7 +57,7 @@ pub(crate) struct StreamProof {
 
 /// Why something that was allowed is allowed no more.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
-pub(crate) enum Ended {
+pub(crate) enum RevocationReason {
     #[error("the token of the stream has expired: open another one with a new token")]
     Expired,
     #[error("the token of the stream is not valid any more: {0}")]
@@ -70,7 +70,7 @@ pub(crate) enum Ended {
     Certificate(rustls::Error),
 }
 
-impl Ended {
+impl RevocationReason {
     /// What the client of a stream is told.
     pub(crate) fn refusal(&self) -> RpcRefusal {
         let reason = match self {
@@ -86,21 +86,21 @@ impl Ended {
 impl Proof {
     /// Checks of it what takes no signature: whether the principal of a connection is denied, and all that a stream
     /// stands on.
-    pub(super) fn check_names(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+    pub(super) fn check_names(&self, credentials: &Credentials, now: u64) -> Result<(), RevocationReason> {
         match self {
             Self::Connection { principal, .. } => {
-                credentials.verifier.check_denied(principal).map_err(Ended::Certificate)
+                credentials.verifier.check_denied(principal).map_err(RevocationReason::Certificate)
             }
             Self::Stream(proof) => proof.check(credentials, now),
         }
     }
 
     /// Checks the rest of it: the chain of a connection.
-    pub(super) fn check_chain(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+    pub(super) fn check_chain(&self, credentials: &Credentials, now: u64) -> Result<(), RevocationReason> {
         match self {
             Self::Connection { certificates, .. } => {
                 let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-                credentials.identify(certificates, now).map(drop).map_err(Ended::Certificate)
+                credentials.identify(certificates, now).map(drop).map_err(RevocationReason::Certificate)
             }
             Self::Stream(_) => Ok(()),
         }
@@ -143,22 +143,24 @@ impl StreamProof {
         self.token.is_none() && self.observer.is_none()
     }
 
-    pub(super) fn check(&self, credentials: &Credentials, now: u64) -> Result<(), Ended> {
+    pub(super) fn check(&self, credentials: &Credentials, now: u64) -> Result<(), RevocationReason> {
         if let Some(token) = &self.token {
             if token.expires <= now {
-                return Err(Ended::Expired);
+                return Err(RevocationReason::Expired);
             }
-            let tokens = credentials.tokens.as_ref().ok_or(Ended::NoTokens)?;
-            tokens.check(token).map_err(Ended::Token)?;
+            let tokens = credentials.tokens.as_ref().ok_or(RevocationReason::NoTokens)?;
+            tokens.check(token).map_err(RevocationReason::Token)?;
         }
         match &self.observer {
-            Some(principal) if !credentials.roles.rights(principal).observer => Err(Ended::NoObserver),
+            Some(principal) if !credentials.roles.rights(principal).observer => {
+                Err(RevocationReason::NoObserver)
+            }
             _ => Ok(()),
         }
     }
 }
 
-impl Registered {
+impl ActiveSessions {
     /// `ends`: those of the proof, which take some time to find. Returns the key of the entry.
     pub(super) fn insert(&mut self, proof: Proof, ends: Vec<u64>, end: CancellationToken) -> usize {
         // Whatever has ended already shows when it is looked at.
@@ -190,7 +192,7 @@ impl Registered {
     }
 
     /// Notes why an entry ends, unless it is gone, or another one has its key.
-    pub(super) fn end(&mut self, key: usize, end: &CancellationToken, why: Ended) {
+    pub(super) fn end(&mut self, key: usize, end: &CancellationToken, why: RevocationReason) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.end == *end) {
             entry.why.get_or_insert(why);
         }
@@ -215,7 +217,7 @@ impl Registered {
         expired
     }
 
-    pub(super) fn why(&self, key: usize) -> Option<Ended> {
+    pub(super) fn why(&self, key: usize) -> Option<RevocationReason> {
         self.entries.get(key).and_then(|entry| entry.why.clone())
     }
 }

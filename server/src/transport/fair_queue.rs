@@ -44,7 +44,7 @@ const LATELY: Duration = Duration::from_millis(100);
 
 /// See the module. Clones share the queue.
 #[derive(Clone, Debug)]
-pub(super) struct Turns(Arc<Inner>);
+pub(super) struct FairQueue(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
@@ -196,7 +196,7 @@ impl Waiting {
     }
 }
 
-impl Turns {
+impl FairQueue {
     /// Must be called inside the runtime whose tasks take turns.
     pub(super) fn new() -> Self {
         let queue = Arc::new(Queue::new());
@@ -208,8 +208,8 @@ impl Turns {
         Self(Arc::new(Inner { queue, _givers: givers }))
     }
 
-    /// This future, which works for the client of this connection.
-    pub(super) async fn of<F: Future>(self, connection: Connection, future: F) -> F::Output {
+    /// Runs this future, which works for the client of this connection, in its turns.
+    pub(super) async fn run<F: Future>(self, connection: Connection, future: F) -> F::Output {
         let mut future = pin!(future);
         let (mut turn, queue) = (None, &self.0.queue);
         poll_fn(move |cx| {
@@ -239,7 +239,7 @@ impl Turns {
 
 #[cfg(test)]
 mod tests {
-    use super::super::connection::{LOCAL, UnclaimedConnections};
+    use super::super::connection::{Connections, LOCAL};
     use super::*;
     use crate::auth::Principal;
     use crate::limits::Limits;
@@ -251,7 +251,13 @@ mod tests {
     type Polled = Arc<Mutex<Vec<&'static str>>>;
 
     /// A task of this principal that is always ready, so many times.
-    async fn busy(turns: Turns, connection: Connection, name: &'static str, times: usize, polled: Polled) {
+    async fn busy(
+        queue: FairQueue,
+        connection: Connection,
+        name: &'static str,
+        times: usize,
+        polled: Polled,
+    ) {
         let mut left = times;
         let work = poll_fn(move |cx| {
             polled.lock().unwrap().push(name);
@@ -262,13 +268,13 @@ mod tests {
             cx.waker().wake_by_ref();
             std::task::Poll::Pending
         });
-        turns.of(connection, work).await;
+        queue.run(connection, work).await;
     }
 
     /// A connection of this principal, which has taken this much time.
     fn connection(principals: &Principals, name: &str, took: Duration) -> Connection {
         let limits = Limits::default();
-        let connection = UnclaimedConnections::new(&limits, principals.clone()).register(LOCAL);
+        let connection = Connections::new(&limits, principals.clone()).register(LOCAL);
         let account = principals.account(&Principal::new(name)).unwrap();
         connection.claim(&account).unwrap();
         account.charge_processor(Instant::now(), took);
@@ -278,14 +284,14 @@ mod tests {
     #[tokio::test]
     async fn greedy_tasks_have_one_turn_while_others_have_many() {
         let principals = Principals::new(&Limits::default());
-        let (turns, polled) = (Turns::new(), Polled::default());
+        let (queue, polled) = (FairQueue::new(), Polled::default());
         let mut tasks = Vec::new();
         for number in 0..8 {
             let greedy = connection(&principals, &format!("greedy-{number}"), SECOND);
-            tasks.push(tokio::spawn(busy(turns.clone(), greedy, "greedy", 100, polled.clone())));
+            tasks.push(tokio::spawn(busy(queue.clone(), greedy, "greedy", 100, polled.clone())));
         }
         let modest = connection(&principals, "modest", Duration::ZERO);
-        let modest = tokio::spawn(busy(turns.clone(), modest, "modest", 100, polled.clone()));
+        let modest = tokio::spawn(busy(queue.clone(), modest, "modest", 100, polled.clone()));
         modest.await.unwrap();
         let before = polled.lock().unwrap().iter().filter(|name| **name == "greedy").count();
         assert!((1..=110).contains(&before), "one of eight in each round, and not all of them: {before}");
@@ -298,13 +304,13 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     async fn on_several_threads_every_task_comes_to_its_end() {
         let principals = Principals::new(&Limits::default());
-        let (turns, polled) = (Turns::new(), Polled::default());
+        let (queue, polled) = (FairQueue::new(), Polled::default());
         let names = ["a", "b", "c", "modest"];
         let tasks = (0..64).map(|number| {
             let name = names[number % names.len()];
             let took = if name == "modest" { Duration::ZERO } else { SECOND };
             let connection = connection(&principals, name, took);
-            tokio::spawn(busy(turns.clone(), connection, name, 500, polled.clone()))
+            tokio::spawn(busy(queue.clone(), connection, name, 500, polled.clone()))
         });
         for task in tasks.collect::<Vec<_>>() {
             task.await.unwrap();
@@ -316,16 +322,16 @@ mod tests {
     async fn however_many_are_greedy_few_come_before_a_modest_task() {
         const GREEDY: usize = 500;
         let principals = Principals::new(&Limits::default());
-        let (turns, polled) = (Turns::new(), Polled::default());
+        let (queue, polled) = (FairQueue::new(), Polled::default());
         let tasks: Vec<_> = (0..GREEDY)
             .map(|number| {
                 let greedy = connection(&principals, &format!("greedy-{number}"), SECOND);
-                tokio::spawn(busy(turns.clone(), greedy, "greedy", 20, polled.clone()))
+                tokio::spawn(busy(queue.clone(), greedy, "greedy", 20, polled.clone()))
             })
             .collect();
         // It comes when no other modest one was there for a while, and behind all of them.
         let modest = connection(&principals, "modest", Duration::ZERO);
-        tokio::spawn(busy(turns.clone(), modest, "modest", 50, polled.clone())).await.unwrap();
+        tokio::spawn(busy(queue.clone(), modest, "modest", 50, polled.clone())).await.unwrap();
         let polled = polled.lock().unwrap().clone();
         let between = polled.split(|name| *name == "modest").map(<[_]>::len);
         let most = between.max().unwrap();
@@ -336,11 +342,11 @@ mod tests {
     #[tokio::test]
     async fn greedy_tasks_alone_are_served_at_once() {
         let principals = Principals::new(&Limits::default());
-        let turns = Turns::new();
+        let queue = FairQueue::new();
         for _ in 0..10 {
             for _ in 0..IN_A_ROW {
                 let greedy = connection(&principals, "greedy", SECOND);
-                let mut task = pin!(turns.clone().of(greedy, std::future::ready(7)));
+                let mut task = pin!(queue.clone().run(greedy, std::future::ready(7)));
                 let first = poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx)));
                 assert_eq!(first.await, std::task::Poll::Ready(7));
             }
@@ -391,8 +397,8 @@ mod tests {
     async fn whoever_is_within_its_share_waits_for_no_turn() {
         let principals = Principals::new(&Limits::default());
         let modest = connection(&principals, "modest", Duration::from_micros(900));
-        let turns = Turns::new();
-        let mut task = pin!(turns.of(modest, std::future::ready(7)));
+        let queue = FairQueue::new();
+        let mut task = pin!(queue.run(modest, std::future::ready(7)));
         let first = poll_fn(|cx| std::task::Poll::Ready(task.as_mut().poll(cx)));
         assert_eq!(first.await, std::task::Poll::Ready(7));
     }

@@ -1,6 +1,6 @@
-//! What a principal is to the server: its reserves, as the account remembers them.
+//! The reserves of a principal, as its account remembers them.
 //!
-//! Every call asks for that, so it is looked up again only when somebody has become known, or is not any more, and then at
+//! Every call asks for them, so they are looked up again only when somebody has become known, or is not any more, and then at
 //! most once in [`LOOK_AGAIN`]; at once if there is no room for the principal otherwise. A former member of a roster so
 //! loses its reserve in that time.
 
@@ -14,7 +14,7 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Standing {
+pub(super) struct ReserveCache {
     /// Empty: it is not known.
     reserves: Vec<Reserve>,
     /// See [`KnownPrincipals::generation`].
@@ -23,7 +23,7 @@ pub(super) struct Standing {
     looked_up: u64,
 }
 
-impl Standing {
+impl ReserveCache {
     /// That of a principal now.
     pub(super) fn of(name: &str, known: &KnownPrincipals, now: u64) -> Self {
         let (reserves, generation) = known.reserves(name);
@@ -46,7 +46,7 @@ impl Standing {
     }
 
     /// Looks it up if it may have changed and was not looked up lately.
-    pub(super) fn look_again(&mut self, name: &str, known: &KnownPrincipals, now: impl Fn() -> u64) {
+    pub(super) fn refresh_if_old(&mut self, name: &str, known: &KnownPrincipals, now: impl Fn() -> u64) {
         // The clock is read only if there is a reason to.
         if self.generation != known.generation()
             && u128::from(now().saturating_sub(self.looked_up)) >= LOOK_AGAIN.as_nanos()
@@ -56,7 +56,7 @@ impl Standing {
     }
 
     /// Looks it up if it may have changed; whether it may.
-    pub(super) fn look_up(&mut self, name: &str, known: &KnownPrincipals, now: impl Fn() -> u64) -> bool {
+    pub(super) fn refresh(&mut self, name: &str, known: &KnownPrincipals, now: impl Fn() -> u64) -> bool {
         let may_have_changed = self.generation != known.generation();
         if may_have_changed {
             *self = Self::of(name, known, now());
@@ -74,28 +74,28 @@ mod tests {
     #[test]
     fn a_former_member_loses_its_reserve_within_a_second() {
         let known = KnownPrincipals::default();
-        let mut standing = Standing::of("p", &known, 0);
-        assert!(!standing.is_known());
+        let mut cache = ReserveCache::of("p", &known, 0);
+        assert!(!cache.is_known());
         known.add_roster("boss", ["p"].into_iter());
-        standing.look_again("p", &known, || SECOND - 1);
-        assert!(!standing.is_known());
-        assert!(standing.look_up("p", &known, || SECOND - 1), "it may have changed");
-        assert!(standing.is_known() && !standing.has_role());
-        assert!(!standing.look_up("p", &known, || SECOND - 1), "nothing has changed since");
+        cache.refresh_if_old("p", &known, || SECOND - 1);
+        assert!(!cache.is_known());
+        assert!(cache.refresh("p", &known, || SECOND - 1), "it may have changed");
+        assert!(cache.is_known() && !cache.has_role());
+        assert!(!cache.refresh("p", &known, || SECOND - 1), "nothing has changed since");
 
         known.remove_roster("boss", ["p"].into_iter());
-        standing.look_again("p", &known, || 2 * SECOND - 2);
-        assert!(standing.is_known());
-        standing.look_again("p", &known, || 2 * SECOND - 1);
-        assert!(!standing.is_known());
+        cache.refresh_if_old("p", &known, || 2 * SECOND - 2);
+        assert!(cache.is_known());
+        cache.refresh_if_old("p", &known, || 2 * SECOND - 1);
+        assert!(!cache.is_known());
     }
 
     #[test]
     fn the_clock_is_read_only_when_something_has_changed() {
         let known = KnownPrincipals::default();
         known.set_roles(["p"], []);
-        let mut standing = Standing::of("p", &known, 0);
-        standing.look_again("p", &known, || panic!("nothing has changed"));
-        assert!(standing.has_role());
+        let mut cache = ReserveCache::of("p", &known, 0);
+        cache.refresh_if_old("p", &known, || panic!("nothing has changed"));
+        assert!(cache.has_role());
     }
 }
