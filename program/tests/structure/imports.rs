@@ -20,7 +20,7 @@ const FOR_TESTS: [&str; 5] = ["test", "loom", "\"fuzzing\"", "\"simulation\"", "
 const DEFINING: [&str; 8] = ["const", "enum", "fn", "static", "struct", "trait", "type", "union"];
 
 /// One module: a file, or a block within one.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Module {
     file: PathBuf,
     parent: Option<usize>,
@@ -36,7 +36,7 @@ struct Module {
 }
 
 /// All modules of some crates.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Modules {
     all: Vec<Module>,
     /// The roots of the libraries, by the name that code uses.

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
 
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
@@ -35,18 +36,24 @@ fn crates() -> Vec<(PathBuf, String)> {
     members.iter().map(read).collect()
 }
 
+/// All modules of the workspace, read once.
 fn modules() -> Modules {
-    let mut modules = Modules::default();
-    for (folder, name) in crates() {
-        modules.read_crate(&root(), &folder, &name);
-    }
-    modules
+    static MODULES: LazyLock<Modules> = LazyLock::new(|| {
+        let mut modules = Modules::default();
+        for (folder, name) in crates() {
+            modules.read_crate(&root(), &folder, &name);
+        }
+        modules
+    });
+    MODULES.clone()
 }
 
 /// Whether one file is that of a module around the other one.
 fn is_around(outer: &Path, inner: &Path) -> bool {
     let folder = match outer.file_name().and_then(|name| name.to_str()) {
-        Some("mod.rs" | "lib.rs" | "main.rs") => outer.parent().expect("a file is in a folder").to_owned(),
+        // The root of a crate is around all of it, and is used by none of it.
+        Some("lib.rs" | "main.rs") => return false,
+        Some("mod.rs") => outer.parent().expect("a file is in a folder").to_owned(),
         _ => outer.with_extension(""),
     };
     inner.starts_with(folder)
