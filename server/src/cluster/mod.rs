@@ -168,7 +168,7 @@ impl Cluster {
         let (cluster, name) = (Name::new(&config.name)?, Name::new(&config.server)?);
         let (shards, keys) = (ShardCount::new(config.shards)?, Keys::new(&cluster));
         let shared = Arc::new(store.clone());
-        let commits = CommitterConfig { standstill: config.lease * STANDSTILL, ..CommitterConfig::default() };
+        let commits = CommitterConfig { standstill: config.lease * STANDSTILL };
         let (committer, commits) = Committer::new(shared.clone(), keys.clone(), commits);
         let (confirmer, confirms) = Confirmer::new(shared.clone(), keys.clone());
         let member = MembershipConfig {

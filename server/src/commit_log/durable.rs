@@ -34,7 +34,7 @@ use crate::quota::LogBytes;
 pub(crate) use queue::Dirty;
 
 use queue::{Queue, Resolving, effect_bytes};
-use writer::{ResolvedBatch, Shared, Writer};
+use writer::{ResolvedBatch, Shared, Writer, resolve_batches};
 
 /// See the module.
 pub(crate) struct DurableLog {
@@ -350,19 +350,8 @@ impl CommitLog for DurableLog {
 
     fn on_commit(&self, resolve: OnCommit) {
         let receiver = self.resolved.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let Some(mut receiver) = receiver else { return };
-        let shared = Arc::downgrade(&self.shared);
-        tokio::spawn(async move {
-            while let Some(ResolvedBatch { instances, resolved }) = receiver.recv().await {
-                for turn in instances.chunks(INSTANCES_PER_TURN) {
-                    turn.iter().for_each(|instance| resolve(*instance, resolved.clone()));
-                    tokio::task::yield_now().await;
-                }
-                if let (CommitOutcome::Committed(log_index), Some(shared)) = (resolved, shared.upgrade()) {
-                    shared.release(log_index);
-                }
-            }
-        });
+        let Some(receiver) = receiver else { return };
+        tokio::spawn(resolve_batches(receiver, Arc::downgrade(&self.shared), resolve));
     }
 
     fn hold(&self, log_index: LogIndex, bytes: usize) {
@@ -440,9 +429,6 @@ const WRITE_TIME_EVERY: Duration = Duration::from_secs(60);
 /// The same while an instance holds a phase open, or gathers, in nanoseconds: so much of patience and of the join timeout is
 /// given back by a kill at most (F3).
 const WRITE_TIME_HELD_EVERY: u64 = 1_000_000_000;
-
-/// Instances that are resolved before other tasks run.
-const INSTANCES_PER_TURN: usize = 64;
 
 #[cfg(test)]
 mod tests;

@@ -98,7 +98,8 @@ impl AttachStream {
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_PER_TURN {
             let pause = self.service.0.limits.unread_frames_to_pause;
-            if self.is_stalled() || self.outbox.unconfirmed() >= pause || !self.hold(0, 0) {
+            let waiting = self.outbox.len() + self.outbox.unconfirmed();
+            if self.is_stalled() || waiting >= pause || !self.hold(0, 0) {
                 // The next poll comes when there is room to send, or when refusals may be told.
                 return Ok(());
             }

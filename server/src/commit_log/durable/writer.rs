@@ -3,7 +3,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use std::{fmt, io};
@@ -18,7 +18,7 @@ use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{Forming, InFlight, Queue, Resolving};
 use crate::commit_log::engine::{Done, Engine, EngineError, NameChange, Outcome, Usage, WriteBatch};
-use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogIndex, LogState, RULES, Step};
+use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, RULES, Step};
 use crate::gate::Ownership;
 use crate::metrics::CommitLogMetrics;
 
@@ -149,6 +149,26 @@ pub(super) struct Shared {
 pub(super) struct ResolvedBatch {
     pub(super) instances: Vec<InstanceId>,
     pub(super) resolved: CommitOutcome,
+}
+
+/// Instances that are resolved before other tasks run.
+const INSTANCES_PER_TURN: usize = 64;
+
+/// Has the instances of each batch resolved; then the effects of the batch have left.
+pub(super) async fn resolve_batches(
+    mut batches: mpsc::UnboundedReceiver<ResolvedBatch>,
+    log: Weak<Shared>,
+    resolve: OnCommit,
+) {
+    while let Some(ResolvedBatch { instances, resolved }) = batches.recv().await {
+        for turn in instances.chunks(INSTANCES_PER_TURN) {
+            turn.iter().for_each(|instance| resolve(*instance, resolved.clone()));
+            tokio::task::yield_now().await;
+        }
+        if let (CommitOutcome::Committed(log_index), Some(log)) = (resolved, log.upgrade()) {
+            log.release(log_index);
+        }
+    }
 }
 
 impl fmt::Debug for Shared {
