@@ -56,10 +56,14 @@ impl fmt::Display for Property {
 }
 
 /// A premise of a promise that a run did not have (V1 to V4). Its text has the run's numbers.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "snake_case")]
 pub enum Premise {
     /// The theorem's bound for strong validity: f*(|Vc|+1)*p < n.
+    #[error(
+        "f*(|Vc|+1)*p < n does not hold: {f}*({values}+1)*{warp_size} = {} >= {processes}",
+        strong_cost(*.f, *.values, *.warp_size)
+    )]
     StrongBound {
         /// f: Byzantine and late correct processes.
         f: u64,
@@ -71,6 +75,7 @@ pub enum Premise {
         processes: u32,
     },
     /// The corollary's bound for common-value validity: 2*f*p < n.
+    #[error("2*f*p < n does not hold: 2*{f}*{warp_size} = {} >= {processes}", strong_cost(*.f, 1, *.warp_size))]
     CommonBound {
         /// f: Byzantine and late correct processes.
         f: u64,
@@ -80,36 +85,17 @@ pub enum Premise {
         processes: u32,
     },
     /// The append window is `first_access` (A2, section 9).
+    #[error("the append window is open, not first_access")]
     FirstAccess,
     /// Some correct process was punctual (V1).
+    #[error("no correct process was punctual")]
     PunctualProcess,
     /// Patience is finite, or every process that joined goes on acting or leaves (V1).
+    #[error("patience is without end, and process {process} joined but neither acts nor left")]
     EveryoneActs {
         /// A process that joined, then neither acted nor left.
         process: ProcessId,
     },
-}
-
-impl fmt::Display for Premise {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::StrongBound { f, values, warp_size, processes } => write!(
-                out,
-                "f*(|Vc|+1)*p < n does not hold: {f}*({values}+1)*{warp_size} = {} >= {processes}",
-                strong_cost(f, values, warp_size)
-            ),
-            Self::CommonBound { f, warp_size, processes } => write!(
-                out,
-                "2*f*p < n does not hold: 2*{f}*{warp_size} = {} >= {processes}",
-                strong_cost(f, 1, warp_size)
-            ),
-            Self::FirstAccess => out.write_str("the append window is open, not first_access"),
-            Self::PunctualProcess => out.write_str("no correct process was punctual"),
-            Self::EveryoneActs { process } => {
-                write!(out, "patience is without end, and process {process} joined but neither acts nor left")
-            }
-        }
-    }
 }
 
 /// Whether strong validity is promised (V3): f*(|Vc|+1)*p < n. `f` counts Byzantine and late correct

@@ -27,19 +27,19 @@ use crate::types::{AccessNumber, Phase, ProcessId, Value};
 pub const REFUSALS_IN_A_ROW: u64 = 8;
 
 /// The next step of the driver of a player.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step<Content = RawOp, Decision = Value> {
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
     /// Send this access.
     Access {
         /// Its number.
         number: AccessNumber,
         /// The operation.
-        op: Content,
+        op: RawOp,
         /// When it is sent.
         when: SendTime,
     },
     /// Report this decision.
-    Decide(Decision),
+    Decide(Value),
     /// Wait for what was sent to be answered.
     Wait,
     /// Nothing more will be sent, but the process stays: keep its session.
@@ -47,9 +47,6 @@ pub enum Step<Content = RawOp, Decision = Value> {
     /// The process has ended: [`Player::report`] says how.
     Leave,
 }
-
-/// A [`Step`] without its content, which [`Player::sent`] and [`Player::decision`] lend out.
-pub type StepKind = Step<(), ()>;
 
 /// A behaviour with its state. See the module.
 pub struct Player {
@@ -172,39 +169,25 @@ impl Player {
 
     /// The next step. Each access and each report is given once per session.
     pub fn next_step(&mut self) -> Step {
-        match self.next_step_kind() {
-            StepKind::Access { number, when, op: () } => {
-                let op = self.sent(number).expect("what is due stands in the player").clone();
-                Step::Access { number, op, when }
-            }
-            StepKind::Decide(()) => {
-                Step::Decide(self.decision().expect("a report is due once there is a decision").clone())
-            }
-            StepKind::Wait => Step::Wait,
-            StepKind::Stay => Step::Stay,
-            StepKind::Leave => Step::Leave,
-        }
-    }
-
-    /// The same without the content, for a driver that borrows it.
-    pub fn next_step_kind(&mut self) -> StepKind {
         if self.ended.is_none() && self.pending.is_empty() && self.decision.is_none() {
             self.act();
         }
         match &self.ended {
-            Some(ProcessEnd::NothingToDecide) => return StepKind::Stay,
-            Some(ProcessEnd::Decided | ProcessEnd::Failed(_)) => return StepKind::Leave,
+            Some(ProcessEnd::NothingToDecide) => return Step::Stay,
+            Some(ProcessEnd::Decided | ProcessEnd::Failed(_)) => return Step::Leave,
             None => {}
         }
         if let Some(pending) = self.pending.iter_mut().find(|pending| !pending.sent) {
             pending.sent = true;
-            return StepKind::Access { number: pending.number, op: (), when: pending.when };
+            return Step::Access { number: pending.number, op: pending.op.clone(), when: pending.when };
         }
-        if self.decision.is_some() && self.pending.is_empty() && !self.reported {
-            self.reported = true;
-            return StepKind::Decide(());
+        match &self.decision {
+            Some(decision) if self.pending.is_empty() && !self.reported => {
+                self.reported = true;
+                Step::Decide(decision.clone())
+            }
+            _ => Step::Wait,
         }
-        StepKind::Wait
     }
 
     /// The access with this number, as long as it is not answered.

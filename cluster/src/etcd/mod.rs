@@ -20,7 +20,6 @@ mod config;
 mod convert;
 mod endpoints;
 mod failure;
-mod maintenance;
 mod requests;
 mod watch;
 

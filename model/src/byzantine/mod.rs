@@ -45,7 +45,7 @@ use self::observations::Conduct;
 pub use self::observations::Observations;
 pub(crate) use self::observations::ObservedProcess;
 pub use self::parse::StrategyError;
-use self::parse::{Arguments, MAX_DEPTH, Nested, Vocabulary};
+use self::parse::{Arguments, MAX_DEPTH, Nested, Vocabulary, column};
 pub use self::proposals::{Collude, Distinct, Empty, Mimic, Mixed};
 pub use self::silence::{Absent, Crash, Silent, Stall};
 pub use self::wire_attack::{WireAttack, WireAttackError, WireAttackKind};
@@ -117,25 +117,12 @@ struct Registered {
     parse: fn(&mut Arguments<'_>) -> Result<Strategy, StrategyError>,
 }
 
-/// The names or the usages of all strategies.
-macro_rules! column {
-    ($field:ident) => {{
-        let mut column = [""; REGISTRY.len()];
-        let mut index = 0;
-        while index < column.len() {
-            column[index] = REGISTRY[index].$field;
-            index += 1;
-        }
-        column
-    }};
-}
-
-const USAGES: [&str; REGISTRY.len()] = column!(usage);
+const USAGES: [&str; REGISTRY.len()] = column!(REGISTRY, |row| row.usage);
 const VOCABULARY: Vocabulary = Vocabulary { names: &Strategy::ALL_NAMES, usages: &USAGES };
 
 impl Strategy {
     /// The names of all strategies.
-    pub const ALL_NAMES: [&'static str; REGISTRY.len()] = column!(name);
+    pub const ALL_NAMES: [&'static str; REGISTRY.len()] = column!(REGISTRY, |row| row.name);
 
     /// The name, without arguments.
     #[must_use]

@@ -82,6 +82,21 @@ pub(super) struct Vocabulary {
     pub(super) usages: &'static [&'static str],
 }
 
+/// The same text of each row of a table, as a constant.
+macro_rules! column {
+    ($table:expr, |$row:ident| $text:expr) => {{
+        let mut column = [""; $table.len()];
+        let mut index = 0;
+        while index < column.len() {
+            let $row = &$table[index];
+            column[index] = $text;
+            index += 1;
+        }
+        column
+    }};
+}
+pub(super) use column;
+
 /// The arguments between the parentheses, from which a strategy or a wire attack takes its own.
 pub(super) struct Arguments<'a> {
     name: &'static str,

@@ -9,7 +9,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{Arguments, StrategyError, Vocabulary};
+use super::parse::{Arguments, StrategyError, Vocabulary, column};
 use crate::counts::RunCounts;
 use crate::history::OffenceKind;
 use crate::types::ProcessId;
@@ -229,15 +229,7 @@ pub struct WireAttack {
 
 impl WireAttack {
     /// The names of all wire attacks.
-    pub const ALL_NAMES: [&'static str; 13] = {
-        let mut names = [""; 13];
-        let mut index = 0;
-        while index < names.len() {
-            names[index] = WireAttackKind::ALL[index].name();
-            index += 1;
-        }
-        names
-    };
+    pub const ALL_NAMES: [&'static str; 13] = column!(WireAttackKind::ALL, |kind| kind.name());
 
     /// The attack with its default amount.
     #[must_use]
@@ -287,15 +279,7 @@ impl WireAttack {
     }
 }
 
-const USAGES: [&str; 13] = {
-    let mut usages = [""; 13];
-    let mut index = 0;
-    while index < usages.len() {
-        usages[index] = WireAttackKind::ALL[index].spec().usage;
-        index += 1;
-    }
-    usages
-};
+const USAGES: [&str; 13] = column!(WireAttackKind::ALL, |kind| kind.spec().usage);
 const VOCABULARY: Vocabulary = Vocabulary { names: &WireAttack::ALL_NAMES, usages: &USAGES };
 
 fn kind_of(name: &str) -> Option<WireAttackKind> {

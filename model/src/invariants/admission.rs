@@ -8,7 +8,7 @@ use crate::params::Patience;
 use crate::scheduler::PhaseOrder;
 use crate::types::{AccessNumber, ProcessId, SessionId, Time};
 
-use super::state::{CheckResult, Invariants, RejoinState, RuleFault, UnansweredAccess, ensure};
+use super::state::{CheckResult, Invariants, RejoinState, UnansweredAccess, ensure, fault};
 
 impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn joined(&mut self, at: Time, process: ProcessId) -> CheckResult {
@@ -101,15 +101,14 @@ impl<S: PhaseOrder> Invariants<S> {
         let member = &self.members[process.index()];
         ensure(member.is_awaited(), "F3", || format!("process {process} was not awaited any more"))?;
         let Some(ended) = self.gathering.ended else {
-            return Err(RuleFault {
-                rule: "F3",
-                what: format!("the patience of {process} drained before phase 1"),
-            });
+            return fault("F3", format!("the patience of {process} drained before phase 1"));
         };
         if member.joined {
             let Patience::Finite(patience) = self.params.spec().patience else {
-                let what = format!("the patience of process {process} is without end, and it was spent");
-                return Err(RuleFault { rule: "F3", what });
+                return fault(
+                    "F3",
+                    format!("the patience of process {process} is without end, and it was spent"),
+                );
             };
             self.check_spent(at, process, ended, patience)?;
             // An access at the very end of the patience is in time, and spends the patience all the same.
@@ -149,8 +148,10 @@ impl<S: PhaseOrder> Invariants<S> {
         self.known(process)?;
         let member = &mut self.members[process.index()];
         let Some(place) = member.waiting.iter().position(|waiting| waiting.number == number) else {
-            let what = format!("access {number} of process {process} was withdrawn; it did not wait");
-            return Err(RuleFault { rule: "F10", what });
+            return fault(
+                "F10",
+                format!("access {number} of process {process} was withdrawn; it did not wait"),
+            );
         };
         member.waiting.remove(place);
         if member.waiting.is_empty() {
@@ -174,10 +175,9 @@ impl<S: PhaseOrder> Invariants<S> {
     pub(super) fn end_closing(&self) -> CheckResult {
         match self.closing {
             None => Ok(()),
-            Some((process, number)) => Err(RuleFault {
-                rule: "F10",
-                what: format!("access {number} of process {process} was withdrawn; it had not left"),
-            }),
+            Some((process, number)) => {
+                fault("F10", format!("access {number} of process {process} was withdrawn; it had not left"))
+            }
         }
     }
 
@@ -250,11 +250,13 @@ impl<S: PhaseOrder> Invariants<S> {
     /// not while processes were away.
     fn check_spent(&self, at: Time, process: ProcessId, ended: Time, patience: Duration) -> CheckResult {
         if let Some(until) = self.rejoin.until().filter(|until| at < *until && !self.rejoin.just_now) {
-            let what = format!(
-                "the patience of process {process} drained before {} ns, while processes were away after a restart",
-                until.as_nanos()
+            return fault(
+                "F3",
+                format!(
+                    "the patience of process {process} drained before {} ns, while processes were away after a restart",
+                    until.as_nanos()
+                ),
             );
-            return Err(RuleFault { rule: "F3", what });
         }
         // What had drained before the restart is found spent at its moment.
         let spared = self.rejoin.spared_until(at);

@@ -237,7 +237,12 @@ pub(super) type CheckResult = Result<(), RuleFault>;
 
 /// The fault of this rule, unless the condition holds.
 pub(super) fn ensure(holds: bool, rule: &'static str, what: impl FnOnce() -> String) -> CheckResult {
-    if holds { Ok(()) } else { Err(RuleFault { rule, what: what() }) }
+    if holds { Ok(()) } else { fault(rule, what()) }
+}
+
+/// The fault of this rule.
+pub(super) fn fault(rule: &'static str, what: String) -> CheckResult {
+    Err(RuleFault { rule, what })
 }
 
 impl<S: PhaseOrder> Invariants<S> {
@@ -271,10 +276,12 @@ impl<S: PhaseOrder> Invariants<S> {
             self.go_on_after_restart();
         }
         self.take_in_kind(at, event)?;
-        if let &Session { process, .. } | &Accepted { process, .. } | &Decided { process, .. } = event {
-            self.heard_of(at, process);
-        }
-        if let &PatienceSpent { process } | &Rejoined { process } = event {
+        if let &(Session { process, .. }
+        | Accepted { process, .. }
+        | Decided { process, .. }
+        | PatienceSpent { process }
+        | Rejoined { process }) = event
+        {
             self.heard_of(at, process);
         }
         Ok(())

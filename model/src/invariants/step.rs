@@ -6,7 +6,7 @@ use crate::predicates;
 use crate::scheduler::{PhaseOrder, arbiter_hash};
 use crate::types::{AccessNumber, Phase, Position, ProcessId, Time, Value, WarpId};
 
-use super::state::{CheckResult, RuleFault, ensure};
+use super::state::{CheckResult, ensure, fault};
 use super::state::{ExecutedStep, Invariants, UnansweredAccess};
 
 impl<S: PhaseOrder> Invariants<S> {
@@ -135,10 +135,7 @@ impl<S: PhaseOrder> Invariants<S> {
         self.known(process)?;
         let length = self.length;
         let Some(step) = self.step.as_mut().filter(|step| step.phase == phase) else {
-            return Err(RuleFault {
-                rule: "A5",
-                what: format!("an entry was added outside the step of phase {phase}"),
-            });
+            return fault("A5", format!("an entry was added outside the step of phase {phase}"));
         };
         ensure(!predicates::has_entry(length, position), "A3", || {
             format!("position {position} was written again")
@@ -151,10 +148,7 @@ impl<S: PhaseOrder> Invariants<S> {
             format!("an entry was added in phase {phase}, outside the append window")
         })?;
         let Some((winner, theirs)) = &step.winner else {
-            return Err(RuleFault {
-                rule: "A1",
-                what: format!("an entry was added in phase {phase}; nobody appended"),
-            });
+            return fault("A1", format!("an entry was added in phase {phase}; nobody appended"));
         };
         ensure(process == *winner, "A4", || {
             format!("process {process} won phase {phase}; the arbiter's winner is process {winner}")
@@ -174,12 +168,11 @@ impl<S: PhaseOrder> Invariants<S> {
     ) -> CheckResult {
         self.known(process)?;
         let Some(step) = self.step.as_mut().filter(|step| step.phase == phase) else {
-            let what = format!("process {process} was answered outside the step of phase {phase}");
-            return Err(RuleFault { rule: "F2", what });
+            return fault("F2", format!("process {process} was answered outside the step of phase {phase}"));
         };
         let member = &mut self.members[process.index()];
         let Some(waiting) = member.executing.take() else {
-            return Err(self.unexpected(process, number, phase));
+            return self.unexpected(process, number, phase);
         };
         ensure(number == waiting.number, "F8", || {
             format!("process {process} was answered access {number}; access {} comes first", waiting.number)
@@ -189,32 +182,27 @@ impl<S: PhaseOrder> Invariants<S> {
         match (&waiting.op, answer) {
             (Op::Append(_), Answer::Append(answer)) => self.check_append(process, answer),
             (&Op::Read { start }, Answer::Read(answer)) => self.check_read(process, start, answer),
-            (op, answer) => {
-                let what =
-                    format!("access {number} of process {process} is {op:?} and was answered {answer:?}");
-                Err(RuleFault { rule: "F8", what })
-            }
+            (op, answer) => fault(
+                "F8",
+                format!("access {number} of process {process} is {op:?} and was answered {answer:?}"),
+            ),
         }
     }
 
     /// Why an access that the step does not execute should not have been answered.
-    fn unexpected(&self, process: ProcessId, number: AccessNumber, phase: Phase) -> RuleFault {
+    fn unexpected(&self, process: ProcessId, number: AccessNumber, phase: Phase) -> CheckResult {
         let member = &self.members[process.index()];
-        let rule = if member.left || self.closed {
-            "F10"
+        let access = format!("access {number} of process {process}");
+        if member.left || self.closed {
+            fault("F10", format!("{access} was answered after it was withdrawn"))
         } else if number.get() <= member.accepted && member.executed_in == Some(phase) {
-            "F1"
+            fault(
+                "F1",
+                format!("process {process} was answered access {number}, its second in phase {phase}"),
+            )
         } else {
-            "F8"
-        };
-        let what = match rule {
-            "F10" => format!("access {number} of process {process} was answered after it was withdrawn"),
-            "F1" => format!("process {process} was answered access {number}, its second in phase {phase}"),
-            _ => {
-                format!("access {number} of process {process} was answered in phase {phase}; it did not wait")
-            }
-        };
-        RuleFault { rule, what }
+            fault("F8", format!("{access} was answered in phase {phase}; it did not wait"))
+        }
     }
 
     fn check_append(&self, process: ProcessId, answer: AppendAnswer) -> CheckResult {

@@ -9,7 +9,7 @@ use crate::ground_truth::{GroundTruth, Latecomers};
 use crate::history::{Event, Offence, OffenceKind};
 use crate::machine::{Admission, Entry, Machine};
 use crate::params::{Params, Patience, ValueError};
-use crate::player::{Player, StepKind};
+use crate::player::{Player, Step};
 use crate::process::{Behaviour, Report, SendTime};
 use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
@@ -149,7 +149,7 @@ impl SimRun {
         for (process, own) in ProcessId::all(self.machine.params().processes()).zip(&mut self.processes) {
             let Some(own) = own.as_mut().filter(|_| !self.late.contains(process)) else { continue };
             // A process that has had no welcome yet knows of nothing to do.
-            if own.session.is_none() || own.player.next_step_kind() != StepKind::Leave {
+            if own.session.is_none() || own.player.next_step() != Step::Leave {
                 own.player.disconnected();
                 self.ready.push((process, Message::Hello));
             }
@@ -352,17 +352,17 @@ impl SimRun {
     /// Schedules the next step of a process.
     fn schedule_step(&mut self, process: ProcessId) {
         let own = self.process_mut(process);
-        match own.player.next_step_kind() {
-            StepKind::Access { number, when, .. } => {
+        match own.player.next_step() {
+            Step::Access { number, when, .. } => {
                 let to = match when {
                     SendTime::Ready => &mut self.ready,
                     SendTime::LastMoment => &mut self.delayed,
                 };
                 to.push((process, Message::Access(number)));
             }
-            StepKind::Decide(()) => self.ready.push((process, Message::Decide)),
-            StepKind::Wait => {}
-            StepKind::Stay | StepKind::Leave => {
+            Step::Decide(_) => self.ready.push((process, Message::Decide)),
+            Step::Wait => {}
+            Step::Stay | Step::Leave => {
                 let ended = std::mem::take(&mut own.active);
                 self.active -= usize::from(ended);
             }
