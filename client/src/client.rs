@@ -9,7 +9,6 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::time::timeout;
 use tonic::{Response, Status};
 
-use crate::builder::ClientBuilder;
 use crate::cluster::{Cluster, NextTry, Route};
 use crate::connection::Connection;
 use crate::convert::{IntoInstance, value_of};
@@ -42,19 +41,6 @@ pub struct Decision {
 pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl Client {
-    /// A client of the server at this address (`http://host:port`); name its principal next, and
-    /// [the other servers](ClientBuilder::server) of a cluster.
-    ///
-    /// ```no_run
-    /// # async fn example() -> Result<(), stickycas_client::Error> {
-    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
-    /// # Ok(())
-    /// # }
-    /// ```
-    pub fn builder(url: impl Into<String>) -> ClientBuilder {
-        ClientBuilder::new(url.into())
-    }
-
     /// A client on a connection of [`crate::raw`].
     #[doc(hidden)]
     #[must_use]

@@ -1,4 +1,5 @@
-//! What a client does at one instance: calls for people and for programs that set up and close instances, watches, reports.
+//! How a client begins, and what it does at one instance: calls for people and for programs that set up and close
+//! instances, watches, reports.
 
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::history::Event;
@@ -12,6 +13,7 @@ use stickycas_proto::names::{InstanceId, InstanceRef};
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 
+use crate::builder::ClientBuilder;
 use crate::client::{ANSWER_TIMEOUT, Client, Idempotency};
 use crate::cluster::Route;
 use crate::connection::Connection;
@@ -77,6 +79,19 @@ pub enum InstanceEnd {
 }
 
 impl Client {
+    /// A client of the server at this address (`http://host:port`); name its principal next, and
+    /// [the other servers](ClientBuilder::server) of a cluster.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), stickycas_client::Error> {
+    /// let client = stickycas_client::Client::builder("http://127.0.0.1:7420").principal("ann").connect().await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn builder(url: impl Into<String>) -> ClientBuilder {
+        ClientBuilder::new(url.into())
+    }
+
     /// The parameters and the status of an instance (F12).
     ///
     /// # Errors
