@@ -12,8 +12,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use stickycas_certificates::development::{self, CredentialFolders, ListenerFolder, TokenClaims};
 use stickycas_certificates::seconds_since_1970;
 
-use super::UsageError;
-use super::signals::Signals;
+use super::{Signals, UsageError};
 use crate::auth::{CredentialStore, Credentials as ServerCredentials, is_trust_domain};
 use crate::config::{AuthMode, Config, CredentialFolder, TokenConfig};
 

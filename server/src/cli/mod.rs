@@ -4,7 +4,6 @@ mod config;
 mod credentials;
 mod health;
 mod serve;
-mod signals;
 
 use std::ffi::OsString;
 use std::io::{self, Write as _};
@@ -17,11 +16,11 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages, install_signals};
 use tokio::runtime::Runtime;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::config::ConfigCommand;
 use self::credentials::Credentials;
 use self::health::Health;
-use self::signals::{HangUps, Signals};
 use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
 use crate::settings::{self, Data, Setting, SettingsArgs, SettingsError};
@@ -130,11 +129,45 @@ pub fn removed_variable(variable: &str) -> Option<String> {
     settings::removed(variable, Setting::variable)
 }
 
-/// The handlers of a server.
-type Handlers = (Signals, HangUps);
+/// SIGTERM and SIGINT.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn install() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Two futures: one completes with the first signal, one with the second.
+    fn split(mut self) -> (impl Future<Output = ()>, impl Future<Output = ()>) {
+        let (first, first_received) = tokio::sync::oneshot::channel();
+        let (second, second_received) = tokio::sync::oneshot::channel();
+        tokio::spawn(async move {
+            self.next().await;
+            tracing::info!("told to stop: draining; a second signal ends it at once");
+            let _ = first.send(());
+            self.next().await;
+            let _ = second.send(());
+        });
+        let wait = |signal: tokio::sync::oneshot::Receiver<()>| async { signal.await.unwrap_or_default() };
+        (wait(first_received), wait(second_received))
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// The handlers of a server: of the signals that end it, and of SIGHUP, by which it reads its credentials again.
+type Handlers = (Signals, Signal);
 
 fn install_handlers() -> io::Result<Handlers> {
-    Ok((Signals::install()?, HangUps::install()?))
+    Ok((Signals::install()?, signal(SignalKind::hangup())?))
 }
 
 impl Cli {

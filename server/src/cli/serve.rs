@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use tokio::net::TcpListener;
+use tokio::signal::unix::Signal;
 use tokio_util::task::AbortOnDropHandle;
 
-use super::LOG_FAILED;
-use super::signals::{HangUps, Signals};
+use super::{LOG_FAILED, Signals};
 use crate::auth::CredentialStore;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
@@ -20,7 +20,7 @@ use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, o
 /// Serves until it is told to stop.
 pub(super) async fn serve(
     effective: Effective,
-    (signals, hang_ups): (Signals, HangUps),
+    (signals, hang_ups): (Signals, Signal),
 ) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
     let (mut settings, memory) = (effective.settings, effective.memory);
@@ -105,9 +105,8 @@ fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> 
 }
 
 /// Has the credentials read again on each SIGHUP, for ever.
-async fn reload_on(mut hang_ups: HangUps, credentials: Option<Arc<CredentialStore>>, storage: Storage) {
-    loop {
-        hang_ups.next().await;
+async fn reload_on(mut hang_ups: Signal, credentials: Option<Arc<CredentialStore>>, storage: Storage) {
+    while hang_ups.recv().await.is_some() {
         match &credentials {
             Some(store) => store.reload_now(),
             None => tracing::info!("SIGHUP: there are no credentials to be read again"),
