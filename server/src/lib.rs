@@ -1,8 +1,8 @@
 //! The StickyCAS server: the shared memory of the paper, as a gRPC service.
 //!
 //! It is thin. A call is identified and admitted, decoded, and handed to the machine of its instance
-//! ([`stickycas_model::machine`]), which decides everything in one synchronous step; the answer is encoded. The way
-//! of an append:
+//! ([`stickycas_model::machine`]), which decides everything in one synchronous step; the answer is encoded.
+//! The way of an append:
 //!
 //! ```text
 //!  transport ──> call layer ──> service ──> instances ──> machine ──> effects
@@ -148,8 +148,8 @@ pub async fn run(
     serve_in(Environment { grpc, tokens, http, credentials, storage }, config, shutdown).await
 }
 
-/// What a server gets from the machine on which it runs. Beside it there are only the clock and the random numbers of
-/// the operating system.
+/// What a server gets from the machine on which it runs. Beside it there are only the clock and the random
+/// numbers of the operating system.
 struct Environment<L> {
     grpc: L,
     tokens: Option<L>,
@@ -291,9 +291,10 @@ async fn serve_in<L: Listener>(
     }
     instances.logs().stop_clock();
     storage.write_last_served_time();
-    // First health says NOT_SERVING, so that load balancers look elsewhere, and clients are told before their streams end. Then
-    // time of all instances stands still, since nobody is served from here on (F3). Then nothing new is accepted, and open
-    // streams and waiting calls end with UNAVAILABLE; their accesses stay (F8a).
+    // First health says NOT_SERVING, so that load balancers look elsewhere, and clients are told before their
+    // streams end. Then time of all instances stands still, since nobody is served from here on (F3). Then
+    // nothing new is accepted, and open streams and waiting calls end with UNAVAILABLE; their accesses stay
+    // (F8a).
     readiness.set(State::Draining);
     set_health(&mut health, HEALTH_NAMES, State::Draining).await;
     timers.abort();
@@ -336,7 +337,8 @@ const SERVED: [&str; 3] = [
 /// The names that health can be asked for: the server as a whole, and each service.
 const HEALTH_NAMES: &[&str] = &["", SERVED[0], SERVED[1], SERVED[2]];
 
-/// The reflection service, for the services that are served here, health included. Older tools ask for v1alpha.
+/// The reflection service, for the services that are served here, health included. Older tools ask for
+/// v1alpha.
 fn reflection() -> tonic_reflection::server::Builder<'static> {
     let builder = tonic_reflection::server::Builder::configure();
     SERVED

@@ -27,7 +27,8 @@ use crate::settings::{self, Data, Setting, SettingsArgs, SettingsError};
 
 /// Exit code: flags are wrong.
 const USAGE: u8 = 2;
-/// Exit code of a server: its log could not be written any more. What it had told is in the log, which a restart reads.
+/// Exit code of a server: its log could not be written any more. What it had told is in the log, which a
+/// restart reads.
 const LOG_FAILED: u8 = 5;
 
 /// The codes in words, for helps.
@@ -72,7 +73,8 @@ enum Command {
     /// Check and show settings.
     #[command(subcommand, after_help = EXIT_CODES)]
     Config(ConfigCommand),
-    /// Write the compiled .proto files to standard output: a google.protobuf.FileDescriptorSet with all that it imports.
+    /// Write the compiled .proto files to standard output: a google.protobuf.FileDescriptorSet with all that
+    /// it imports.
     ///
     /// For clients and tools that read messages without generated code, as reflection does from a server.
     #[command(after_help = EXIT_CODES)]
@@ -163,7 +165,8 @@ impl Signals {
     }
 }
 
-/// The handlers of a server: of the signals that end it, and of SIGHUP, by which it reads its credentials again.
+/// The handlers of a server: of the signals that end it, and of SIGHUP, by which it reads its credentials
+/// again.
 type Handlers = (Signals, Signal);
 
 fn install_handlers() -> io::Result<Handlers> {

@@ -1,8 +1,8 @@
 //! `stickycas-server data`: what an operator does with the log of a server.
 //!
-//! A log belongs to one process at a time. So `check`, `dump`, `compact` and `restore` work on the log of a server that
-//! does not run; `backup` also asks one that runs, on a socket in the folder of the log ([`socket`]). What a backup holds
-//! can be checked and dumped like a log.
+//! A log belongs to one process at a time. So `check`, `dump`, `compact` and `restore` work on the log of a
+//! server that does not run; `backup` also asks one that runs, on a socket in the folder of the log
+//! ([`socket`]). What a backup holds can be checked and dumped like a log.
 
 mod backup;
 mod offline;
@@ -39,8 +39,8 @@ const NOT_DONE: u8 = 3;
 pub(crate) enum DataCommand {
     /// Read the whole log and replay it; say what is in it, or what is damaged. Nothing is written.
     ///
-    /// One of four answers, each with an exit code of its own: "whole" (0), "damaged" (1), "not there" (2), and "could not be
-    /// checked" (3), which says nothing about the log.
+    /// One of four answers, each with an exit code of its own: "whole" (0), "damaged" (1), "not there" (2),
+    /// and "could not be checked" (3), which says nothing about the log.
     Check(Source),
     /// Write every instance with its history into one file, for `stickycas-loadgen replay` and `explain`.
     Dump {
@@ -53,7 +53,8 @@ pub(crate) enum DataCommand {
         #[arg(long, value_name = "FILE")]
         out: PathBuf,
     },
-    /// Write checkpoints, drop what is not needed any more, and give the free part of the file back to the system.
+    /// Write checkpoints, drop what is not needed any more, and give the free part of the file back to the
+    /// system.
     Compact(Folder),
     /// Copy the log into one file. The server may run meanwhile.
     Backup {
@@ -65,8 +66,8 @@ pub(crate) enum DataCommand {
     },
     /// Make a log of a backup, in a folder that has none.
     ///
-    /// The result is another log: the instances that had not ended are closed, since what was told after the backup is not
-    /// in it, and nobody may go on from less than was told.
+    /// The result is another log: the instances that had not ended are closed, since what was told after the
+    /// backup is not in it, and nobody may go on from less than was told.
     Restore {
         #[command(flatten)]
         folder: Folder,
@@ -301,7 +302,8 @@ async fn restore(path: &Path, from: &Path) -> anyhow::Result<()> {
     }
     let backup = open_backup(from)?;
     let dir = DataDir::open(path)?;
-    // What an earlier one has left keeps servers from beginning with an empty log: it stays until there is a log.
+    // What an earlier one has left keeps servers from beginning with an empty log: it stays until there is a
+    // log.
     let was_interrupted = dir.check_restored().is_err();
     match fill(&backup, from, &dir).await {
         Ok(said) => Ok(say(&said)?),
@@ -313,7 +315,8 @@ async fn restore(path: &Path, from: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Makes the log of the folder. Nobody serves it before the instances in it are closed, also if this ends in the middle.
+/// Makes the log of the folder. Nobody serves it before the instances in it are closed, also if this ends in
+/// the middle.
 async fn fill(backup: &BackupFile<File>, from: &Path, dir: &DataDir) -> anyhow::Result<String> {
     let log = Arc::new(dir.begin_restore()?);
     let filled = log.fill(|visit| backup.read(visit).map_err(BackupError::from));

@@ -1,5 +1,5 @@
-//! The log of a server that does not run. To be checked and dumped it is recovered part by part, since it may be larger than the
-//! memory; to be compacted and restored as a whole, as by a server.
+//! The log of a server that does not run. To be checked and dumped it is recovered part by part, since it may
+//! be larger than the memory; to be compacted and restored as a whole, as by a server.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::memory::Memory;
 use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
 
-/// Bytes of a log of which about one part is made with so much memory. Recovered instances take several times as much, and each
-/// part reads the whole log.
+/// Bytes of a log of which about one part is made with so much memory. Recovered instances take several times
+/// as much, and each part reads the whole log.
 fn part_bytes(memory: u64) -> u64 {
     const LEAST: u64 = if cfg!(test) { 4 * 1024 } else { 32 * 1024 * 1024 };
     LEAST.max(memory / 16)
@@ -104,8 +104,9 @@ pub(super) async fn write_checkpoints(log: Arc<RedbEngine>) -> anyhow::Result<()
     end(&offline.storage, &offline.instances).await
 }
 
-/// Closes every instance of a restored log that has not ended, and leaves checkpoints alone. Returns what was in the log, in
-/// words, and how many instances were closed. It takes the memory that a server takes for them.
+/// Closes every instance of a restored log that has not ended, and leaves checkpoints alone. Returns what was
+/// in the log, in words, and how many instances were closed. It takes the memory that a server takes for
+/// them.
 ///
 /// # Errors
 /// What is damaged; or if the log cannot be written.

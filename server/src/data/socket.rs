@@ -1,11 +1,13 @@
-//! The socket in the folder of the log, by which `stickycas-server data` copies the log of a server that runs.
+//! The socket in the folder of the log, by which `stickycas-server data` copies the log of a server that
+//! runs.
 //!
-//! Only the owner of the folder and root can reach it. Whoever connects is sent a backup and nothing else; the end of a backup
-//! shows that it is whole.
+//! Only the owner of the folder and root can reach it. Whoever connects is sent a backup and nothing else;
+//! the end of a backup shows that it is whole.
 //!
-//! As long as a backup is being written, the log keeps what it has replaced since the backup began. So there is one at a time,
-//! and the next client waits; a client that reads nothing is given up, also when the log has become twice as large; and the end of
-//! the server ends the backup. The log of the server says why a backup has failed.
+//! As long as a backup is being written, the log keeps what it has replaced since the backup began. So there
+//! is one at a time, and the next client waits; a client that reads nothing is given up, also when the log
+//! has become twice as large; and the end of the server ends the backup. The log of the server says why a
+//! backup has failed.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -33,7 +35,8 @@ const CHUNK: usize = 256 * 1024;
 const LONGEST_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 /// Bytes by which a log may grow during a backup, however small it is.
 const LEAST_GROWTH: u64 = if cfg!(test) { 1024 * 1024 } else { 1024 * 1024 * 1024 };
-/// Bytes from which on a path is too long for the address of a socket: 104 of some systems and 108 of Linux, with a zero.
+/// Bytes from which on a path is too long for the address of a socket: 104 of some systems and 108 of Linux,
+/// with a zero.
 const LONGEST_PATH: usize = 104;
 
 /// The path by which the socket in this folder is reached, as long as the file that comes with it is open.
@@ -62,7 +65,8 @@ fn advice(folder: &Path, short: Option<&File>) -> String {
     }
 }
 
-/// Serves the socket in this folder until `end`. A backup that is being written ends then too, before this returns.
+/// Serves the socket in this folder until `end`. A backup that is being written ends then too, before this
+/// returns.
 ///
 /// # Errors
 /// If it cannot be served.

@@ -1,9 +1,9 @@
 //! Logs: one line for each event, text or JSON, on standard error, so that standard output stays for results.
 //!
-//! A line takes three steps. [`rate`] lets through so many lines of a kind in a second and counts the others. The
-//! formatter of `tracing-subscriber` makes the line. [`queue`] takes it, without control characters that a client may
-//! have put into it, and a thread of its own writes it: if nobody reads standard error, lines are dropped and counted,
-//! and the threads that serve never wait. Panics are logged in the same way.
+//! A line takes three steps. [`rate`] lets through so many lines of a kind in a second and counts the others.
+//! The formatter of `tracing-subscriber` makes the line. [`queue`] takes it, without control characters that
+//! a client may have put into it, and a thread of its own writes it: if nobody reads standard error, lines
+//! are dropped and counted, and the threads that serve never wait. Panics are logged in the same way.
 //!
 //! The log belongs to the process and not to one server, and so do its [`COUNTS`].
 
@@ -58,8 +58,8 @@ pub struct Guard {
     _traces: (),
 }
 
-/// Sets up logging for another program of ours on which strangers can call, the judge of runs: with this filter, on standard
-/// error, and as the server does it.
+/// Sets up logging for another program of ours on which strangers can call, the judge of runs: with this
+/// filter, on standard error, and as the server does it.
 ///
 /// # Errors
 /// If the filter has no meaning, or logging was set up before.
@@ -70,8 +70,9 @@ pub fn log_to_stderr(filter: &str) -> anyhow::Result<Guard> {
 /// Lines of one kind in a second, unless a setting says otherwise.
 pub(crate) const LINES_PER_SECOND: u32 = 100;
 
-/// Sets up logging for the whole program: with a filter, as one JSON object a line if that is asked for, and with so many lines of
-/// one kind in a second. What is in the queue is written when the guard is dropped, unless that takes long.
+/// Sets up logging for the whole program: with a filter, as one JSON object a line if that is asked for, and
+/// with so many lines of one kind in a second. What is in the queue is written when the guard is dropped,
+/// unless that takes long.
 ///
 /// # Errors
 /// If the filter has no meaning, or logging was set up before.
@@ -102,8 +103,8 @@ pub(crate) fn init(
     Ok(Guard { _log: guard, _traces: traces })
 }
 
-/// Panics are lines of the log. The hook of the standard library writes to standard error itself, and would wait for ever if
-/// nobody reads it; and it has no limit.
+/// Panics are lines of the log. The hook of the standard library writes to standard error itself, and would
+/// wait for ever if nobody reads it; and it has no limit.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let thread = std::thread::current();
     let thread = thread.name().unwrap_or("without a name");

@@ -1,8 +1,8 @@
-//! The metrics of a server of a cluster: its shards and how they move, its lease, what becomes of its transactions, and the
-//! space of etcd.
+//! The metrics of a server of a cluster: its shards and how they move, its lease, what becomes of its
+//! transactions, and the space of etcd.
 //!
-//! A server that is no part of a cluster has none of them. The server counts moves itself ([`ShardMoves`]); everything
-//! else is read when it is asked for ([`ClusterSample`]).
+//! A server that is no part of a cluster has none of them. The server counts moves itself ([`ShardMoves`]);
+//! everything else is read when it is asked for ([`ClusterSample`]).
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -12,8 +12,8 @@ use prometheus_client::metrics::histogram::Histogram;
 /// The media type of the text.
 pub(crate) const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Takes metrics, one after the other. A counter's name ends in the text with `_total`, which is not part of the name
-/// here.
+/// Takes metrics, one after the other. A counter's name ends in the text with `_total`, which is not part of
+/// the name here.
 pub(crate) struct Exposition<'a>(pub(crate) DescriptorEncoder<'a>);
 
 impl Exposition<'_> {

@@ -1,9 +1,9 @@
 //! What instances do, counted from the events of their committed steps.
 //!
-//! Every step of every instance passes here, so a step may cost no more than some additions. Each thread adds to
-//! counters of its own: no other thread writes them, so adding needs no locked instruction and no cache line moves
-//! between processors. Reading sums them up. The three events of an access cost some 9 ns so, and 40 to 60 ns with locked
-//! instructions, which is 3 % of what an access on Attach takes (measured).
+//! Every step of every instance passes here, so a step may cost no more than some additions. Each thread adds
+//! to counters of its own: no other thread writes them, so adding needs no locked instruction and no cache
+//! line moves between processors. Reading sums them up. The three events of an access cost some 9 ns so, and
+//! 40 to 60 ns with locked instructions, which is 3 % of what an access on Attach takes (measured).
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
@@ -63,7 +63,8 @@ struct ThreadCounters([AtomicU64; COUNTERS]);
 pub(crate) struct StepCounters {
     /// By thread; the last are shared by all threads that came later.
     threads: Box<[ThreadCounters]>,
-    /// Accesses that were waiting when the server started, less those that were waiting at instances that are gone.
+    /// Accesses that were waiting when the server started, less those that were waiting at instances that are
+    /// gone.
     uncounted_waiting: AtomicI64,
 }
 
@@ -75,8 +76,8 @@ impl Default for StepCounters {
 }
 
 impl StepCounters {
-    /// Counts the events of a committed step, and the phases that opened in it. Not inlined, so that its part of the time
-    /// shows in profiles.
+    /// Counts the events of a committed step, and the phases that opened in it. Not inlined, so that its part
+    /// of the time shows in profiles.
     #[inline(never)]
     pub(crate) fn count(&self, events: &[Event], opened_phases: u32) {
         if events.is_empty() && opened_phases == 0 {
@@ -104,8 +105,8 @@ impl StepCounters {
         self.uncounted_waiting.fetch_add(i64::try_from(accesses).unwrap_or(i64::MAX), Ordering::Relaxed);
     }
 
-    /// These events of a step are never counted, since it was not committed; but its accesses wait at the machine or do so no
-    /// more.
+    /// These events of a step are never counted, since it was not committed; but its accesses wait at the
+    /// machine or do so no more.
     pub(crate) fn restore_waiting_of(&self, events: &[Event]) {
         let waiting = events.iter().map(|event| match event {
             Event::Accepted { .. } => 1,

@@ -141,8 +141,8 @@ fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
 }
 
 impl Effective {
-    /// Looks at the files that the settings name: whether they are there, and can be read. `data`: also at the folder of the
-    /// log, which a server makes if it is not there.
+    /// Looks at the files that the settings name: whether they are there, and can be read. `data`: also at
+    /// the folder of the log, which a server makes if it is not there.
     ///
     /// # Errors
     /// Every folder that cannot be used.

@@ -1,11 +1,13 @@
-//! The settings of `serve`, from four layers: defaults, a file in TOML, the environment, flags. A later layer wins.
+//! The settings of `serve`, from four layers: defaults, a file in TOML, the environment, flags. A later layer
+//! wins.
 //!
-//! One [`table`] says of each setting its key, its type, its default, its kind and what it is for. Flags, names of environment
-//! variables, help texts, `config show`, `docs/configuration.md` and the errors are all made from it. Each layer is read into
-//! [`Entry`]s, each with its origin, and they are written over the defaults in turn.
+//! One [`table`] says of each setting its key, its type, its default, its kind and what it is for. Flags,
+//! names of environment variables, help texts, `config show`, `docs/configuration.md` and the errors are all
+//! made from it. Each layer is read into [`Entry`]s, each with its origin, and they are written over the
+//! defaults in turn.
 //!
-//! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no origin but the
-//! name of its file, an unknown key has no line, and only the first mistake is told.
+//! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no
+//! origin but the name of its file, an unknown key has no line, and only the first mistake is told.
 
 mod args;
 #[cfg(test)]
@@ -313,7 +315,8 @@ impl Effective {
         format!("{key} ({})", self.origin(key))
     }
 
-    /// The settings that are not left at their defaults, each with its place of origin, in the order of the table.
+    /// The settings that are not left at their defaults, each with its place of origin, in the order of the
+    /// table.
     pub(crate) fn given(&self) -> impl Iterator<Item = (&'static Setting, &Origin)> {
         let origins = table::all().map(|setting| (setting, self.origin(setting.key)));
         origins.filter(|(_, origin)| **origin != Origin::Default)
