@@ -138,10 +138,9 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Command::Crash(args) => crash::run(&args).map(ExitCode::from),
         Command::Server(args) => Ok(crash::run_server(args)),
         Command::Client(args) => run_client(args),
-        Command::Completions(completions) => completions
-            .write(command(), &mut io::stdout())
-            .map(|()| ExitCode::SUCCESS)
-            .map_err(Into::into),
+        Command::Completions(completions) => {
+            completions.write(command(), &mut io::stdout()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+        }
         Command::Man(pages) => pages.write(command()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
     };
     done.unwrap_or_else(|error| {
