@@ -75,29 +75,17 @@ impl Shard {
             match pending.state {
                 State::Staging => return None,
                 State::InFlight => before = Some(PlaceMark { log_index, epoch, fence }),
-                State::Ready if pending.give_back.is_some() => {
-                    // Only when nothing is in flight: then the end of the log is known.
-                    let after = PlaceMark { log_index: self.log_index(), epoch, fence: fence + 1 };
-                    let kind = WriteKind::Fence;
-                    return (self.in_flight == 0).then_some(ShardWrite {
-                        shard,
-                        epoch,
-                        known,
-                        before,
-                        after,
-                        kind,
-                    });
-                }
+                // Only when nothing is in flight: then the end of the log is known.
+                State::Ready if pending.give_back.is_some() && self.in_flight > 0 => return None,
                 State::Ready => {
-                    let kind = WriteKind::LogWrite(Arc::clone(&pending.prepared));
-                    return Some(ShardWrite {
-                        shard,
-                        epoch,
-                        known,
-                        before,
-                        after: PlaceMark { log_index, epoch, fence },
-                        kind,
-                    });
+                    let (after, kind) = if pending.give_back.is_some() {
+                        let after = PlaceMark { log_index: self.log_index(), epoch, fence: fence + 1 };
+                        (after, WriteKind::Fence)
+                    } else {
+                        let kind = WriteKind::LogWrite(Arc::clone(&pending.prepared));
+                        (PlaceMark { log_index, epoch, fence }, kind)
+                    };
+                    return Some(ShardWrite { shard, epoch, known, before, after, kind });
                 }
             }
         }

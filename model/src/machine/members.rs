@@ -62,16 +62,12 @@ impl Members {
 
     /// The processes, in order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (ProcessId, &Member)> {
-        ProcessId::all(self.count()).zip(&self.members)
+        (1..).filter_map(ProcessId::new).zip(&self.members)
     }
 
     /// The same, to change them.
     pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Member> {
         self.members.iter_mut()
-    }
-
-    fn count(&self) -> u32 {
-        u32::try_from(self.members.len()).unwrap_or(u32::MAX)
     }
 
     /// A process that has not joined joins (F5).

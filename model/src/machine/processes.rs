@@ -355,29 +355,20 @@ impl<S: PhaseOrder> Machine<S> {
         incarnation: u64,
         events: &mut Vec<Event>,
     ) -> Result<Welcome, Refusal> {
-        self.take(now, events, |machine, now, events| machine.open_session(now, process, incarnation, events))
-    }
-
-    fn open_session(
-        &mut self,
-        now: Time,
-        process: ProcessId,
-        incarnation: u64,
-        events: &mut Vec<Event>,
-    ) -> Result<Welcome, Refusal> {
-        let member = &self.members[process];
-        let session = member.session.get().map_or(SessionId::FIRST, SessionId::next);
-        if session.get() > MAX_SESSIONS {
-            return Err(self.refuse(process, None, Refusal::TooManySessions(MAX_SESSIONS), events));
-        }
-        self.join(now, process, events);
-        self.come_back(process);
-        let member = &mut self.members[process];
-        member.session = OptionalSession::new(Some(session));
-        member.clear_refused();
-        push_event(events, || Event::Session { process, session, incarnation });
-        let MemberStatus { next, waiting, append, decided, .. } = self.member(process);
-        Ok(Welcome { session, next, waiting, append, decided })
+        self.take(now, events, |machine, now, events| {
+            let session = machine.session(process).map_or(SessionId::FIRST, SessionId::next);
+            if session.get() > MAX_SESSIONS {
+                return Err(machine.refuse(process, None, Refusal::TooManySessions(MAX_SESSIONS), events));
+            }
+            machine.join(now, process, events);
+            machine.come_back(process);
+            let member = &mut machine.members[process];
+            member.session = OptionalSession::new(Some(session));
+            member.clear_refused();
+            push_event(events, || Event::Session { process, session, incarnation });
+            let MemberStatus { next, waiting, append, decided, .. } = machine.member(process);
+            Ok(Welcome { session, next, waiting, append, decided })
+        })
     }
 
     /// A process reports its decision and leaves (F10, D3). The same decision again changes nothing.
@@ -455,20 +446,18 @@ impl<S: PhaseOrder> Machine<S> {
 
     /// The creator closes the instance; everything that waits is withdrawn (F10).
     pub fn close(&mut self, now: Time, events: &mut Vec<Event>) {
-        self.take(now, events, |machine, _, events| machine.withdraw_all(events));
-    }
-
-    fn withdraw_all(&mut self, events: &mut Vec<Event>) {
-        if self.state == State::Closed {
-            return;
-        }
-        for process in ProcessId::all(self.params.processes()) {
-            self.withdraw(process, events);
-        }
-        self.state = State::Closed;
-        self.open_phase = None;
-        self.end_rejoin();
-        events.push(Event::Closed);
+        self.take(now, events, |machine, _, events| {
+            if machine.state == State::Closed {
+                return;
+            }
+            for process in ProcessId::all(machine.params.processes()) {
+                machine.withdraw(process, events);
+            }
+            machine.state = State::Closed;
+            machine.open_phase = None;
+            machine.end_rejoin();
+            events.push(Event::Closed);
+        });
     }
 
     /// Withdraws the waiting accesses of a process that leaves, or of each process at the close (F10).
