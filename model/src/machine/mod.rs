@@ -43,7 +43,7 @@
 //!
 //! The time is about constant too, because an access uses little memory: of its process half a cache line, in the
 //! order of processes, so that a warp is one piece of memory (`member`); of its warp half a line and a place in a
-//! queue (`queues`); for the answer that is kept 16 bytes, beside those of neighbours (`answer_cache`).
+//! queue (`warps`); for the answer that is kept 16 bytes, beside those of neighbours (`answer_cache`).
 //! Nothing is allocated for an access; memory grows with the accesses that wait at once (`queues`) and with
 //! the access numbers that processes have come to. `docs/benchmarks.md` has the figures.
 //!
@@ -67,6 +67,7 @@ mod queues;
 mod restore;
 mod snapshot;
 mod status;
+mod warps;
 
 use std::sync::Arc;
 
@@ -93,9 +94,9 @@ pub use self::outcome_digest::OutcomeDigest;
 use self::phase_cursor::PhaseCursor;
 use self::phases::{OpenPhase, Rejoin, StepBuffers};
 pub use self::queues::MAX_SESSIONS;
-use self::queues::Warps;
 pub use self::restore::CheckpointError;
 pub use self::status::{AwaitedMember, Brief, LeftOut, MemberBrief, Status, WaitingMember};
+use self::warps::Warps;
 
 /// The state of an instance (F10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

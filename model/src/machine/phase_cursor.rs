@@ -4,7 +4,7 @@ use crate::params::AppendWindow;
 use crate::scheduler::PhaseOrder;
 use crate::types::{Phase, WarpId};
 
-use super::queues::Warps;
+use super::warps::Warps;
 
 /// See the module. All phases before it have passed.
 #[derive(Clone, Debug)]
