@@ -5,7 +5,7 @@ use stickycas_proto::names::{InstanceId, InstanceRef};
 
 use crate::error::Error;
 
-/// An instance, by its id or by its name: an [`InstanceId`], an [`InstanceName`], or the text of either.
+/// An instance, by its id or by its name: an [`InstanceId`], an [`InstanceRef`], or the text of an id or of a name.
 ///
 /// Accesses carry ids (SPEC F11). An operation that is given a name asks the server for the id first, which is
 /// one more call; look it up once with [`Client::find`](crate::Client::find) to save that.

@@ -18,6 +18,7 @@
 //! | one instance over time | [`machine`], [`access`], [`history`], [`counts`]; [`compact_codec`] |
 //! | Algorithm 1, and processes that do not follow it | [`process`], [`entries`], [`player`], [`byzantine`], [`ground_truth`] |
 //! | the theorem and the verdict on a run | [`bounds`], [`predicates`], [`invariants`], [`detection`], [`judge`] |
+//! | events in words, for people | [`describe`] |
 //! | whole runs in one thread | [`sim`], [`random`] |
 //!
 //! # What is pure about it
@@ -31,6 +32,7 @@ pub mod bounds;
 pub mod byzantine;
 pub mod compact_codec;
 pub mod counts;
+pub mod describe;
 pub mod detection;
 pub mod entries;
 pub mod explore;

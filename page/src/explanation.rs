@@ -5,8 +5,8 @@
 
 use serde::Serialize;
 
-use crate::describe::{event, offence_kind};
 use stickycas_model::bounds;
+use stickycas_model::describe::{event, offence_kind};
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{
     Breach, DecisionGroup, Explanation, FaultReason, Margin, Observed, Outcome, Property, ValueCounts,

@@ -3,8 +3,8 @@
 //! The form of an event is that of a line of `history.ndjson`, with its index added, and for those that people should be
 //! told of with a sentence.
 
-use crate::describe;
 use serde::Serialize;
+use stickycas_model::describe;
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::{State, Status};
 use stickycas_model::params::{Params, Patience};

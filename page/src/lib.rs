@@ -10,7 +10,6 @@
 //! | what does not change of an instance | [`setting`] |
 //! | what changes, and in which pieces it is sent | [`frame`], with [`lateness`] and [`basis`] |
 //! | how long a text may be | [`cut`] |
-//! | events in words, for people; reports and programs say them too | [`describe`] |
 //! | the theorem with other numbers | [`promise`] |
 //! | an explanation in words | [`explanation`], and [`assumed`] where the ground truth is not known |
 //! | a recorded run as frames | [`recorded`] |
@@ -22,7 +21,6 @@ mod assets;
 pub mod assumed;
 pub mod basis;
 pub mod cut;
-pub mod describe;
 pub mod events;
 pub mod explanation;
 pub mod frame;

@@ -3,11 +3,11 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
-use crate::describe;
 use bytes::Bytes;
 use http::StatusCode;
 use http::request::Parts;
 use serde::{Deserialize, Serialize};
+use stickycas_model::describe;
 use stickycas_model::history::Recorded;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;

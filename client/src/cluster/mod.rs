@@ -1,7 +1,7 @@
 //! The servers that a client may ask, and a connection to each that it has asked.
 //!
 //! In a cluster every server answers for every instance, and refuses what it does not own with NOT_OWNER, which names the
-//! owner. A [`Route`](route::Route) is the way of one call, session or watch to the owner: it follows what servers say, by
+//! owner. A [`Route`] is the way of one call, session or watch to the owner: it follows what servers say, by
 //! rising epoch (`owners`), and goes to the next server when one is down.
 //!
 //! Only servers whose addresses the user has given are dialled, and those that such a server names in GetCluster, unless

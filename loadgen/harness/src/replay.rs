@@ -16,12 +16,12 @@ use std::fmt;
 use std::sync::Arc;
 
 use serde::Serialize;
+use stickycas_model::describe;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Observed, Verdict};
 use stickycas_model::params::Params;
 use stickycas_model::sim::{self, Difference};
 use stickycas_model::types::Time;
-use stickycas_page::describe;
 
 use crate::report::folder::Folder;
 

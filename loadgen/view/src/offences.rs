@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::types::ProcessId;
-use stickycas_page::describe;
 
 use crate::instances::InstanceFacts;
 

@@ -7,11 +7,11 @@ use std::ops::RangeBounds;
 use anstyle::{AnsiColor, Style};
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets};
 use stickycas_model::access::{Answer, AppendAnswer};
+use stickycas_model::describe;
 use stickycas_model::history::Event;
 use stickycas_model::judge::{Observed, Outcome, Property, Verdict};
 use stickycas_model::printable::printable;
 use stickycas_model::types::{Phase, ProcessId, Value};
-use stickycas_page::describe;
 
 use crate::record::Record;
 

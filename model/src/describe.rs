@@ -1,8 +1,8 @@
 //! Events, answers and offences in words, for people. Programs, reports and pages say the same thing in the same words, which
 //! are these.
 
-use stickycas_model::access::{Answer, AppendAnswer, Op, ReadAnswer};
-use stickycas_model::history::{Event, OffenceKind};
+use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
+use crate::history::{Event, OffenceKind};
 
 /// An event, in a sentence without a full stop.
 #[must_use]
