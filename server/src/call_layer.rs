@@ -31,7 +31,7 @@ use self::call::{Call, CallFuture, Ending, Refusal};
 use crate::auth::{Authenticator, Identity, Principal, Rights, VerifiedToken, audit};
 use crate::gate::Gates;
 use crate::limits::Limits;
-use crate::quota::{Account, Counter, Method, NoPermit, Permit, Principals, Quota};
+use crate::quota::{Account, ChargedVerification, Counter, Method, NoPermit, Permit, Principals, Quota};
 use crate::transport::{
     BodyState, Connection, LimitedBody, PREFIX, RequestLimits, ResponseHold, refuse_malformed_timeout,
 };
@@ -126,34 +126,43 @@ impl CallPolicy {
         Ok(Admitted { account, permit, request: state, caller })
     }
 
-    /// Who makes the request, and the account of that principal, which mostly is that of the connection. What fails has
+    /// The identity of a request, and what was charged for the verification of its token.
+    fn identify(
+        &self,
+        request: &Parts,
+        connection: Option<&Connection>,
+    ) -> (Result<Identity, RpcRefusal>, Option<ChargedVerification>) {
+        let verified = Cell::new(None);
+        let charge = || {
+            verified.set(Some(self.charged(connection).charge_verification()?));
+            Ok(())
+        };
+        let peer = connection.map(Connection::peer);
+        (self.authenticator.identify(&request.headers, peer, charge), verified.get())
+    }
+
+    /// The identity of a request, and the account of its principal, which mostly is that of the connection. What fails has
     /// proven nobody: it is counted, and no principal is blamed.
     fn account(
         &self,
         request: &Parts,
         connection: Option<&Connection>,
     ) -> Result<(Identity, Arc<Account>), RpcRefusal> {
+        let (identity, verified) = self.identify(request, connection);
+        let identity =
+            identity.map_err(|refused| self.unidentified(connection, verified.is_some(), refused))?;
         let charged = self.charged(connection);
-        let verified = Cell::new(None);
-        let charge = || {
-            verified.set(Some(charged.charge_verification()?));
-            Ok(())
-        };
-        let identity = self
-            .authenticator
-            .identify(&request.headers, connection.map(Connection::peer), charge)
-            .map_err(|refused| self.unidentified(connection, verified.get().is_some(), refused))?;
         let account = match connection.and_then(Connection::account) {
             Some(account) if account.principal() == Some(&identity.principal) => account.clone(),
             _ => self.principals.account(&identity.principal).map_err(|refused| {
                 // It has no account that could be charged.
-                let again = if verified.get().is_some() { Ok(()) } else { charged.charge_call() };
+                let again = if verified.is_some() { Ok(()) } else { charged.charge_call() };
                 let refused = again.err().unwrap_or(refused);
                 self.principals.all().count_refusal(refused.reason);
                 refused
             })?,
         };
-        if let Some(verified) = verified.get() {
+        if let Some(verified) = verified {
             charged
                 .pass_verification_to(&account, verified)
                 .inspect_err(|refused| account.count_refusal(refused.reason))?;
@@ -165,27 +174,16 @@ impl CallPolicy {
     /// that of the principal whose connection it is, or of all clients without identity.
     fn account_of_open(&self, request: &Parts, connection: Option<&Connection>) -> Arc<Account> {
         let charged = self.charged(connection);
-        let verified = Cell::new(None);
-        let charge = || {
-            verified.set(Some(charged.charge_verification()?));
-            Ok(())
-        };
-        let identity =
-            self.authenticator.identify(&request.headers, connection.map(Connection::peer), charge).ok();
-        let account = identity.and_then(|identity| self.principals.account(&identity.principal).ok());
-        let passed = match verified.get() {
-            None => account,
-            Some(verified) => {
-                let passed =
-                    account.filter(|account| charged.pass_verification_to(account, verified).is_ok());
-                if passed.is_none() {
-                    // The call goes on as one that says nothing.
-                    charged.keep_verification(verified);
-                }
-                passed
-            }
-        };
-        passed.unwrap_or_else(|| charged.clone())
+        let (identity, verified) = self.identify(request, connection);
+        let account = identity.ok().and_then(|identity| self.principals.account(&identity.principal).ok());
+        let Some(verified) = verified else { return account.unwrap_or_else(|| charged.clone()) };
+        account.filter(|account| charged.pass_verification_to(account, verified).is_ok()).unwrap_or_else(
+            || {
+                // The call goes on as one that says nothing.
+                charged.keep_verification(verified);
+                charged.clone()
+            },
+        )
     }
 
     /// Counts and charges a request that proves nobody, unless it `is_charged`, as is one whose token was verified. Returns

@@ -152,7 +152,7 @@ impl Server {
             .add_service(layer.layer(service.list()))
             .add_service(layer.layer(service.instances()))
             .add_service(layer.layer(service.server()));
-        let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.routes().prepare());
+        let calls = GrpcTimeout::new(routes.routes().prepare(), instances.gates().clone());
         storage.recover(&instances).await.unwrap();
         service.set_recovered();
         let readiness = Readiness::new(State::Serving);

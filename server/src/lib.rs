@@ -86,7 +86,7 @@ use service::Service;
 use storage::Storage;
 pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
-use transport::{GrpcListener, GrpcTimeoutLayer, Security};
+use transport::{GrpcListener, GrpcTimeout, Security};
 
 /// Where a server listens.
 #[derive(Debug)]
@@ -245,9 +245,9 @@ async fn serve_in<L: Listener>(
     let router = routes.axum_router_mut();
     *router = std::mem::take(router)
         .fallback_service(call_layer.open_to_all(Method::Unknown).layer(service_fn(unknown_service)));
-    let calls = GrpcTimeoutLayer::new(instances.gates().clone()).layer(routes.prepare());
+    let calls = GrpcTimeout::new(routes.prepare(), instances.gates().clone());
     #[cfg(feature = "otlp")]
-    let calls = transport::CallSpanLayer.layer(calls);
+    let calls = transport::CallSpans(calls);
 
     let serve = transport::serve(
         grpc_listeners(grpc, tokens, credentials),

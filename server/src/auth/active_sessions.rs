@@ -13,8 +13,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::credentials::Credentials;
 use super::principal::Principal;
+use super::token_cache::VerifiedToken;
 use super::tokens::TokenError;
-use super::verified_token::VerifiedToken;
 
 /// See the module.
 #[derive(Debug, Default)]

@@ -7,7 +7,7 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 
 use super::certificate::ClientIdentity;
-use super::verified_token::VerifiedToken;
+use super::token_cache::VerifiedToken;
 
 /// The target of these lines.
 macro_rules! target {

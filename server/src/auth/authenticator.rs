@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use stickycas_certificates::seconds_since_1970;
 use stickycas_proto::principal::{PRINCIPAL_KEY, principal_from_metadata};
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
@@ -18,8 +19,8 @@ use super::certificate::ClientIdentity;
 use super::credentials::Credentials;
 use super::principal::Principal;
 use super::roles::{Rights, Roles};
-use super::store::{CredentialStore, seconds_since_1970};
-use super::verified_token::VerifiedToken;
+use super::store::CredentialStore;
+use super::token_cache::VerifiedToken;
 
 /// Identifies the principals of requests.
 #[derive(Debug)]

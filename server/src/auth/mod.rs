@@ -16,7 +16,6 @@ mod store;
 mod token_cache;
 mod token_keys;
 mod tokens;
-mod verified_token;
 mod verifier;
 
 pub(crate) use active_sessions::{RevocationReason, StreamProof};
@@ -27,4 +26,4 @@ pub use folder::CredentialsError;
 pub(crate) use principal::Principal;
 pub(crate) use roles::{Rights, Roles};
 pub(crate) use store::{CredentialStore, Registration};
-pub(crate) use verified_token::VerifiedToken;
+pub(crate) use token_cache::VerifiedToken;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use rustls::pki_types::{CertificateDer, UnixTime};
-pub(super) use stickycas_certificates::seconds_since_1970;
+use stickycas_certificates::seconds_since_1970;
 use tokio::sync::{Notify, watch};
 use tokio::time::{MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;

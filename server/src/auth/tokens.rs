@@ -14,9 +14,9 @@ use stickycas_proto::principal::is_principal_name;
 
 use super::principal::Principal;
 use super::roles::Rights;
+use super::token_cache::VerifiedToken;
 use super::token_cache::{TokenCache, TokenHash};
 use super::token_keys::TokenKeys;
-use super::verified_token::VerifiedToken;
 
 /// The longest token.
 const MAX_TOKEN_BYTES: usize = 4 * 1024;

@@ -253,26 +253,12 @@ impl Account {
 
     /// Holds so many bytes more for the client, which has `held` already. `None`: there is no room for them.
     pub(super) fn take_bytes(&self, buffer: Buffer, bytes: usize, held: Allocation) -> Option<Allocation> {
-        let taken = self.try_take_bytes(buffer, bytes, held);
-        if taken.is_none() {
-            self.count_too_few(buffer);
-        }
-        taken
-    }
-
-    /// The same, where fewer would do: that there was no room for so many is not counted.
-    pub(super) fn try_take_bytes(
-        &self,
-        buffer: Buffer,
-        bytes: usize,
-        held: Allocation,
-    ) -> Option<Allocation> {
-        let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
+        let (share, usage) = self.buffer(buffer);
         if buffer == Buffer::Windows && self.principal.is_none() {
             // See `part_of_free`.
-            return share.take(taker, bytes, None, Threshold::Off);
+            return share.take(usage, bytes, None, Threshold::Off);
         }
-        self.take_share(share, taker, bytes, held)
+        self.take_share(share, usage, bytes, held)
     }
 
     /// The most that one of the clients without identity may take of a buffer at once. No bound for others: they have
@@ -280,9 +266,9 @@ impl Account {
     pub(super) fn part_of_free(&self, buffer: Buffer) -> usize {
         /// As many clients find a third of what the first one has found.
         const CLIENTS: usize = 32;
-        let (share, taker) = (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize]);
+        let (share, usage) = self.buffer(buffer);
         // All of them together take half of what is kept for nobody.
-        let free = || (share.common() / 2).saturating_sub(taker.used()).min(share.free()) / CLIENTS;
+        let free = || (share.common() / 2).saturating_sub(usage.used()).min(share.free()) / CLIENTS;
         if self.principal.is_none() { free() } else { usize::MAX }
     }
 
@@ -292,7 +278,12 @@ impl Account {
     }
 
     pub(super) fn give_back_bytes(&self, buffer: Buffer, taken: Allocation) {
-        self.context.buffers[buffer as usize].give_back(&self.buffer_shares[buffer as usize], taken);
+        let (share, usage) = self.buffer(buffer);
+        share.give_back(usage, taken);
+    }
+
+    fn buffer(&self, buffer: Buffer) -> (&Share, &Usage) {
+        (&self.context.buffers[buffer as usize], &self.buffer_shares[buffer as usize])
     }
 
     /// Charges frames of Attach that came at this instant; how many of them are within the rate.

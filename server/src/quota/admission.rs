@@ -4,53 +4,23 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use crate::config::Admission;
 
-/// What may be exceeded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Bound {
-    RequestRate,
-    Connections,
-    Calls,
-    AttachStreams,
-    WatchStreams,
-    Principals,
-    IncompleteRequestBytes,
-    UnreadAnswerBytes,
-    WindowBytes,
-    LogShare,
-}
-
-impl Bound {
-    pub(crate) const ALL: [Self; BOUNDS] = [
-        Self::RequestRate,
-        Self::Connections,
-        Self::Calls,
-        Self::AttachStreams,
-        Self::WatchStreams,
-        Self::Principals,
-        Self::IncompleteRequestBytes,
-        Self::UnreadAnswerBytes,
-        Self::WindowBytes,
-        Self::LogShare,
-    ];
-
-    /// The name, as metrics have it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::RequestRate => "requests_per_second",
-            Self::Connections => "connections",
-            Self::Calls => "calls",
-            Self::AttachStreams => "attach_streams",
-            Self::WatchStreams => "watch_streams",
-            Self::Principals => "principals",
-            Self::IncompleteRequestBytes => "incomplete_request_bytes",
-            Self::UnreadAnswerBytes => "unread_answer_bytes",
-            Self::WindowBytes => "window_bytes",
-            Self::LogShare => "log_share_bytes",
-        }
+named_values! {
+    /// What may be exceeded.
+    Bound {
+        RequestRate = "requests_per_second",
+        Connections = "connections",
+        Calls = "calls",
+        AttachStreams = "attach_streams",
+        WatchStreams = "watch_streams",
+        Principals = "principals",
+        IncompleteRequestBytes = "incomplete_request_bytes",
+        UnreadAnswerBytes = "unread_answer_bytes",
+        WindowBytes = "window_bytes",
+        LogShare = "log_share_bytes",
     }
 }
 
-const BOUNDS: usize = Bound::LogShare as usize + 1;
+const BOUNDS: usize = Bound::ALL.len();
 
 /// How often each bound was exceeded, and what became of it.
 #[derive(Debug)]

@@ -23,6 +23,15 @@ impl BufferedBytes {
 
     /// Holds so many more. False: there is no room for them.
     pub(crate) fn grow(&mut self, bytes: usize) -> bool {
+        let grown = self.try_grow(bytes);
+        if !grown {
+            self.account.count_too_few(self.buffer);
+        }
+        grown
+    }
+
+    /// The same, where fewer would do: that there was no room for so many is not counted.
+    fn try_grow(&mut self, bytes: usize) -> bool {
         let more = self.account.take_bytes(self.buffer, bytes, self.taken);
         self.taken = more.map_or(self.taken, |more| self.taken.merge(more));
         more.is_some()
@@ -32,11 +41,7 @@ impl BufferedBytes {
     /// without identity, of whom any number share an account, have a small part of what is free, each as it comes.
     pub(crate) fn grow_by_at_most(&mut self, most: usize, least: usize) -> usize {
         let mut bytes = most.min(self.account.part_of_free(self.buffer));
-        while bytes >= least {
-            if let Some(more) = self.account.try_take_bytes(self.buffer, bytes, self.taken) {
-                self.taken = self.taken.merge(more);
-                break;
-            }
+        while bytes >= least && !self.try_grow(bytes) {
             bytes /= 2;
         }
         if bytes < least {

@@ -4,72 +4,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use stickycas_proto::v1::{self, RefusalReason};
 
-/// The events that are counted beside refusals. The wire message `Counts` explains each.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Counter {
-    ConnectionRefused,
-    ConnectionSilent,
-    ConnectionResetFlooded,
-    ConnectionUnread,
-    MessageUndecodable,
-    MessageOversized,
-    CallAbandoned,
-    StreamAbandoned,
-    StreamStalled,
-    SessionReplaced,
-    AccessRepeated,
-    HandshakeFailed,
-    TokenRefused,
-    ConnectionPaced,
-    ConnectionGivenUp,
-    ConnectionClosedEarly,
-}
-
-impl Counter {
-    pub(crate) const ALL: [Self; COUNTERS] = [
-        Self::ConnectionRefused,
-        Self::ConnectionSilent,
-        Self::ConnectionResetFlooded,
-        Self::ConnectionUnread,
-        Self::MessageUndecodable,
-        Self::MessageOversized,
-        Self::CallAbandoned,
-        Self::StreamAbandoned,
-        Self::StreamStalled,
-        Self::SessionReplaced,
-        Self::AccessRepeated,
-        Self::HandshakeFailed,
-        Self::TokenRefused,
-        Self::ConnectionPaced,
-        Self::ConnectionGivenUp,
-        Self::ConnectionClosedEarly,
-    ];
-
-    /// The name, as metrics have it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::ConnectionRefused => "connection_refused",
-            Self::ConnectionSilent => "connection_silent",
-            Self::ConnectionResetFlooded => "connection_reset_flooded",
-            Self::ConnectionUnread => "connection_unread",
-            Self::MessageUndecodable => "message_undecodable",
-            Self::MessageOversized => "message_oversized",
-            Self::CallAbandoned => "call_abandoned",
-            Self::StreamAbandoned => "stream_abandoned",
-            Self::StreamStalled => "stream_stalled",
-            Self::SessionReplaced => "session_replaced",
-            Self::AccessRepeated => "access_repeated",
-            Self::HandshakeFailed => "handshake_failed",
-            Self::TokenRefused => "token_refused",
-            Self::ConnectionPaced => "connection_paced",
-            Self::ConnectionGivenUp => "connection_given_up",
-            Self::ConnectionClosedEarly => "connection_closed_early",
-        }
+named_values! {
+    /// The events that are counted beside refusals. The wire message `Counts` explains each.
+    Counter {
+        ConnectionRefused = "connection_refused",
+        ConnectionSilent = "connection_silent",
+        ConnectionResetFlooded = "connection_reset_flooded",
+        ConnectionUnread = "connection_unread",
+        MessageUndecodable = "message_undecodable",
+        MessageOversized = "message_oversized",
+        CallAbandoned = "call_abandoned",
+        StreamAbandoned = "stream_abandoned",
+        StreamStalled = "stream_stalled",
+        SessionReplaced = "session_replaced",
+        AccessRepeated = "access_repeated",
+        HandshakeFailed = "handshake_failed",
+        TokenRefused = "token_refused",
+        ConnectionPaced = "connection_paced",
+        ConnectionGivenUp = "connection_given_up",
+        ConnectionClosedEarly = "connection_closed_early",
     }
 }
 
 /// Numbers of values of [`Counter`] and of [`RefusalReason`].
-const COUNTERS: usize = Counter::ConnectionClosedEarly as usize + 1;
+const COUNTERS: usize = Counter::ALL.len();
 const REASONS: usize = RefusalReason::ReadTooLarge as usize + 1;
 
 /// See the module.

@@ -9,56 +9,25 @@ use std::time::Duration;
 use super::allowance::Allowance;
 use super::rate::{Bucket, Rate};
 
-/// The type of a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum FrameType {
-    Data,
-    Headers,
-    Priority,
-    RstStream,
-    Settings,
-    PushPromise,
-    Ping,
-    GoAway,
-    WindowUpdate,
-    Continuation,
-    /// Of no type that the standard has.
-    Unknown,
+named_values! {
+    /// The type of a frame.
+    FrameType {
+        Data = "data",
+        Headers = "headers",
+        Priority = "priority",
+        RstStream = "rst_stream",
+        Settings = "settings",
+        PushPromise = "push_promise",
+        Ping = "ping",
+        GoAway = "goaway",
+        WindowUpdate = "window_update",
+        Continuation = "continuation",
+        /// Of no type that the standard has.
+        Unknown = "unknown",
+    }
 }
 
 impl FrameType {
-    /// All of them, in the order of their codes.
-    pub(crate) const ALL: [Self; FRAME_TYPES] = [
-        Self::Data,
-        Self::Headers,
-        Self::Priority,
-        Self::RstStream,
-        Self::Settings,
-        Self::PushPromise,
-        Self::Ping,
-        Self::GoAway,
-        Self::WindowUpdate,
-        Self::Continuation,
-        Self::Unknown,
-    ];
-
-    /// The name, as metrics have it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Data => "data",
-            Self::Headers => "headers",
-            Self::Priority => "priority",
-            Self::RstStream => "rst_stream",
-            Self::Settings => "settings",
-            Self::PushPromise => "push_promise",
-            Self::Ping => "ping",
-            Self::GoAway => "goaway",
-            Self::WindowUpdate => "window_update",
-            Self::Continuation => "continuation",
-            Self::Unknown => "unknown",
-        }
-    }
-
     /// The type with this code.
     pub(crate) fn of(code: u8) -> Self {
         Self::ALL.get(usize::from(code)).copied().unwrap_or(Self::Unknown)
@@ -66,7 +35,7 @@ impl FrameType {
 }
 
 /// Number of values of [`FrameType`].
-pub(crate) const FRAME_TYPES: usize = FrameType::Unknown as usize + 1;
+pub(crate) const FRAME_TYPES: usize = FrameType::ALL.len();
 
 /// What a connection may send without being charged: so that one that opens, or answers our PINGs, is not kept waiting by
 /// others of the same account. Clients open a connection with some four frames.

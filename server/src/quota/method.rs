@@ -1,43 +1,27 @@
 //! The methods whose calls are counted apart. Those of health and of reflection are one kind each, and so are names of
 //! methods that do not exist.
 
-/// A method of our services, or another service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Method {
-    Append,
-    Read,
-    Decide,
-    Attach,
-    Create,
-    Get,
-    List,
-    Watch,
-    Close,
-    GetCounts,
-    GetCluster,
-    Health,
-    Reflection,
-    Unknown,
+named_values! {
+    /// A method of our services, or another service.
+    Method {
+        Append = "Append",
+        Read = "Read",
+        Decide = "Decide",
+        Attach = "Attach",
+        Create = "Create",
+        Get = "Get",
+        List = "List",
+        Watch = "Watch",
+        Close = "Close",
+        GetCounts = "GetCounts",
+        GetCluster = "GetCluster",
+        Health = "health",
+        Reflection = "reflection",
+        Unknown = "unknown",
+    }
 }
 
 impl Method {
-    pub(crate) const ALL: [Self; 14] = [
-        Self::Append,
-        Self::Read,
-        Self::Decide,
-        Self::Attach,
-        Self::Create,
-        Self::Get,
-        Self::List,
-        Self::Watch,
-        Self::Close,
-        Self::GetCounts,
-        Self::GetCluster,
-        Self::Health,
-        Self::Reflection,
-        Self::Unknown,
-    ];
-
     /// The method of this name.
     pub(crate) fn from_name(name: &str) -> Self {
         Self::ALL.into_iter().find(|method| method.name() == name).unwrap_or(Self::Unknown)
@@ -56,26 +40,6 @@ impl Method {
             | Self::Close
             | Self::GetCounts
             | Self::GetCluster => true,
-        }
-    }
-
-    /// The name, as in the schema.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Append => "Append",
-            Self::Read => "Read",
-            Self::Decide => "Decide",
-            Self::Attach => "Attach",
-            Self::Create => "Create",
-            Self::Get => "Get",
-            Self::List => "List",
-            Self::Watch => "Watch",
-            Self::Close => "Close",
-            Self::GetCounts => "GetCounts",
-            Self::GetCluster => "GetCluster",
-            Self::Health => "health",
-            Self::Reflection => "reflection",
-            Self::Unknown => "unknown",
         }
     }
 }

@@ -5,31 +5,19 @@ use stickycas_proto::v1::RefusalReason;
 use super::admission::Bound;
 use crate::limits::Limits;
 
-/// The resources of which each principal has a limited number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quota {
-    Connections,
-    Calls,
-    AttachStreams,
-    WatchStreams,
+named_values! {
+    /// The resources of which each principal has a limited number.
+    Quota {
+        Connections = "connections",
+        Calls = "calls",
+        AttachStreams = "attach_streams",
+        WatchStreams = "watch_streams",
+    }
 }
 
-pub(super) const QUOTAS: usize = Quota::WatchStreams as usize + 1;
+pub(super) const QUOTAS: usize = Quota::ALL.len();
 
 impl Quota {
-    pub(crate) const ALL: [Self; QUOTAS] =
-        [Self::Connections, Self::Calls, Self::AttachStreams, Self::WatchStreams];
-
-    /// The name, as metrics have it.
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Connections => "connections",
-            Self::Calls => "calls",
-            Self::AttachStreams => "attach_streams",
-            Self::WatchStreams => "watch_streams",
-        }
-    }
-
     pub(crate) fn limit(self, limits: &Limits) -> u32 {
         match self {
             Self::Connections => limits.connections_per_principal,

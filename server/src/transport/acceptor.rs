@@ -10,9 +10,9 @@ use tokio_rustls::server::TlsStream;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{Connection, Connections};
-use super::handshake::{Admission, Secured, secure};
+use super::handshake::{Secured, secure};
 use super::listener::Security;
-use crate::auth::{CredentialStore, CredentialsError, audit};
+use crate::auth::{CredentialStore, CredentialsError, Registration, audit};
 use crate::config::{AuthMode, Config, CredentialFolder};
 use crate::limits::Limits;
 use crate::quota::{KnownPrincipals, Principals};
@@ -27,7 +27,7 @@ pub struct ClientAcceptor {
 /// A client that has proven its principal, and may stay as long as its certificate is valid and allowed.
 pub struct ProvenClient {
     principal: String,
-    admission: Admission,
+    registration: Registration,
     /// It belongs to the principal as long as this is here.
     _connection: Connection,
 }
@@ -73,14 +73,14 @@ impl ClientAcceptor {
         let task = tokio::spawn(async move { secure(io, &security, deadline, &own).await });
         let task = AbortOnDropHandle::new(task);
         connection.set_task(task.abort_handle());
-        let Secured::Proven(io, admission) = task.await.ok()?? else { return None };
+        let Secured::Proven(io, registration) = task.await.ok()?? else { return None };
         let principal = connection.identity()?.principal.as_str().to_owned();
         if !is_expected(&principal) {
             audit::unexpected(&principal, address);
             return None;
         }
         connection.claim_for_identity();
-        Some((*io, ProvenClient { principal, admission, _connection: connection }))
+        Some((*io, ProvenClient { principal, registration, _connection: connection }))
     }
 
     /// Reads the files again when they have changed, for ever.
@@ -98,6 +98,6 @@ impl ProvenClient {
 
     /// Completes when the client may not stay any longer.
     pub async fn ended(&self) {
-        self.admission.ended().await;
+        self.registration.ended().await;
     }
 }

@@ -10,26 +10,14 @@ use bytes::Bytes;
 use http::{HeaderMap, Request, Response};
 use http_body::{Frame, SizeHint};
 use tonic::body::Body;
-use tower::{Layer, Service};
+use tower::Service;
 use tracing::Span;
 
 use crate::quota::Method;
 
-/// See the module.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct CallSpanLayer;
-
-/// The service of [`CallSpanLayer`].
+/// A service with a span for each of its calls. See the module.
 #[derive(Clone, Debug)]
-pub(crate) struct CallSpans<S>(S);
-
-impl<S> Layer<S> for CallSpanLayer {
-    type Service = CallSpans<S>;
-
-    fn layer(&self, inner: S) -> CallSpans<S> {
-        CallSpans(inner)
-    }
-}
+pub(crate) struct CallSpans<S>(pub(crate) S);
 
 impl<S, B> Service<Request<B>> for CallSpans<S>
 where

@@ -8,7 +8,7 @@ use h2::Reason;
 /// Whether the connection ended because its client did too much of something: h2 then sends a GOAWAY with
 /// ENHANCE_YOUR_CALM (RFC 9113, section 7) and fails with it. h2 does so for streams that the client resets before
 /// they are accepted, for streams that it has the server reset, for CONTINUATION frames and for empty DATA frames
-/// without end. [`super::fair_io`] paces all of them, so clients seldom come to this, and a correct one can: that is no
+/// without end. [`super::connection_io`] paces all of them, so clients seldom come to this, and a correct one can: that is no
 /// offence.
 ///
 /// The error does not show this, and the connection is not counted, if the client has sent a GOAWAY with an error

@@ -14,36 +14,24 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::either::Either;
 use tonic::Status;
 use tonic::body::Body;
-use tower::{Layer, Service};
+use tower::Service;
 
 use crate::gate::Gates;
 
 pub(super) const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// Puts deadlines on the calls of a service. See the module.
-#[derive(Clone, Debug)]
-pub(crate) struct GrpcTimeoutLayer(Gates);
-
-impl GrpcTimeoutLayer {
-    /// A deadline that has passed is told when everything is committed that was logged before.
-    pub(crate) fn new(gates: Gates) -> Self {
-        Self(gates)
-    }
-}
-
-impl<S> Layer<S> for GrpcTimeoutLayer {
-    type Service = GrpcTimeout<S>;
-
-    fn layer(&self, inner: S) -> GrpcTimeout<S> {
-        GrpcTimeout { inner, gates: self.0.clone() }
-    }
-}
-
-/// The service of [`GrpcTimeoutLayer`].
+/// A service with deadlines on its calls. See the module.
 #[derive(Clone, Debug)]
 pub(crate) struct GrpcTimeout<S> {
     inner: S,
     gates: Gates,
+}
+
+impl<S> GrpcTimeout<S> {
+    /// The clients of this service are told that a deadline has passed when everything is committed that was logged before.
+    pub(crate) fn new(inner: S, gates: Gates) -> Self {
+        Self { inner, gates }
+    }
 }
 
 impl<S, B> Service<Request<B>> for GrpcTimeout<S>

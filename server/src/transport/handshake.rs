@@ -17,23 +17,13 @@ use super::listener::Security;
 use crate::auth::{CredentialStore, Credentials, Registration, audit};
 use crate::quota::Counter;
 
-/// A client that may stay as long as its certificate is valid and allowed.
-pub(super) struct Admission(Registration);
-
-impl Admission {
-    /// Completes when the client may not stay any longer.
-    pub(super) async fn ended(&self) {
-        self.0.ended().await;
-    }
-}
-
 /// A connection after its handshake, if its listener demands one.
 pub(super) enum Secured<T> {
     Plain(T),
     /// By TLS; the client has proven nothing.
     Tls(Box<TlsStream<T>>),
-    /// By TLS; the connection is one principal.
-    Proven(Box<TlsStream<T>>, Admission),
+    /// By TLS; the connection is one principal, and may stay as long as the registration has not ended.
+    Proven(Box<TlsStream<T>>, Registration),
 }
 
 /// Secures a connection as its listener demands, within `deadline`. `None`: the client failed, or is not allowed; it has
@@ -56,8 +46,8 @@ where
         Security::ClientCertificates(store) => {
             let used = store.current();
             let stream = handshake(io, used.tls.clone(), deadline, connection).await?;
-            let admission = admit(&stream, store, &used, connection)?;
-            Some(Secured::Proven(Box::new(stream), admission))
+            let registration = admit(&stream, store, &used, connection)?;
+            Some(Secured::Proven(Box::new(stream), registration))
         }
     }
 }
@@ -120,7 +110,7 @@ fn admit<T>(
     store: &Arc<CredentialStore>,
     used: &Arc<Credentials>,
     connection: &Connection,
-) -> Option<Admission> {
+) -> Option<Registration> {
     let shown = stream.get_ref().1.peer_certificates()?;
     let certificates: Arc<[CertificateDer<'static>]> =
         shown.iter().map(|it| it.clone().into_owned()).collect();
@@ -135,7 +125,7 @@ fn admit<T>(
         Ok((identity, registration)) => {
             audit::certificate_admitted(&identity, connection.address());
             connection.set_identity(identity);
-            Some(Admission(registration))
+            Some(registration)
         }
         Err(error) => {
             refuse(connection, &error);

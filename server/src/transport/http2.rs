@@ -105,10 +105,8 @@ impl<S> HttpServer<S> {
         S::Future: Send,
         T: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let Limits { preface_timeout, first_call_timeout, .. } = self.limits;
         let windows = Windows::of(&connection, &self.limits);
-        let io = ConnectionIo::new(io, connection.clone(), preface_timeout, first_call_timeout);
-        let io = io.with_window(windows.connection);
+        let io = ConnectionIo::new(io, connection.clone(), &self.limits, windows.connection);
         let of_request = connection.clone();
         let service = self.service.clone().map_request(move |mut request: Request<Incoming>| {
             request.extensions_mut().insert(of_request.clone());

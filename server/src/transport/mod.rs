@@ -5,7 +5,6 @@ mod acceptor;
 mod call_span;
 mod connection;
 mod connection_io;
-mod fair_io;
 mod fair_queue;
 mod frame_headers;
 #[cfg(feature = "fuzzing")]
@@ -26,9 +25,9 @@ mod work_time;
 
 pub use acceptor::{ClientAcceptor, ProvenClient};
 #[cfg(feature = "otlp")]
-pub(crate) use call_span::CallSpanLayer;
+pub(crate) use call_span::CallSpans;
 pub(crate) use connection::Connection;
-pub(crate) use grpc_timeout::{GrpcTimeoutLayer, refuse_malformed_timeout};
+pub(crate) use grpc_timeout::{GrpcTimeout, refuse_malformed_timeout};
 pub use listener::{Listener, listen};
 pub(crate) use listener::{Security, accept_in_turns};
 pub(crate) use message_framing::PREFIX;

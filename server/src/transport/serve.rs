@@ -140,12 +140,12 @@ async fn serve_accepted<T, S>(
     match secured {
         Some(Secured::Plain(io)) => queue.run(client, server.serve_connection(io, connection, drain)).await,
         Some(Secured::Tls(io)) => queue.run(client, server.serve_connection(*io, connection, drain)).await,
-        Some(Secured::Proven(io, admission)) => {
+        Some(Secured::Proven(io, registration)) => {
             connection.claim_for_identity();
             tokio::select! {
                 () = queue.run(client, server.serve_connection(*io, connection, drain)) => {}
                 // Not in turns: who may not stay any longer is not waited for.
-                () = admission.ended() => {}
+                () = registration.ended() => {}
             }
         }
         None => {}

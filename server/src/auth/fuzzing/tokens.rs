@@ -13,9 +13,9 @@ use stickycas_proto::principal::is_principal_name;
 use super::changed;
 use crate::auth::principal::Principal;
 use crate::auth::roles::Rights;
+use crate::auth::token_cache::VerifiedToken;
 use crate::auth::token_keys::TokenKeys;
 use crate::auth::tokens::Tokens;
-use crate::auth::verified_token::VerifiedToken;
 use crate::config::TokenConfig;
 
 /// The moment at which tokens are verified.
