@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::connection::{Connection, Connections};
@@ -73,7 +74,9 @@ impl ClientAcceptor {
         let task = tokio::spawn(async move { secure(io, &security, deadline, &own).await });
         let task = AbortOnDropHandle::new(task);
         connection.set_task(task.abort_handle());
-        let Secured::Proven(io, registration) = task.await.ok()?? else { return None };
+        let Secured { io: Either::Right(io), registration: Some(registration) } = task.await.ok()?? else {
+            return None;
+        };
         let principal = connection.identity()?.principal.as_str().to_owned();
         if !is_expected(&principal) {
             audit::unexpected(&principal, address);

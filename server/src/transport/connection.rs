@@ -37,7 +37,7 @@ pub(crate) struct Connection(Arc<ConnectionState>);
 
 /// What all handles of a connection share.
 #[derive(Debug)]
-pub(super) struct ConnectionState {
+struct ConnectionState {
     /// Its key among all that are open.
     key: usize,
     /// Its key among the unclaimed ones from its address.
@@ -178,9 +178,9 @@ impl Connections {
         let period = self.period.fetch_add(1, Ordering::Relaxed) + 1;
         // Its last piece was handed over just before the period after it began.
         let Some(old) = period.checked_sub(PERIODS + 1) else { return };
-        let open: Vec<_> = self.open().iter().filter_map(|(_, it)| it.upgrade()).collect();
+        let open: Vec<_> = self.open().iter().filter_map(|(_, it)| it.upgrade().map(Connection)).collect();
         for connection in open {
-            if connection.unread[slot(old)].load(Ordering::Relaxed) > 0 && connection.abort() {
+            if connection.0.unread[slot(old)].load(Ordering::Relaxed) > 0 && connection.abort() {
                 let principal = connection.account().map(|account| account.name());
                 tracing::warn!(?principal, "connection aborted: its client does not read an answer");
                 connection.count(Counter::ConnectionUnread);
@@ -256,7 +256,10 @@ impl Connection {
         let permit = account.take(Quota::Connections)?;
         let _ = self.0.claim.set(Claim { account: account.clone(), _permit: permit });
         drop(claiming);
-        self.0.claimed();
+        let mut pool = self.0.connections.pool();
+        pool.remove(self.0.source, self.0.number);
+        pool.identified(self.0.source);
+        self.0.connections.publish(&pool);
         Ok(())
     }
 
@@ -282,7 +285,7 @@ impl Connection {
 
     /// The account of the principal that the connection belongs to. `None`: it is unclaimed.
     pub(crate) fn account(&self) -> Option<&Arc<Account>> {
-        self.0.account()
+        self.0.claim.get().map(|claim| &claim.account)
     }
 
     /// The rounds in which its tasks have their turns while the account is greedy to which they are charged: those of its
@@ -323,44 +326,21 @@ impl Connection {
         UnreadPiece { connection: self.clone(), slot }
     }
 
-    /// Closes the connection at once.
-    pub(crate) fn abort(&self) {
-        self.0.abort();
-    }
-
-    /// Counts what happened on the connection for its principal, if it has one.
-    pub(crate) fn count(&self, counter: Counter) {
-        self.0.count(counter);
-    }
-}
-
-impl ConnectionState {
-    fn account(&self) -> Option<&Arc<Account>> {
-        self.claim.get().map(|claim| &claim.account)
-    }
-
-    /// Closes the connection at once. False: it was before.
-    fn abort(&self) -> bool {
-        let is_first = !self.aborted.swap(true, Ordering::SeqCst);
-        if let Some(task) = self.task.get() {
+    /// Closes the connection at once. False: it was closed before.
+    pub(super) fn abort(&self) -> bool {
+        let is_first = !self.0.aborted.swap(true, Ordering::SeqCst);
+        if let Some(task) = self.0.task.get() {
             task.abort();
         }
         is_first
     }
 
-    fn count(&self, counter: Counter) {
+    /// Counts what happened on the connection for its principal, if it has one.
+    pub(crate) fn count(&self, counter: Counter) {
         match self.account() {
             Some(account) => account.count(counter),
-            None => self.connections.count(counter),
+            None => self.0.connections.count(counter),
         }
-    }
-
-    /// It belongs to a principal from now on.
-    fn claimed(&self) {
-        let mut pool = self.connections.pool();
-        pool.remove(self.source, self.number);
-        pool.identified(self.source);
-        self.connections.publish(&pool);
     }
 }
 

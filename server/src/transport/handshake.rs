@@ -11,6 +11,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 use tokio_rustls::server::TlsStream;
+use tokio_util::either::Either;
 
 use super::connection::Connection;
 use super::listener::Security;
@@ -18,12 +19,10 @@ use crate::auth::{CredentialStore, Credentials, Registration, audit};
 use crate::quota::Counter;
 
 /// A connection after its handshake, if its listener demands one.
-pub(super) enum Secured<T> {
-    Plain(T),
-    /// By TLS; the client has proven nothing.
-    Tls(Box<TlsStream<T>>),
-    /// By TLS; the connection is one principal, and may stay as long as the registration has not ended.
-    Proven(Box<TlsStream<T>>, Registration),
+pub(super) struct Secured<T> {
+    pub(super) io: Either<T, Box<TlsStream<T>>>,
+    /// Of a client that has proven its principal: it may stay as long as this has not ended.
+    pub(super) registration: Option<Registration>,
 }
 
 /// Secures a connection as its listener demands, within `deadline`. `None`: the client failed, or is not allowed; it has
@@ -37,19 +36,20 @@ pub(super) async fn secure<T>(
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    match security {
-        Security::Plain => Some(Secured::Plain(io)),
+    let (io, registration) = match security {
+        Security::Plain => return Some(Secured { io: Either::Left(io), registration: None }),
         Security::Tokens(store) => {
             let tls = store.current().token_tls.clone()?;
-            handshake(io, tls, deadline, connection).await.map(|io| Secured::Tls(Box::new(io)))
+            (handshake(io, tls, deadline, connection).await?, None)
         }
         Security::ClientCertificates(store) => {
             let used = store.current();
             let stream = handshake(io, used.tls.clone(), deadline, connection).await?;
             let registration = admit(&stream, store, &used, connection)?;
-            Some(Secured::Proven(Box::new(stream), registration))
+            (stream, Some(registration))
         }
-    }
+    };
+    Some(Secured { io: Either::Right(Box::new(io)), registration })
 }
 
 async fn handshake<T>(
@@ -245,13 +245,13 @@ mod tests {
         let connector = TlsConnector::from(Arc::new(client));
         let (secured, connected) =
             tokio::join!(secure(io, &security, ENOUGH, &connection), connector.connect(name, client_io));
-        let Some(Secured::Proven(io, admission)) = secured else { panic!("ann is let in") };
+        let Some(Secured { io, registration: Some(registration) }) = secured else { panic!("ann is let in") };
         assert_eq!(connection.identity().unwrap().principal.as_str(), "ann");
         assert_eq!(store.current().verifier.verified.load(Ordering::Relaxed), 1);
         // She is registered: what does not allow her any more ends her connection.
         std::fs::write(folder.path().join("server/denied"), "ann\n").unwrap();
         assert!(store.reload().unwrap());
-        timeout(ENOUGH, admission.ended()).await.unwrap();
+        timeout(ENOUGH, registration.ended()).await.unwrap();
         drop(io);
         assert_eq!(connected.unwrap().read(&mut [0]).await.unwrap_or(0), 0);
     }

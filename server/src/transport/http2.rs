@@ -37,9 +37,10 @@ const GOODBYE: Duration = Duration::from_millis(500);
 
 /// HTTP/2 as this server speaks it, and the service behind it.
 pub(super) struct HttpServer<S> {
-    limits: Limits,
+    pub(super) limits: Limits,
     service: S,
-    queue: FairQueue,
+    /// The queue in which tasks of connections have their turns.
+    pub(super) queue: FairQueue,
 }
 
 /// Runs the calls of one connection in turns, and counts those that are open.
@@ -64,16 +65,6 @@ impl<S> HttpServer<S> {
     /// Must be called inside a runtime.
     pub(super) fn new(service: S, limits: &Limits) -> Self {
         Self { limits: limits.clone(), service, queue: FairQueue::new() }
-    }
-
-    /// How long a handshake, and then the preface, may take.
-    pub(super) fn preface_timeout(&self) -> Duration {
-        self.limits.preface_timeout
-    }
-
-    /// The queue in which tasks of connections have their turns.
-    pub(super) fn queue(&self) -> FairQueue {
-        self.queue.clone()
     }
 
     /// The settings of one connection.

@@ -131,24 +131,22 @@ async fn serve_accepted<T, S>(
     S::Future: Send,
 {
     drop(accepted);
-    let (queue, client) = (server.queue(), connection.clone());
-    let handshake = secure(io, &security, server.preface_timeout(), &connection);
+    let handshake = secure(io, &security, server.limits.preface_timeout, &connection);
     let secured = tokio::select! {
         () = drain.cancelled() => return,
-        secured = queue.clone().run(client.clone(), handshake) => secured,
+        secured = server.queue.clone().run(connection.clone(), handshake) => secured,
     };
-    match secured {
-        Some(Secured::Plain(io)) => queue.run(client, server.serve_connection(io, connection, drain)).await,
-        Some(Secured::Tls(io)) => queue.run(client, server.serve_connection(*io, connection, drain)).await,
-        Some(Secured::Proven(io, registration)) => {
-            connection.claim_for_identity();
-            tokio::select! {
-                () = queue.run(client, server.serve_connection(*io, connection, drain)) => {}
-                // Not in turns: who may not stay any longer is not waited for.
-                () = registration.ended() => {}
-            }
-        }
-        None => {}
+    let Some(Secured { io, registration }) = secured else { return };
+    connection.claim_for_identity();
+    let serving = server.serve_connection(io, connection.clone(), drain);
+    let serving = server.queue.clone().run(connection, serving);
+    match registration {
+        None => serving.await,
+        Some(registration) => tokio::select! {
+            () = serving => {}
+            // Not in turns: who may not stay any longer is not waited for.
+            () = registration.ended() => {}
+        },
     }
 }
 
