@@ -9,7 +9,6 @@ mod fair_queue;
 mod frame_headers;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
-mod goaway;
 mod grpc_timeout;
 mod handshake;
 mod http2;
