@@ -145,12 +145,12 @@ pub async fn run(
     let storage = Storage::new(&config)?;
     let credentials = CredentialStore::of(&config)?;
     let Listeners { grpc, tokens, http } = listeners.into();
-    serve_in(Environment { grpc, tokens, http, credentials, storage }, config, shutdown).await
+    serve_in(ServerParts { grpc, tokens, http, credentials, storage }, config, shutdown).await
 }
 
 /// What a server gets from the machine on which it runs. Beside it there are only the clock and the random
 /// numbers of the operating system.
-struct Environment<L> {
+struct ServerParts<L> {
     grpc: L,
     tokens: Option<L>,
     http: Option<TcpListener>,
@@ -165,11 +165,11 @@ fn unknown_service<B>(_: ::http::Request<B>) -> Ready<Result<::http::Response<Bo
 }
 
 async fn serve_in<L: Listener>(
-    environment: Environment<L>,
+    environment: ServerParts<L>,
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let Environment { grpc, tokens, http, credentials, storage } = environment;
+    let ServerParts { grpc, tokens, http, credentials, storage } = environment;
     let limits = &config.limits;
     // A log that has something to recover begins with State::Recovering, and serves afterwards.
     // Without a log on disk there is nothing to recover.

@@ -49,7 +49,7 @@ pub(crate) const MIB: u64 = 1024 * KIB;
 pub(crate) const GIB: u64 = 1024 * MIB;
 
 /// Memory that the database of the log may take for pages that it has read or will write.
-pub(crate) const LOG_CACHE: memory::Part = part(1, 32, 64 * MIB);
+pub(crate) const LOG_CACHE: memory::MemoryPart = part(1, 32, 64 * MIB);
 
 /// Calls this macro with the list of all limits: each with its reason, its type and its default. One with a kind is a setting,
 /// which an operator may size; the others are constants. Programs and tests may set them all.

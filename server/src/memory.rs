@@ -24,12 +24,12 @@ pub(crate) const LEAST: u64 = 96 * MIB;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Memory {
     pub(crate) bytes: u64,
-    pub(crate) source: Source,
+    pub(crate) source: MemorySource,
 }
 
 /// Where the figure comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum MemorySource {
     /// The setting.
     Given,
     /// This file of a cgroup.
@@ -46,7 +46,7 @@ impl fmt::Display for Memory {
     }
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for MemorySource {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Given => write!(out, "as it is set"),
@@ -72,7 +72,7 @@ impl Memory {
 
     /// What the setting says.
     pub(crate) fn given(bytes: u64) -> Self {
-        Self { bytes, source: Source::Given }
+        Self { bytes, source: MemorySource::Given }
     }
 
     /// Makes this the memory of the process, and says in the log what an operator should know. Called first.
@@ -80,8 +80,8 @@ impl Memory {
         let memory = PROCESS.get_or_init(|| self);
         let found = Self::found();
         match memory.source {
-            Source::Unknown => tracing::warn!("memory is {memory}: give --memory SIZE"),
-            Source::Given if found.bytes < memory.bytes => tracing::warn!(
+            MemorySource::Unknown => tracing::warn!("memory is {memory}: give --memory SIZE"),
+            MemorySource::Given if found.bytes < memory.bytes => tracing::warn!(
                 "memory is {memory}, and the server may use {found}: it may be killed when clients fill its bounds"
             ),
             _ => tracing::info!("memory is {memory}: the bounds of memory follow from it"),
@@ -90,9 +90,10 @@ impl Memory {
 
     /// With the files of the system below `root`. `machine`: what the machine has.
     fn below(root: &Path, machine: Option<u64>) -> Self {
-        let machine = machine.map(|bytes| Self { bytes, source: Source::Machine });
+        let machine = machine.map(|bytes| Self { bytes, source: MemorySource::Machine });
         let all = limits(root).into_iter().chain(machine);
-        all.min_by_key(|memory| memory.bytes).unwrap_or(Self { bytes: UNKNOWN, source: Source::Unknown })
+        all.min_by_key(|memory| memory.bytes)
+            .unwrap_or(Self { bytes: UNKNOWN, source: MemorySource::Unknown })
     }
 }
 
@@ -116,7 +117,10 @@ fn limits(root: &Path) -> Vec<Memory> {
                 let file = Path::new(tree).join(cgroup).join(file);
                 let bytes = number(&root.join(&file));
                 limits.extend(
-                    bytes.map(|bytes| Memory { bytes, source: Source::Cgroup(Path::new("/").join(file)) }),
+                    bytes.map(|bytes| Memory {
+                        bytes,
+                        source: MemorySource::Cgroup(Path::new("/").join(file)),
+                    }),
                 );
             }
         }
@@ -146,18 +150,18 @@ fn machine() -> Option<u64> {
 
 /// A default that follows from the memory: so many for each `of` bytes of it, and `most` at most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct MemoryPart {
     pub(crate) share: u64,
     pub(crate) of: u64,
     pub(crate) most: u64,
 }
 
-/// See [`Part`].
-pub(crate) const fn part(share: u64, of: u64, most: u64) -> Part {
-    Part { share, of, most }
+/// See [`MemoryPart`].
+pub(crate) const fn part(share: u64, of: u64, most: u64) -> MemoryPart {
+    MemoryPart { share, of, most }
 }
 
-impl Part {
+impl MemoryPart {
     /// What it comes to with so much memory.
     pub(crate) fn with(self, memory: u64) -> u64 {
         let rest = memory.saturating_sub(PROGRAM);
@@ -170,7 +174,7 @@ pub(crate) trait LimitDefault<T> {
     /// The value with so much memory.
     fn with_memory(self, memory: u64) -> T;
     /// `None`: it does not depend on the memory.
-    fn part(self) -> Option<Part>;
+    fn part(self) -> Option<MemoryPart>;
 }
 
 macro_rules! defaults {
@@ -180,18 +184,18 @@ macro_rules! defaults {
                 self
             }
 
-            fn part(self) -> Option<Part> {
+            fn part(self) -> Option<MemoryPart> {
                 None
             }
         }
     )+};
     (part $($type:ty),+) => {$(
-        impl LimitDefault<$type> for Part {
+        impl LimitDefault<$type> for MemoryPart {
             fn with_memory(self, memory: u64) -> $type {
                 self.with(memory).try_into().unwrap_or(<$type>::MAX)
             }
 
-            fn part(self) -> Option<Part> {
+            fn part(self) -> Option<MemoryPart> {
                 Some(self)
             }
         }

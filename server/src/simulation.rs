@@ -16,11 +16,13 @@ use stickycas_model::random::SplitMix64;
 #[cfg(feature = "cluster")]
 use crate::cluster::{Cluster, ClusterError};
 use crate::commit_log::engine::faulty_disk::{Change, Fault, FaultyDisk, Kept, SECTOR};
-use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, WriteBatch};
+use crate::commit_log::engine::{
+    Done, Engine, EngineError, Outcome, RedbEngine, StoreUsage, Stored, WriteBatch,
+};
 use crate::instances::RecoveryError;
 use crate::storage::{Storage, StorageError};
 use crate::transport::Listener;
-use crate::{Config, Environment, ServeError, Stopped, serve_in};
+use crate::{Config, ServeError, ServerParts, Stopped, serve_in};
 
 /// A disk with the log of a server. Clones are the same disk.
 #[derive(Clone, Default)]
@@ -97,7 +99,7 @@ async fn serve_on<L: Listener>(
     config: Config,
     shutdown: impl Future<Output = ()>,
 ) -> Result<Stopped, ServeError> {
-    let environment = Environment { grpc, tokens: None, http: None, credentials: None, storage };
+    let environment = ServerParts { grpc, tokens: None, http: None, credentials: None, storage };
     serve_in(environment, config, shutdown).await
 }
 
@@ -243,7 +245,7 @@ impl Engine for SimulatedEngine {
         self.redb.identity()
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         self.redb.usage()
     }
 }

@@ -59,7 +59,7 @@ async fn start(limits: Limits) -> Fixture {
     let http = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let operators = http.local_addr().unwrap();
     let serving = async {
-        let environment = Environment { grpc, tokens: None, http: Some(http), credentials: None, storage };
+        let environment = ServerParts { grpc, tokens: None, http: Some(http), credentials: None, storage };
         serve_in(environment, config, std::future::pending()).await.unwrap();
     };
     let serving = AbortOnDropHandle::new(tokio::spawn(serving));

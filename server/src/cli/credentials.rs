@@ -13,11 +13,11 @@ use stickycas_certificates::development::{self, CredentialFolders, ListenerFolde
 use stickycas_certificates::seconds_since_1970;
 
 use super::{Signals, UsageError};
-use crate::auth::{CredentialStore, Credentials as ServerCredentials, is_trust_domain};
+use crate::auth::{CredentialStore, Credentials, is_trust_domain};
 use crate::config::{AuthMode, Config, CredentialFolder, TokenConfig};
 
 #[derive(Debug, Args)]
-pub(super) struct Credentials {
+pub(super) struct CredentialsCommand {
     /// The folder to make. It gets one for the server (server) and one for each principal (clients/NAME).
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -89,7 +89,7 @@ fn parse_listener(text: &str) -> Result<ListenerFolder, String> {
     Ok(ListenerFolder { principal: principal.to_owned(), hosts })
 }
 
-impl Credentials {
+impl CredentialsCommand {
     /// Makes the folders.
     pub(super) async fn run(self) -> anyhow::Result<ExitCode> {
         let folders = self.folders()?;
@@ -186,7 +186,7 @@ impl Credentials {
 }
 
 /// The verification of the server itself.
-struct ServerVerifier(Arc<ServerCredentials>);
+struct ServerVerifier(Arc<Credentials>);
 
 impl development::Verifier for ServerVerifier {
     fn read(folder: &Path, trust_domain: &str, claims: Option<&TokenClaims>) -> anyhow::Result<Self> {

@@ -19,7 +19,7 @@ use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use self::config::ConfigCommand;
-use self::credentials::Credentials;
+use self::credentials::CredentialsCommand;
 use self::health::Health;
 use crate::auth::CredentialsError;
 use crate::data::{self, DataCommand};
@@ -69,7 +69,7 @@ enum Command {
     Data(DataCommand),
     /// Make certificates and keys for development and demos: a CA, a server, and principals.
     #[command(after_help = EXIT_CODES)]
-    Credentials(Credentials),
+    Credentials(CredentialsCommand),
     /// Check and show settings.
     #[command(subcommand, after_help = EXIT_CODES)]
     Config(ConfigCommand),

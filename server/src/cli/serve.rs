@@ -15,7 +15,7 @@ use crate::auth::CredentialStore;
 use crate::settings::{Effective, Origin, Settings};
 use crate::storage::Storage;
 use crate::transport::listen;
-use crate::{AuthMode, Environment, Listeners, PRINCIPAL_KEY, Stopped, logging, open_files, serve_in};
+use crate::{AuthMode, Listeners, PRINCIPAL_KEY, ServerParts, Stopped, logging, open_files, serve_in};
 
 /// Serves until it is told to stop.
 pub(super) async fn serve(
@@ -66,7 +66,7 @@ pub(super) async fn serve(
         (None, None) => tracing::info!("in memory: every instance is lost when the server stops"),
     }
     let Listeners { grpc, tokens, http } = listeners;
-    let serving = serve_in(Environment { grpc, tokens, http, credentials, storage }, config, first);
+    let serving = serve_in(ServerParts { grpc, tokens, http, credentials, storage }, config, first);
     let served = tokio::select! {
         stopped = serving => Ok(match stopped? {
             Stopped::Clean => ExitCode::SUCCESS,

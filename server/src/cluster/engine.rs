@@ -19,7 +19,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 
-use crate::commit_log::engine::{self, Done, Engine, EngineError, Outcome, Stored, Usage, WriteBatch};
+use crate::commit_log::engine::{self, Done, Engine, EngineError, Outcome, StoreUsage, Stored, WriteBatch};
 use crate::commit_log::{DurableLog, expired};
 use crate::gate::{Lost, Ownership};
 use crate::instances::{Instances, ShardKey, owner_lost};
@@ -97,7 +97,7 @@ struct Inner {
 struct Held {
     batches: VecDeque<(u64, usize)>,
     checkpoints: HashMap<u64, usize>,
-    usage: Usage,
+    usage: StoreUsage,
 }
 
 impl Held {
@@ -190,7 +190,7 @@ impl Engine for ShardEngine {
         Err(EngineError::failed("a shard has no identity of its own"))
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         self.0.held().usage
     }
 }

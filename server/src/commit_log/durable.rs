@@ -23,7 +23,7 @@ use stickycas_proto::status::RpcRefusal;
 use tokio::sync::{Notify, mpsc, oneshot};
 use tokio_util::task::AbortOnDropHandle;
 
-use super::engine::{Engine, EngineError, Outcome, Usage};
+use super::engine::{Engine, EngineError, Outcome, StoreUsage};
 use super::{
     BatchLimits, CommitLog, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, Step, Submission,
 };
@@ -225,7 +225,7 @@ impl DurableLog {
     }
 
     /// Bytes in the engine after the last commit.
-    pub(crate) fn usage(&self) -> Usage {
+    pub(crate) fn usage(&self) -> StoreUsage {
         *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

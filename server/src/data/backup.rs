@@ -17,7 +17,7 @@ use stickycas_proto::log::v1::{
     BackupBatch, BackupCheckpoint, BackupDigest, BackupEnd, BackupEntry, BackupHeader,
 };
 
-use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, Stored, Usage, Visit, WriteBatch};
+use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, StoreUsage, Stored, Visit, WriteBatch};
 
 /// The version of the format of backup files.
 const FORMAT: u32 = 2;
@@ -295,8 +295,8 @@ impl<F: Read + Seek + Send> Engine for BackupFile<F> {
         Ok(self.header.identity.to_vec())
     }
 
-    fn usage(&self) -> Usage {
-        Usage { batches: self.length, ..Usage::default() }
+    fn usage(&self) -> StoreUsage {
+        StoreUsage { batches: self.length, ..StoreUsage::default() }
     }
 }
 

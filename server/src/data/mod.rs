@@ -41,11 +41,11 @@ pub(crate) enum DataCommand {
     ///
     /// One of four answers, each with an exit code of its own: "whole" (0), "damaged" (1), "not there" (2),
     /// and "could not be checked" (3), which says nothing about the log.
-    Check(Source),
+    Check(LogArgs),
     /// Write every instance with its history into one file, for `stickycas-loadgen replay` and `explain`.
     Dump {
         #[command(flatten)]
-        source: Source,
+        source: LogArgs,
         /// Only the instance with this id or name. Repeat for several.
         #[arg(long = "instance", value_name = "ID|NAME")]
         instances: Vec<String>,
@@ -86,7 +86,7 @@ pub(crate) struct Folder {
 
 /// What is read.
 #[derive(Debug, Args)]
-pub(crate) struct Source {
+pub(crate) struct LogArgs {
     #[command(flatten)]
     folder: Folder,
     /// Read what this backup holds and not the log in a folder.
@@ -151,7 +151,7 @@ impl Folder {
     }
 }
 
-impl Source {
+impl LogArgs {
     /// What is read, and the folder that it is in: no server may begin to write the log meanwhile.
     fn open(&self, default: Option<PathBuf>) -> anyhow::Result<(Arc<dyn Engine>, Option<DataDir>)> {
         match &self.backup {
@@ -226,7 +226,7 @@ fn cannot_write(path: &Path) -> String {
 }
 
 /// When a log is opened, everything in it is compared with its checksums, and a backup with its digest.
-async fn check(source: &Source, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+async fn check(source: &LogArgs, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     let found = async {
         let (engine, _dir) = source.open(default)?;
         offline::check(&engine).await
@@ -243,7 +243,7 @@ async fn check(source: &Source, default: Option<PathBuf>) -> anyhow::Result<Exit
 }
 
 async fn dump(
-    source: &Source,
+    source: &LogArgs,
     default: Option<PathBuf>,
     instances: &[String],
     path: &Path,

@@ -11,7 +11,7 @@ use stickycas_proto::names::InstanceId;
 use tokio::task::spawn_blocking;
 
 use super::NotThere;
-use crate::commit_log::engine::{Engine, EngineError, RedbEngine, Usage};
+use crate::commit_log::engine::{Engine, EngineError, RedbEngine, StoreUsage};
 use crate::instances::{Instance, Instances, Part, Recovered, Recovery};
 use crate::limits::Limits;
 use crate::memory::Memory;
@@ -38,7 +38,7 @@ fn parts(engine: &dyn Engine) -> Result<impl Iterator<Item = Part> + use<>, Engi
     // Logs of tests are small.
     let memory = if cfg!(test) { 0 } else { Memory::of_process().bytes };
     engine.read(&mut |_| Ok(()))?;
-    let Usage { batches, checkpoints, .. } = engine.usage();
+    let StoreUsage { batches, checkpoints, .. } = engine.usage();
     let of = (batches + checkpoints).div_ceil(part_bytes(memory)).max(1);
     Ok((0..of).map(move |index| Part { index, of }))
 }

@@ -6,7 +6,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 
 use super::kind::Form;
 use super::table::{self, Setting};
-use super::{CONFIG_VARIABLE, Effective, Entry, Origin, SettingsError};
+use super::{CONFIG_VARIABLE, Effective, Origin, SettingEntry, SettingsError};
 
 /// The flags that were given.
 #[derive(Clone, Debug, Default)]
@@ -24,9 +24,9 @@ impl SettingsArgs {
     }
 
     /// What the flags give, or what is wrong with it.
-    pub(super) fn entries(&self) -> impl Iterator<Item = Result<Entry, String>> {
+    pub(super) fn entries(&self) -> impl Iterator<Item = Result<SettingEntry, String>> {
         let given = self.given.iter().cloned();
-        given.map(|(setting, flag, texts)| Entry::new(setting, texts, Origin::Flag(flag)))
+        given.map(|(setting, flag, texts)| SettingEntry::new(setting, texts, Origin::Flag(flag)))
     }
 }
 

@@ -7,17 +7,17 @@ use toml::de::{DeTable, DeValue};
 
 use super::kind::{Form, Kind};
 use super::table::{self, Setting};
-use super::{Entry, Origin};
+use super::{Origin, SettingEntry};
 
 /// The settings that a file gives and the mistakes in it, in the order in which they stand in it.
-pub(super) fn read(path: &Path, text: &str) -> Vec<Result<Entry, String>> {
+pub(super) fn read(path: &Path, text: &str) -> Vec<Result<SettingEntry, String>> {
     let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
     let mut found = Vec::new();
     match DeTable::parse(text) {
         Ok(table) => read_table("", table.get_ref(), &mut |at, read| {
             let origin = Origin::File { path: path.to_owned(), line: line(at) };
             let read = read.map_err(|what| format!("{origin}: {what}"));
-            found.push((at, read.and_then(|(setting, texts)| Entry::new(setting, texts, origin))));
+            found.push((at, read.and_then(|(setting, texts)| SettingEntry::new(setting, texts, origin))));
         }),
         Err(error) => {
             let at = error.span().map_or(0, |span| span.start);

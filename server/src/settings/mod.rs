@@ -3,7 +3,7 @@
 //!
 //! One [`table`] says of each setting its key, its type, its default, its kind and what it is for. Flags,
 //! names of environment variables, help texts, `config show`, `docs/configuration.md` and the errors are all
-//! made from it. Each layer is read into [`Entry`]s, each with its origin, and they are written over the
+//! made from it. Each layer is read into [`SettingEntry`]s, each with its origin, and they are written over the
 //! defaults in turn.
 //!
 //! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no
@@ -181,14 +181,14 @@ impl fmt::Display for Origin {
 
 /// A setting that a layer gives.
 #[derive(Clone, Debug)]
-struct Entry {
+struct SettingEntry {
     setting: &'static Setting,
     /// The value as it was given; only a list has other than one text.
     texts: Vec<String>,
     origin: Origin,
 }
 
-impl Entry {
+impl SettingEntry {
     /// # Errors
     /// If the setting cannot have this value: what is wrong, and where.
     fn new(setting: &'static Setting, texts: Vec<String>, origin: Origin) -> Result<Self, String> {
@@ -218,7 +218,7 @@ impl Entry {
 pub(crate) struct Effective {
     pub(crate) settings: Settings,
     /// In the order in which they were written.
-    entries: Vec<Entry>,
+    entries: Vec<SettingEntry>,
     /// What the defaults of the limits follow from.
     pub(crate) memory: Memory,
     /// The file that was read.
@@ -258,7 +258,7 @@ impl Effective {
         for setting in table::all() {
             let name = setting.variable();
             read.extend(variable(&name).map(|text| match text.into_string() {
-                Ok(text) => Entry::new(setting, setting.kind.split(&text), Origin::Environment(name)),
+                Ok(text) => SettingEntry::new(setting, setting.kind.split(&text), Origin::Environment(name)),
                 Err(text) => Err(format!("environment {name} = {text:?}: it is no UTF-8")),
             }));
         }
@@ -280,7 +280,7 @@ impl Effective {
     }
 
     /// What was read of the layers, in their order, as a whole.
-    fn of(file: Option<PathBuf>, read: Vec<Result<Entry, String>>) -> Result<Self, SettingsError> {
+    fn of(file: Option<PathBuf>, read: Vec<Result<SettingEntry, String>>) -> Result<Self, SettingsError> {
         let mut effective = Self { file, ..Self::defaults() };
         let mut errors = Vec::new();
         for entry in read {

@@ -10,7 +10,7 @@ use super::kind::{self, Field, Form, Kind, size_text};
 use crate::config::Admission;
 use crate::limits::{GIB, KIB, Limits, MIB, for_each_limit};
 use crate::logging::LINES_PER_SECOND;
-use crate::memory::{LimitDefault, Part, part};
+use crate::memory::{LimitDefault, MemoryPart, part};
 
 /// One setting, or a bound that is none.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub(crate) struct Setting {
     pub(crate) toml: fn(&Settings) -> String,
     pub(crate) write: fn(&mut Settings, &[String]) -> Result<(), String>,
     /// The part of the memory that its default is, if it is one.
-    part: fn() -> Option<Part>,
+    part: fn() -> Option<MemoryPart>,
     /// Whether it is a bound that nobody sets.
     pub(super) is_constant: bool,
 }
@@ -93,7 +93,7 @@ impl Setting {
 
     /// How its default follows from the memory; `None`: it does not.
     pub(crate) fn part_text(&self) -> Option<String> {
-        let Part { share, of, most } = (self.part)()?;
+        let MemoryPart { share, of, most } = (self.part)()?;
         let (text, most_text) = match self.kind.form {
             Form::Size(_) => (format!("{share}/{of} of the memory"), size_text(most)),
             _ => (format!("{share} for each {} of the memory", size_text(of)), most.to_string()),

@@ -25,7 +25,7 @@ use tonic::{Code, Request, Status};
 use super::super::Cluster;
 use crate::config::{ClusterConfig, Config};
 use crate::storage::Storage;
-use crate::{Environment, PRINCIPAL_KEY, serve_in};
+use crate::{PRINCIPAL_KEY, ServerParts, serve_in};
 
 const SHARDS: u32 = 6;
 
@@ -55,7 +55,7 @@ impl Server {
         let cluster = Cluster::with(model.connect(), &member, &config.limits, true).unwrap();
         let storage = Storage::Cluster(cluster.clone());
         let environment =
-            Environment { grpc: listener, tokens: None, http: None, credentials: None, storage };
+            ServerParts { grpc: listener, tokens: None, http: None, credentials: None, storage };
         let serves = tokio::spawn(async move {
             serve_in(environment, config, pending()).await.unwrap();
         });

@@ -351,8 +351,8 @@ impl Engine for PanickingEngine {
         Ok(Vec::new())
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn usage(&self) -> StoreUsage {
+        StoreUsage::default()
     }
 }
 

@@ -17,7 +17,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::queue::{Forming, InFlight, Queue, Resolving};
-use crate::commit_log::engine::{Done, Engine, EngineError, NameChange, Outcome, Usage, WriteBatch};
+use crate::commit_log::engine::{Done, Engine, EngineError, NameChange, Outcome, StoreUsage, WriteBatch};
 use crate::commit_log::{BatchLimits, CommitOutcome, HeldPhases, LogIndex, LogState, OnCommit, RULES, Step};
 use crate::gate::Ownership;
 use crate::metrics::CommitLogMetrics;
@@ -138,7 +138,7 @@ pub(super) struct Shared {
     pub(super) held_phases: Arc<HeldPhases>,
     pub(super) resolved: mpsc::UnboundedSender<ResolvedBatch>,
     /// The engine's usage when it committed the last batch.
-    pub(super) usage: Mutex<Usage>,
+    pub(super) usage: Mutex<StoreUsage>,
     pub(super) metrics: Arc<CommitLogMetrics>,
     pub(super) limits: BatchLimits,
     /// `None`: no other server ever owns the log.

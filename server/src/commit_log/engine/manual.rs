@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Condvar, Mutex};
 
-use super::{Done, Engine, EngineError, Outcome, Stored, Usage, WriteBatch};
+use super::{Done, Engine, EngineError, Outcome, StoreUsage, Stored, WriteBatch};
 
 /// See the module. It keeps nothing.
 #[derive(Default)]
@@ -51,8 +51,8 @@ impl Engine for ManualEngine {
         Ok(Vec::new())
     }
 
-    fn usage(&self) -> Usage {
-        Usage::default()
+    fn usage(&self) -> StoreUsage {
+        StoreUsage::default()
     }
 }
 

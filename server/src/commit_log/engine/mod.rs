@@ -53,7 +53,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     fn identity(&self) -> Result<Vec<u8>, EngineError>;
 
     /// What it holds, without what its own structures take. Known once it has been read.
-    fn usage(&self) -> Usage;
+    fn usage(&self) -> StoreUsage;
 
     /// Looks whether what it writes would be found again.
     ///
@@ -118,7 +118,7 @@ pub(crate) type Visit<'a> = &'a mut dyn FnMut(Stored<'_>) -> Result<(), EngineEr
 
 /// Bytes that an engine holds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
+pub(crate) struct StoreUsage {
     /// Of the tail.
     pub(crate) batches: u64,
     /// Of checkpoints.
@@ -152,7 +152,7 @@ impl EngineError {
     }
 }
 
-impl Usage {
+impl StoreUsage {
     /// A checkpoint of so many bytes takes the place of one of so many; `None`: of none.
     pub(crate) fn replace_checkpoint(&mut self, before: Option<usize>, after: Option<usize>) {
         self.checkpoints =

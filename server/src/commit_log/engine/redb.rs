@@ -26,7 +26,7 @@ use redb::{
 };
 
 use super::read_only::ReadOnlyFile;
-use super::{Done, Engine, EngineError, Outcome, Stored, Usage, Visit, WriteBatch};
+use super::{Done, Engine, EngineError, Outcome, StoreUsage, Stored, Visit, WriteBatch};
 use crate::limits::LOG_CACHE;
 use crate::memory::Memory;
 
@@ -55,7 +55,7 @@ pub(crate) struct RedbEngine {
     database: Database,
     /// `None`: it is no file.
     file: Option<FilePlace>,
-    usage: Mutex<Usage>,
+    usage: Mutex<StoreUsage>,
 }
 
 impl fmt::Debug for RedbEngine {
@@ -358,7 +358,7 @@ impl Engine for RedbEngine {
     fn read(&self, visit: Visit<'_>) -> Result<(), EngineError> {
         let read = self.database.begin_read().map_err(storage_error)?;
         let checkpoints = read.open_table(CHECKPOINTS).map_err(storage_error)?;
-        let (mut usage, mut count) = (Usage::default(), 0);
+        let (mut usage, mut count) = (StoreUsage::default(), 0);
         for row in checkpoints.iter().map_err(storage_error)? {
             let (instance, state) = row.map_err(storage_error)?;
             let (instance, state) = (instance.value(), state.value());
@@ -388,7 +388,7 @@ impl Engine for RedbEngine {
         identity.map(|it| it.value().to_vec()).ok_or_else(|| EngineError::damaged("the log has no identity"))
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         *self.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

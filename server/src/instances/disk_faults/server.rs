@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
 use super::super::{Instances, Recovered, Recovery, RecoveryError};
 use crate::commit_log::engine::faulty_disk::FaultyDisk;
-use crate::commit_log::engine::{Done, Engine, EngineError, Outcome, RedbEngine, Stored, Usage, WriteBatch};
+use crate::commit_log::engine::{
+    Done, Engine, EngineError, Outcome, RedbEngine, StoreUsage, Stored, WriteBatch,
+};
 use crate::commit_log::{CommitLog, DurableLog, MemoryLog};
 use crate::limits::Limits;
 
@@ -102,7 +104,7 @@ impl Engine for SteppedEngine {
         self.engine.identity()
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         self.engine.usage()
     }
 }

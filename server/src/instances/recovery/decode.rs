@@ -27,12 +27,12 @@ const CHUNK: usize = if cfg!(test) { 1024 } else { 256 * 1024 };
 /// What was read, in order, and is decoded together.
 #[derive(Default)]
 pub(super) struct Chunk {
-    values: Vec<(Kind, u64, Bytes)>,
+    values: Vec<(RecordKind, u64, Bytes)>,
     bytes: usize,
 }
 
 #[derive(Clone, Copy)]
-enum Kind {
+enum RecordKind {
     Checkpoint,
     Batch,
 }
@@ -59,8 +59,8 @@ pub(super) struct Restored {
 impl Chunk {
     pub(super) fn add(&mut self, stored: Stored<'_>) {
         let (kind, key, bytes) = match stored {
-            Stored::Checkpoint(number, bytes) => (Kind::Checkpoint, number, bytes),
-            Stored::Batch(log_index, bytes) => (Kind::Batch, log_index, bytes),
+            Stored::Checkpoint(number, bytes) => (RecordKind::Checkpoint, number, bytes),
+            Stored::Batch(log_index, bytes) => (RecordKind::Batch, log_index, bytes),
         };
         self.bytes += bytes.len();
         self.values.push((kind, key, Bytes::copy_from_slice(bytes)));
@@ -72,8 +72,8 @@ impl Chunk {
 
     pub(super) fn decode(self, instances: &Instances, shard: &Arc<ShardContext>) -> DecodedChunk {
         let decoded = self.values.into_iter().map(|(kind, key, bytes)| match kind {
-            Kind::Checkpoint => Decoded::Checkpoint(key, restore(instances, shard, key, bytes)),
-            Kind::Batch => Decoded::Batch(key, Batch::decode(bytes)),
+            RecordKind::Checkpoint => Decoded::Checkpoint(key, restore(instances, shard, key, bytes)),
+            RecordKind::Batch => Decoded::Batch(key, Batch::decode(bytes)),
         });
         decoded.collect()
     }

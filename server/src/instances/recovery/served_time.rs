@@ -16,7 +16,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{Done, RedbEngine, Usage, WriteBatch};
+use crate::commit_log::engine::{Done, RedbEngine, StoreUsage, WriteBatch};
 use crate::commit_log::{CommitLog as _, DurableLog, ServedClock};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
@@ -59,7 +59,7 @@ impl Engine for StallingEngine {
         self.redb.identity()
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         self.redb.usage()
     }
 }

@@ -21,7 +21,7 @@ use super::super::outbox::Outbox;
 use super::super::sessions::SessionSink;
 use super::*;
 use crate::auth::Principal;
-use crate::commit_log::engine::{Done, RedbEngine, Usage, WriteBatch};
+use crate::commit_log::engine::{Done, RedbEngine, StoreUsage, WriteBatch};
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 use crate::storage::Storage;
@@ -301,7 +301,7 @@ impl Engine for FailingEngine {
         self.0.identity()
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         self.0.usage()
     }
 }

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use tokio::task::spawn_blocking;
 
 use super::*;
-use crate::commit_log::engine::{Done, EngineError, Stored, Usage, WriteBatch};
+use crate::commit_log::engine::{Done, EngineError, StoreUsage, Stored, WriteBatch};
 use crate::instances::RecoveryError;
 
 /// An engine that is read up to its first value, and behind it when the test says so.
@@ -41,7 +41,7 @@ impl Engine for Paused {
         self.engine.identity()
     }
 
-    fn usage(&self) -> Usage {
+    fn usage(&self) -> StoreUsage {
         self.engine.usage()
     }
 }
