@@ -23,7 +23,7 @@ impl SettingsArgs {
         Effective::load(self, &|variable| std::env::var_os(variable))
     }
 
-    /// What the flags give, or what is wrong with it.
+    /// The entries that the flags give, each with its mistake if it has one.
     pub(super) fn entries(&self) -> impl Iterator<Item = Result<SettingEntry, String>> {
         let given = self.given.iter().cloned();
         given.map(|(setting, flag, texts)| SettingEntry::new(setting, texts, Origin::Flag(flag)))
@@ -37,7 +37,8 @@ fn config_arg() -> Arg {
     Arg::new(CONFIG).long(CONFIG).value_name("FILE").value_parser(value_parser!(PathBuf)).help(help)
 }
 
-/// The flags of one setting. Helps have the first sentence of what it is for, so that they fit on two screens.
+/// The flags of one setting. A help text has only the first sentence of its purpose, so that all of them fit
+/// on two screens.
 fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
     let text = setting.text();
     let (first, _) = text.split_once(". ").unwrap_or((&text, ""));

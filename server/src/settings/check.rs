@@ -1,4 +1,4 @@
-//! What settings must fulfil together.
+//! The conditions on the settings as a whole.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -9,7 +9,7 @@ use super::{Effective, Origin, Settings, SettingsError};
 use crate::limits::MIB;
 use crate::memory::LEAST;
 
-/// Adds what is wrong with the whole.
+/// Adds the mistakes in the settings as a whole.
 pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
     check_callers(effective, errors);
     check_listeners(effective, errors);
@@ -19,12 +19,12 @@ pub(super) fn whole(effective: &Effective, errors: &mut Vec<String>) {
     check_memory(effective, errors);
 }
 
-/// What adds a mistake if it is one.
+/// A function that adds a mistake if its condition holds.
 fn refuse(errors: &mut Vec<String>) -> impl FnMut(bool, String) {
     |is_wrong, why| errors.extend(is_wrong.then_some(why))
 }
 
-/// How the server knows callers, and what this build can do.
+/// The identification of callers, and the features of this build.
 fn check_callers(effective: &Effective, errors: &mut Vec<String>) {
     let settings = &effective.settings;
     let (listen, certified) = (settings.listen, settings.credentials.is_some());
@@ -120,7 +120,7 @@ fn check_memory(effective: &Effective, errors: &mut Vec<String>) {
     if fits(memory.bytes) {
         return;
     }
-    // The least that does: what follows from the memory grows more slowly than the memory.
+    // The least memory that is enough: the defaults that follow from the memory grow more slowly than it.
     let (mut less, mut enough) = (memory.bytes / MIB, 1 << 40);
     while less + 1 < enough {
         let middle = less.midpoint(enough);
@@ -158,7 +158,7 @@ impl Effective {
         SettingsError::of([of_credentials, of_etcd, of_log].into_iter().flatten().collect())
     }
 
-    /// What is wrong with a folder. `is_made`: it does not have to be there.
+    /// The mistake in a folder. `is_made`: it may be missing, since the server makes it.
     fn unusable(&self, key: &str, folder: Option<&Path>, is_made: bool) -> Option<String> {
         let folder = folder?;
         let error = fs::read_dir(folder).err().filter(|it| !is_made || it.kind() != ErrorKind::NotFound)?;

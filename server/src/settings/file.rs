@@ -28,10 +28,10 @@ pub(super) fn read(path: &Path, text: &str) -> Vec<Result<SettingEntry, String>>
     found.into_iter().map(|(_, read)| read).collect()
 }
 
-/// A setting and its value, or what is wrong with them.
+/// A setting and its value, or the mistake in them.
 type Read = Result<(&'static Setting, Vec<String>), String>;
 
-/// Hands on what stands in a table, and at which byte.
+/// Hands on the content of a table, and the byte at which it stands.
 fn read_table(prefix: &str, table: &DeTable<'_>, found: &mut impl FnMut(usize, Read)) {
     for (name, value) in table {
         let (key, value) = (format!("{prefix}{}", name.get_ref()), value.get_ref());
@@ -66,8 +66,8 @@ fn texts(value: &DeValue<'_>, kind: &Kind) -> Option<Vec<String>> {
     })
 }
 
-/// What is said about a key that no setting has: the known one of nearly the same letters, or of the same name in another
-/// table, was probably meant.
+/// The message about a key that no setting has: the known one of nearly the same letters, or of the same name
+/// in another table, was probably meant.
 fn unknown(key: &str) -> String {
     if let Some(removed) = table::removed(key, |bound| bound.key.to_owned()) {
         return format!("{key} {removed}");

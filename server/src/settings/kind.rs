@@ -26,7 +26,7 @@ pub(crate) enum Form {
     List(fn(&str) -> bool),
 }
 
-/// What a value may be.
+/// The form of a value, with the words for it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Kind {
     pub(crate) form: Form,
@@ -44,7 +44,7 @@ const fn kind(form: Form, value_name: &'static str, expects: &'static str) -> Ki
 const ANY: Form = Form::Text(|_| true);
 const NOT_EMPTY: Form = Form::Text(|text| !text.is_empty());
 
-/// What every type of a count can have.
+/// The largest number that every type of a count can hold.
 const MOST: u64 = u32::MAX as u64;
 pub(crate) const COUNT: Kind = kind(Form::Count(1, MOST), "N", "a whole number from 1 to 4294967295");
 pub(crate) const COUNT_OR_NONE: Kind = kind(Form::Count(0, MOST), "N", "a whole number from 0 to 4294967295");
@@ -85,7 +85,7 @@ impl Kind {
         Self { none, ..self }
     }
 
-    /// What a value of this kind looks like, for the reference and errors.
+    /// A description of a value of this kind, for the reference and errors.
     pub(crate) fn expects(&self) -> String {
         let expects = self.expects.replace("{grammar}", PRINCIPAL_GRAMMAR);
         if self.none.is_empty() { expects } else { format!("{expects}, or {}", self.none) }
@@ -167,7 +167,7 @@ fn quoted(text: &str) -> String {
     toml::Value::from(text).to_string()
 }
 
-/// Each type with what reads its text and what writes it.
+/// Each type with the function that reads its text and the one that writes it.
 macro_rules! fields {
     ($($type:ty: $read:expr, $write:expr;)+) => {$(
         impl Field for $type {

@@ -1,10 +1,9 @@
 //! The settings of `serve`, from four layers: defaults, a file in TOML, the environment, flags. A later layer
 //! wins.
 //!
-//! One [`table`] says of each setting its key, its type, its default, its kind and what it is for. Flags,
-//! names of environment variables, help texts, `config show`, `docs/configuration.md` and the errors are all
-//! made from it. Each layer is read into [`SettingEntry`]s, each with its origin, and they are written over the
-//! defaults in turn.
+//! One [`table`] has the key, type, default, kind and purpose of each setting. Flags, names of environment
+//! variables, help texts, `config show`, `docs/configuration.md` and the errors are all made from it. Each
+//! layer is read into [`SettingEntry`]s, each with its origin, and they are written over the defaults in turn.
 //!
 //! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no
 //! origin but the name of its file, an unknown key has no line, and only the first mistake is told.
@@ -99,7 +98,7 @@ impl Settings {
     }
 }
 
-/// Where the log is kept.
+/// The place of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Data {
     /// In the usual folder.
@@ -159,7 +158,7 @@ impl fmt::Display for Data {
     }
 }
 
-/// Where a value comes from.
+/// The origin of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
     Default,
@@ -190,7 +189,7 @@ struct SettingEntry {
 
 impl SettingEntry {
     /// # Errors
-    /// If the setting cannot have this value: what is wrong, and where.
+    /// If the setting cannot have this value: the mistake and its place.
     fn new(setting: &'static Setting, texts: Vec<String>, origin: Origin) -> Result<Self, String> {
         let entry = Self { setting, texts, origin };
         entry.write(&mut Settings::with(Limits::of(0))).map_err(|why| {
@@ -213,19 +212,19 @@ impl SettingEntry {
     }
 }
 
-/// The settings, and where each comes from.
+/// The settings, and the origin of each.
 #[derive(Clone, Debug)]
 pub(crate) struct Effective {
     pub(crate) settings: Settings,
     /// In the order in which they were written.
     entries: Vec<SettingEntry>,
-    /// What the defaults of the limits follow from.
+    /// The memory from which the defaults of the limits follow.
     pub(crate) memory: Memory,
     /// The file that was read.
     pub(crate) file: Option<PathBuf>,
 }
 
-/// What is wrong with the settings: every mistake that was found, each with its place.
+/// Every mistake that was found in the settings, each with its place.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", .0.join("\n       "))]
 pub(crate) struct SettingsError(pub(crate) Vec<String>);
@@ -279,7 +278,7 @@ impl Effective {
         Self::of(Some(path.to_owned()), file::read(path, text))
     }
 
-    /// What was read of the layers, in their order, as a whole.
+    /// The settings of the entries that were read from the layers, in their order, checked as a whole.
     fn of(file: Option<PathBuf>, read: Vec<Result<SettingEntry, String>>) -> Result<Self, SettingsError> {
         let mut effective = Self { file, ..Self::defaults() };
         let mut errors = Vec::new();
@@ -293,7 +292,7 @@ impl Effective {
         SettingsError::of(errors).map(|()| effective)
     }
 
-    /// What the entries give where the limits that they leave at their defaults follow from so much memory.
+    /// The settings of the entries, with the defaults of the limits for so much memory.
     fn with_memory(&self, bytes: u64) -> Settings {
         let mut settings = Settings::with(Limits::of(bytes));
         for entry in &self.entries {
@@ -303,14 +302,14 @@ impl Effective {
         settings
     }
 
-    /// Where the setting with this key comes from.
+    /// The origin of the setting with this key.
     pub(crate) fn origin(&self, key: &str) -> &Origin {
         debug_assert!(table::find(key).is_some(), "{key} is no key of the table");
         let last = self.entries.iter().rev().find(|entry| entry.setting.key == key);
         last.map_or(&Origin::Default, |entry| &entry.origin)
     }
 
-    /// A key, and where its value comes from, for errors.
+    /// A key and the origin of its value, for errors.
     fn at(&self, key: &str) -> String {
         format!("{key} ({})", self.origin(key))
     }

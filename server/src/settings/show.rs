@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use super::table;
 use super::{Effective, Origin};
 
-/// The settings as a file would have them, each with a comment that says where it comes from; all of them, or only
-/// those that are not left at their defaults.
+/// The settings as a file would have them, each with its origin in a comment; all of them, or only those that
+/// are not left at their defaults.
 pub(crate) fn show(effective: &Effective, all: bool) -> String {
     let mut text = String::new();
     let mut present = "";

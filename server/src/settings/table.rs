@@ -1,4 +1,4 @@
-//! The table of all settings: of each its key, its type, its default, its kind and what it is for. Those of the table `[limits]`
+//! The table of all settings: of each its key, type, default, kind and purpose. Those of the table `[limits]`
 //! are the bounds of [`crate::limits`] that have a kind.
 
 use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
@@ -39,8 +39,8 @@ pub(crate) fn find(key: &str) -> Option<&'static Setting> {
     all().find(|setting| setting.key == key)
 }
 
-/// What is said about a key, a flag or a variable that was a setting once: that of a bound which is a constant now, or of the
-/// live page. `name_of`: the name of that kind.
+/// The message about a key, a flag or a variable that was a setting once: of a bound that is a constant now,
+/// or of the live page. `name_of`: the name of that kind.
 pub(crate) fn removed(name: &str, name_of: impl Fn(&Setting) -> String) -> Option<String> {
     let plain = name.to_lowercase().replace(['-', '.'], "_");
     let plain = plain.strip_prefix("stickycas_").unwrap_or(&plain);
@@ -91,7 +91,7 @@ impl Setting {
         self.part_text().unwrap_or_else(|| (self.toml)(&Settings::default()))
     }
 
-    /// How its default follows from the memory; `None`: it does not.
+    /// The rule by which its default follows from the memory; `None`: there is none.
     pub(crate) fn part_text(&self) -> Option<String> {
         let MemoryPart { share, of, most } = (self.part)()?;
         let (text, most_text) = match self.kind.form {
@@ -101,7 +101,7 @@ impl Setting {
         Some(if most == u64::MAX { text } else { format!("{text}, at most {most_text}") })
     }
 
-    /// What it is for, as plain text. The first sentence is enough for most.
+    /// Its purpose, as plain text. The first sentence is enough for most readers.
     pub(crate) fn text(&self) -> String {
         self.doc.trim().replace("[`Limits::", "`").replace("`]", "`")
     }
@@ -175,7 +175,7 @@ macro_rules! define_limits {
 
 for_each_limit!(define_limits);
 
-/// How the value of a constant is shown: its name says whether it counts bytes.
+/// The kind in which the value of a constant is shown: its name says whether it counts bytes.
 const fn kind_of_constant(name: &str) -> Kind {
     match name.as_bytes() {
         [.., b'_', b'b', b'y', b't', b'e', b's'] | [b'b', b'y', b't', b'e', b's', ..] => kind::SIZE,
@@ -194,9 +194,9 @@ define_settings! {
     /// address that is given is printed on standard output; if the default one is in use, the server goes on without
     /// it and says so in its log.
     http: Option<SocketAddr> = Some(loopback(7421)), kind::ADDRESS.or("off"), off "no-http" is "off";
-    /// Names of this machine by which browsers may ask for what operators ask on a loopback address, beside these
-    /// addresses. Requests for any other name are refused: a page of another site could have its name lead here (DNS
-    /// rebinding). Repeat the flag for several.
+    /// Names of this machine that browsers may use for the operators' pages on a loopback address, beside
+    /// these addresses. Requests for any other name are refused: a page of another site could have its name
+    /// lead here (DNS rebinding). Repeat the flag for several.
     http_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started again on it goes on
     /// where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else
@@ -206,9 +206,10 @@ define_settings! {
     /// cluster, and its logs are in etcd and in no folder. Needs a build with the feature `cluster`. Repeat the flag
     /// for several.
     etcd: Vec<String> = Vec::new(), kind::URLS;
-    /// With etcd: folder of what proves to it who this is. Its CAs (ca.crt), a certificate and its key (tls.crt,
-    /// tls.key), and a user and its password (user, password); what is not there is not used. The files are read again
-    /// when a request to etcd fails, for each new token of the user, and on SIGHUP.
+    /// With etcd: folder of this server's credentials for it. The CAs of etcd (ca.crt), a certificate and its
+    /// key (tls.crt, tls.key), and a user and its password (user, password); a file that is missing is not
+    /// used. The files are read again when a request to etcd fails, for each new token of the user, and on
+    /// SIGHUP.
     etcd_credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
     /// With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the server
     /// warns, and from 90 % on it creates no instances: see the chapter about several servers.
@@ -227,14 +228,14 @@ define_settings! {
     /// With etcd: the number of shards that the servers share. Each has a log of its own. The number is fixed when the
     /// first server joins, and the same at all of them.
     shards: u32 = 64, kind::SHARDS;
-    /// Folder of certificates: callers are those that their certificates name. It has the server's certificate
-    /// (tls.crt) and key (tls.key), and the CAs of clients (client-ca.crt) with their revocation lists (client-
-    /// ca.crl), for TLS 1.3. A file `denied` in it may list principals that are refused, a file `roles.toml` grant
-    /// roles. The files are read again when they change, and at once on SIGHUP. `stickycas-server credentials` makes
-    /// such folders for development.
+    /// Folder of certificates: callers are those that their certificates name. It has the server's
+    /// certificate (tls.crt) and key (tls.key), and the CAs of clients (client-ca.crt) with their revocation
+    /// lists (client-ca.crl), for TLS 1.3. A file `denied` in it may list principals that are refused, a file
+    /// `roles.toml` grant roles. The files are read again when they change, and at once on SIGHUP.
+    /// `stickycas-server credentials` makes such folders for development.
     credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
-    /// With credentials: the trust domain of the CAs of clients. A certificate names its principal as spiffe://TRUST-
-    /// DOMAIN/principal/NAME.
+    /// With credentials: the trust domain of the CAs of clients. A certificate names its principal as
+    /// spiffe://TRUST-DOMAIN/principal/NAME.
     trust_domain: String = "stickycas".to_owned(), kind::TRUST_DOMAIN;
     /// With credentials, trust CAs of clients that have no revocation list.
     allow_missing_revocation_list: bool = false, kind::SWITCH;
@@ -243,7 +244,7 @@ define_settings! {
     token_listen: Option<SocketAddr> = None, kind::ADDRESS.or("off");
     /// The claim iss of tokens that are taken.
     token_issuer: String = "stickycas".to_owned(), kind::TEXT;
-    /// What the claim aud of tokens that are taken has in it.
+    /// The value that the claim aud of tokens that are taken must contain.
     token_audience: String = "stickycas".to_owned(), kind::TEXT;
     /// Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing, so the
     /// server listens on a loopback address only.
@@ -260,13 +261,13 @@ define_settings! {
     /// they are served, counted and logged as what would be refused; enforce, they are refused. Bounds of the whole
     /// server, which protect its memory, hold in every mode.
     admission: Admission = Admission::default(), kind::ADMISSION;
-    /// How long connections have to end once the server is told to stop.
+    /// The time that connections have to end once the server is told to stop.
     drain: Duration = Duration::from_secs(5), kind::DURATION;
     /// Threads that serve; auto: one for each processor. Fewer leave processors to others on the same machine.
     workers: Option<u16> = None, kind::WORKERS.or("auto");
-    /// Memory that the server may use; auto: what its cgroups allow. The defaults of the limits are
-    /// parts of it, and the limits may not come to more. auto: the smallest limit of the cgroups, memory.high
-    /// included, else what the machine has.
+    /// Memory that the server may use; auto: the limit of its cgroups. The defaults of the limits are parts
+    /// of it, and the limits may not come to more. auto: the smallest limit of the cgroups, memory.high
+    /// included, else the memory of the machine.
     memory: Option<u64> = None, kind::MEMORY.or("auto");
     /// Tell tools the service definitions (gRPC reflection).
     reflection: bool = true, kind::SWITCH, off "no-reflection" is "false";
@@ -278,6 +279,7 @@ define_settings! {
     /// Lines of one kind that are logged in a second. A line says how many more there were. The kind of a line is the
     /// place in the code that logs it.
     log_lines_per_second: u32 = LINES_PER_SECOND, kind::COUNT;
-    /// Where traces go by OTLP over gRPC, a span for each call. Needs a build with the feature `otlp`.
+    /// Endpoint for traces by OTLP over gRPC, with a span for each call. Needs a build with the feature
+    /// `otlp`.
     otlp_endpoint: Option<String> = None, kind::URL.or("off");
 }
