@@ -18,12 +18,12 @@ use super::exposition::Exposition;
 /// Upper bounds of the buckets of the time that it takes to take a shard, in seconds.
 const SECONDS: [f64; 10] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
-/// How a shard has come or gone.
+/// The kinds of moves of a shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ShardMove {
     /// The server owns it in a new epoch.
     Gained,
-    /// What was taken of it is committed, and it is free for another server.
+    /// All that the server took for it is committed, and it is free for another server.
     HandedOver,
     /// Another server owns it, or the lease was not confirmed in time.
     Lost,
@@ -55,7 +55,7 @@ impl ShardMoves {
         self.take.observe(took.as_secs_f64());
     }
 
-    /// How many shards have moved so.
+    /// The number of moves of this kind.
     pub(crate) fn get(&self, moved: ShardMove) -> u64 {
         self.counts[moved as usize].load(Ordering::Relaxed)
     }
@@ -80,7 +80,7 @@ pub(crate) struct ClusterSample {
     pub(crate) draining: u64,
     /// The time of the lease.
     pub(crate) lease: Duration,
-    /// How long the lease lasts at least.
+    /// The time that the lease lasts at least.
     pub(crate) lease_left: Duration,
     pub(crate) transactions: Transactions,
     pub(crate) confirmations: Confirmations,

@@ -1,7 +1,8 @@
-//! The metrics of a durable log: what a batch holds, how long a commit and a sync take, and what is on disk.
+//! The metrics of a durable log: the steps and bytes of a batch, the duration of a commit and of a sync, and
+//! the bytes on disk.
 //!
-//! A log in memory has none of them. Their names, `stickycas_log_*`, are what the dashboard and the alert
-//! rules in `deploy/` refer to.
+//! A log in memory has none of them. Their names, `stickycas_log_*`, are in the dashboard and the alert rules
+//! in `deploy/`.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! What the system says of this process. Where it says nothing, the metric is left out.
+//! The figures of the system about this process. A metric without a figure is left out.
 
 use std::fmt;
 use std::fs;
