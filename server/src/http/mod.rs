@@ -1,10 +1,11 @@
 //! The listener of operators: `/livez`, `/readyz` and `/metrics` over HTTP/1.1, apart from the port of clients.
 //!
-//! It shows no data of an instance and no name of a client, and takes no command. What it may cost is bounded: few
-//! connections, small headers, one request each, and a deadline for the whole of a connection, so that a slow client
-//! holds nothing. No newcomer is refused for that: if there are too many connections, the address that holds most loses its
-//! oldest. A probe sends its request at once and is answered in the next turn, so whoever holds half-sent requests or
-//! reads no answers takes liveness from nobody. It is served until the server has ended, so that probes see it drain.
+//! It shows no data of an instance and no name of a client, and takes no command. Its cost is bounded: few
+//! connections, small headers, one request each, and a deadline for the whole of a connection, so that a slow
+//! client holds nothing. No newcomer is refused for that: if there are too many connections, the address that
+//! holds most loses its oldest. A probe sends its request at once and is answered in the next turn, so a
+//! client that holds half-sent requests or reads no answers does not block probes. It is served until the
+//! server has ended, so that probes see it drain.
 
 mod pages;
 mod sources;
@@ -24,16 +25,16 @@ use crate::transport::{Pool, PoolLimits, Source, accept_in_turns};
 /// Connections at a time, and how many of them one address may have. Probes and scrapers are few.
 const CONNECTIONS: usize = 64;
 const CONNECTIONS_PER_ADDRESS: usize = 32;
-/// How long a connection may take, from its first byte to its last.
+/// The time that a connection may take, from its first byte to its last.
 const CONNECTION_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the headers of its request may take.
+/// The time that the headers of its request may take.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(5);
-/// Bytes of the request's headers, and how many there may be.
+/// Bytes of the request's headers, and the largest number of headers.
 const HEADER_BYTES: usize = 16 * 1024;
 const HEADERS: usize = 64;
 
-/// Serves for ever. Dropping the future ends all connections. `names`: those by which browsers may ask for it on a loopback
-/// address, beside those of the machine itself.
+/// Serves for ever. Dropping the future ends all connections. `names`: the names that browsers may use for it
+/// on a loopback address, beside those of the machine itself.
 pub(crate) async fn serve(listener: TcpListener, names: &[String], sources: Arc<Sources>) {
     let router = pages::router(sources, pages::names(&listener, names));
     // No address is known for anything here, and half of the places of a pool are for addresses that are.

@@ -18,7 +18,7 @@ use super::Sources;
 use crate::metrics;
 use crate::readiness;
 
-/// What the pages are made from.
+/// The state from which the pages are made.
 #[derive(Clone)]
 struct Pages {
     sources: Arc<Sources>,
@@ -36,17 +36,17 @@ pub(super) fn router(sources: Arc<Sources>, names: Option<Vec<String>>) -> Route
         .layer(from_fn_with_state(Arc::new(names), guard))
 }
 
-/// The names by which browsers may ask on this listener, beside addresses. `None`: any. A page of another site can lead a browser here
-/// by a name of its own (DNS rebinding), which matters on a loopback address: others are open to whoever reaches them, under names
-/// that only the network knows.
+/// The names that browsers may use for this listener, beside addresses. `None`: any. A page of another site
+/// can lead a browser here by a name of its own (DNS rebinding), which matters on a loopback address: others
+/// are open to every client that reaches them, under names that only the network knows.
 pub(super) fn names(listener: &TcpListener, names: &[String]) -> Option<Vec<String>> {
     let is_local = listener.local_addr().is_ok_and(|address| address.ip().is_loopback());
     let lower = names.iter().map(|name| name.to_ascii_lowercase());
     is_local.then(|| lower.chain(["localhost".to_owned()]).collect())
 }
 
-/// Refuses what is asked for under a name that is none of these. Whoever gives an address or no name at all was not led
-/// here by a name.
+/// Refuses a request for a host name that is none of these. A request with an address, or with no host,
+/// cannot come from DNS rebinding.
 async fn guard(State(names): State<Arc<Option<Vec<String>>>>, request: Request, next: Next) -> Response {
     let is_led_here = names.as_ref().as_ref().is_some_and(|names| {
         let headers = request.headers().get_all(HOST).iter();

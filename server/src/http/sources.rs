@@ -1,4 +1,4 @@
-//! Where each metric is read when `/metrics` is asked for, with its name and its explanation.
+//! The metrics of `/metrics`: the name, the explanation and the source of each.
 //!
 //! This is the only list of names: the table in `docs/operations.md` is compared with what it tells.
 
@@ -23,7 +23,7 @@ use crate::quota::{Bound, Buffer, Counter, FrameType, Method, Principals, Quota}
 use crate::readiness::{Readiness, State};
 use crate::service::Service;
 
-/// What is read.
+/// The parts of the server from which metrics are read.
 #[derive(Debug)]
 pub(crate) struct Sources {
     pub(crate) instances: Arc<Instances>,
@@ -324,7 +324,7 @@ impl Sources {
         )
     }
 
-    /// What each principal may have, and what the one has that has most of it.
+    /// Of each quota, its bound and the use of the principal that uses most of it.
     fn quotas(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let most = Quota::ALL.into_iter().zip(self.principals.most_permits());
         out.gauges(
@@ -347,7 +347,7 @@ impl Sources {
         (open, open.saturating_sub(self.principals.permits(Quota::Connections)))
     }
 
-    /// What proves principals; zeros where nothing does.
+    /// The state of the credentials; zeros without credentials.
     fn credentials(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let state = self.credentials.as_ref().map(|store| store.state()).unwrap_or_default();
         out.gauge(
