@@ -25,7 +25,7 @@ use tracing_subscriber::{EnvFilter, Layer as _, Registry};
 use self::queue::{LineQueue, LogGuard};
 use self::rate::RateLimit;
 
-/// What has happened to log lines since the program started.
+/// The counts of log lines, by their fate, since the program started.
 #[derive(Debug)]
 pub(crate) struct LogCounts {
     pub(crate) written: AtomicU64,
@@ -71,7 +71,7 @@ pub fn log_to_stderr(filter: &str) -> anyhow::Result<Guard> {
 pub(crate) const LINES_PER_SECOND: u32 = 100;
 
 /// Sets up logging for the whole program: with a filter, as one JSON object a line if that is asked for, and
-/// with so many lines of one kind in a second. What is in the queue is written when the guard is dropped,
+/// with so many lines of one kind in a second. The lines in the queue are written when the guard is dropped,
 /// unless that takes long.
 ///
 /// # Errors

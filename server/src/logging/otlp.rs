@@ -13,7 +13,7 @@ use tracing_subscriber::registry::LookupSpan;
 
 /// The name of the service in traces.
 const SERVICE: &str = "stickycas-server";
-/// How long the end of the program waits for the last spans to leave.
+/// The time that the end of the program waits for the last spans to leave.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// Sends the last spans when it is dropped, unless that takes long.

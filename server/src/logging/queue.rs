@@ -19,11 +19,11 @@ use super::rate::RateLimit;
 const LINES: usize = 8_192;
 /// Bytes of the lines in the queue.
 const BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of one line; what is longer is cut.
+/// Bytes of one line; a longer line is cut.
 const LINE_BYTES: usize = 32 * 1024;
-/// How often the thread looks for lines that were left out.
+/// The interval at which the thread looks for lines that were left out.
 const TICK: Duration = Duration::from_secs(1);
-/// How long the end of the program waits for the queue to be written.
+/// The time that the end of the program waits for the queue to be written.
 const FLUSH: Duration = Duration::from_secs(1);
 
 /// See the module. Clones share it. Each write is one line.
@@ -105,8 +105,8 @@ fn clean(line: &[u8], ansi: bool) -> String {
 }
 
 impl Shared {
-    /// What the thread does: it writes lines until it is told to stop, and logs what was left out. Those lines come through the
-    /// queue, as all others do.
+    /// Runs the thread: writes lines until it is told to stop, and logs the numbers of lines that were
+    /// dropped or left out. These reports come through the queue too.
     fn write(&self, lines: &Receiver<String>, limit: &RateLimit, mut out: impl Write) {
         let mut write = |line: String| {
             self.bytes.fetch_sub(line.len(), Relaxed);
@@ -142,7 +142,7 @@ impl Shared {
 }
 
 impl LogGuard {
-    /// What takes the lines.
+    /// The writers that put lines into the queue.
     pub(super) fn writer(&self) -> impl Fn() -> LineQueue + use<> {
         let queue = self.queue.clone();
         move || queue.clone()
