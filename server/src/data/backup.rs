@@ -28,7 +28,7 @@ const LONGEST_ENTRY: u64 = 3 * 1024 * 1024 * 1024;
 /// The most bytes of a header.
 const LONGEST_HEADER: u64 = 1024;
 
-/// What is in a backup.
+/// The counts of the entries in a backup.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Contents {
     pub(super) checkpoints: u64,
@@ -41,7 +41,7 @@ impl fmt::Display for Contents {
     }
 }
 
-/// Why a backup cannot be made or read.
+/// The reason for which a backup cannot be made or read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum BackupError {
     /// The log cannot be read or written.
@@ -65,7 +65,7 @@ impl BackupError {
         Self::Damaged(what.into())
     }
 
-    /// Whether a file or a log is not as it was written, and not that something could not be done.
+    /// Whether the error is damage to a file or a log, and not a failed operation.
     pub(super) fn is_damage(&self) -> bool {
         match self {
             Self::Engine(error) => error.is_damage(),
@@ -154,8 +154,8 @@ fn put(out: &mut impl Write, entry: Entry) -> io::Result<()> {
     out.write_all(&BackupEntry { entry: Some(entry) }.encode_length_delimited_to_vec())
 }
 
-/// Gives what is in a backup to `visit`, in the order in which an engine reads it. It counts only when this has succeeded.
-/// A digest was compared before.
+/// Gives the entries of a backup to `visit`, in the order in which an engine reads them. They count only when
+/// this has succeeded. A digest was compared before.
 ///
 /// # Errors
 /// If the backup is not as it was written, or cannot be read; or that of `visit`.
@@ -216,7 +216,8 @@ fn next(from: &mut impl Read, longest: u64) -> Result<Option<Entry>, BackupError
     entry.entry.map(Some).ok_or_else(|| BackupError::damaged("an entry is empty"))
 }
 
-/// A backup as an engine: what is in it can be read like a log, as often as it takes, and nothing is kept in memory.
+/// A backup as an engine: its entries can be read like a log, any number of times, and nothing is kept in
+/// memory.
 pub(super) struct BackupFile<F> {
     file: Mutex<F>,
     header: BackupHeader,
@@ -244,7 +245,7 @@ impl<F: Read + Seek> BackupFile<F> {
         Ok(Self { file: Mutex::new(file), header, length })
     }
 
-    /// Whether it carries a digest: without, changed bytes may be taken for what was written.
+    /// Whether it carries a digest: without one, changed bytes may go unnoticed.
     pub(super) fn has_digest(&self) -> bool {
         self.header.format != WITHOUT_DIGEST
     }

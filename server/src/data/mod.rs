@@ -1,8 +1,8 @@
-//! `stickycas-server data`: what an operator does with the log of a server.
+//! `stickycas-server data`: operations on the log of a server.
 //!
 //! A log belongs to one process at a time. So `check`, `dump`, `compact` and `restore` work on the log of a
 //! server that does not run; `backup` also asks one that runs, on a socket in the folder of the log
-//! ([`socket`]). What a backup holds can be checked and dumped like a log.
+//! ([`socket`]). A backup can be checked and dumped like a log.
 
 mod backup;
 mod offline;
@@ -84,7 +84,7 @@ pub(crate) struct Folder {
     data: Option<PathBuf>,
 }
 
-/// What is read.
+/// The log or backup to read.
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
     #[command(flatten)]
@@ -99,7 +99,7 @@ pub(crate) struct LogArgs {
 #[error("{0}")]
 struct NotThere(String);
 
-/// What kind of error ended a command: the word for it, and the exit code.
+/// The kind of the error that ended a command: the word for it, and the exit code.
 fn kind_of(error: &anyhow::Error) -> (&'static str, u8) {
     if is_damage(error) {
         ("damaged", DAMAGED)
@@ -110,7 +110,7 @@ fn kind_of(error: &anyhow::Error) -> (&'static str, u8) {
     }
 }
 
-/// Whether what was found is damage, and not that something could not be done.
+/// Whether the error is damage, and not a failed operation.
 fn is_damage(error: &anyhow::Error) -> bool {
     if let Some(error) = error.downcast_ref::<BackupError>() {
         return error.is_damage();
@@ -132,7 +132,7 @@ impl DataCommand {
     /// Runs the command. `default`: the folder that `serve` takes if none is given.
     ///
     /// # Errors
-    /// Why it was not possible.
+    /// The reason for which it was not possible.
     pub(crate) async fn run(self, default: Option<PathBuf>) -> anyhow::Result<ExitCode> {
         match self {
             Self::Check(source) => return check(&source, default).await,
@@ -152,7 +152,7 @@ impl Folder {
 }
 
 impl LogArgs {
-    /// What is read, and the folder that it is in: no server may begin to write the log meanwhile.
+    /// The log or backup to read, and the folder of the log: no server may begin to write the log meanwhile.
     fn open(&self, default: Option<PathBuf>) -> anyhow::Result<(Arc<dyn Engine>, Option<DataDir>)> {
         match &self.backup {
             Some(backup) => Ok((Arc::new(open_backup(backup)?), None)),
@@ -183,10 +183,10 @@ fn open_backup(path: &Path) -> anyhow::Result<BackupFile<File>> {
     Ok(backup)
 }
 
-/// What `check` says of a backup.
+/// The answer of `check` about a backup.
 ///
 /// # Errors
-/// What is damaged.
+/// If it is damaged.
 #[cfg(feature = "fuzzing")]
 pub(crate) async fn check_backup(bytes: &[u8]) -> anyhow::Result<String> {
     let backup: Arc<dyn Engine> = Arc::new(BackupFile::open(io::Cursor::new(bytes.to_vec()))?);
@@ -209,7 +209,7 @@ fn create(path: &Path) -> anyhow::Result<BufWriter<File>> {
     Ok(BufWriter::new(file))
 }
 
-/// Syncs a file that was written. What was written of it is removed if that has failed.
+/// Syncs a file that was written. A file whose writing or sync failed is removed.
 fn finish<T>(path: &Path, written: anyhow::Result<T>, mut out: BufWriter<File>) -> anyhow::Result<T> {
     let finished = written.and_then(|written| {
         let synced = out.flush().and_then(|()| out.get_ref().sync_all());
@@ -302,8 +302,8 @@ async fn restore(path: &Path, from: &Path) -> anyhow::Result<()> {
     }
     let backup = open_backup(from)?;
     let dir = DataDir::open(path)?;
-    // What an earlier one has left keeps servers from beginning with an empty log: it stays until there is a
-    // log.
+    // The remains of an interrupted restore keep servers from beginning with an empty log: they stay until
+    // there is a log.
     let was_interrupted = dir.check_restored().is_err();
     match fill(&backup, from, &dir).await {
         Ok(said) => Ok(say(&said)?),
@@ -315,8 +315,8 @@ async fn restore(path: &Path, from: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// Makes the log of the folder. Nobody serves it before the instances in it are closed, also if this ends in
-/// the middle.
+/// Makes the log of the folder. No server serves it before the instances in it are closed, also if this ends
+/// in the middle.
 async fn fill(backup: &BackupFile<File>, from: &Path, dir: &DataDir) -> anyhow::Result<String> {
     let log = Arc::new(dir.begin_restore()?);
     let filled = log.fill(|visit| backup.read(visit).map_err(BackupError::from));

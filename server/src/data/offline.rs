@@ -30,7 +30,7 @@ fn limits() -> Limits {
     Limits { events: usize::MAX / 2, event_bytes: usize::MAX, ..Limits::default() }
 }
 
-/// The parts in which what this engine holds is recovered.
+/// The parts in which the log of this engine is recovered.
 ///
 /// # Errors
 /// If it cannot be read.
@@ -43,10 +43,10 @@ fn parts(engine: &dyn Engine) -> Result<impl Iterator<Item = Part> + use<>, Engi
     Ok((0..of).map(move |index| Part { index, of }))
 }
 
-/// Recovers everything that this engine holds. Returns what that is, in words.
+/// Recovers everything that this engine holds. Returns a summary, in words.
 ///
 /// # Errors
-/// What is damaged.
+/// If the log is damaged.
 pub(super) async fn check(engine: &Arc<dyn Engine>) -> anyhow::Result<String> {
     let (mut instances, mut summary) = (0, String::new());
     for part in parts(&**engine)? {
@@ -67,7 +67,7 @@ fn summary_of(recovered: &Recovered, instances: usize) -> String {
 /// Gives the instances with these ids or names to `visit`; all if none are given. Returns how many these are.
 ///
 /// # Errors
-/// What is damaged; if there is none of such an id or name; or that of `visit`.
+/// If the log is damaged; if there is no instance of such an id or name; or an error of `visit`.
 pub(super) async fn dump(
     engine: &Arc<dyn Engine>,
     wanted: &[String],
@@ -97,19 +97,19 @@ pub(super) async fn dump(
 /// Gives every instance of a log a checkpoint, so that nothing else of the log is needed.
 ///
 /// # Errors
-/// What is damaged; or if the log cannot be written.
+/// If the log is damaged, or cannot be written.
 pub(super) async fn write_checkpoints(log: Arc<RedbEngine>) -> anyhow::Result<()> {
     let offline = Offline::recover(log, Part::ALL).await?;
     offline.storage.begin(&offline.instances, offline.recovered).await;
     end(&offline.storage, &offline.instances).await
 }
 
-/// Closes every instance of a restored log that has not ended, and leaves checkpoints alone. Returns what was
-/// in the log, in words, and how many instances were closed. It takes the memory that a server takes for
-/// them.
+/// Closes every instance of a restored log that has not ended, and leaves checkpoints alone. Returns a
+/// summary of the log, in words, and the number of instances that were closed. It takes the memory that a
+/// server takes for them.
 ///
 /// # Errors
-/// What is damaged; or if the log cannot be written.
+/// If the log is damaged, or cannot be written.
 pub(super) async fn close_live(log: Arc<RedbEngine>) -> anyhow::Result<(String, usize)> {
     let Offline { storage, instances, recovered } = Offline::recover(log, Part::ALL).await?;
     let summary = summary_of(&recovered, recovered.instances);
@@ -147,10 +147,10 @@ struct Offline {
 }
 
 impl Offline {
-    /// Recovers this part of what the engine holds.
+    /// Recovers this part of the log.
     ///
     /// # Errors
-    /// What is damaged.
+    /// If the log is damaged.
     async fn recover(engine: Arc<dyn Engine>, part: Part) -> anyhow::Result<Self> {
         let storage = Storage::durable(engine.clone(), None, &limits())?;
         let instances = storage.instances(limits(), KnownPrincipals::default());

@@ -1,8 +1,8 @@
 //! The socket in the folder of the log, by which `stickycas-server data` copies the log of a server that
 //! runs.
 //!
-//! Only the owner of the folder and root can reach it. Whoever connects is sent a backup and nothing else;
-//! the end of a backup shows that it is whole.
+//! Only the owner of the folder and root can reach it. Each client that connects gets a backup and nothing
+//! else; the end of a backup shows that it is whole.
 //!
 //! As long as a backup is being written, the log keeps what it has replaced since the backup began. So there
 //! is one at a time, and the next client waits; a client that reads nothing is given up, also when the log
@@ -31,7 +31,7 @@ use crate::commit_log::engine::Engine;
 const SOCKET: &str = "control";
 /// Bytes that are written at once.
 const CHUNK: usize = 256 * 1024;
-/// How long a client may read nothing.
+/// The time that a client may read nothing.
 const LONGEST_PAUSE: Duration = Duration::from_secs(if cfg!(test) { 3 } else { 30 });
 /// Bytes by which a log may grow during a backup, however small it is.
 const LEAST_GROWTH: u64 = if cfg!(test) { 1024 * 1024 } else { 1024 * 1024 * 1024 };
@@ -53,7 +53,7 @@ fn reach(folder: &Path) -> io::Result<(PathBuf, Option<File>)> {
     Ok((short, Some(opened)))
 }
 
-/// What to do if the socket in this folder cannot be reached.
+/// The socket in this folder, for errors, with an advice if its path is too long.
 fn advice(folder: &Path, short: Option<&File>) -> String {
     let folder = folder.display();
     match short {
@@ -134,7 +134,7 @@ pub(super) fn backup(folder: &Path, out: &mut impl Write) -> anyhow::Result<u64>
     Ok(io::copy(&mut server, out)?)
 }
 
-/// A connection that is closed when this is dropped, whoever writes to it.
+/// A connection that is closed when this is dropped, also while another thread writes to it.
 struct Connection(UnixStream);
 
 impl Drop for Connection {
