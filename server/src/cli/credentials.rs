@@ -123,7 +123,7 @@ impl CredentialsCommand {
         Ok(ExitCode::SUCCESS)
     }
 
-    /// What the flags ask for.
+    /// The folders that the flags ask for.
     fn folders(&self) -> anyhow::Result<CredentialFolders> {
         if !is_trust_domain(&self.trust_domain) {
             let why = "give 1 to 255 lower-case letters, digits, '.', '_' or '-'";

@@ -27,8 +27,8 @@ use crate::settings::{self, Data, Setting, SettingsArgs, SettingsError};
 
 /// Exit code: flags are wrong.
 const USAGE: u8 = 2;
-/// Exit code of a server: its log could not be written any more. What it had told is in the log, which a
-/// restart reads.
+/// Exit code of a server: its log could not be written any more. Every answer that it gave follows from the
+/// log, which a restart reads.
 const LOG_FAILED: u8 = 5;
 
 /// The codes in words, for helps.
@@ -118,14 +118,14 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     })
 }
 
-/// What is said about a flag that no command has, if it was that of a setting once.
+/// The message about a flag that no command has, if it was that of a setting once.
 fn removed_flag(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(flag)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = flag.strip_prefix("--").filter(|_| error.kind() == ErrorKind::UnknownArgument)?;
     Some(format!("{flag} {}", settings::removed(name, Setting::flag)?))
 }
 
-/// What is said about an environment variable that no program has, if it was that of a setting once.
+/// The message about an environment variable that no program has, if it was that of a setting once.
 #[must_use]
 pub fn removed_variable(variable: &str) -> Option<String> {
     settings::removed(variable, Setting::variable)
@@ -225,7 +225,7 @@ fn runtime(workers: Option<u16>) -> anyhow::Result<Runtime> {
     builder.enable_all().build().context("cannot start the threads that serve")
 }
 
-/// How long the end of the program waits for its last words to be read.
+/// The time that the end of the program waits for its last output to be read.
 const LAST_WORDS: Duration = Duration::from_secs(1);
 
 /// Prints an error. If nobody reads standard error, the program ends without.

@@ -24,7 +24,7 @@ pub(super) async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
     let (mut settings, memory) = (effective.settings, effective.memory);
-    // Written out when everything else has ended.
+    // Writes the last lines of the log when everything else has ended.
     let Settings { log, log_json, log_lines_per_second, otlp_endpoint, .. } = &settings;
     let _log = logging::init(log, *log_json, *log_lines_per_second, otlp_endpoint.as_deref())?;
     memory.adopt();
@@ -53,7 +53,7 @@ pub(super) async fn serve(
         tracing::info!(%address, "serving callers that are known by their tokens");
     }
     if let Err(error) = announce(address, tokens, operators.filter(|_| asked_for)) {
-        // Whoever started the server may have read enough, as `head` does.
+        // The program that reads the output may have ended, as `head` does.
         tracing::warn!(%error, "standard output does not take the addresses");
     }
 
