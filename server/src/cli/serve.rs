@@ -24,7 +24,7 @@ pub(super) async fn serve(
 ) -> anyhow::Result<ExitCode> {
     let asked_for = *effective.origin("http") != Origin::Default;
     let (mut settings, memory) = (effective.settings, effective.memory);
-    // Writes the last lines of the log when everything else has ended.
+    // Declared first, so that it writes the last lines of the log when everything else has ended.
     let Settings { log, log_json, log_lines_per_second, otlp_endpoint, .. } = &settings;
     let _log = logging::init(log, *log_json, *log_lines_per_second, otlp_endpoint.as_deref())?;
     memory.adopt();
