@@ -1,6 +1,6 @@
 //! Credentials for development, demos and tests: a CA for the server, one for clients, certificates of both, and tokens.
 //!
-//! In production CAs are run by those who run CAs; what matters to the server is what the certificates look like.
+//! In production others run the CAs; to the server only the contents of the certificates matter.
 
 mod folders;
 mod token_folders;
@@ -64,12 +64,12 @@ pub enum DevelopmentError {
     Io {
         /// The file or folder.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
 }
 
-/// A server with one of these folders: what it allows decides whether the folders are kept.
+/// A server with one of these folders: its verdicts decide whether the folders are kept.
 pub trait Verifier: Sized {
     /// Reads the folder of a server, for principals of this trust domain. `claims`: those of tokens, if they are taken too.
     ///
@@ -245,7 +245,7 @@ impl DevelopmentCas {
         write_token_list(&folder.join("tokens"), tokens)
     }
 
-    /// What all certificates that are no CAs have in common.
+    /// The common part of all certificates that are no CAs.
     fn leaf(
         &mut self,
         mut params: CertificateParams,

@@ -21,7 +21,7 @@ pub fn create_private_file(path: &Path) -> io::Result<File> {
     OpenOptions::new().mode(0o600).write(true).create_new(true).open(path)
 }
 
-/// Puts these bytes into a file, in place of what it held. Whoever reads it finds the old bytes or the new ones.
+/// Puts these bytes into a file, in place of its content. A reader finds the old bytes or the new ones.
 ///
 /// # Errors
 /// If it cannot be written.

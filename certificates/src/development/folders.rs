@@ -73,7 +73,7 @@ impl CredentialFolders {
     /// Checks that all of it is there and valid.
     ///
     /// # Errors
-    /// What is missing, or not valid any more.
+    /// If something is missing, or not valid any more.
     pub fn check<V: Verifier>(&self) -> anyhow::Result<()> {
         self.check_certificates::<V>()?;
         self.token_folders().map_or(Ok(()), |tokens| tokens.check(&self.verifier::<V>(&self.server(), true)?))
