@@ -1,13 +1,15 @@
 //! The layer around every service of ours: it admits calls, and counts how they end.
 //!
-//! A call that comes in is identified, charged to the account of its principal and takes a permit of its quota; a
-//! call above a limit goes no further. When it ends it is counted: refused and why, or abandoned by its client. The
-//! permit is held until the response has left the server. A refusal leaves when everything is committed that was logged
-//! before it: the offence that it was filed as, and whatever it tells of an instance.
+//! A call that comes in is identified, charged to the account of its principal and takes a permit of its
+//! quota; a call above a limit goes no further. When it ends it is counted: refused, with the reason, or
+//! abandoned by its client. The permit is held until the response has left the server. A refusal leaves when
+//! everything is committed that was logged before it: the offence that it was filed as, and all that it tells
+//! of an instance.
 //!
-//! Any client may call health and reflection, and paths that do not exist. Such a call passes here all the same: it is
-//! charged to its principal, or, if it shows no identity, to the one account of all who show none, as is each call that
-//! is refused for want of one. What is no gRPC is refused before anything runs.
+//! Any client may call health and reflection, and paths that do not exist. Such a call passes here all the
+//! same: it is charged to its principal, or, if it shows no identity, to the one account of all clients
+//! without identity, as is each call that is refused for want of one. A request that is no gRPC is refused
+//! before anything runs.
 
 mod call;
 
@@ -41,7 +43,7 @@ use crate::transport::{
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
     pub(crate) rights: Rights,
-    /// What has proven the principal, if it was not the connection.
+    /// The token that has proven the principal; `None`: the connection has.
     pub(crate) token: Option<Arc<VerifiedToken>>,
     /// The quotas and the counts of the principal.
     pub(crate) account: Arc<Account>,
@@ -50,7 +52,7 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// To what a token narrows the rights of the principal.
+    /// The rights to which the token narrows those of the principal; all rights without a token.
     pub(crate) fn scope(&self) -> Rights {
         self.token.as_ref().map_or(Rights::ALL, |token| token.scope)
     }
@@ -141,8 +143,8 @@ impl CallPolicy {
         (self.authenticator.identify(&request.headers, peer, charge), verified.get())
     }
 
-    /// The identity of a request, and the account of its principal, which mostly is that of the connection. What fails has
-    /// proven nobody: it is counted, and no principal is blamed.
+    /// The identity of a request, and the account of its principal, which mostly is that of the connection. A
+    /// request that fails here has proven no principal: it is counted, and no principal is blamed.
     fn account(
         &self,
         request: &Parts,
@@ -170,8 +172,8 @@ impl CallPolicy {
         Ok((identity, account))
     }
 
-    /// The account of a request to a service that is open to all: that of the principal who makes it, if it says so; else
-    /// that of the principal whose connection it is, or of all clients without identity.
+    /// The account of a request to a service that is open to all: that of the principal that it proves, if it
+    /// proves one; else that of the principal whose connection it is, or of all clients without identity.
     fn account_of_open(&self, request: &Parts, connection: Option<&Connection>) -> Arc<Account> {
         let charged = self.charged(connection);
         let (identity, verified) = self.identify(request, connection);
@@ -179,15 +181,15 @@ impl CallPolicy {
         let Some(verified) = verified else { return account.unwrap_or_else(|| charged.clone()) };
         account.filter(|account| charged.pass_verification_to(account, verified).is_ok()).unwrap_or_else(
             || {
-                // The call goes on as one that says nothing.
+                // The call goes on as one without identity.
                 charged.keep_verification(verified);
                 charged.clone()
             },
         )
     }
 
-    /// Counts and charges a request that proves nobody, unless it `is_charged`, as is one whose token was verified. Returns
-    /// what it is told.
+    /// Counts a request that proves no principal, and charges it unless it `is_charged`, as is one whose
+    /// token was verified. Returns its refusal.
     fn unidentified(
         &self,
         connection: Option<&Connection>,
@@ -219,8 +221,8 @@ impl CallPolicy {
         connection.and_then(Connection::account).unwrap_or(self.principals.anonymous())
     }
 
-    /// What the request of this method may take. Only a caller who may make a call that is large by nature may send so
-    /// much.
+    /// The limits of a request of this method. Only a caller that may make a call that is large by nature may
+    /// send so much.
     fn request_limits(&self, method: Method, caller: Option<&Caller>) -> RequestLimits {
         let Limits { call_bytes, message_bytes, request_timeout: timeout, .. } = self.limits;
         let may_pause = method == Method::Attach;
@@ -303,7 +305,7 @@ pub(crate) struct CallService<S> {
 }
 
 impl<S> CallService<S> {
-    /// The gates of what a call is told. Services that are open to all tell nothing of instances.
+    /// The gates of the answers to a call. Services that are open to all tell nothing of instances.
     fn gates(&self) -> Gates {
         if self.open_to_all.is_some() { Gates::NONE } else { self.policy.gates.clone() }
     }

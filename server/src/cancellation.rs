@@ -1,8 +1,8 @@
 //! Calls whose client drops them after any number of polls: nothing is half done, and nothing is left behind (SPEC F8a).
 //!
-//! Each call is made in process, polled k times and dropped, for every k up to its end, each time on a server of its own,
-//! in memory and over a disk. Then correct processes play the instance to its end, and what the server measures of itself
-//! must come to what it is on a server where nothing was dropped.
+//! Each call is made in process, polled k times and dropped, for every k up to its end, each time on a server
+//! of its own, in memory and over a disk. Then correct processes play the instance to its end, and the gauges
+//! of the server must come to those of a server where nothing was dropped.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -41,7 +41,7 @@ struct Server {
     calls: Calls,
     sources: Arc<Sources>,
     _tasks: JoinSet<()>,
-    /// The log takes what is written as long as this lives.
+    /// The log commits as long as this lives.
     _storage: Storage,
 }
 
@@ -282,8 +282,8 @@ impl Client {
         self.instances().close(of(CREATOR, request)).await.map(|_| ())
     }
 
-    /// One process to its end; what was done before is done again, and has the same outcome (F8b). `None`: it had decided
-    /// before, and may only do that again.
+    /// Plays one process to its end; steps that were made before are made again, and have the same outcome
+    /// (F8b). `None`: it had decided before, and may only do that again.
     async fn play(self, id: String, process: &'static str) -> Result<Option<Played>, Status> {
         let played = match self.append(&id, process).await {
             Err(status) if reason(&status) == Some(RefusalReason::ProcessLeft) => None,
@@ -294,7 +294,7 @@ impl Client {
     }
 }
 
-/// What a process was answered.
+/// The answers to a process.
 struct Played {
     appended: AppendResult,
     read: Vec<Bytes>,
@@ -304,7 +304,7 @@ fn reason(status: &Status) -> Option<RefusalReason> {
     RpcRefusal::from_status(status).map(|refused| refused.reason)
 }
 
-/// What a test does with a server.
+/// The call of a test, and whether processes play meanwhile.
 #[derive(Clone, Copy)]
 struct Case {
     call: fn(Client, String) -> Call,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::limits::Limits;
 
-/// Where the credentials of a server with TLS are, and whom they concern.
+/// The credentials of a server with TLS: their folder and their trust domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CredentialFolder {
     /// The folder.
@@ -17,8 +17,8 @@ pub struct CredentialFolder {
     pub allow_missing_revocation_list: bool,
 }
 
-/// What becomes of a request above a rate or a share of its principal. Bounds of the whole server hold in every mode:
-/// its memory and its file descriptors depend on them.
+/// The treatment of a request above a rate or a share of its principal. Bounds of the whole server hold in
+/// every mode: its memory and its file descriptors depend on them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Admission {
     /// It is served.
@@ -51,7 +51,7 @@ impl Admission {
     }
 }
 
-/// How the server identifies callers.
+/// The way in which the server identifies callers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AuthMode {
     /// By the certificate that the client shows in the handshake of TLS: one connection is one principal.
@@ -61,12 +61,12 @@ pub enum AuthMode {
     InsecurePrincipals,
 }
 
-/// Which tokens are taken.
+/// The claims of tokens that are taken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenConfig {
     /// The claim `iss` that they have.
     pub issuer: String,
-    /// What is in their claim `aud`.
+    /// The value that their claim `aud` must contain.
     pub audience: String,
 }
 
@@ -75,7 +75,7 @@ pub struct TokenConfig {
 pub struct ClusterConfig {
     /// The addresses of etcd's members for clients.
     pub etcd: Vec<String>,
-    /// The folder of what proves to etcd who this is. `None`: nothing does, and nothing is encrypted.
+    /// The folder of the credentials of this server for etcd. `None`: it has none, and nothing is encrypted.
     pub etcd_credentials: Option<PathBuf>,
     /// etcd's quota, in bytes: its `--quota-backend-bytes`.
     pub etcd_quota: u64,
@@ -85,7 +85,7 @@ pub struct ClusterConfig {
     pub server: String,
     /// Host and port at which clients reach the server.
     pub advertise: String,
-    /// How long a server that is silent keeps its shards.
+    /// The time for which a server that is silent keeps its shards.
     pub lease: Duration,
     /// The number of shards. It never changes.
     pub shards: u32,
@@ -97,7 +97,7 @@ pub(crate) const RELOAD_EVERY: Duration = Duration::from_secs(5);
 /// The configuration of one server.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// How the server identifies callers.
+    /// The way in which the server identifies callers.
     pub auth_mode: AuthMode,
     /// The principals that may create instances (F11).
     pub coordinators: BTreeSet<String>,
@@ -107,19 +107,21 @@ pub struct Config {
     pub admins: BTreeSet<String>,
     /// The tokens that are taken, on a listener of their own, beside certificates. `None`: none are.
     pub tokens: Option<TokenConfig>,
-    /// How often the files of the credentials are looked at. What has changed is in force not much later than this.
+    /// The interval at which the files of the credentials are checked for changes. A change is in force not
+    /// much later than this.
     pub reload_every: Duration,
     /// The bounds on what clients can fill.
     pub limits: Limits,
     /// Whether rates and shares are enforced.
     pub admission: Admission,
-    /// How long a stopping server waits for its connections to end.
+    /// The time that a stopping server waits for its connections to end.
     pub drain: Duration,
     /// The folder of the log. `None`: everything is kept in memory, and lost when the server stops.
     pub data: Option<PathBuf>,
     /// The cluster whose etcd has the logs of this server, in place of a folder. `None`: the server is alone.
     pub cluster: Option<ClusterConfig>,
-    /// The names by which browsers may ask for what operators ask on a loopback address, beside `localhost` and addresses.
+    /// The names that browsers may use for the operators' pages on a loopback address, beside `localhost` and
+    /// addresses.
     pub http_hosts: Vec<String>,
     /// Whether tools may ask for the service definitions (gRPC reflection).
     pub reflection: bool,

@@ -1,7 +1,7 @@
-//! Decoders of this crate that nobody else may call, for the search for bytes that break them (`fuzz/`).
+//! Entry points to private decoders of this crate, for the search for bytes that break them (`fuzz/`).
 //!
-//! Each function panics if a decoder panics, takes what it should not, or contradicts its counterpart. What a decoder
-//! refuses is no fault.
+//! Each function panics if a decoder panics, takes what it should not, or contradicts its counterpart. A
+//! refusal by a decoder is no fault.
 
 use std::path::Path;
 use std::sync::LazyLock;
@@ -22,7 +22,7 @@ pub use crate::transport::fuzzing::http2_frames;
 static RUNTIME: LazyLock<Runtime> =
     LazyLock::new(|| Builder::new_current_thread().enable_time().build().expect("threads can be made"));
 
-/// Reads a backup of a log and recovers its instances, as `stickycas-server data check` does. What it holds is whole or
+/// Reads a backup of a log and recovers its instances, as `stickycas-server data check` does. Damage is
 /// reported.
 pub fn backup(bytes: &[u8]) {
     let _ = RUNTIME.block_on(data::check_backup(bytes));

@@ -1,17 +1,18 @@
-//! When a client may be told something: the one place where that is answered.
+//! Gates: the one place that decides when a client may be told something.
 //!
-//! What is told may follow from steps that are not committed yet, and in a cluster another server may know better by now.
-//! So what a client is told, shown or refused waits behind a [`Gate`], which opens when
+//! An answer may follow from steps that are not committed yet, and in a cluster another server may know
+//! better by now. So each answer, event or refusal for a client waits behind a [`Gate`], which opens when
 //!
-//! 1. what was logged before is committed: the step that it follows from, or everything that any log had to commit;
-//! 2. a read that began after the request came has confirmed that this server still owns the shard, if what is told says
-//!    something that another owner may know better ([`depends_on_instances`]); one read serves all that wait;
+//! 1. the log is committed: up to the step that the answer follows from, or all that any log had to commit;
+//! 2. a read that began after the request came has confirmed that this server still owns the shard, if the
+//!    answer says something that another owner may know better ([`depends_on_instances`]); one read serves
+//!    all that wait;
 //! 3. no log has failed meanwhile.
 //!
-//! If it does not open, the client is told the reason in place of what waited. An [`Uncommitted`] value cannot be read before
-//! its gate is open. Committed entries and events, and the kept answers of accesses, never change and wait for no
-//! confirmation; counters are those of this server and wait for nothing. Logs in memory and on disk have one owner, and
-//! confirm nothing.
+//! If it does not open, the client is told the reason in place of the answer. An [`Uncommitted`] value cannot
+//! be read before its gate is open. Committed entries and events, and the kept answers of accesses, never
+//! change and wait for no confirmation; counters are those of this server and wait for nothing. Logs in
+//! memory and on disk have one owner, and confirm nothing.
 
 use std::fmt;
 use std::pin::Pin;
@@ -28,11 +29,11 @@ use tokio::sync::oneshot;
 #[must_use = "what it guards may be told when it is open"]
 pub(crate) struct Gate(Option<Box<Conditions>>);
 
-/// What a gate waits for, in this order.
+/// The conditions of a gate, in the order in which it waits for them.
 #[derive(Default)]
 struct Conditions {
     commits: Option<Confirmation>,
-    /// What holds when nothing can be committed for want of space, in the place of the commits.
+    /// The outcome while nothing can be committed for want of space, in the place of the commits.
     without_space: Option<(NoSpace, Result<(), RpcRefusal>)>,
     ownership: Option<Confirmation>,
     /// After a failure of these nothing else is told.
@@ -50,7 +51,7 @@ pub(crate) type CommitReceiver = oneshot::Receiver<Result<(), Box<RpcRefusal>>>;
 /// Completes when nothing can be committed for want of space.
 pub(crate) type NoSpace = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// About how much memory a refusal takes that waits for a commit: its text, and who waits for it.
+/// About the bytes of memory of a refusal that waits for a commit: its text, and the call that waits for it.
 pub(crate) const REFUSAL_BYTES: usize = 512;
 
 impl Gate {
@@ -228,7 +229,7 @@ impl<T> Uncommitted<T> {
 }
 
 impl Uncommitted<RpcRefusal> {
-    /// For what is counted: nobody is told.
+    /// The reason before its gate is open, for counters: no client is told.
     pub(crate) fn reason(&self) -> RefusalReason {
         self.value.reason
     }
@@ -242,7 +243,7 @@ impl From<RpcRefusal> for Uncommitted<RpcRefusal> {
     }
 }
 
-/// The logs of a server, as far as what clients are told depends on them.
+/// The logs of a server, as far as the answers to clients depend on them.
 pub(crate) trait LogSource: fmt::Debug + Send + Sync {
     /// Completes when requests may be taken again; `None`: they may.
     fn room(&self) -> Option<OwnedNotified>;
@@ -264,15 +265,15 @@ pub(crate) trait LogSource: fmt::Debug + Send + Sync {
     fn no_space(&self) -> Option<NoSpace>;
 }
 
-/// Makes the gates of what is told without a step of an instance.
+/// Makes the gates of answers that follow from no step of an instance.
 #[derive(Clone, Debug)]
 pub(crate) struct Gates(Option<Arc<dyn LogSource>>);
 
 impl Gates {
-    /// Of what depends on no log.
+    /// For answers that depend on no log.
     pub(crate) const NONE: Self = Self(None);
 
-    /// Of what depends on these logs.
+    /// For answers that depend on these logs.
     pub(crate) fn new(logs: Arc<dyn LogSource>) -> Self {
         Self(Some(logs))
     }
@@ -296,8 +297,8 @@ impl Gates {
         self.0.as_ref()?.failure()
     }
 
-    /// What says nothing of an instance that another server may know better: opens when everything that was logged so far
-    /// is committed.
+    /// For an answer that says nothing of an instance that another server may know better: opens when
+    /// everything that was logged so far is committed.
     pub(crate) fn everything_committed(&self) -> Gate {
         let Some(logs) = &self.0 else { return Gate::OPEN };
         let barriers = logs.barriers(REFUSAL_BYTES);
@@ -369,24 +370,25 @@ impl CallGates {
     }
 }
 
-/// What a log has that several servers share: it belongs to one of them at a time.
+/// The ownership of a log that several servers share: it belongs to one of them at a time.
 pub(crate) trait Ownership: fmt::Debug + Send + Sync {
-    /// Asks whether this server owns the log. All who ask before a read begins share it: returns the number of the next one
-    /// that begins, or of one behind it.
+    /// Asks whether this server owns the log. All callers before the beginning of a read share it: returns
+    /// the number of the next one that begins, or of one behind it.
     fn ask(&self) -> u64;
 
-    /// What a read of this number or a later one has shown; `None`: nothing yet. If the server does not own the log, or nobody
-    /// can say so in time, it owns it no more.
+    /// The outcome of the read of this number or of a later one; `None`: none has ended yet. If the server
+    /// does not own the log, or no read confirms it in time, the server owns it no more.
     fn outcome(&self, read: u64) -> Option<Result<(), RpcRefusal>>;
 
     /// Completes when a read has shown something since this was called.
     fn read_ended(&self) -> OwnedNotified;
 
-    /// This is to be told why the log is lost, before anybody else is.
+    /// Registers a function that is called with the reason when the log is lost, before anything else learns
+    /// of it.
     fn on_lost(&self, lost: Lost);
 }
 
-/// Is told why a log is lost.
+/// A function that is called with the reason when a log is lost.
 pub(crate) type Lost = Box<dyn FnOnce(&RpcRefusal) + Send>;
 
 /// Begins to confirm this ownership.
@@ -403,9 +405,10 @@ pub(crate) fn confirm(ownership: &Arc<dyn Ownership>) -> Confirmation {
     })
 }
 
-/// Whether a refusal for this reason says something of an instance that another server may know better: that there is none, or
-/// how far it is. What was fixed with the creation of an instance never changes, so a refusal that follows from that
-/// alone needs no confirmation; nor does one that is about the caller, its request or this server.
+/// Whether a refusal for this reason says something of an instance that another server may know better: that
+/// there is none, or how far it is. Parameters that the creation of an instance has fixed never change, so a
+/// refusal that follows from them alone needs no confirmation; nor does one that is about the caller, its
+/// request or this server.
 fn depends_on_instances(reason: RefusalReason) -> bool {
     match reason {
         RefusalReason::InstanceUnknown

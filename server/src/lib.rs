@@ -148,7 +148,7 @@ pub async fn run(
     serve_in(ServerParts { grpc, tokens, http, credentials, storage }, config, shutdown).await
 }
 
-/// What a server gets from the machine on which it runs. Beside it there are only the clock and the random
+/// The resources of the machine that a server uses. Beside them there are only the clock and the random
 /// numbers of the operating system.
 struct ServerParts<L> {
     grpc: L,
@@ -298,7 +298,7 @@ async fn serve_in<L: Listener>(
     readiness.set(State::Draining);
     set_health(&mut health, HEALTH_NAMES, State::Draining).await;
     timers.abort();
-    // What it was doing is done; a task that was aborted has no other result.
+    // Waits for the end of the task; an aborted task has no other result.
     let _ = timers.await;
     drain.cancel();
     instances.cancel_waiters();

@@ -1,9 +1,9 @@
-//! Every bound on what a client can fill, in one place, each with its default and its reason.
+//! Every bound on the resources that a client can fill, in one place, each with its default and its reason.
 //!
-//! A client that reaches a limit is refused (SPEC section 11), and no other client is affected; what is bounded per
-//! process or per principal cannot be used up by another (SPEC B1). Bounds that depend on the parameters of an
-//! instance (pipeline, value size) are in [`stickycas_model::params`]; those of its record of offences are in
-//! [`stickycas_model::machine`].
+//! A client that reaches a limit is refused (SPEC section 11), and no other client is affected; a bound per
+//! process or per principal cannot be used up by another one (SPEC B1). Bounds that depend on the parameters
+//! of an instance (pipeline, value size) are in [`stickycas_model::params`]; those of its record of offences
+//! are in [`stickycas_model::machine`].
 //!
 //! # Memory
 //! One figure bounds it, `memory`: the defaults of the bounds below are parts of it, and a server whose bounds come to more
@@ -82,10 +82,10 @@ macro_rules! for_each_limit {
             /// connection. One turn of a connection brings fewer, and takes all of them before the next: a client that
             /// cancels all of its calls at once keeps its connection. Rapid reset is met by `resets_per_second`.
             pending_reset_streams: usize = 1_024;
-            /// Streams that the server resets because of errors of the client, in the life of a connection, before HTTP/2
-            /// closes it. What arrives late for a call that was refused counts as such an error, so a correct client whose
-            /// calls are refused comes to this in time; it connects again. Each takes some hundred bytes while the client
-            /// does not read.
+            /// Streams that the server resets because of errors of the client, in the life of a connection,
+            /// before HTTP/2 closes it. A frame that arrives late for a call that was refused counts as such
+            /// an error, so a correct client whose calls are refused comes to this in time; it connects
+            /// again. Each takes some hundred bytes while the client does not read.
             local_reset_streams: usize = 65_536;
             /// Bytes of requests on one connection that nobody has taken yet. Half of it bounds the small messages among them,
             /// each of which counts as 256 bytes: above that HTTP/2 closes the connection. With `stream_window_bytes` the
@@ -276,14 +276,14 @@ impl Default for Limits {
 
 /// Bytes of a connection: its window, which HTTP/2 demands, its buffers, its handshake or its task.
 const CONNECTION: u64 = (64 + 48) * KIB;
-/// Of a call or a Watch stream, with what is not charged of what has come or not left.
+/// Of a call or a Watch stream, with the uncharged parts of its request and its response.
 const CALL: u64 = 12 * KIB;
 /// Of an Attach stream.
 const STREAM: u64 = 24 * KIB;
 /// Of a principal, and of a token.
 const PRINCIPAL: u64 = 2 * KIB;
 const TOKEN: u64 = 320;
-/// What small messages between large ones may hold, of each byte of a window.
+/// Bytes of buffers that small messages between large ones may hold, for each byte of a window.
 const WINDOW_FACTOR: u64 = 12;
 
 impl Limits {
@@ -331,7 +331,7 @@ impl Limits {
     /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: twice
     /// its checkpoint, since the log behind the checkpoints may have as many bytes as they have.
     pub(crate) fn log_case(&self, params: &Params, roster: usize) -> usize {
-        /// What was fixed at its creation, without the roster, and with the counters of the machine.
+        /// Its parameters, without the roster, and the counters of the machine.
         const CREATED: usize = 1_024;
         /// The state of a process, without values and accesses, and a place in the list.
         const PROCESS: usize = 256;
@@ -353,7 +353,7 @@ impl Limits {
     pub(crate) fn worst_case(&self, params: &Params) -> usize {
         /// An access that waits, without its answer.
         const ACCESS: usize = 192;
-        /// What its event log keeps in any case, and its entry.
+        /// The minimum of its event log, and its entry.
         const INSTANCE: usize = 5 * 1024;
         let spec = params.spec();
         let value = spec.max_value_bytes as usize;

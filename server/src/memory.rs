@@ -1,8 +1,8 @@
 //! The memory that the server may use, and the defaults that follow from it.
 //!
-//! It is what the setting `memory` says; else the smallest limit of the cgroups that the process is in (version 2 and 1), or
-//! what the machine has. `memory.high` counts as `memory.max` does: above it the kernel slows a process down until it
-//! hardly runs.
+//! It is the setting `memory`; else the smallest limit of the cgroups that the process is in (version 2 and
+//! 1), or the memory of the machine. `memory.high` counts as `memory.max` does: above it the kernel slows a
+//! process down until it hardly runs.
 
 use std::fmt;
 use std::fs;
@@ -12,10 +12,10 @@ use std::time::Duration;
 
 const MIB: u64 = 1024 * 1024;
 
-/// What is assumed where nothing tells.
+/// The memory that is assumed where no source tells.
 const UNKNOWN: u64 = 512 * MIB;
-/// What the program takes by itself: its code, the stacks of its threads, what a call takes while it is handled, and what the
-/// allocator keeps. The parts are parts of the rest.
+/// The memory of the program itself: its code, the stacks of its threads, the calls that are being handled,
+/// and the reserves of the allocator. The parts are parts of the rest.
 pub(crate) const PROGRAM: u64 = 32 * MIB;
 /// The least with which a server starts.
 pub(crate) const LEAST: u64 = 96 * MIB;
@@ -27,16 +27,16 @@ pub(crate) struct Memory {
     pub(crate) source: MemorySource,
 }
 
-/// Where the figure comes from.
+/// The source of the figure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum MemorySource {
     /// The setting.
     Given,
     /// This file of a cgroup.
     Cgroup(PathBuf),
-    /// What the machine has.
+    /// The memory of the machine.
     Machine,
-    /// Nothing tells.
+    /// No source tells.
     Unknown,
 }
 
@@ -65,17 +65,17 @@ impl Memory {
         PROCESS.get_or_init(Self::found)
     }
 
-    /// What the system tells.
+    /// The memory that the system tells.
     pub(crate) fn found() -> Self {
         Self::below(Path::new("/"), machine())
     }
 
-    /// What the setting says.
+    /// The memory that the setting gives.
     pub(crate) fn given(bytes: u64) -> Self {
         Self { bytes, source: MemorySource::Given }
     }
 
-    /// Makes this the memory of the process, and says in the log what an operator should know. Called first.
+    /// Makes this the memory of the process, and logs it, with a warning if it may be wrong. Called first.
     pub(crate) fn adopt(self) {
         let memory = PROCESS.get_or_init(|| self);
         let found = Self::found();
@@ -88,7 +88,7 @@ impl Memory {
         }
     }
 
-    /// With the files of the system below `root`. `machine`: what the machine has.
+    /// With the files of the system below `root`. `machine`: the memory of the machine.
     fn below(root: &Path, machine: Option<u64>) -> Self {
         let machine = machine.map(|bytes| Self { bytes, source: MemorySource::Machine });
         let all = limits(root).into_iter().chain(machine);
@@ -134,7 +134,7 @@ fn number(path: &Path) -> Option<u64> {
     (1..1 << 60).contains(&number).then_some(number)
 }
 
-/// What the machine has.
+/// The memory of the machine.
 #[cfg(target_os = "linux")]
 fn machine() -> Option<u64> {
     let info = rustix::system::sysinfo();
@@ -162,14 +162,14 @@ pub(crate) const fn part(share: u64, of: u64, most: u64) -> MemoryPart {
 }
 
 impl MemoryPart {
-    /// What it comes to with so much memory.
+    /// The value with so much memory.
     pub(crate) fn with(self, memory: u64) -> u64 {
         let rest = memory.saturating_sub(PROGRAM);
         (rest / self.of).saturating_mul(self.share).clamp(1, self.most)
     }
 }
 
-/// The default of a limit: a value, or what follows from the memory.
+/// The default of a limit: a value, or a part of the memory.
 pub(crate) trait LimitDefault<T> {
     /// The value with so much memory.
     fn with_memory(self, memory: u64) -> T;

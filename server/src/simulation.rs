@@ -30,29 +30,29 @@ pub struct Disk(Arc<Mutex<DiskState>>);
 
 #[derive(Default)]
 struct DiskState {
-    /// What is on it while no server uses it.
+    /// Its content while no server uses it.
     content: Vec<u8>,
     in_use: Option<FaultyDisk>,
-    /// Where its tape was when the last commit was told.
+    /// The position of its tape when the last commit was told.
     told: usize,
     /// Whether the server that uses it was told that it has committed something.
     committed: bool,
-    /// How often it was taken into use.
+    /// The number of its uses so far.
     uses: u64,
-    /// Which write of the next use fails, counted from 1.
+    /// The number of the write of the next use that fails, counted from 1.
     next_failing: Option<u64>,
 }
 
-/// How a server comes to its end.
+/// The ways in which a server comes to its end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Loss {
-    /// Its process is killed: what it has written is kept, synced or not.
+    /// Its process is killed: all its writes are kept, synced or not.
     Process,
-    /// Its machine loses power: what was not synced is kept, lost, or torn.
+    /// Its machine loses power: writes that were not synced are kept, lost, or torn.
     Power,
 }
 
-/// How long the commit of the next batch takes.
+/// The duration of the commit of the next batch.
 pub type CommitLatency = Box<dyn Fn() -> Duration + Send + Sync>;
 
 /// Serves on this listener and this disk until `shutdown` completes, as [`crate::run`] does. The server is killed by
@@ -134,7 +134,8 @@ impl Disk {
         Ok(SimulatedEngine { redb: redb?, disk: self.clone(), use_number, latency })
     }
 
-    /// What is on its tape by now is told, with this outcome. Returns whether it is still in this use.
+    /// Notes that the server is told this outcome of its writes so far. Returns whether the disk is still in
+    /// this use.
     fn tell(&self, use_number: u64, outcome: &Outcome) -> bool {
         let state = &mut *self.state();
         match &state.in_use {
@@ -174,7 +175,8 @@ impl Disk {
         state.in_use.is_some() && state.committed
     }
 
-    /// Stops the disk, at a drawn moment of the commit that is under way: what the server does from now on is lost.
+    /// Stops the disk, at a drawn moment of the commit that is under way: later writes of the server are
+    /// lost.
     pub fn stop(&self, loss: Loss, random: &mut SplitMix64) {
         let mut state = self.state();
         let Some(disk) = state.in_use.take() else { return };

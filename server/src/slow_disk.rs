@@ -98,7 +98,7 @@ async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(60), future).await.expect("it comes to its end")
 }
 
-/// What a future comes to that has come to its end; `None` if it waits.
+/// The outcome of a future that has come to its end; `None` if it waits.
 fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),
@@ -170,7 +170,7 @@ impl Fixture {
         Batch::decode(&*self.engine.waiting().expect("it has come")).unwrap().records
     }
 
-    /// Calls come and go on the same connection: what the server had sent before has come.
+    /// Makes calls on the same connection, so that all that the server had sent before has come.
     async fn resolve_network(&self) {
         let mut health = HealthClient::new(self.channel.clone());
         for _ in 0..20 {
@@ -211,7 +211,7 @@ async fn refusals_are_bounded(refused: ClientFrame) {
     const MESSAGES: usize = 400;
     const FRAMES: usize = 50;
     const LIMIT: usize = 256 * 1024;
-    // What one DATA frame of HTTP/2 brings is handled to its end.
+    // All messages in one DATA frame of HTTP/2 are handled before the stream pauses.
     const BEYOND: usize = 16 * 1024 / 8 * gate::REFUSAL_BYTES * 2;
     const { assert!(LIMIT + BEYOND < MESSAGES * FRAMES * gate::REFUSAL_BYTES) };
     let limits = Limits { uncommitted_bytes: LIMIT, unread_frames_to_pause: usize::MAX, ..Limits::default() };

@@ -49,13 +49,13 @@ fn warn_of_small_disk(limit: u64, held: u64, free: u64) {
     }
 }
 
-/// Why a server has no log.
+/// The reason for which a server has no log.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// Its folder cannot be used.
     #[error(transparent)]
     DataDir(#[from] DataDirError),
-    /// What the log holds cannot be recovered.
+    /// The content of the log cannot be recovered.
     #[error(transparent)]
     Recovery(#[from] RecoveryError),
     /// The cluster cannot be joined.
@@ -92,7 +92,8 @@ pub(crate) struct Durable {
     dir: Option<Arc<DataDir>>,
 }
 
-/// Also when serving is cancelled: what the log has taken is committed, and the folder is free for another server.
+/// Also when serving is cancelled: all that the log has taken is committed, and the folder is free for
+/// another server.
 impl Drop for Durable {
     fn drop(&mut self) {
         self.log.close();
@@ -198,7 +199,7 @@ impl Storage {
         Instances::with(limits, &log, known)
     }
 
-    /// What the log measures of itself, unless it is in memory.
+    /// The metrics of the log, unless it is in memory.
     pub(crate) fn metrics(&self) -> Option<Arc<CommitLogMetrics>> {
         match self {
             Self::Memory(_) => None,

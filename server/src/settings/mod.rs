@@ -3,7 +3,8 @@
 //!
 //! One [`table`] has the key, type, default, kind and purpose of each setting. Flags, names of environment
 //! variables, help texts, `config show`, `docs/configuration.md` and the errors are all made from it. Each
-//! layer is read into [`SettingEntry`]s, each with its origin, and they are written over the defaults in turn.
+//! layer is read into [`SettingEntry`]s, each with its origin, and they are written over the defaults in
+//! turn.
 //!
 //! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no
 //! origin but the name of its file, an unknown key has no line, and only the first mistake is told.
