@@ -42,7 +42,7 @@ impl ClientAcceptor {
     pub fn new(folder: CredentialFolder, handshakes: usize) -> Result<Self, CredentialsError> {
         let config = Config { auth_mode: AuthMode::Certificates(folder), ..Config::insecure([]) };
         let credentials = CredentialStore::of(&config)?.expect("this mode has credentials");
-        // The caller bounds its connections; what else is counted here is counted for nobody.
+        // The caller bounds its connections; no reader needs the other counts.
         let limits = Limits {
             unclaimed_connections: handshakes,
             unclaimed_connections_per_address: handshakes.div_ceil(2),

@@ -6,11 +6,12 @@
 //! connections and makes no call takes no place from those that do (SPEC section 8, `slow-open`).
 
 //!
-//! A connection whose client leaves an answer unread is closed. The transport does not poll the body of a response while its
-//! client opens no window, so no body notices the time itself; and HTTP/2 has no way to tell the client a status behind
-//! bytes that it does not take. So each piece of an answer that waits in the transport counts on its connection, under the
-//! period in which it was handed over. A few times in the allowed time a new period begins, and what is left of an old one
-//! was not read. No clock is read for an answer, and no lock taken.
+//! A connection whose client leaves an answer unread is closed. The transport does not poll the body of a
+//! response while its client opens no window, so no body notices the time itself; and HTTP/2 has no way to
+//! tell the client a status behind bytes that it does not take. So each piece of an answer that waits in the
+//! transport counts on its connection, under the period in which it was handed over. A few times in the
+//! allowed time a new period begins, and the pieces that are left of an old one were not read. No clock is
+//! read for an answer, and no lock taken.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,8 +26,8 @@ use crate::auth::{ClientIdentity, Peer};
 use crate::limits::Limits;
 use crate::quota::{Account, Counter, FRAME_TYPES, NoPermit, Permit, Principals, Quota, Rounds};
 
-/// Periods in the time that answers may lie unread. What was handed over in one is checked when this many whole ones
-/// have passed since.
+/// Periods in the time that answers may lie unread. A piece that was handed over in one is checked when this
+/// many whole ones have passed since.
 const PERIODS: u64 = 4;
 /// More than periods that are told apart.
 const SLOTS: usize = 8;
@@ -35,7 +36,7 @@ const SLOTS: usize = 8;
 #[derive(Clone, Debug)]
 pub(crate) struct Connection(Arc<ConnectionState>);
 
-/// What all handles of a connection share.
+/// The state that all handles of a connection share.
 #[derive(Debug)]
 struct ConnectionState {
     /// Its key among all that are open.
@@ -48,7 +49,7 @@ struct ConnectionState {
     /// Those of its address.
     rounds: Arc<Rounds>,
     connections: Arc<Connections>,
-    /// What the handshake has proven of the client; not set without TLS.
+    /// The identity that the handshake has proven; not set without TLS.
     identity: OnceLock<ClientIdentity>,
     /// The account of the principal that the handshake has proven.
     proven: OnceLock<Arc<Account>>,
@@ -230,12 +231,12 @@ impl Connection {
         self.0.address
     }
 
-    /// What the handshake has proven of the client. `None`: there was none that proves anything.
+    /// The identity that the handshake has proven. `None`: it has proven none.
     pub(crate) fn identity(&self) -> Option<&ClientIdentity> {
         self.0.identity.get()
     }
 
-    /// What is known by it of a caller.
+    /// The facts about a caller that follow from its connection.
     pub(crate) fn peer(&self) -> Peer<'_> {
         Peer { identity: self.identity(), address: self.address(), is_claimed: self.account().is_some() }
     }

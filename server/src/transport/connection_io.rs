@@ -1,5 +1,5 @@
-//! The byte stream of one connection: what it may take of the server's time, by turns that end and a rate of control frames;
-//! the deadlines of a [silent client](super::silent_client); and fewer writes.
+//! The byte stream of one connection: bounds of the server's time for it, by turns that end and a rate of
+//! control frames; the deadlines of a [silent client](super::silent_client); and fewer writes.
 //!
 //! **Turns.** HTTP/2 goes on reading as long as bytes are there, and hyper tries again after each request that it takes; a
 //! task of tokio ends its turn only when its cooperative budget is used up, of which a read takes one unit however much it
@@ -11,12 +11,13 @@
 //! turn ends long before these have come, so that the tasks of calls can take them: however many a correct client
 //! sends at once, it keeps its connection.
 //!
-//! **Pace.** Frames that carry no request cost the server time, and nothing else bounds them: WINDOW_UPDATE, PING, SETTINGS,
-//! RST_STREAM, CONTINUATION, frames of unknown types and empty ones. They are charged to the account of the connection's
-//! principal, which all of its connections share, and of connections without one to the account of all clients without
-//! identity. So are frames that open a request, at a rate of their own: whether it is served or refused, it is decoded, and
-//! a task is made for it. While that is overdrawn, the connection is not read. It is never closed for it; what the server
-//! writes, and all other connections, go on.
+//! **Pace.** Frames that carry no request cost the server time, and nothing else bounds them: WINDOW_UPDATE,
+//! PING, SETTINGS, RST_STREAM, CONTINUATION, frames of unknown types and empty ones. They are charged to the
+//! account of the connection's principal, which all of its connections share, and of connections without one
+//! to the account of all clients without identity. So are frames that open a request, at a rate of their own:
+//! whether it is served or refused, it is decoded, and a task is made for it. While that is overdrawn, the
+//! connection is not read. It is never closed for it; the writes of the server, and all other connections, go
+//! on.
 //!
 //! **Writes.** HTTP/2 writes as soon as one answer is ready. A write costs as much as the making of an answer, so a write is
 //! put off here until the answers that are ready next can go with it.
@@ -36,10 +37,10 @@ use super::silent_client::SilentClientDeadline;
 use crate::limits::Limits;
 use crate::quota::{ConnectionFrames, Counter, FrameType, FramesRead};
 
-/// Bytes of one read: what HTTP/2 offers room for is mostly less.
+/// Bytes of one read: HTTP/2 mostly offers room for fewer.
 const READ: usize = 16 * 1024;
-/// The same on a connection without a principal. What is read is charged afterwards, so a client that connects again and
-/// again has this much for nothing each time.
+/// The same on a connection without a principal. A read is charged afterwards, so a client that connects
+/// again and again has this much uncharged each time.
 const STRANGERS_READ: usize = 1024;
 /// Bytes for one unit of the budget, of which a turn has 128.
 const BYTES_PER_UNIT: usize = 1024;

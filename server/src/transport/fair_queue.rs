@@ -37,7 +37,8 @@ const TURNS_ALONE: usize = 64;
 /// Turns of a pass while others are there; and of tasks that are a little above their share, one after the other, before one
 /// of those far above it has its turn too.
 const IN_A_ROW: usize = 8;
-/// How long a turn waits at most for others that are served one after the other: who is greedy goes on, slowly.
+/// How long a turn waits at most for others that are served one after the other: a greedy account goes on,
+/// slowly.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
 /// How long others count as being there after they were served.
 const LATELY: Duration = Duration::from_millis(100);

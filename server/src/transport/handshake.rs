@@ -134,7 +134,7 @@ fn admit<T>(
     }
 }
 
-/// What has failed names nobody, so only the server's own count tells of it.
+/// A failed handshake names no principal, so only the server's own count has it.
 fn refuse(connection: &Connection, error: &dyn std::fmt::Display) {
     connection.count(Counter::HandshakeFailed);
     audit::handshake_refused(error, connection.address());

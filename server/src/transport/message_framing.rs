@@ -16,7 +16,7 @@ pub(super) struct MessageFraming {
     complete: u64,
 }
 
-/// What a chunk has brought.
+/// The result of the scan of a chunk.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Scanned {
     /// So many of its bytes belong to messages that are complete now.
@@ -33,7 +33,7 @@ pub(super) enum Announced {
 }
 
 impl MessageFraming {
-    /// How many messages have begun.
+    /// The number of messages that have begun.
     pub(super) fn begun(&self) -> u64 {
         self.complete + u64::from(self.prefix_length > 0)
     }

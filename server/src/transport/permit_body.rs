@@ -28,7 +28,7 @@ const LONG: usize = 4 * 1024;
 /// The pieces in which a long chunk is handed over: a client that reads slowly takes one after the other.
 const PIECE: usize = 64 * 1024;
 
-/// What is held while a response has not left.
+/// The permit and the charges that are held while a response has not left.
 #[derive(Debug)]
 pub(crate) struct ResponseHold {
     pub(crate) account: Arc<Account>,
@@ -36,7 +36,7 @@ pub(crate) struct ResponseHold {
     pub(crate) permit: Option<Permit>,
     /// The connection of the call.
     pub(crate) connection: Option<Connection>,
-    /// What was charged for its message before that was made.
+    /// The charge for its message from before the message was made.
     pub(crate) answer: Option<HeldAnswer>,
 }
 
@@ -92,14 +92,14 @@ struct HeldBody {
     /// The short chunk of a stream that was handed over last.
     last: Option<UnreadPiece>,
     answer: Option<Arc<BufferedBytes>>,
-    /// What of the present chunk has not been handed over, and its charge.
+    /// The rest of the present chunk, which has not been handed over, and its charge.
     rest: Bytes,
     charge: Option<Arc<BufferedBytes>>,
     /// Whether it was ended before its end.
     over: bool,
 }
 
-/// A piece, and what it holds.
+/// A piece, with the permit and the charges that it holds.
 struct HeldBytes {
     bytes: Bytes,
     _permit: Option<Arc<Permit>>,

@@ -12,11 +12,12 @@
 //! is kept here, so that many calls at once hold little. `http_body_util::Limited` would report it as an error among
 //! others and box every error; here the body ends, and the state tells why.
 //!
-//! A decoder gets whole messages only. What has come of one is kept here: it is charged to the share of all requests
-//! that are not complete ([`Buffer::Requests`]), and there is a time for it to become complete. (tonic would reserve
-//! the memory that the first five bytes announce, and wait for ever.) A message that comes in one piece, as nearly all
-//! do, passes without any of this. tonic keeps the buffer of the longest message of a stream as long as the stream is open:
-//! that counts like an answer that is not read.
+//! A decoder gets whole messages only. The bytes of a message that has come in part are kept here: they are
+//! charged to the share of all requests that are not complete ([`Buffer::Requests`]), and there is a time for
+//! the message to become complete. (tonic would reserve the memory that the first five bytes announce, and
+//! wait for ever.) A message that comes in one piece, as nearly all do, passes without any of this. tonic
+//! keeps the buffer of the longest message of a stream as long as the stream is open: that counts like an
+//! answer that is not read.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -116,8 +117,8 @@ impl BodyState {
         self.is(End::TooLong)
     }
 
-    /// The status of a request that had more than the one message that the call takes: what gRPC says of a violated cardinality
-    /// (doc/statuscodes.md).
+    /// The status of a request that had more than the one message that the call takes: the one of gRPC for a
+    /// violated cardinality (doc/statuscodes.md).
     pub(crate) fn second_message(&self) -> Option<Status> {
         let why = "the call takes one message, and a second one came: end the request behind the first";
         self.is(End::SecondMessage).then(|| Status::unimplemented(why))
@@ -149,7 +150,7 @@ impl BodyState {
     }
 }
 
-/// What the request of one call may take.
+/// The limits of the request of one call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RequestLimits {
     /// Bytes of the whole body.
@@ -177,11 +178,12 @@ pub(crate) struct LimitedBody<B> {
     room: Option<Pin<Box<OwnedNotified>>>,
     account: Arc<Account>,
     framing: MessageFraming,
-    /// What has come of a message that is not complete; or all of the one message, until it is known that no other follows.
+    /// The bytes of a message that is not complete; or all of the one message, until it is known that no
+    /// other follows.
     partial: Option<Box<Partial>>,
-    /// When what is awaited must have come.
+    /// The deadline of the awaited bytes.
     deadline: Option<Pin<Box<Sleep>>>,
-    /// What the decoder of a stream keeps because of a long message, and its bytes.
+    /// The charge for the buffer that the decoder of a stream keeps because of a long message, and its bytes.
     kept: Option<(BufferedBytes, usize)>,
     /// Whether the decoder gets the bytes as they come, because they say that they are compressed: it refuses them.
     refused: bool,
@@ -290,7 +292,7 @@ impl<B> LimitedBody<B> {
 
     /// The decoder keeps a buffer of so many bytes at least from now on.
     fn keep_buffer(&mut self, bytes: usize) -> Result<(), End> {
-        /// What each stream may keep.
+        /// The bytes that each stream may keep uncharged.
         const USUAL: usize = 8 * 1024;
         if bytes > self.kept.as_ref().map_or(USUAL, |(_, kept)| *kept) {
             let new = || (BufferedBytes::new(self.account.clone(), Buffer::Answers), 0);
@@ -316,7 +318,7 @@ impl<B> LimitedBody<B> {
         Ok(())
     }
 
-    /// The client has sent all. What is left is the one message, or no message, as the decoder will find.
+    /// The client has sent all. The rest is the one message, or no message, as the decoder will find.
     fn rest(&mut self) -> Option<Bytes> {
         self.partial.take().map(|partial| partial.bytes.freeze())
     }

@@ -144,7 +144,7 @@ async fn serve_accepted<T, S>(
         None => serving.await,
         Some(registration) => tokio::select! {
             () = serving => {}
-            // Not in turns: who may not stay any longer is not waited for.
+            // Not in turns: a client that may not stay any longer is ended at once.
             () = registration.ended() => {}
         },
     }

@@ -15,10 +15,10 @@ const LONG: Duration = Duration::from_micros(100);
 /// part of the next long one.
 const POLLS: u32 = 64;
 
-/// What a thread has done since its clock was read.
+/// The polls of a thread since its clock was read.
 #[derive(Clone, Copy, Debug)]
 struct SinceRead {
-    /// What the clock told.
+    /// The time of the clock at that read.
     read: Duration,
     /// The time of the polls since.
     polled: Duration,
