@@ -42,10 +42,10 @@ pub(crate) struct Account {
     offences: [Bucket; OffenceKind::ALL.len()],
     /// By quota, the permits that are out.
     permits: [AtomicU32; QUOTAS],
-    /// By quota, and by buffer: what it has of the share of all principals.
+    /// By quota, and by buffer: its use of the share of all principals.
     permit_shares: [Usage; QUOTAS],
     buffer_shares: [Usage; BUFFERS],
-    /// What waits for the log, in bytes.
+    /// The bytes that wait for the log.
     pub(super) log_bytes: AtomicUsize,
     reserves: Mutex<ReserveCache>,
     counts: Counts,
@@ -60,7 +60,7 @@ pub(crate) struct Permit {
     taken: Allocation,
 }
 
-/// What was charged for the verification of a token, in frames.
+/// The charge for the verification of a token, in frames.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChargedVerification(u64);
 
@@ -343,7 +343,7 @@ impl Account {
         Ok(())
     }
 
-    /// What was charged stands, but for the call, which is charged by itself.
+    /// Keeps the charge, but for the call, which is charged by itself.
     pub(crate) fn keep_verification(&self, ChargedVerification(charged): ChargedVerification) {
         self.requests.give_back(charged.min(CALL_COST), self.allowance.request_rate);
     }

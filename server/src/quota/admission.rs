@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use crate::config::Admission;
 
 named_values! {
-    /// What may be exceeded.
+    /// The bounds that a request may exceed.
     Bound {
         RequestRate = "requests_per_second",
         Connections = "connections",

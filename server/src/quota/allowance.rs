@@ -1,10 +1,10 @@
-//! What one account may use of what has a rate or a quota.
+//! The allowance of one account: its rates and its quotas.
 
 use super::rate::Rate;
 use super::resources::{QUOTAS, Quota};
 use crate::limits::Limits;
 
-/// What one account may use.
+/// The rates and the quotas of one account.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Allowance {
     pub(super) requests_per_second: u32,

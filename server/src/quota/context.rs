@@ -21,9 +21,9 @@ use crate::limits::Limits;
 #[derive(Debug)]
 pub(super) struct AccountContext {
     pub(super) limits: Limits,
-    /// What each principal may use.
+    /// The allowance of each principal.
     pub(super) principal: Allowance,
-    /// What all clients without identity together may use.
+    /// The allowance of all clients without identity together.
     pub(super) anonymous: Allowance,
     pub(super) offence_rate: Rate,
     /// The counts of all clients, identified or not.
@@ -40,9 +40,9 @@ pub(super) struct AccountContext {
     pub(super) start_time: SystemTime,
 }
 
-/// What all clients together use now, identified or not.
+/// The use and the counts of all clients together, identified or not.
 ///
-/// On cache lines of its own: what stands beside it is read for every message.
+/// On cache lines of its own: the fields beside it are read for every message.
 #[derive(Debug, Default)]
 #[repr(align(128))]
 pub(crate) struct Totals {
@@ -58,11 +58,11 @@ pub(crate) struct Totals {
     pub(crate) frames: [AtomicU64; FRAME_TYPES],
     /// Calls by method.
     pub(crate) calls: [AtomicU64; Method::ALL.len()],
-    /// How they have ended; of streams, how they began.
+    /// The outcomes of calls; of streams, those of their beginning.
     pub(crate) ended_calls: EndedCalls,
 }
 
-/// What all principals have waiting, and what they have sent.
+/// The bytes of all principals that wait for the log, and those that they have sent.
 #[derive(Debug, Default)]
 pub(super) struct LogUsage {
     pub(super) waiting: AtomicUsize,

@@ -37,8 +37,8 @@ impl FrameType {
 /// Number of values of [`FrameType`].
 pub(crate) const FRAME_TYPES: usize = FrameType::ALL.len();
 
-/// What a connection may send without being charged: so that one that opens, or answers our PINGs, is not kept waiting by
-/// others of the same account. Clients open a connection with some four frames.
+/// Frames that a connection may send uncharged, so that one that opens, or answers our PINGs, does not wait
+/// for others of the same account. Clients open a connection with some four frames.
 const OWN_SHARE: Rate = Rate::new(Duration::from_millis(250), 32);
 
 /// The shares of one connection.
@@ -67,7 +67,7 @@ pub(super) struct FrameBuckets {
     requests: Bucket,
 }
 
-/// What an account has overdrawn.
+/// The rates that an account has overdrawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Overdrawn {
     /// Frames that carry no request.
@@ -104,7 +104,7 @@ impl FrameBuckets {
             bucket.charge(now, frames, rate);
             bucket.overdrawn(now, rate).is_some()
         };
-        // What its own share of the connection does not cover.
+        // The frames that the own share of the connection does not cover.
         let rest = |own: &Bucket, frames: u32| {
             let frames = u64::from(frames);
             if frames == 0 { 0 } else { frames - own.take(now, frames, 1, OWN_SHARE) }

@@ -110,8 +110,9 @@ impl KnownPrincipals {
         }
     }
 
-    /// The reserves of a principal, the largest first, and the generation that they are of. Whoever is named by several
-    /// coordinators may use the reserve of any of them; a role alone counts for those with one. None: it is not known.
+    /// The reserves of a principal, the largest first, and the generation that they are of. A principal that
+    /// several coordinators name may use the reserve of any of them; a principal with a role has that of its
+    /// role alone. Empty: it is not known.
     pub(crate) fn reserves(&self, name: &str) -> (Vec<Reserve>, u64) {
         let names = self.names();
         let generation = self.generation();

@@ -1,9 +1,10 @@
 //! The bytes of a principal that wait for the disk of the log (SPEC B1).
 //!
-//! What is logged in one commit waits as long as all of it takes: a principal that sends much makes everybody wait. So of what
-//! waits it has what is still free of `log_share_bytes`, and one request more (a dynamic threshold, as in [`super::share`]): one
-//! alone has half, k of them have k/(k+1). Nobody is refused who has less than [`LEAST`] waiting. What is above is refused before
-//! it is accepted. There is no fixed rate: how much a disk takes in a second nobody knows.
+//! A record waits as long as the whole commit takes: a principal that sends much makes all others wait. So it
+//! may have as many bytes waiting as are still free of `log_share_bytes`, and one request more (a dynamic
+//! threshold, as in [`super::share`]): one alone has half, k of them have k/(k+1). No principal with less
+//! than [`LEAST`] waiting is refused. A request above that is refused before it is accepted. There is no
+//! fixed rate: the speed of a disk is not known.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -15,7 +16,8 @@ use stickycas_proto::v1::RefusalReason;
 use super::account::Account;
 use super::admission::Bound;
 
-/// What each principal may have waiting before anything is refused: the longest value twice. A longer request counts as much.
+/// The bytes that each principal may have waiting before anything is refused: the longest value twice. A
+/// longer request counts as much.
 const LEAST: usize = 128 * 1024;
 /// A request with less is not counted, for speed: as many as the rate of requests allows take a disk a fraction of a second.
 const SMALL: usize = 64;

@@ -128,7 +128,7 @@ impl Principals {
         Ok(account)
     }
 
-    /// What all clients together use now.
+    /// The use and the counts of all clients together.
     pub(crate) fn totals(&self) -> &Totals {
         &self.0.context.totals
     }

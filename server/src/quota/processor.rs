@@ -1,8 +1,8 @@
-//! The processor time of a principal: what it may take before others come first.
+//! The processor time that a principal may take before others come first.
 //!
-//! It is no bound. Whoever has taken more than its share is served when nobody waits who has not, see
-//! [`crate::transport`]; so a server without other work gives all of its time to one client. All clients without identity
-//! are one principal here; the turns among them are taken by address.
+//! It is no bound. A principal that has taken more than its share is served while no other one waits, see
+//! [`crate::transport`]; so a server without other work gives all of its time to one client. All clients
+//! without identity are one principal here; the turns among them are taken by address.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,15 +12,16 @@ use super::rate::{Bucket, Rate};
 /// Of how much time a principal may have one part, a fiftieth of a processor. A correct process that takes part in a hundred
 /// instances a second needs half of it.
 const PARTS: Duration = Duration::from_micros(50);
-/// The same of one to whom the operator has given a role: a coordinator creates and watches the instances of all processes.
+/// The same of a principal with a role from the operator: a coordinator creates and watches the instances of
+/// all processes.
 const PARTS_WITH_A_ROLE: Duration = Duration::from_micros(8);
-/// What a principal may take at once after a pause, in microseconds.
+/// The time that a principal may take at once after a pause, in microseconds.
 const AT_ONCE: u32 = 20_000;
-/// What it has of that when it comes, so that many that come together do not take much more.
+/// The part of that with which a new principal begins, so that many that come together do not take much more.
 const AT_FIRST: u32 = 1_000;
-/// What counts as far more than its share, in microseconds: a correct process that comes a little above its share for a
-/// while, or has much to do at once, stays below. What is held against a principal is twice that at most, which is over
-/// after four seconds without work for it.
+/// The debt that counts as far more than its share, in microseconds: a correct process that comes a little
+/// above its share for a while, or has much to do at once, stays below. The debt of a principal is twice that
+/// at most, and is gone after four seconds without work for it.
 const FAR_MORE: u32 = 50_000;
 
 const SHARE: Rate = Rate::new(PARTS, FAR_MORE);

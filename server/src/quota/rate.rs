@@ -6,11 +6,12 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// What a unary call costs, where a frame on Attach costs 1: about as many frames are handled in the time that
-/// the server needs for one call, so that neither is the cheaper way to overload it.
+/// The cost of a unary call, where a frame on Attach costs 1: about as many frames are handled in the time
+/// that the server needs for one call, so that neither is the cheaper way to overload it.
 pub(super) const CALL_COST: u64 = 10;
 
-/// What the verification of a token costs beside its call: Ed25519 takes as long as some six calls, ES256 as three.
+/// The cost of the verification of a token, beside its call: Ed25519 takes as long as some six calls, ES256
+/// as three.
 pub(super) const VERIFICATION_COST: u64 = 60;
 
 /// How fast a bucket fills.
@@ -78,8 +79,8 @@ impl Bucket {
         Duration::from_nanos(ready.saturating_sub(now))
     }
 
-    /// Takes all of them from the bucket, which may be overdrawn by that, by what it holds at most: what has come already
-    /// cannot be refused, and those who come later do not pay for all of it.
+    /// Takes all of them from the bucket, which may be overdrawn by as much as it holds at most: requests
+    /// that have come already cannot be refused, and later ones do not pay for all of them.
     pub(super) fn charge(&self, now: u64, requests: u64, rate: Rate) {
         let price = rate.interval * requests;
         let _ = self.full_at.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |full_at| {

@@ -1,4 +1,5 @@
-//! What clients share, and each principal has so much of at once: permits ([`Quota`]) and bytes ([`Buffer`]).
+//! The resources that clients share, with a limit for each principal: permits ([`Quota`]) and bytes
+//! ([`Buffer`]).
 
 use stickycas_proto::v1::RefusalReason;
 

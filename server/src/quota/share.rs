@@ -4,14 +4,15 @@
 //! processes of each coordinator's instances. Within a part each taker has an equal reserve. So a coordinator whose
 //! rosters are long, or change often, takes nothing from those with a role and from the processes of others.
 //!
-//! What is not kept is common: whoever asks may take while what it has of the common part is at most what is still free of
-//! it. So k greedy takers come to hold k/(k+1) of the common part and one more still finds room (a dynamic threshold, as
-//! switches have it for their buffers: Choudhury and Hahne, "Dynamic queue length thresholds for shared-memory packet
-//! switches", 1998).
+//! The rest is common: a taker may take while its use of the common part is at most what is still free of it.
+//! So k greedy takers come to hold k/(k+1) of the common part and one more still finds room (a dynamic
+//! threshold, as switches have it for their buffers: Choudhury and Hahne, "Dynamic queue length thresholds
+//! for shared-memory packet switches", 1998).
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// Parts of what is kept: that of roles, and one for each coordinator. If there are more coordinators, some share one.
+/// Parts of the kept units: that of roles, and one for each coordinator. If there are more coordinators, some
+/// share one.
 pub(super) const PARTS: usize = 1_024;
 
 /// The part of those with a role.
@@ -21,32 +22,32 @@ pub(super) const ROLES: usize = 0;
 #[derive(Debug)]
 pub(crate) struct Share {
     total: usize,
-    /// What is kept for known takers.
+    /// The units that are kept for known takers.
     kept: usize,
     kept_used: AtomicUsize,
-    /// By part, what of it is in use.
+    /// By part, the units of it in use.
     parts_used: Box<[AtomicUsize]>,
     common_used: AtomicUsize,
 }
 
-/// A known taker's reserve: which part of what is kept, and with how many it is divided.
+/// A known taker's reserve: its part of the kept units, and the number of takers that share it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Reserve {
     pub(super) part: usize,
-    /// How many coordinators there are.
+    /// The number of coordinators.
     pub(super) coordinators: usize,
-    /// How many takers have a reserve in the part.
+    /// The number of takers with a reserve in the part.
     pub(super) takers: usize,
 }
 
-/// What one taker has of a share.
+/// The units of a share that one taker uses.
 #[derive(Debug, Default)]
 pub(crate) struct Usage {
     kept: AtomicUsize,
     common: AtomicUsize,
 }
 
-/// What was taken at once, and where it came from.
+/// Units that were taken at once, by their origin.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Allocation {
     kept: usize,
@@ -58,7 +59,7 @@ pub(crate) struct Allocation {
 /// Whether a taker may have all that is free. A taker is never above the bound itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Threshold {
-    /// What it has of the common part may be at most what is still free.
+    /// Its use of the common part may be at most what is still free.
     Dynamic,
     /// None.
     Off,
@@ -82,17 +83,17 @@ impl Share {
         }
     }
 
-    /// What is in use.
+    /// The units in use.
     pub(crate) fn used(&self) -> usize {
         self.kept_used.load(Relaxed) + self.common_used.load(Relaxed)
     }
 
-    /// What is free of the common part.
+    /// The free units of the common part.
     pub(crate) fn free(&self) -> usize {
         self.common().saturating_sub(self.common_used.load(Relaxed))
     }
 
-    /// What is kept for nobody.
+    /// The units of the common part.
     pub(crate) fn common(&self) -> usize {
         self.total - self.kept
     }
@@ -191,14 +192,14 @@ impl Share {
 }
 
 impl Usage {
-    /// What it has.
+    /// The units that it uses.
     pub(crate) fn used(&self) -> usize {
         self.kept.load(Relaxed) + self.common.load(Relaxed)
     }
 }
 
 impl Allocation {
-    /// Both together. What is kept of both is of one part: see [`Self::same_part`].
+    /// Both together. The kept units of both are of one part: see [`Self::same_part`].
     pub(crate) fn merge(self, more: Self) -> Self {
         debug_assert!(self.kept == 0 || more.kept == 0 || self.part == more.part);
         let part = if more.kept > 0 { more.part } else { self.part };
