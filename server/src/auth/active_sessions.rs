@@ -31,14 +31,14 @@ struct Entry {
     end: CancellationToken,
     /// The moments at which something of the proof ends that are still to come, the next one last.
     ends: Vec<u64>,
-    /// Why it has ended.
+    /// The reason for which it has ended.
     why: Option<RevocationReason>,
 }
 
-/// What something stands on.
+/// The proof on which a connection or a stream depends.
 #[derive(Clone, Debug)]
 pub(super) enum Proof {
-    /// A connection: on the certificates that its client has shown.
+    /// Of a connection: the certificates that its client has shown.
     Connection {
         principal: Principal,
         certificates: Arc<[CertificateDer<'static>]>,
@@ -46,16 +46,16 @@ pub(super) enum Proof {
     Stream(StreamProof),
 }
 
-/// What a stream stands on, beside its connection.
+/// The proof of a stream, beside that of its connection.
 #[derive(Clone, Debug)]
 pub(crate) struct StreamProof {
     /// The token of its call.
     pub(crate) token: Option<Arc<VerifiedToken>>,
-    /// That this principal is an observer.
+    /// The principal that must be an observer.
     pub(crate) observer: Option<Principal>,
 }
 
-/// Why something that was allowed is allowed no more.
+/// The reason for which a connection or a stream is not allowed any more.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub(crate) enum RevocationReason {
     #[error("the token of the stream has expired: open another one with a new token")]
@@ -71,7 +71,7 @@ pub(crate) enum RevocationReason {
 }
 
 impl RevocationReason {
-    /// What the client of a stream is told.
+    /// The refusal for the client of a stream.
     pub(crate) fn refusal(&self) -> RpcRefusal {
         let reason = match self {
             Self::NoObserver => RefusalReason::NotObserver,
@@ -84,8 +84,8 @@ impl RevocationReason {
 }
 
 impl Proof {
-    /// Checks of it what takes no signature: whether the principal of a connection is denied, and all that a stream
-    /// stands on.
+    /// Checks the parts that need no signature: whether the principal of a connection is denied, and all of
+    /// the proof of a stream.
     pub(super) fn check_names(&self, credentials: &Credentials, now: u64) -> Result<(), RevocationReason> {
         match self {
             Self::Connection { principal, .. } => {
@@ -106,7 +106,7 @@ impl Proof {
         }
     }
 
-    /// What stands on it, in a word.
+    /// A word for its owner, a connection or a stream.
     pub(super) fn what(&self) -> &'static str {
         match self {
             Self::Connection { .. } => "connection",
@@ -177,7 +177,8 @@ impl ActiveSessions {
         }
     }
 
-    /// What has not been ended among so many keys from this one on, and the key after them. `None`: there is none.
+    /// The entries that have not been ended among so many keys from this one on, and the key after them.
+    /// `None`: there is none.
     pub(super) fn some(
         &self,
         from: usize,
@@ -191,7 +192,7 @@ impl ActiveSessions {
         (open, (end < self.entries.capacity()).then_some(end))
     }
 
-    /// Notes why an entry ends, unless it is gone, or another one has its key.
+    /// Notes the reason for which an entry ends, unless it is gone, or another one has its key.
     pub(super) fn end(&mut self, key: usize, end: &CancellationToken, why: RevocationReason) {
         if let Some(entry) = self.entries.get_mut(key).filter(|entry| entry.end == *end) {
             entry.why.get_or_insert(why);

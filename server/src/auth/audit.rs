@@ -1,4 +1,4 @@
-//! The audit log of identities: who came with what, and who was refused why.
+//! The audit log of identities: admitted principals with their proofs, and refusals with their reasons.
 //!
 //! These are lines of the server's log with a target of their own, [`TARGET`], so that `--log` can send them away or keep
 //! them alone. Like all lines they are limited by kind, and a line tells how many more there were.
@@ -43,12 +43,12 @@ pub(crate) fn call_refused(reason: &dyn Display, address: SocketAddr) {
     tracing::warn!(target: target!(), %address, %reason, "call refused");
 }
 
-/// What a client had proven does not count any more: its connection or its stream ends.
+/// The proof of a client does not count any more: its connection or its stream ends.
 pub(crate) fn ended(what: &str, principal: &str, reason: &dyn Display) {
     tracing::warn!(target: target!(), principal, %reason, "{what} ended");
 }
 
-/// What is in force has changed.
+/// Other credentials are in force.
 pub(crate) fn generation(number: u64) {
     tracing::info!(target: target!(), generation = number, "new credentials are in force");
 }

@@ -31,22 +31,22 @@ pub(crate) enum Authenticator {
     Insecure(Roles),
 }
 
-/// What is known of a caller by its connection.
+/// The facts about a caller that follow from its connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Peer<'a> {
-    /// What the handshake has proven.
+    /// The identity that the handshake has proven.
     pub(crate) identity: Option<&'a ClientIdentity>,
     pub(crate) address: SocketAddr,
     /// Whether the connection belongs to a principal.
     pub(crate) is_claimed: bool,
 }
 
-/// Who makes a call.
+/// The identity of a caller.
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) principal: Principal,
     pub(crate) rights: Rights,
-    /// What has proven the principal, if it was not the connection.
+    /// The token that has proven the principal; `None`: the connection has.
     pub(crate) token: Option<Arc<VerifiedToken>>,
 }
 

@@ -12,7 +12,7 @@ use x509_parser::prelude::FromDer as _;
 
 use super::principal::Principal;
 
-/// What a certificate says of a client, once its signatures are verified.
+/// The contents of a certificate about a client, once its signatures are verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientIdentity {
     /// The principal.

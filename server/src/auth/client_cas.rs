@@ -40,7 +40,7 @@ impl ClientCas {
         why.map_or(Ok(this), |why| Err(files.not_valid(CLIENT_CAS, why, is_early)))
     }
 
-    /// What is wrong with those that are not valid at this moment.
+    /// The errors of those that are not valid at this moment.
     pub(super) fn late(&self, now: u64) -> impl Iterator<Item = String> {
         self.cas.iter().filter_map(move |der| Certificate::read(der).ok()?.check_time(now).err())
     }

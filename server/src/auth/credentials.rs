@@ -1,4 +1,5 @@
-//! One generation of credentials: what a server serves TLS with, whom it trusts, and who may do what.
+//! One generation of credentials: the server's own certificate, the CAs that it trusts, and the rights of
+//! principals.
 //!
 //! It is read as a whole and replaced as a whole: a client is verified with the certificate, the CAs, the revocation
 //! lists, the denied principals, the token keys and the roles of one [`Credentials`], never with a mixture.
@@ -29,7 +30,7 @@ use super::tokens::Tokens;
 use super::verifier::{ClientVerifier, Trust, TrustError};
 use crate::config::{CredentialFolder, TokenConfig};
 
-/// What credentials are made of.
+/// The sources of credentials.
 #[derive(Debug)]
 pub(crate) struct CredentialSource {
     pub(crate) folder: CredentialFolder,
@@ -86,7 +87,7 @@ impl Credentials {
         self.verifier.identify(own, intermediates, now)
     }
 
-    /// What is wrong with them at this moment, in seconds since 1970, though they are used.
+    /// The faults in them at this moment, in seconds since 1970, in spite of which they are used.
     pub(crate) fn warnings(&self, now: u64) -> Vec<String> {
         let late =
             |name: &'static str, until: u64| (until < now).then(|| (name, "it has expired".to_owned()));
@@ -103,7 +104,7 @@ impl CredentialSource {
     /// Reads the credentials.
     ///
     /// # Errors
-    /// What is wrong with a file.
+    /// If a file cannot be used.
     pub(crate) fn read(&self) -> Result<Credentials, CredentialsError> {
         self.parse(self.files.read(None)?, None, seconds_since_1970())
     }
@@ -133,7 +134,8 @@ impl CredentialSource {
         }
     }
 
-    /// What has ended since it is in force is no error, so that the rest can still be replaced.
+    /// A certificate that has expired while it was in force is no error, so that the rest can still be
+    /// replaced.
     pub(super) fn parse(
         &self,
         files: Files,

@@ -37,7 +37,7 @@ pub enum CredentialsError {
     Io {
         /// The file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         error: io::Error,
     },
     /// A certificate is not valid yet.
@@ -53,7 +53,7 @@ pub enum CredentialsError {
     Content {
         /// The file.
         path: PathBuf,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
 }
@@ -71,17 +71,18 @@ impl CredentialsError {
     }
 }
 
-/// What the files of a folder held at one moment.
+/// The contents of the files of a folder at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Files {
     folder: PathBuf,
     contents: BTreeMap<&'static str, Vec<u8>>,
 }
 
-/// By what the files are known that had these contents: one that was renamed over another is known by another one.
+/// The identities of the files that had these contents: a file that was renamed over another one has another
+/// identity.
 type Identities = BTreeMap<&'static str, (u64, u64, Option<SystemTime>)>;
 
-/// What a reading gives.
+/// The result of a reading.
 type Identified = Result<(Files, Identities), CredentialsError>;
 
 /// Reads the files of one folder again and again.
@@ -96,13 +97,13 @@ pub(super) struct FileReader {
 #[derive(Debug, Default)]
 struct InForce {
     identities: Identities,
-    /// What files hold now of which one may be half written, and since when.
+    /// The contents of files of which one may be half written, and the moment since which they are the same.
     unsettled: Option<(Files, Instant)>,
 }
 
-/// How long a reading may take: a file system that hangs never answers.
+/// The time that a reading may take: a file system that hangs never answers.
 const READ_LIMIT: Duration = Duration::from_secs(5);
-/// How long a file that may be half written must have been left alone.
+/// The time for which a file that may be half written must have been left alone.
 const LEFT_ALONE: Duration = Duration::from_secs(10);
 
 impl FileReader {
@@ -139,7 +140,7 @@ impl FileReader {
         Ok(files)
     }
 
-    /// What this reads, in a thread of its own, which is left alone with it after this time.
+    /// Runs this reading in a thread of its own. Returns its result, or an error after this time.
     fn within(&self, limit: Duration, read: impl FnOnce() -> Identified + Send + 'static) -> Identified {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = unfinished.take().unwrap_or_else(|| {

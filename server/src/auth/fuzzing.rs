@@ -1,8 +1,8 @@
 //! Decoders of this folder for [`crate::fuzzing`].
 //!
-//! Bytes at random get past no signature. So there are two ways in: bytes as a client would send them, and what bytes
-//! describe, signed with keys that are known here (those of RFC 7515 and RFC 8037, and one more). What is accepted is
-//! compared with what was described.
+//! Bytes at random get past no signature. So there are two kinds of input: bytes as a client would send them,
+//! and bytes that describe a token or a certificate, which is then signed with keys that are known here
+//! (those of RFC 7515 and RFC 8037, and one more). An accepted one is compared with its description.
 
 mod certificates;
 mod files;

@@ -138,7 +138,7 @@ fn key_id(list: &CertificateRevocationList<'_>) -> Vec<u8> {
     ids.next().map_or_else(Vec::new, |id| id.0.to_vec())
 }
 
-/// What there is to choose from: the keys of each name, with what belongs to them.
+/// The choices: the keys of each name, each with its CAs and its revocation lists.
 #[derive(Default)]
 struct Choices(BTreeMap<Vec<u8>, BTreeMap<Vec<u8>, TrustSet>>);
 
@@ -172,7 +172,8 @@ impl Choices {
     }
 }
 
-/// What the library wants of a list and this one does not have: it would only say that it cannot parse it.
+/// The part that this list lacks and the library needs: the library would only say that it cannot parse the
+/// list.
 fn lacking(list: &CertificateRevocationList<'_>) -> Option<&'static str> {
     // Lists of the first version can have no extensions.
     if list.version() != Some(X509Version::V2) || list.extensions().is_empty() {
@@ -198,7 +199,7 @@ fn is_signed_by(list: &[u8], ca: &X509Certificate<'_>, algorithms: &WebPkiSuppor
     fitting.into_iter().any(|each| each.verify_signature(key, signed.content, &signed.signature).is_ok())
 }
 
-/// What all signed structures of X.509 are: content, algorithm, signature.
+/// The form of all signed structures of X.509: content, algorithm, signature.
 struct Signed<'a> {
     content: &'a [u8],
     /// Without its tag and its length, as libraries compare it.

@@ -1,5 +1,5 @@
-//! What principals may do (SPEC section 10): as processes of instances, which rosters grant, and with a role, which only the
-//! server's configuration grants.
+//! The rights of principals (SPEC section 10): as processes of instances, which rosters grant, and with a
+//! role, which only the server's configuration grants.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
 use super::principal::Principal;
 use crate::config::Config;
 
-/// What a caller may do.
+/// The rights of a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Rights {
     /// May act as a process of the instances whose rosters name it.
@@ -69,7 +69,7 @@ impl Roles {
     /// These and those that a file grants: lists `coordinators`, `observers` and `admins` of names, in TOML.
     ///
     /// # Errors
-    /// What is wrong, with its line.
+    /// The mistake, with its line.
     pub(crate) fn with_file(&self, text: &str) -> Result<Self, String> {
         let line_of = |offset: usize| 1 + text[..offset.min(text.len())].matches('\n').count();
         let table = toml::de::DeTable::parse(text).map_err(|error| {
@@ -115,7 +115,7 @@ impl Roles {
         self.observers.iter().chain(&self.admins).map(Principal::as_str)
     }
 
-    /// What this principal may do.
+    /// The rights of this principal.
     pub(crate) fn rights(&self, principal: &Principal) -> Rights {
         Rights {
             process: true,

@@ -1,8 +1,9 @@
 //! The credentials that are in force, and the connections and streams that they allow.
 //!
-//! Files are looked at every few seconds, and at once when the server is told to. What has changed is in force as a whole
-//! or not at all: files that cannot be used leave the old credentials in force. When new ones are in force, all that is open
-//! is verified with them, and what they do not allow ends. What was accepted before stays accepted (SPEC F8a).
+//! Files are looked at every few seconds, and at once when the server is told to. A change is in force as a
+//! whole or not at all: files that cannot be used leave the old credentials in force. When new ones are in
+//! force, all open connections and streams are verified with them, and those that they do not allow end.
+//! Requests that were accepted before stay accepted (SPEC F8a).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -37,7 +38,7 @@ pub(crate) struct CredentialStore {
     status: ReloadStatus,
 }
 
-/// What became of the readings of the files.
+/// The outcomes of the readings of the files.
 #[derive(Debug, Default)]
 struct ReloadStatus {
     failed: AtomicU64,
@@ -81,7 +82,7 @@ const AT_ONCE: usize = 64;
 const NAMES_AT_ONCE: usize = 1_024;
 
 impl CredentialStore {
-    /// What this configuration needs; `None`: nothing.
+    /// The store that this configuration needs; `None`: none.
     ///
     /// # Errors
     /// If the files of its folder cannot be used.
@@ -187,9 +188,9 @@ impl CredentialStore {
         read.map(|()| true)
     }
 
-    /// Verifies all that is open with new credentials, and ends what they do not allow. First what takes no signature: who
-    /// is denied is out at once, however many others are to be verified. What comes meanwhile is verified with the new
-    /// credentials anyway.
+    /// Verifies all open connections and streams with new credentials, and ends those that they do not allow.
+    /// First come the checks without signatures: a denied client is out at once, however many others are to
+    /// be verified. A connection that comes meanwhile is verified with the new credentials anyway.
     fn verify_open(&self, credentials: &Credentials) {
         self.end_refused(NAMES_AT_ONCE, |proof, now| proof.check_names(credentials, now));
         self.end_refused(AT_ONCE, |proof, now| proof.check_chain(credentials, now));
@@ -274,7 +275,7 @@ impl CredentialStore {
         end.cancel();
     }
 
-    /// What is wrong with the credentials in force, which are used all the same.
+    /// The faults in the credentials in force, which are used all the same.
     pub(crate) fn warnings(&self) -> Vec<String> {
         self.now().warnings(seconds_since_1970())
     }
@@ -289,8 +290,8 @@ impl CredentialStore {
         *logged = warnings;
     }
 
-    /// Reads the files again, and logs what became of it. A failure is logged again only if somebody `asked`: while it
-    /// lasts the metric tells of it.
+    /// Reads the files again, and logs the outcome. A failure is logged again only if somebody `asked`: while
+    /// it lasts the metric tells of it.
     async fn reload_and_tell(self: Arc<Self>, asked: bool) {
         let store = self.clone();
         let reloaded = tokio::task::spawn_blocking(move || store.reload()).await;

@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::principal::Principal;
 use super::roles::Rights;
 
-/// What a token proves.
+/// The claims that a verified token proves.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct VerifiedToken {
     pub(crate) principal: Principal,
-    /// To these the rights of the principal are narrowed.
+    /// The rights to which those of the principal are narrowed.
     pub(crate) scope: Rights,
-    /// From this moment on it proves nothing any more; in seconds since 1970.
+    /// The moment from which on it proves nothing any more; in seconds since 1970.
     pub(crate) expires: u64,
     pub(crate) key_id: String,
     pub(super) key_fingerprint: [u8; 32],
@@ -61,7 +61,7 @@ impl TokenCache {
         if let Some(found) = halves.new.get(hash) {
             return Some(found.clone());
         }
-        // What is used stays.
+        // A token that is used stays.
         let found = halves.old.remove(hash)?;
         halves.insert(*hash, found.clone(), self.limit);
         Some(found)

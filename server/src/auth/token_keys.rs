@@ -34,7 +34,7 @@ impl TokenKeys {
     /// that others know (RFC 7517, section 5).
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The mistake in it.
     pub(super) fn parse(json: &[u8], config: &TokenConfig) -> Result<(Self, Vec<String>), String> {
         let set: Value = serde_json::from_slice(json).map_err(|error| format!("it is no JSON: {error}"))?;
         let keys = set.get("keys").and_then(Value::as_array).ok_or("there is no list `keys` in it")?;

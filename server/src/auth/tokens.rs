@@ -1,7 +1,7 @@
-//! Bearer tokens (JWT, RFC 7519): which principal one proves, for how long, and with which rights.
+//! Bearer tokens (JWT, RFC 7519): the principal that one proves, the time for which it does, and its rights.
 //!
-//! A token names one of the configured keys; the key says which algorithm verifies it. What a token brings itself, keys or
-//! addresses of keys, is refused and not ignored.
+//! A token names one of the configured keys; the key says which algorithm verifies it. A token with keys or
+//! addresses of keys is refused; they are not merely ignored.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct Tokens {
     verified: TokenCache,
 }
 
-/// Why a token proves nothing.
+/// The reason for which a token proves nothing.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TokenError {
     #[error("the token has {0} bytes: at most {MAX_TOKEN_BYTES} may be")]
@@ -82,7 +82,7 @@ impl Tokens {
         Self { keys, denied, verified: TokenCache::new(cached) }
     }
 
-    /// What this token proves, if it was verified before and has not expired.
+    /// The claims of this token, if it was verified before and has not expired.
     pub(crate) fn known(&self, token: &[u8], now: u64) -> Option<Arc<VerifiedToken>> {
         if token.len() > MAX_TOKEN_BYTES {
             return None;
@@ -93,7 +93,7 @@ impl Tokens {
     /// Verifies a token at this moment, in seconds since 1970, and remembers it.
     ///
     /// # Errors
-    /// Why it proves nothing.
+    /// The reason for which it proves nothing.
     pub(crate) fn verify(&self, token: &[u8], now: u64) -> Result<Arc<VerifiedToken>, TokenError> {
         if token.len() > MAX_TOKEN_BYTES {
             return Err(TokenError::TooLong(token.len()));

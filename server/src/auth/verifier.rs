@@ -23,12 +23,12 @@ pub(crate) struct ClientVerifier {
     chains: Vec<Arc<dyn ClientCertVerifier>>,
     trust_domain: String,
     denied: Arc<BTreeSet<Principal>>,
-    /// How often a chain was verified.
+    /// The number of verifications of chains.
     #[cfg(test)]
     pub(crate) verified: std::sync::atomic::AtomicUsize,
 }
 
-/// What certificates of clients are verified with.
+/// The CAs, revocation lists and denied principals by which certificates of clients are verified.
 #[derive(Debug)]
 pub(crate) struct Trust {
     /// Our CAs. A client that is trusted by one set is trusted.
@@ -94,7 +94,7 @@ impl ClientVerifier {
     /// A verifier with this trust.
     ///
     /// # Errors
-    /// What is wrong with a CA or a revocation list.
+    /// If a CA or a revocation list cannot be used.
     pub(crate) fn new(trust: Trust) -> Result<Self, TrustError> {
         let allow_missing = trust.allow_missing_revocation_list;
         let chains = trust.sets.into_iter().map(|set| set.verifier(allow_missing));
@@ -114,7 +114,7 @@ impl ClientVerifier {
     /// The client that shows this certificate, with the certificates between it and a CA of ours.
     ///
     /// # Errors
-    /// Why it is not trusted. TLS tells the client by an alert.
+    /// The reason for which it is not trusted. TLS tells the client by an alert.
     pub(crate) fn identify(
         &self,
         certificate: &CertificateDer<'_>,
@@ -141,7 +141,7 @@ impl ClientVerifier {
         for chain in &self.chains {
             match chain.verify_client_cert(certificate, intermediates, now) {
                 Ok(_) => return Ok(()),
-                // What a set says that knows the issuer, if one does.
+                // The error of a set that knows the issuer, if one does.
                 Err(error) if refused.is_none() || !is_of_another_key(&error) => refused = Some(error),
                 Err(_) => {}
             }
@@ -180,7 +180,8 @@ fn is_of_another_key(error: &Error) -> bool {
     )
 }
 
-/// What a client shows is kept as long as its connection is open, whether it is needed or not.
+/// Certificates that a client shows are kept as long as its connection is open, whether they are needed or
+/// not.
 const MAX_INTERMEDIATES: usize = 4;
 const MAX_CHAIN_BYTES: usize = 16 * 1024;
 

@@ -99,7 +99,7 @@ fn revocation_list(ca: &Ca) -> CertificateRevocationList {
     list.signed_by(ca).expect("the parameters are good")
 }
 
-// What is unusual about a described certificate.
+// The unusual properties of a described certificate.
 const NOT_FOR_CLIENTS: u8 = 1;
 const FOR_SERVERS: u8 = 1 << 1;
 const OF_OTHER_CA: u8 = 1 << 2;
@@ -167,8 +167,8 @@ fn issued(ca: &Ca, description: &Description) -> CertificateDer<'static> {
     params.signed_by(&key(3), ca).expect("the parameters are good").der().clone()
 }
 
-/// The first byte says what the others are: a certificate; what describes one that is then issued; or changes of a good
-/// one.
+/// The first byte is the kind of the others: a certificate; the description of one that is then issued; or
+/// changes of a good one.
 pub fn certificate(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
     let Setup { ca, other, verifier, good, .. } = &*SETUP;

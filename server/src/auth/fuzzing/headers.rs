@@ -1,4 +1,4 @@
-//! The headers that say who makes a request.
+//! The headers that name the principal of a request.
 
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue};
@@ -7,7 +7,7 @@ use stickycas_proto::principal::{PRINCIPAL_KEY, is_principal_name};
 use crate::auth::authenticator::{bearer, from_metadata};
 use crate::auth::roles::Roles;
 
-/// Who is named is named once and by a name, and a token is the one that was given.
+/// A principal that is taken is named once and by a name, and a token is the one that was given.
 pub(crate) fn identity_headers(headers: &HeaderMap) {
     let only = |name: &str| {
         let mut values = headers.get_all(name).iter();
