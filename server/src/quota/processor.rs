@@ -1,8 +1,8 @@
 //! The processor time that a principal may take before others come first.
 //!
-//! It is no bound. A principal that has taken more than its share is served while no other one waits, see
-//! [`crate::transport`]; so a server without other work gives all of its time to one client. All clients
-//! without identity are one principal here; the turns among them are taken by address.
+//! It is no bound. A principal that has taken more than its share is served while no principal below its
+//! share waits, see [`crate::transport`]; so a server without other work gives all of its time to one client.
+//! All clients without identity are one principal here; the turns among them are taken by address.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;

@@ -13,9 +13,9 @@ const LARGEST: u32 = i32::MAX as u32;
 const SMALLEST: u32 = u16::MAX as u32;
 /// The least that is worth its place in the share.
 const LEAST_TAKEN: u32 = 2 * (SMALLEST + 1);
-/// The part of a window that one stream has, if the window is smaller than usual: one of this many. HTTP/2
-/// closes a connection on which too many small messages wait: half of the window bounds them, each counted as
-/// 256 bytes. So those of 16 bytes fill the window of their stream before.
+/// The number of parts of a window that is smaller than usual; one stream has one part. HTTP/2 closes a
+/// connection on which too many small messages wait: half of the window bounds them, each counted as 256
+/// bytes. So those of 16 bytes fill the window of their stream before.
 const STREAMS: u32 = 32;
 /// The least that one stream has, whatever the window is. A message needs a round trip for each of these, and must come
 /// within `request_timeout`: one of 4 MiB does where a round trip takes up to 78 ms. For that a window below 32 of these
