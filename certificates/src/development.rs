@@ -47,7 +47,7 @@ pub struct Certified {
     serial: SerialNumber,
 }
 
-/// Why credentials cannot be made.
+/// The reason for which credentials cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum DevelopmentError {
     /// A name is none.

@@ -32,9 +32,9 @@ pub struct CredentialFolders {
     pub listeners: Vec<ListenerFolder>,
     /// The trust domain of the principals.
     pub trust_domain: String,
-    /// Where tokens are, and their claims; `None`: there are none.
+    /// The form of tokens, and their claims; `None`: there are none.
     pub tokens: Option<(TokenForm, TokenClaims)>,
-    /// How long all of it is valid.
+    /// The time for which all of it is valid.
     pub lifetime: Duration,
 }
 

@@ -14,12 +14,13 @@ use super::{DevelopmentCas, DevelopmentError, Verifier, make_folder, write_token
 use crate::files::{MAX_TOKEN_LIFETIME, SERVER_CAS};
 use crate::x509::seconds_since_1970;
 
-/// Where tokens are.
+/// The places of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenForm {
     /// Beside the certificates, a folder for each principal (tokens/NAME).
     Folders,
-    /// In one file (tokens/tokens), for a program that plays all of them; and nobody gets a certificate.
+    /// In one file (tokens/tokens), for a program that plays all of them; and no principal gets a
+    /// certificate.
     File,
 }
 
@@ -38,7 +39,7 @@ pub(super) struct TokenFolders<'a> {
     /// The folder with all credentials.
     pub(super) out: &'a Path,
     pub(super) claims: &'a TokenClaims,
-    /// How long they are valid, if a server allows that.
+    /// The time for which they are valid, if a server allows that.
     pub(super) lifetime: Duration,
     pub(super) principals: &'a [String],
 }
@@ -149,7 +150,7 @@ impl TokenFolders<'_> {
         Ok(())
     }
 
-    /// How many seconds a token that is kept must have left: a quarter of its life.
+    /// The seconds that a token that is kept must have left: a quarter of its life.
     fn least_left(&self) -> u64 {
         self.lifetime.as_secs().min(MAX_TOKEN_LIFETIME) / 4
     }
