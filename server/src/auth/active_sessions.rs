@@ -20,8 +20,9 @@ use super::tokens::TokenError;
 #[derive(Debug, Default)]
 pub(super) struct ActiveSessions {
     entries: Slab<Entry>,
-    /// When something of a proof ends, in seconds since 1970, and the keys of the entries. These moments are compared with the
-    /// clock of the calendar: that of timers stands still while a machine sleeps, and knows no steps.
+    /// The moments at which something of a proof ends, in seconds since 1970, and the keys of the entries.
+    /// These moments are compared with the clock of the calendar: that of timers stands still while a machine
+    /// sleeps, and knows no steps.
     expiries: BTreeSet<(u64, usize)>,
 }
 

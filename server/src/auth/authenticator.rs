@@ -1,8 +1,8 @@
-//! Which principal a request comes from, and what it may do.
+//! The principal of a request, and its rights.
 //!
-//! Where clients show certificates, a connection is one principal, and nothing that a request says changes that. On the
-//! listener for tokens each call proves its principal by a token. In the other mode, which proves nothing, the principal is
-//! the one that the metadata names.
+//! With certificates of clients, a connection is one principal, and no request changes that. On the listener
+//! for tokens each call proves its principal by a token. In the other mode, which proves nothing, the
+//! principal is the one that the metadata names.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,9 +25,9 @@ use super::token_cache::VerifiedToken;
 /// Identifies the principals of requests.
 #[derive(Debug)]
 pub(crate) enum Authenticator {
-    /// By what connections and tokens prove.
+    /// By the proofs of connections and tokens.
     Proven(Arc<CredentialStore>),
-    /// By what clients say of themselves.
+    /// By the names that clients give themselves.
     Insecure(Roles),
 }
 
@@ -77,7 +77,7 @@ impl Authenticator {
         matches!(self, Self::Proven(_)) && peer.is_none_or(|peer| peer.identity.is_none())
     }
 
-    /// The address of this peer for the audit log. `None`: nobody proves anything here.
+    /// The address of this peer for the audit log. `None`: no client proves anything here.
     pub(crate) fn audited(&self, peer: Option<Peer<'_>>) -> Option<SocketAddr> {
         peer.filter(|_| matches!(self, Self::Proven(_))).map(|peer| peer.address)
     }

@@ -21,7 +21,7 @@ pub(crate) struct ClientIdentity {
     pub(crate) serial: String,
 }
 
-/// Why a certificate names no principal.
+/// The reason for which a certificate names no principal.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum IdentityError {
     #[error("it is no certificate")]

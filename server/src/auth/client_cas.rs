@@ -1,8 +1,8 @@
 //! The CAs of clients, and which of them count at a moment.
 //!
-//! TLS does not look at the time of a root. Here a CA counts between its two moments, as every certificate does. If all of them
-//! have ended while they were in force, the last ones count on, with an alarm: that nobody renews them must not shut
-//! everybody out.
+//! TLS does not look at the time of a root. Here a CA counts between its two moments, as every certificate
+//! does. If all of them have ended while they were in force, the last ones count on, with an alarm: a missing
+//! renewal must not shut all clients out.
 
 use rustls::pki_types::CertificateDer;
 use stickycas_certificates::Certificate;
@@ -15,7 +15,7 @@ pub(crate) struct ClientCas {
     cas: Vec<CertificateDer<'static>>,
     /// The first and the last moment of each, in seconds since 1970.
     moments: Vec<(u64, u64)>,
-    /// Which of them count.
+    /// For each of them, whether it counts.
     count: Vec<bool>,
 }
 
@@ -61,7 +61,7 @@ impl ClientCas {
     }
 }
 
-/// Which of them count, if any does.
+/// For each of them, whether it counts; `None`: none does.
 fn counting(moments: &[(u64, u64)], now: u64) -> Option<Vec<bool>> {
     let count: Vec<bool> = moments.iter().map(|(first, last)| (first..=last).contains(&&now)).collect();
     count.contains(&true).then_some(count)

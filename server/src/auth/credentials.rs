@@ -37,7 +37,7 @@ pub(crate) struct CredentialSource {
     pub(crate) files: FileReader,
     /// Of the tokens that are taken. `None`: none are.
     pub(crate) tokens: Option<TokenConfig>,
-    /// How many verified tokens are remembered.
+    /// The number of verified tokens that are remembered.
     pub(crate) cached_tokens: usize,
     /// The roles that the settings grant.
     pub(crate) roles: Roles,
@@ -58,9 +58,9 @@ pub(crate) struct Credentials {
     pub(crate) not_after: u64,
     /// Of the CAs of clients.
     pub(crate) client_cas: ClientCas,
-    /// When the first of the revocation lists expires, if one does.
+    /// The moment at which the first of the revocation lists expires, if one does.
     pub(crate) next_revocation_list: Option<u64>,
-    /// Why keys of tokens are not used.
+    /// The reasons for which keys of tokens are not used.
     ignored_keys: Vec<String>,
     files: Files,
 }
@@ -224,7 +224,7 @@ fn own_certificate(files: &Files, at: Option<u64>) -> Result<(Arc<CertifiedKey>,
     Ok((Arc::new(own), not_after))
 }
 
-/// Whom to trust, and when the first revocation list expires.
+/// The trust, and the moment at which the first revocation list expires.
 fn trust(
     files: &Files,
     folder: &CredentialFolder,

@@ -29,7 +29,7 @@ pub(crate) const ROLES: &str = "roles.toml";
 
 pub(super) const ALL: [&str; 7] = [CERTIFICATE, KEY, CLIENT_CAS, REVOCATION_LISTS, DENIED, ROLES, TOKEN_KEYS];
 
-/// Why credentials cannot be used.
+/// The reason for which credentials cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum CredentialsError {
     /// A file cannot be read.
@@ -145,7 +145,7 @@ impl FileReader {
         let mut unfinished = self.unfinished.lock().unwrap_or_else(PoisonError::into_inner);
         let reading = unfinished.take().unwrap_or_else(|| {
             let (result, reading) = sync_channel(1);
-            // Nobody may wait for it any more.
+            // The receiver may be gone.
             thread::spawn(move || result.send(read()).unwrap_or_default());
             reading
         });

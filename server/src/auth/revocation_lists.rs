@@ -1,4 +1,4 @@
-//! Which revocation lists go with which CAs.
+//! The assignment of revocation lists to CAs.
 //!
 //! In a handshake the library looks a list up by the name of its issuer, and verifies the list's signature then. A list
 //! of that name which another key has signed would so be found too late: every certificate of the CA would be refused.
@@ -19,7 +19,7 @@ use super::client_cas::ClientCas;
 use super::folder::{CLIENT_CAS, CredentialsError, Files, REVOCATION_LISTS};
 use super::verifier::TrustSet;
 
-/// How many sets there may be: CAs and lists share names while some of them are renewed.
+/// The largest number of sets: CAs and lists share names while some of them are renewed.
 const MOST_SETS: usize = 16;
 
 /// A revocation list, and which of the keys of its issuer has signed it.
@@ -41,7 +41,7 @@ struct List<'a> {
 /// certificate, so its list is verified in the handshake.
 ///
 /// # Errors
-/// Which list or CA is wrong.
+/// The list or CA that is wrong.
 pub(super) fn check(
     files: &Files,
     cas: &ClientCas,
@@ -129,7 +129,7 @@ impl<'a> List<'a> {
     }
 }
 
-/// By what a list names the key of its issuer.
+/// The id by which a list names the key of its issuer.
 fn key_id(list: &CertificateRevocationList<'_>) -> Vec<u8> {
     let mut ids = list.extensions().iter().filter_map(|extension| match extension.parsed_extension() {
         ParsedExtension::AuthorityKeyIdentifier(key) => key.key_identifier.as_ref(),

@@ -28,7 +28,7 @@ use crate::config::{AuthMode, Config};
 #[derive(Debug)]
 pub(crate) struct CredentialStore {
     source: CredentialSource,
-    /// How often files are looked at.
+    /// The interval at which files are looked at.
     look_every: Duration,
     current: ArcSwap<Credentials>,
     sessions: Mutex<ActiveSessions>,
@@ -74,11 +74,11 @@ pub(crate) struct Registration {
     end: CancellationToken,
 }
 
-/// How often it is looked which tokens and certificates have expired.
+/// The interval at which expired tokens and certificates are looked for.
 const EXPIRE_EVERY: Duration = Duration::from_secs(1);
-/// How many chains of connections are verified again in one piece: some milliseconds.
+/// The number of chains of connections that are verified again in one piece: some milliseconds.
 const AT_ONCE: usize = 64;
-/// How many connections and streams are looked at in one piece where no signature is verified.
+/// The number of connections and streams that are looked at in one piece where no signature is verified.
 const NAMES_AT_ONCE: usize = 1_024;
 
 impl CredentialStore {
@@ -340,7 +340,7 @@ impl Registration {
         self.end.cancelled().await;
     }
 
-    /// Why it is not allowed any more; `None`: it is.
+    /// The reason for which it is not allowed any more; `None`: it is.
     pub(crate) fn why(&self) -> Option<RevocationReason> {
         self.store.sessions().why(self.key)
     }

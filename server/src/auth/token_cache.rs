@@ -71,7 +71,7 @@ impl TokenCache {
         self.halves().insert(hash, token, self.limit);
     }
 
-    /// How many there are.
+    /// The number of tokens in it.
     pub(super) fn len(&self) -> usize {
         let halves = self.halves();
         halves.new.len() + halves.old.len()

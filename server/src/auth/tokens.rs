@@ -106,7 +106,7 @@ impl Tokens {
     /// Whether a token that an older generation has verified would be good in this one.
     ///
     /// # Errors
-    /// Why it would not be.
+    /// The reason for which it would not be.
     pub(crate) fn check(&self, verified: &VerifiedToken) -> Result<(), TokenError> {
         let key = self.keys.find(&verified.key_id).ok_or(TokenError::UnknownKey)?;
         if key.fingerprint != verified.key_fingerprint {
@@ -115,7 +115,7 @@ impl Tokens {
         if self.denied.contains(&verified.principal) { Err(TokenError::Denied) } else { Ok(()) }
     }
 
-    /// How many verified tokens are remembered.
+    /// The number of verified tokens that are remembered.
     pub(crate) fn cached(&self) -> usize {
         self.verified.len()
     }

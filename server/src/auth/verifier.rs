@@ -66,7 +66,7 @@ impl TrustSet {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = WebPkiClientVerifier::builder_with_provider(roots.into(), provider)
             .with_crls(self.revocation_lists)
-            // Which CAs we trust is nobody's business.
+            // Clients are not told the CAs that we trust.
             .clear_root_hint_subjects();
         let builder = if allow_missing_list { builder.allow_unknown_revocation_status() } else { builder };
         builder.build().map_err(|error| match error {
@@ -76,7 +76,7 @@ impl TrustSet {
     }
 }
 
-/// Why nobody can be verified.
+/// The reason for which no client can be verified.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TrustError {
     #[error("a client CA cannot be used: {0}")]
