@@ -38,7 +38,7 @@ pub(super) struct Archived {
 }
 
 impl Archived {
-    /// What is kept of an instance that ended at this time and of which every step is committed.
+    /// The archive of an instance that ended at this time and of which every step is committed.
     pub(super) fn new(live: &mut Live, ended: Time) -> Self {
         let Live { machine, events, sessions, .. } = live;
         let events = events.archive(|out| machine.write_snapshot(out));
@@ -62,7 +62,7 @@ impl Archived {
     /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact: each event has its value,
     /// and the machine has them once more.
     pub(super) fn log_case(&self, config: &InstanceConfig) -> usize {
-        /// What was fixed at its creation, without the roster, and the counters of the machine.
+        /// Its configuration without the roster, and the counters of the machine.
         const CREATED: usize = 1_024;
         /// The state of a process, without values and answers; a process is a few bytes here.
         const PROCESS: usize = 128;

@@ -19,12 +19,12 @@ impl ByteReserve {
     }
 }
 
-/// What one instance has reserved; given back when dropped.
+/// The bytes that one instance has reserved; given back when dropped.
 #[derive(Debug)]
 pub(super) struct ByteShare {
     reserves: [ByteReserve; 2],
     bytes: usize,
-    /// What was reserved at the creation.
+    /// The bytes that were reserved at the creation.
     most: usize,
 }
 
@@ -60,13 +60,13 @@ impl Drop for ByteShare {
     }
 }
 
-/// What one instance has of what its creator shares with others.
+/// The reservations of one instance, and the expirations of all instances of its creator.
 #[derive(Debug)]
 pub(super) struct InstanceShares {
     pub(super) memory: ByteShare,
     /// `None`: there is no log on disk.
     pub(super) log: Option<ByteShare>,
-    /// Where it is noted when the instance is let go of.
+    /// The moment at which the server lets go of the instance is added here.
     pub(super) expirations: Expirations,
 }
 

@@ -25,7 +25,7 @@ pub(super) struct Shortage {
 pub(super) enum Until {
     /// Until live instances end.
     InstancesEnd,
-    /// What ended instances of the creator count for is given back when the server lets go of them.
+    /// Until the server lets go of ended instances of the creator, which count until then.
     OwnAreLetGo,
     /// The same of any instances.
     AnyIsLetGo,
@@ -112,7 +112,7 @@ impl Registry {
         let log = if has_log { config.log_case(limits) } else { 0 };
         let processes = config.params.processes() as usize;
         type Used = fn(&CreatorUsage) -> usize;
-        // What others let go of makes room as well.
+        // The instances of other creators give back capacity, too.
         let (end, let_go, bytes) = (Until::InstancesEnd, Until::AnyIsLetGo, Until::AnyBytes);
         let bounds: [(&str, usize, usize, Used, Until); 5] = [
             ("instances that have not ended", limits.live_instances, 1, CreatorUsage::live, end),

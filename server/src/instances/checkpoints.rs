@@ -1,4 +1,4 @@
-//! Checkpoints: what lets the log forget.
+//! Checkpoints: states of instances, which make the log before them unnecessary.
 //!
 //! Inputs alone could never be trimmed: reads are without number, and one old instance would keep every batch since its
 //! creation. So now and then each instance that has records in the log gets a checkpoint, one after the other while all
@@ -26,7 +26,8 @@ use crate::limits::checkpoint_events;
 
 /// An instance as it is at one moment, of which a checkpoint is made when its lock is free again.
 pub(super) struct Captured {
-    /// What of the log the checkpoint covers.
+    /// The end of the part of the log that the checkpoint covers: a place, and a number of records of the
+    /// batch there.
     covered: (u64, u32),
     machine: CapturedMachine,
     /// The index of the oldest event kept, and the last phase whose step is not kept.
@@ -37,7 +38,7 @@ pub(super) struct Captured {
     ended: Option<Time>,
     latest: Time,
     served: Duration,
-    /// Until the effects of which place have left its time stands still.
+    /// The time of the instance stands still until the effects of this place have left.
     stopped_until: Option<LogIndex>,
     name_taken: bool,
 }
@@ -115,7 +116,7 @@ impl Captured {
             CapturedMachine::Live(machine) => *machine,
             CapturedMachine::Archived(trailer) => restore_machine(&trailer, &instance.config).checkpoint(),
         };
-        // What is kept of an archived machine does not tell its time.
+        // The archive of a machine does not tell its time.
         machine.time = machine.time.max(latest);
         let (log_index, records) = covered;
         Checkpoint {

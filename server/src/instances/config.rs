@@ -1,4 +1,4 @@
-//! What is fixed when an instance is created, and the part of it that many instances share.
+//! The configuration of an instance, fixed at its creation, and the part of it that many instances share.
 //!
 //! Most coordinators create many instances with the same parameters and the same processes. These are kept once for all
 //! of them ([`SharedConfig`], found by an [`Interner`]), and for each instance only what differs ([`InstanceConfig`]).
@@ -24,7 +24,7 @@ use crate::auth::Principal;
 use crate::limits::Limits;
 use crate::quota::KnownPrincipals;
 
-/// What was fixed when an instance was created.
+/// The configuration of an instance, fixed at its creation.
 #[derive(Clone, Debug)]
 pub(crate) struct InstanceConfig {
     pub(crate) id: InstanceId,
@@ -71,7 +71,7 @@ impl InstanceConfig {
     /// instance.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// If a field is missing or wrong.
     pub(super) fn from_log(
         number: u64,
         created: &log::Created,
@@ -125,7 +125,7 @@ impl InstanceConfig {
     }
 }
 
-/// What several instances may share.
+/// The part of a configuration that several instances may share.
 #[derive(Debug)]
 pub(crate) struct SharedConfig {
     /// Digest of the fields below, so that a long roster is hashed once, and not under the lock of the registry.

@@ -1,4 +1,4 @@
-//! What a step of an instance brings about, until the step is committed.
+//! The effects of a step of an instance, kept until the step is committed.
 
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::machine::OutcomeDigest;
@@ -26,11 +26,11 @@ pub(super) struct Effects {
     pub(super) always_logged: bool,
     /// Whether the machine refused the input.
     pub(super) refused: bool,
-    /// Where the step stands in the log, once it does. A step that changed nothing stands where the last one before it
-    /// does.
+    /// The place of the step in the log, once it has one. A step that changed nothing has the place of the
+    /// last one before it.
     pub(super) log_index: LogIndex,
-    /// What happened, in order. Answers and withdrawals among them go to the session and the waiting calls of their
-    /// process, whichever these are when the effects leave.
+    /// The events of the step, in order. Answers and withdrawals among them go to the session and the waiting
+    /// calls that their process has when the effects leave.
     pub(super) events: Vec<Event>,
     /// How many phases have opened, which no event tells.
     pub(super) opened_phases: u32,

@@ -1,5 +1,5 @@
-//! When the server lets go of the instances of a creator that have ended (SPEC F10): what a refused Create is told to wait
-//! for.
+//! The moments at which the server lets go of the ended instances of a creator (SPEC F10). A refused Create
+//! is told to wait for the next of them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -54,7 +54,7 @@ pub(crate) struct UnaryAccess {
     pub(crate) repeated: bool,
 }
 
-/// What an access that came with a unary call finds.
+/// The state of an access that came with a unary call.
 enum Called {
     /// Its answer.
     Answered(CompletedAccess),
@@ -444,7 +444,7 @@ impl Instance {
                     live.waiters.complete(*process, *number, completed);
                 }
                 Event::Session { incarnation, .. } => {
-                    // What was answered before this event went to the older session; what comes now goes to this one.
+                    // Answers before this event went to the older session; later ones go to this one.
                     if let Some(opening) = opening.take() {
                         self.open_session(live, *opening, *incarnation);
                     }

@@ -19,7 +19,7 @@ use super::timers::TimerHandle;
 use crate::event_log::EventsView;
 use crate::gate::{CommitReceiver, Gate, Uncommitted};
 
-/// What the lock of an instance guards.
+/// The part of an instance that its lock guards.
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) timer: TimerHandle,
@@ -28,7 +28,7 @@ pub(super) struct Inner {
     pub(super) epoch: i64,
     /// Why the instance is gone for everybody who still has a reference to it; `None` if it is not.
     pub(super) gone: Option<Box<Gone>>,
-    /// What the instance may take of memory and of the log's disk, once it is registered.
+    /// The memory and the space on the log's disk that the instance has reserved, once it is registered.
     pub(super) shares: Option<InstanceShares>,
     pub(super) lifecycle: Lifecycle,
 }
@@ -36,10 +36,10 @@ pub(super) struct Inner {
 /// An instance that is gone.
 #[derive(Debug)]
 pub(super) struct Gone {
-    /// Why.
+    /// The reason.
     pub(super) why: RpcRefusal,
-    /// That it is gone may be told only when its expiry is committed: the effects of the expiry, and of what was asked
-    /// since. Empty: it is committed.
+    /// The effects of its expiry, and of calls since then: no caller is told that it is gone before the
+    /// expiry is committed. Empty: it is committed.
     pub(super) uncommitted: Vec<Effects>,
 }
 
@@ -107,8 +107,8 @@ impl Inner {
         self.live_ref().is_some_and(|live| live.stopped_until.is_some())
     }
 
-    /// What a call may be told when everything that it follows from is committed. `outcome`: an error is the reason why
-    /// the instance is gone.
+    /// The outcome of a call, which may be told when everything that it follows from is committed. `outcome`:
+    /// an error is the reason for which the instance is gone.
     pub(super) fn outcome<T>(
         &mut self,
         outcome: Result<Result<T, RpcRefusal>, Box<RpcRefusal>>,
@@ -126,7 +126,7 @@ impl Inner {
         live.live_guard = Some(guard);
     }
 
-    /// What the instance may take.
+    /// Sets the reservations of the instance.
     pub(super) fn set_shares(&mut self, shares: InstanceShares, config: &InstanceConfig) {
         self.shares = Some(shares);
         self.resize_shares(config);
@@ -135,7 +135,7 @@ impl Inner {
         }
     }
 
-    /// The instance has ended: notes when it is let go of.
+    /// The instance has ended: notes the moment at which the server lets go of it.
     fn note_expiration(&self, config: &InstanceConfig) {
         if let Some(shares) = &self.shares {
             shares.expirations.add(self.moment(self.expires(&config.shared.lifetimes)));

@@ -1,5 +1,5 @@
-//! An instance from its creation to its end: what time, the commit log and a restart of the server do to it. It ends when it
-//! expires, when a step of it has panicked, or when the log refuses its steps.
+//! An instance from its creation to its end: the effects of time, of the commit log and of a restart of the
+//! server on it. It ends when it expires, when a step of it has panicked, or when the log refuses its steps.
 
 use std::mem;
 use std::sync::{Arc, Mutex};
@@ -161,7 +161,7 @@ impl Instance {
     }
 }
 
-/// What the log says.
+/// The outcomes of steps, from the log.
 impl Instance {
     /// The commit log resolves steps: see [`crate::commit_log::CommitLog::on_commit`]. Returns whether the instance is
     /// gone.
@@ -178,8 +178,8 @@ impl Instance {
         inner.is_gone()
     }
 
-    /// The server has lost the shard of the instance, which is gone for that reason: nothing of it is told any more. What it
-    /// had reserved is given back, whoever still has a reference to it.
+    /// The server has lost the shard of the instance, which is gone for that reason: nothing of it is told
+    /// any more. Its reservations are given back, even while there are references to it.
     pub(super) fn lose(&self, why: &RpcRefusal) {
         let inner = &mut *self.lock_poisoned();
         self.refuse_all(inner, why.clone());
@@ -300,10 +300,10 @@ impl Instance {
     }
 }
 
-/// What a restart of the server does.
+/// A restart of the server.
 impl Instance {
-    /// Its time goes on at how long instances had been served when the log was written last, if that counts for anything:
-    /// patience drains, the join timeout or the pace passes.
+    /// Sets its time to the served time that the log has told last, if its machine waits for time: patience
+    /// drains, the join timeout or the pace passes.
     pub(super) fn catch_up(&self, served: Duration) {
         let inner = &mut *self.lock();
         let now = inner.time(nanos(served));
@@ -334,9 +334,9 @@ impl Instance {
         }
     }
 
-    /// The server has restarted, and serves from this moment on. `served`: how long instances had been served. What is
-    /// left of the retention of an instance that has ended is what was left then; for another one the restart counts as a
-    /// call (F10).
+    /// The server has restarted, and serves from this moment on. `served`: how long instances had been
+    /// served. The rest of the retention of an ended instance is as long as it was then; for another one the
+    /// restart counts as a call (F10).
     pub(super) fn go_on(&self, served: Duration, moment: Instant) {
         if self.shard.failure().is_some() {
             return;

@@ -37,8 +37,8 @@ pub(super) struct Live {
     /// The time of the instance stands still until the step at this place is committed: a phase was executed in it, and
     /// nobody has been told its answers yet (F3).
     pub(super) stopped_until: Option<LogIndex>,
-    /// What was served before this server is logged, and the restart behind it is not committed yet: nothing else may become of
-    /// the instance in between, since it would stand behind the restart in the log.
+    /// The time that was served before this server is logged, and the restart behind it is not committed yet:
+    /// the instance takes no other step in between, since that would stand behind the restart in the log.
     pub(super) awaits_restart_commit: bool,
     /// The committed events.
     pub(super) events: EventLog,
@@ -226,7 +226,7 @@ impl Live {
         self.machine.close(effects.at, &mut effects.events);
     }
 
-    /// What is due happens.
+    /// The machine does everything that is due.
     pub(super) fn tick(&mut self, effects: &mut Effects) {
         self.note(effects, || record::Input::Tick(log::Tick {}));
         self.machine.tick(effects.at, &mut effects.events);

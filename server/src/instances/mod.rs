@@ -70,7 +70,7 @@ use placement::OneShard;
 use registry::{Capacity, Registry};
 use shard::Context;
 
-/// What a Create asks for; the parameters are checked, the roster fits them.
+/// The content of a Create; the parameters are checked, the roster fits them.
 #[derive(Debug)]
 pub(crate) struct CreateSpec {
     pub(crate) name: Option<InstanceName>,
@@ -80,7 +80,7 @@ pub(crate) struct CreateSpec {
     pub(crate) roster: Vec<String>,
 }
 
-/// What all instances together use.
+/// The resources that all instances use together.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct InstanceUsage {
     /// Instances that were created and removed since the server started.
@@ -137,7 +137,7 @@ impl Instances {
         instances
     }
 
-    /// No shards yet. `state`: what their logs will share.
+    /// No shards yet. `state`: shared by all their logs.
     pub(crate) fn without_shards(
         limits: Limits,
         state: &Arc<LogState>,
@@ -178,12 +178,12 @@ impl Instances {
         &self.load
     }
 
-    /// What the steps of all instances have brought about.
+    /// The counters of the steps of all instances.
     pub(crate) fn steps(&self) -> &StepCounters {
         &self.context.steps
     }
 
-    /// What all instances together use now.
+    /// The resources that all instances use together now.
     pub(crate) fn usage(&self) -> InstanceUsage {
         let registry = self.registry();
         InstanceUsage {
@@ -325,7 +325,8 @@ impl Instances {
                 }
             }
             self.check_capacity(&self.registry(), &config.shared, &shard)?;
-            // The log is read back in the order of numbers: who takes a name has a higher number than who gave it up.
+            // The log is read back in the order of numbers: an instance that takes a name has a higher number
+            // than the one that gave it up.
             config.number = shard.next_number();
             // A large instance takes long to build: the lock of the registry is not held meanwhile.
             let instance = Arc::new(Instance::new(config.clone(), shard.clone()));
@@ -351,7 +352,8 @@ impl Instances {
         found.filter(|found| **found == config).unwrap_or_else(|| Arc::new(config))
     }
 
-    /// What different instances of this creator share, rosters among it; at most so many.
+    /// The different shared configurations of the instances of this creator, with their rosters; at most so
+    /// many.
     pub(crate) fn configs_of_creator(&self, creator: &Principal, limit: usize) -> Vec<Arc<SharedConfig>> {
         self.registry().configs.of_creator(creator, limit)
     }

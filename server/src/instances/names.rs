@@ -8,10 +8,11 @@
 //! refuses the steps of this one instance (`CommitOutcome::Refused`), and the Create is told to ask again: the commit decides,
 //! nothing before it.
 //!
-//! What is asked here is asked before, by a linearizable read: to find an instance by its name at any server, and to
-//! refuse a Create at once whose name is taken elsewhere. To find an instance that is here the claim is not asked for, unless
-//! that is closed: the registry does not see that an instance in a shard of another server has taken its name. After a
-//! take-over the registry may not know who has a name, if both are here: then the claim tells it.
+//! This module asks for the claim before the commit, by a linearizable read: to find an instance by its name
+//! at any server, and to refuse a Create at once whose name is taken elsewhere. To find an instance that is
+//! here the claim is not asked for, unless that is closed: the registry does not see that an instance in a
+//! shard of another server has taken its name. After a take-over the registry may not know who has a name, if
+//! both are here: then the claim tells it.
 
 use std::fmt;
 use std::pin::Pin;
@@ -33,7 +34,8 @@ pub(crate) trait NameClaims: fmt::Debug + Send + Sync {
 }
 
 impl Instances {
-    /// The instance that has this name in the cluster. `found`: what the registry has found, which is closed, or not served.
+    /// The instance that has this name in the cluster. `found`: the instance that the registry has found,
+    /// which is closed, or not served.
     pub(super) async fn find_claimed(
         &self,
         name: &InstanceName,
@@ -52,7 +54,7 @@ impl Instances {
         };
         match names.claimed(name).await? {
             Some(id) => self.get(id).inspect(|holder| self.link_name(holder, found.as_ref())),
-            // Who has had it has expired.
+            // The instance that had the name has expired.
             None => Err(super::unknown(name.as_str())),
         }
     }

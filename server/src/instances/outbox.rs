@@ -1,4 +1,4 @@
-//! What waits to be sent on one Attach stream.
+//! The frames that wait to be sent on one Attach stream.
 //!
 //! Instances push frames, on whichever task an instance's step runs; the stream takes them out in batches. Both sides
 //! meet at one short lock, and one wake-up serves however many frames there are.
@@ -134,7 +134,7 @@ pub(crate) struct PendingWelcome {
 }
 
 impl PendingWelcome {
-    /// What a hello on this channel is answered with.
+    /// The answer to a hello on this channel.
     pub(super) fn new(channel: u32, process: ProcessId, welcome: Welcome, config: &InstanceConfig) -> Self {
         let Welcome { session, next, waiting, append, decided } = welcome;
         let own = v1::Own::from(&MemberState { process, next, waiting, append, decided });
@@ -147,7 +147,7 @@ impl PendingWelcome {
     }
 }
 
-/// What a stream finds in its outbox.
+/// The result of a poll of an outbox.
 #[derive(Debug)]
 pub(crate) enum Polled {
     /// Frames to send.

@@ -1,5 +1,5 @@
-//! Which shard an instance belongs to, and which server owns a shard: what a call for an instance that is elsewhere is refused
-//! with (`NOT_OWNER` and its hint).
+//! The shard of an instance, and the owner of a shard: a call for an instance of another server is refused
+//! with `NOT_OWNER` and a hint of the owner.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use stickycas_proto::v1::{ClusterServer, GetClusterResponse, OwnedShard, Refusal
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ShardKey(pub(crate) u32);
 
-/// Which shard an instance belongs to, and which server owns a shard.
+/// The shard of an instance, and the owner of a shard.
 pub(crate) trait Placement: fmt::Debug + Send + Sync {
     /// The shard of the instance with this id: the same at each call and at each server of the cluster.
     fn shard_of(&self, id: InstanceId) -> ShardKey;
@@ -49,7 +49,8 @@ pub(crate) trait Placement: fmt::Debug + Send + Sync {
         )
     }
 
-    /// Why no instance is created although this server has capacity: what the servers share has no space.
+    /// The reason for which no instance is created although this server has capacity: the shared store has no
+    /// space.
     fn no_space(&self) -> Option<String> {
         None
     }

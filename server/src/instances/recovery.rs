@@ -60,12 +60,12 @@ pub enum RecoveryError {
         "the log is damaged at {at}: {what}; nothing is served from it: restore a backup (stickycas-server data)"
     )]
     Damaged {
-        /// Where.
+        /// The place of the damage.
         at: String,
-        /// What is wrong.
+        /// The damage.
         what: String,
     },
-    /// The server owns the shard no more: what is not read yet is not wanted.
+    /// The server owns the shard no more: the rest of its log is not read.
     #[error("the server has lost the shard")]
     Lost,
 }
@@ -92,7 +92,7 @@ impl Part {
     }
 }
 
-/// What was recovered.
+/// The result of a recovery.
 #[derive(Debug, Default)]
 pub(crate) struct Recovered {
     /// The last batch.
@@ -115,8 +115,8 @@ pub(crate) struct Recovery<'a> {
     shard: &'a Arc<ShardContext>,
     part: Part,
     known: HashMap<u64, Known>,
-    /// Instances of which records stand in the log that begin in the middle. Their expiry must follow: the records are
-    /// what is left of an instance that is gone.
+    /// Instances with records in the log, but without a creation or a checkpoint before them. Their expiry
+    /// must follow: the records are the rest of an instance that is gone.
     partial: BTreeSet<u64>,
     /// Instances of which the log has records.
     in_tail: HashSet<u64>,
@@ -128,7 +128,7 @@ pub(crate) struct Recovery<'a> {
     file_bytes: Option<u64>,
     /// Bytes that were read.
     read: u64,
-    /// When it was last told how far it is.
+    /// The moment of the last report of the progress.
     told: Instant,
 }
 

@@ -19,14 +19,14 @@ use super::load_monitor::{LiveGuard, LoadMonitor};
 use crate::auth::Principal;
 use crate::limits::Limits;
 
-/// What decides whether there is capacity, beside the registry itself.
+/// The values that decide whether there is capacity, beside the registry itself.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity<'a> {
     pub(super) limits: &'a Limits,
     pub(super) load: &'a LoadMonitor,
     /// Whether there is a log on disk.
     pub(super) has_log: bool,
-    /// How many principals may create instances.
+    /// The number of principals that may create instances.
     pub(super) coordinators: usize,
 }
 

@@ -1,4 +1,5 @@
-//! What instances share: those of one shard, which are served or not, and those of the server, whatever it owns.
+//! The state that instances share: those of one shard, which are served or not, and those of the server, of
+//! all its shards.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -14,11 +15,11 @@ use crate::gate::Gate;
 use crate::limits::Limits;
 use crate::metrics::StepCounters;
 
-/// What the instances of one shard share, as long as this server owns it. If it takes the shard again later, that is
-/// another one.
+/// The state that the instances of one shard share, as long as this server owns it. If the server takes the
+/// shard again later, that is another context.
 #[derive(Debug)]
 pub(crate) struct ShardContext {
-    /// What all instances of the server share.
+    /// The state that all instances of the server share.
     pub(super) server: Arc<Context>,
     pub(super) key: ShardKey,
     pub(super) log: Arc<dyn CommitLog>,
@@ -28,7 +29,7 @@ pub(crate) struct ShardContext {
     is_served: AtomicBool,
     /// Whether it is to be handed over: nobody finds its instances meanwhile.
     is_leaving: AtomicBool,
-    /// Why nothing of it may be told any more.
+    /// The reason for which nothing of it may be told any more.
     pub(super) lost: OnceLock<RpcRefusal>,
     /// Locked while it is recovered, and while it is dropped.
     pub(super) recovery: Mutex<()>,
@@ -114,12 +115,13 @@ impl ShardContext {
     }
 }
 
-/// What all instances of a server share, of whichever shard: the timers, the limits, and the memory that they may take together.
+/// The state that all instances of a server share, of every shard: the timers, the limits, and the memory
+/// that they may take together.
 #[derive(Debug)]
 pub(crate) struct Context {
     pub(super) limits: Limits,
     pub(super) timers: Timers,
-    /// What the steps of all instances bring about, for operators.
+    /// The counters of the steps of all instances, for operators.
     pub(super) steps: StepCounters,
     /// The memory that all event logs may take together.
     pub(super) event_budget: Arc<Budget>,

@@ -35,9 +35,9 @@ impl Instances {
         shards.get(&ShardKey::default()).cloned().expect("it is there from the beginning")
     }
 
-    /// The server owns this shard from now on, and commits its steps to `log`. Its instances are found once it is
-    /// [served](Self::serve_shard); what its engine has kept is recovered before. If that fails, the shard is to be
-    /// [dropped](Self::drop_shard).
+    /// The server owns this shard from now on, and commits its steps to `log`. Its instances are found once
+    /// it is [served](Self::serve_shard); the records of its engine are recovered before. If that fails, the
+    /// shard is to be [dropped](Self::drop_shard).
     ///
     /// # Errors
     /// If the server has the shard.
@@ -64,8 +64,9 @@ impl Instances {
         Ok(shard)
     }
 
-    /// Goes on behind what was recovered of the shard, and has it served. What had been served before this server is an input
-    /// of its own of every instance for which it counts, before the restart: so each replay comes to the same (F3).
+    /// Continues the log behind its recovered part, and has the shard served. The time that was served before
+    /// this server is an input of its own of every instance that waits for time, before the restart: so each
+    /// replay has the same result (F3).
     pub(crate) async fn go_on(&self, shard: &Arc<ShardContext>, log: &DurableLog, recovered: Recovered) {
         let Recovered { last, served, dirty, .. } = recovered;
         log.begin(last, served, dirty);
@@ -82,9 +83,10 @@ impl Instances {
         shard.set_served();
     }
 
-    /// The server owns this shard no more, for the reason `why`: nothing of it is written or told from now on. All its
-    /// instances go; who waits for one of them, or has a session or a Watch there, is told why. A recovery that is under way ends
-    /// first. When the first call returns, nothing is left of the shard, and it may be added again.
+    /// The server owns this shard no more, for the reason `why`: nothing of it is written or told from now
+    /// on. All its instances go; a client that waits for one of them, or has a session or a Watch there, is
+    /// told why. A recovery that is under way ends first. When the first call returns, nothing is left of the
+    /// shard, and it may be added again.
     pub(crate) async fn drop_shard(&self, shard: &Arc<ShardContext>, why: RpcRefusal) {
         if shard.lost.set(why.clone()).is_err() {
             return;
@@ -196,7 +198,7 @@ impl Instances {
             && why.reason == RefusalReason::OwnerLost
             && shard.lost.get().is_none()
         {
-            // What concerns one instance is the end of all.
+            // An ownership that is lost for one instance is lost for the shard.
             let (instances, shard, why) = (self.clone(), shard.clone(), (**why).clone());
             tokio::spawn(async move { instances.drop_shard(&shard, why).await });
         }

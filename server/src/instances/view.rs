@@ -46,10 +46,10 @@ pub(crate) struct Summary {
     pub(crate) decision: Option<Value>,
 }
 
-/// What a view shows, when it is committed; or why the instance is gone.
+/// The content of a view, told when it is committed; an error is the reason for which the instance is gone.
 type View<T> = Uncommitted<Result<T, RpcRefusal>>;
 
-/// What a watcher finds.
+/// The result of a poll of a watcher.
 #[derive(Debug)]
 pub(crate) enum WatchPoll {
     /// The next events.
@@ -252,14 +252,14 @@ impl Instance {
     }
 }
 
-/// What an instance is and where it stands.
+/// The configuration and the state of an instance.
 impl Instance {
-    /// What all instances of the server share.
+    /// The state that all instances of the server share.
     pub(super) fn context(&self) -> &Context {
         &self.shard.server
     }
 
-    /// What the instances of its shard share.
+    /// The state that the instances of its shard share.
     pub(crate) fn shard(&self) -> &Arc<ShardContext> {
         &self.shard
     }
@@ -273,8 +273,9 @@ impl Instance {
         &self.config.shared.params
     }
 
-    /// What an access may cost beyond the usual, in frames of Attach: with shuffled warps each round has an order of its
-    /// own, and the access of a process that is alone brings the next round. 65,536 warps take some 0.7 ms.
+    /// The most that an access may cost beyond the usual, in frames of Attach: with shuffled warps each round
+    /// has an order of its own, and the access of a process that is alone brings the next round. 65,536 warps
+    /// take some 0.7 ms.
     pub(crate) fn round_work(&self) -> usize {
         const WARPS_PER_FRAME: usize = 64;
         match self.params().spec().order {

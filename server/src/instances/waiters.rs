@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 pub(crate) struct CompletedAccess {
     /// The phase in which the access was executed; `None`: outside phases (F10).
     pub(crate) phase: Option<Phase>,
-    /// What the access returned.
+    /// The answer to the access.
     pub(crate) answer: Answer,
     /// The list that a read refers to; `None` for an append, which returns no entries.
     list: Option<Arc<StickyCas<Entry>>>,

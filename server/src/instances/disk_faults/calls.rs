@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker};
 use stickycas_model::access::{Access, Op};
 use stickycas_model::types::{AccessNumber, ProcessId, SessionId};
 
-/// What a future comes to that has nothing to wait for; `None` if it has.
+/// The output of a future that is ready at once; `None` if it has to wait.
 pub(super) fn poll<T>(future: impl Future<Output = T>) -> Option<T> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(outcome) => Some(outcome),

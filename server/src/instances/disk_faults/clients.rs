@@ -1,4 +1,5 @@
-//! Clients of a few instances: what they send is drawn from a seed, and everything that they are told is written down.
+//! Clients of a few instances: their requests are drawn from a seed, and everything that they are told is
+//! recorded.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -28,7 +29,7 @@ use super::server::Server;
 use super::told::{Fact, Told, answer, events};
 use crate::auth::Principal;
 
-/// What a client will be told; an error is the reason for a refusal.
+/// The facts that a client will be told; an error is the reason for a refusal.
 type Pending = Pin<Box<dyn Future<Output = Result<Vec<Fact>, RpcRefusal>>>>;
 
 /// See the module.
@@ -102,7 +103,7 @@ impl Clients {
             let Ok(instance) = server.instances.get(*id) else { continue };
             let clients = ProcessId::all(instance.params().processes()).map(|process| {
                 let mut client = Client::new(process);
-                // What was lost is sent anew.
+                // Accesses that were lost are sent again.
                 let (_, member) = poll(instance.status(Some(process)).committed()).unwrap().unwrap().unwrap();
                 let next = member.unwrap().next.get();
                 sent.accepted.retain(|(of, number), _| *of != process || *number < next);
@@ -350,7 +351,7 @@ fn own(process: ProcessId, member: MemberStatus) -> MemberState {
     MemberState { process, next, waiting, append, decided }
 }
 
-/// What the answer of a call will be.
+/// The future answer of a call.
 fn answered(process: ProcessId, number: u64, given: UnaryAnswer) -> Pending {
     let number = AccessNumber::new(number).unwrap();
     Box::pin(async move {

@@ -26,7 +26,7 @@ fn form(short: usize, long: usize) -> usize {
     if std::env::var("STICKYCAS_FAULTS").is_ok_and(|form| form == "long") { long } else { short }
 }
 
-/// What was counted.
+/// The counts of a test.
 #[derive(Debug, Default)]
 struct Counted {
     faults: u64,
@@ -36,7 +36,7 @@ struct Counted {
     /// Disks as they may be found after a fault.
     disks: u64,
     recovered: u64,
-    /// What clients had been told, and held.
+    /// Facts that clients had been told, and that held after the recovery.
     facts: u64,
     /// Recovered as of an earlier moment: only after a disk has lied.
     older: u64,
@@ -54,7 +54,7 @@ impl fmt::Display for Counted {
     }
 }
 
-/// What has happened on a disk.
+/// One run of a server on a disk.
 struct Life {
     disk: FaultyDisk,
     told: Told,
@@ -85,7 +85,7 @@ async fn live(disk: FaultyDisk, clients: &mut Clients, batches: usize, tells: Te
             server.begin_checkpoints().await;
         }
         clients.send(&server, 3);
-        // What needs no commit.
+        // Answers that need no commit.
         clients.listen(&server);
         server.write().await;
         if server.has_failed() {
@@ -138,8 +138,8 @@ impl Counted {
         Ok(())
     }
 
-    /// As [`Self::lose_power`], of a disk that has lied: what is recovered holds by some place of the tape, or the damage
-    /// is reported.
+    /// As [`Self::lose_power`], of a disk that has lied: the recovered state agrees with some place of the
+    /// tape, or the damage is reported.
     fn lose_power_of_a_liar(&mut self, life: &Life, random: usize) -> Result<(), String> {
         let mut outcome = Ok(());
         // The places at which something was told, the last first.
@@ -254,7 +254,7 @@ fn power_may_be_lost_again() {
             }
         });
         for (position, image) in disks.into_iter().step_by(form(4, 2)) {
-            // What was told before holds at every moment of the second life.
+            // The facts of the first life hold at every moment of the second.
             let clients = Clients::returning(&first.told, position, seed);
             let mut second = run_with(clients, FaultyDisk::new(image), form(3, 8), Tells::AfterTheCommit);
             second.served_from = Some(0);
@@ -276,8 +276,8 @@ fn a_log_that_tells_before_the_sync_is_caught() {
     }
 }
 
-/// What the disk has lost though it was synced is noticed, or it is all that came last: then everything is as it was at
-/// an earlier moment, which no server can tell from a log that has always ended there.
+/// A loss of synced data is noticed, unless all of it stood at the end of the log: then everything is as it
+/// was at an earlier moment, and no server can tell that log from one that has always ended there.
 #[test]
 fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
     let (seed, batches) = (60, form(5, 24));

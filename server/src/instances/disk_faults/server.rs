@@ -13,12 +13,12 @@ use crate::commit_log::engine::{
 use crate::commit_log::{CommitLog, DurableLog, MemoryLog};
 use crate::limits::Limits;
 
-/// When an engine tells that a batch is committed.
+/// The moment at which an engine tells that a batch is committed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tells {
-    /// When it is: what is tested.
+    /// After the commit: the case that is tested.
     AfterTheCommit,
-    /// The planted bug: when everything is written, but so many of the commit's syncs are done only.
+    /// The planted bug: after everything is written, and only so many syncs of the commit are done.
     AfterSyncs(u32),
 }
 
@@ -206,7 +206,7 @@ fn limits() -> Limits {
     Limits { retention: std::time::Duration::ZERO, ..Limits::default() }
 }
 
-/// What a server finds on this disk. Nothing of what it does afterwards is logged.
+/// The instances that a server recovers from this disk. Their later steps are not logged.
 pub(super) fn recover(disk: &FaultyDisk) -> Result<(Arc<Instances>, Recovered), RecoveryError> {
     let engine = RedbEngine::with_backend(disk.clone()).map_err(RecoveryError::Engine)?;
     let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();

@@ -1,4 +1,5 @@
-//! What clients have sent and were told in a run, and whether a server that was recovered contradicts any of it.
+//! The messages that clients have sent in a run, the facts that they were told, and the check that a
+//! recovered server contradicts none of these.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use super::super::view::{Snapshot, WatchPoll};
 use super::super::{CompletedAccess, Instance, InstanceRef, Instances, Uncommitted};
 use super::calls::{access, poll};
 
-/// What a client was told.
+/// A fact that a client was told.
 #[derive(Clone, Debug)]
 pub(super) enum Fact {
     /// The instance exists, and has this name.
@@ -35,14 +36,15 @@ pub(super) enum Fact {
     Event(v1::Event),
 }
 
-/// What was told, with the place of the disk's tape at which it was.
+/// The facts that clients were told, each with its place on the disk's tape, and the messages that they have
+/// sent.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) facts: Vec<(usize, InstanceId, Fact)>,
     pub(super) sent: BTreeMap<InstanceId, Sent>,
 }
 
-/// What clients have sent about one instance.
+/// The messages that clients have sent about one instance.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Sent {
     pub(super) name: String,
@@ -81,7 +83,7 @@ impl Told {
         self.sent.entry(id).or_default()
     }
 
-    /// What was told by this place of the tape, as told before the start of another one.
+    /// The facts that were told up to this place of the tape, as facts from before the start of another one.
     pub(super) fn until(&self, position: usize) -> Self {
         let facts = self.facts.iter().filter(|(at, _, _)| *at <= position);
         Self { facts: facts.map(|(_, id, fact)| (0, *id, fact.clone())).collect(), sent: self.sent.clone() }
@@ -92,8 +94,8 @@ impl Told {
         self.facts.iter().filter(|(at, _, _)| *at <= position).count()
     }
 
-    /// Whether what was told by this place of the tape holds in a server that was recovered, and nothing was recovered
-    /// that nobody has sent. The error says what does not hold.
+    /// Checks that every fact that was told up to this place of the tape holds in a recovered server, and
+    /// that nothing was recovered that no client has sent. The error says what does not hold.
     pub(super) fn check(&self, position: usize, instances: &Instances) -> Result<(), String> {
         let recovered: BTreeMap<InstanceId, Recovered> = instances
             .after(None, usize::MAX)

@@ -1,4 +1,4 @@
-//! What the engine has kept, decoded: the part of a recovery that depends on nothing else in the log.
+//! The decoding of checkpoints and batches: the part of a recovery that depends on nothing else in the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use crate::commit_log::{LogIndex, RULES};
 /// there are several.
 const CHUNK: usize = if cfg!(test) { 1024 } else { 256 * 1024 };
 
-/// What was read, in order, and is decoded together.
+/// Checkpoints and batches in the order in which they were read, which are decoded together.
 #[derive(Default)]
 pub(super) struct Chunk {
     values: Vec<(RecordKind, u64, Bytes)>,

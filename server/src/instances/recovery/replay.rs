@@ -51,8 +51,8 @@ impl Known {
             stopped_until => stopped_until.filter(|_| !went_on),
         };
         let has_ended = live.ended.is_some();
-        // The input was taken before its batch was written, so its time is the least that it can have been then. What an
-        // earlier input tells may be more.
+        // The input was taken before its batch was written: then, the time was at least that of the input. An
+        // earlier input may tell more.
         if has_ended || (!inner.is_stopped() && (went_on || inner.time(nanos(served)) < at)) {
             inner.resume(at, nanos(served));
         }

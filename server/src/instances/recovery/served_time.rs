@@ -137,7 +137,7 @@ impl Life {
         self.storage.durable_log().unwrap()
     }
 
-    /// What was logged is committed and told.
+    /// Logged steps are committed, and their effects leave.
     async fn resolve(&self) {
         for _ in 0..3 {
             for _ in 0..8 {
@@ -413,7 +413,7 @@ async fn time_that_stood_still_until_a_commit_is_not_drained_later() {
     }
 }
 
-/// What a checkpoint of an instance says whose time stood still then holds only with a batch that the next checkpoints let go.
+/// A checkpoint of an instance whose time stands still depends on a batch that the next checkpoints remove.
 #[tokio::test]
 async fn an_instance_whose_time_stood_still_gets_another_checkpoint() {
     let engine = StallingEngine::new();
