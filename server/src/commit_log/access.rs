@@ -1,11 +1,12 @@
-//! Who may reach the folder of a log beside the user of the server.
+//! The users that may reach the folder of a log beside the user of the server.
 //!
-//! What clients have written is in it, so nobody else may. A folder that the server has made is its user's alone. A platform
-//! gives others, and sets their modes again at each mount: a volume of Kubernetes belongs to root and to the group of its pod
-//! (`fsGroup`, with the setgid bit on every folder), and an `emptyDir` is open to all that can reach it, which is its pod. Such a
-//! group, to which the server belongs, and root are trusted. The files in the folder are the server's alone in any case.
+//! The data of clients is in it, so no other user may. A folder that the server has made is its user's alone.
+//! A platform gives others, and sets their modes again at each mount: a volume of Kubernetes belongs to root
+//! and to the group of its pod (`fsGroup`, with the setgid bit on every folder), and an `emptyDir` is open to
+//! all that can reach it, which is its pod. Such a group, to which the server belongs, and root are trusted.
+//! The files in the folder are the server's alone in any case.
 
-/// The owner of a folder and what is allowed to whom.
+/// The owner, the group and the permissions of a folder.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FolderOwner {
     pub(super) owner: u32,

@@ -90,8 +90,8 @@ impl DataDir {
         }
     }
 
-    /// Takes this folder, to read the log that is in it, together with others that read it. Who may read it may do that:
-    /// nothing is written.
+    /// Takes this folder, to read the log that is in it, together with others that read it. The permission to
+    /// read it is enough: nothing is written.
     ///
     /// # Errors
     /// If it cannot be read, or a server uses it.

@@ -52,7 +52,8 @@ impl fmt::Debug for DurableLog {
 }
 
 impl DurableLog {
-    /// A log that writes nothing before it has an [engine](Self::write_to). `state`: what the logs of the server share.
+    /// A log that writes nothing before it has an [engine](Self::write_to). `state`: shared by the logs of
+    /// the server.
     pub(crate) fn new(state: Arc<LogState>, metrics: Arc<CommitLogMetrics>) -> Self {
         Self::with(state, metrics, BatchLimits::NONE, None)
     }
@@ -146,16 +147,16 @@ impl DurableLog {
         (boundary, std::mem::take(&mut queue.dirty))
     }
 
-    /// What a checkpoint covers that is made of an instance as it is now, while its lock is held: a place, and so many
-    /// records of the batch there.
+    /// The end of the part of the log that a checkpoint covers if it is made of an instance now, while its
+    /// lock is held: a place, and a number of records of the batch there.
     pub(crate) fn covered(&self) -> (u64, u32) {
         let queue = self.shared.queue();
         (queue.log_index.get(), queue.forming.record_count())
     }
 
-    /// Sets the checkpoint of the instance with this number; `None` removes it, since the instance is gone. What it covers
-    /// was written before, so it is never committed earlier; records that came since stand behind that and are read
-    /// after it. Returns how many bytes that takes.
+    /// Sets the checkpoint of the instance with this number; `None` removes it, since the instance is gone.
+    /// The records that it covers were written before, so it is never committed before them; later records
+    /// stand behind them and are read after it. Returns how many bytes that takes.
     pub(crate) fn checkpoint(&self, number: u64, checkpoint: Option<&Checkpoint>) -> usize {
         // Encoded before the queue is locked.
         let state = checkpoint.map(Checkpoint::encode_to_vec);
@@ -229,8 +230,9 @@ impl DurableLog {
         *self.shared.usage.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The creation of this instance is not in the log and never will be, for the reason `why`: its callers are told. What the
-    /// log may have of it behind that is covered by the record of its end, and its checkpoint is removed with the next ones.
+    /// The creation of this instance is not in the log and never will be, for the reason `why`: its callers
+    /// are told. The record of its end covers later records of it in the log, and its checkpoint is removed
+    /// with the next ones.
     pub(crate) fn refuse_creation(&self, instance: InstanceId, number: u64, why: RpcRefusal) {
         let mut queue = self.shared.queue();
         queue.forming.push(&expired(number));

@@ -19,7 +19,7 @@ use crate::gate::{Confirmation, LogSource, NoSpace};
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct LogState {
-    /// What the time of instances follows.
+    /// The clock that the time of instances follows.
     clock: Arc<ServedClock>,
     /// Bytes that may wait for their commit before no further inputs are read.
     limit: usize,
@@ -41,7 +41,7 @@ pub(crate) struct LogState {
 struct StandsStill {
     /// Nobody is served any more.
     is_over: bool,
-    /// What servers share has no space.
+    /// The store that servers share has no space.
     store_full: bool,
 }
 
@@ -93,7 +93,8 @@ impl LogState {
         self.set_clock(|why| why.is_over = true);
     }
 
-    /// What servers share has no space, or has some again. Until then nothing is committed, so the clock stands still.
+    /// The store that servers share has no space, or has some again. Without space nothing is committed, so
+    /// the clock stands still.
     pub(crate) fn set_store_full(&self, is_full: bool) {
         self.set_clock(|why| why.store_full = is_full);
     }
@@ -123,7 +124,8 @@ impl LogState {
         self.full.load(Ordering::SeqCst).then_some(room)
     }
 
-    /// Why the server may tell nothing any more; `None` while it may. What concerns one shard only is no such failure.
+    /// The reason for which the server may tell nothing any more; `None` while it may. The loss of one shard
+    /// is no such failure.
     pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
         self.failure.get()
     }

@@ -5,15 +5,16 @@
 //! order: the events go into the [event log](crate::event_log), and after that the deliveries go to sessions, waiting
 //! calls and watchers.
 //!
-//! [`MemoryLog`] commits at once: what it holds is gone with the process, and the instances with it (SPEC F11 makes
-//! that a definite answer for every client). [`DurableLog`] commits when the inputs are on disk. A log that several
-//! servers share may refuse, because another server owns the instance by now. These answer [`Submission::Later`] and resolve
-//! the step afterwards; neither concerns machine, service or outbox.
+//! [`MemoryLog`] commits at once: it keeps nothing, and the instances are gone with the process (SPEC F11
+//! makes that a definite answer for every client). [`DurableLog`] commits when the inputs are on disk. A log
+//! that several servers share may refuse, because another server owns the instance by now. These answer
+//! [`Submission::Later`] and resolve the step afterwards; neither concerns machine, service or outbox.
 //!
-//! A server has a log for each shard that it owns ([`Logs`]); one that is no part of a cluster has one shard. What its logs
-//! share is their [`LogState`].
+//! A server has a log for each shard that it owns ([`Logs`]); one that is no part of a cluster has one shard.
+//! Its logs share one [`LogState`].
 //!
-//! What is logged are inputs and not events: a machine is deterministic, so [recovery](crate::instances) replays them.
+//! The log has the inputs and not the events: a machine is deterministic, so [recovery](crate::instances)
+//! replays them.
 
 mod access;
 mod data_dir;
@@ -71,11 +72,11 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         None
     }
 
-    /// What the logs of the server share, the same at each call.
+    /// The state that the logs of the server share, the same at each call.
     fn state(&self) -> &Arc<LogState>;
 
-    /// The server owns the shard no more: nothing is written from now on, and what waits for its commit is refused for this
-    /// reason.
+    /// The server owns the shard no more: nothing is written from now on, and steps that wait for their
+    /// commit are refused for this reason.
     fn depose(&self, _why: &RpcRefusal) {}
 
     /// Bytes that wait: records and checkpoints that are not committed, refusals that wait for them, and effects that have
@@ -122,7 +123,7 @@ pub(crate) struct MemoryLog {
 }
 
 impl MemoryLog {
-    /// The log of a shard; what the logs of its server share is this.
+    /// The log of a shard, with this state, which the logs of its server share.
     #[cfg(test)]
     pub(crate) fn with_state(state: Arc<LogState>) -> Self {
         Self { state }
@@ -170,13 +171,14 @@ pub(crate) struct Step<'a> {
     /// The time of the instance at which its machine took the step.
     #[cfg_attr(not(test), expect(dead_code, reason = "tests look at it; the record has it too"))]
     pub(crate) at: Time,
-    /// What happened, in order.
+    /// The events of the step, in order.
     pub(crate) events: &'a [Event],
     /// The input, if the log keeps inputs.
     pub(crate) record: Option<&'a Record>,
 }
 
-/// Where a step stands in the log: the number of its batch, from 1. What is committed is a prefix of the log.
+/// The place of a step in the log: the number of its batch, from 1. The committed steps are a prefix of the
+/// log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct LogIndex(u64);
 
@@ -205,7 +207,7 @@ impl fmt::Display for LogIndex {
     }
 }
 
-/// What a log answers to a step.
+/// The answer of a log to a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Submission {
     /// The step is committed, and so are all steps of the instance before it.
@@ -214,7 +216,7 @@ pub(crate) enum Submission {
     Later(LogIndex),
 }
 
-/// How steps are resolved that were not committed at once.
+/// The outcome of steps that were not committed at once.
 #[derive(Clone, Debug)]
 pub(crate) enum CommitOutcome {
     /// All steps of the instance up to this place are committed.

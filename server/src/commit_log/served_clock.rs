@@ -44,8 +44,8 @@ impl Default for ServedClock {
 }
 
 impl ServedClock {
-    /// What it shows at this moment. After a later stop the same moment shows less, by as long as the clock stood still: the
-    /// caller compares it with the time before.
+    /// The reading of the clock at this moment. After a later stop the same moment shows less, by as long as
+    /// the clock stood still: the caller compares it with the time before.
     pub(crate) fn nanos(&self, at: Instant) -> u64 {
         // In this order: `resume` writes them in the opposite one.
         let stopped_at = self.stopped_at.load(Ordering::Acquire);
@@ -56,7 +56,7 @@ impl ServedClock {
         self.elapsed(at).saturating_sub(self.stood_still.load(Ordering::Relaxed)).min(stopped_at)
     }
 
-    /// What it shows now.
+    /// The reading of the clock now.
     pub(crate) fn now(&self) -> u64 {
         loop {
             let changes = self.changes.load(Ordering::Acquire);

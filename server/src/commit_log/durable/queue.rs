@@ -1,4 +1,5 @@
-//! What waits for its commit: the batch that forms, and those that the engine has not resolved yet.
+//! The batches that wait for their commit: the one that forms, and those that the engine has not resolved
+//! yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -33,9 +34,9 @@ pub(super) struct Queue {
     pub(super) leaving: VecDeque<(LogIndex, usize)>,
     /// Bytes of all of them.
     pub(super) bytes: usize,
-    /// As many of them as the server has counted.
+    /// Those of them that the server has counted.
     pub(super) counted: usize,
-    /// The last batch that is written, once the log closes; what is written behind it is never resolved.
+    /// The last batch that is written, once the log closes; batches behind it are never resolved.
     pub(super) closing: Option<LogIndex>,
     /// The last batch of which all effects have left, and how long instances had been served then, in nanoseconds.
     pub(super) released: (LogIndex, u64),
@@ -48,7 +49,7 @@ impl Queue {
         self.sealed.pop_front().unwrap_or_else(|| self.take_forming(served))
     }
 
-    /// What forms takes nothing more; another batch forms. `served`: as above.
+    /// The batch that forms takes nothing more; another one forms. `served`: as above.
     pub(super) fn seal(&mut self, served: u64) {
         if !self.forming.is_empty() {
             let sealed = self.take_forming(served);
@@ -61,7 +62,7 @@ impl Queue {
         !self.sealed.is_empty() || !self.forming.is_empty()
     }
 
-    /// What is told when everything is committed that was written so far; `None`: it is.
+    /// The [`Resolving`] of the last batch so far; `None`: everything is committed.
     pub(super) fn last(&mut self) -> Option<&mut Resolving> {
         if self.forming.is_empty() {
             return Some(&mut self.in_flight.back_mut()?.resolving);
@@ -129,8 +130,8 @@ pub(super) struct Forming {
     pub(super) trim: Option<LogIndex>,
     /// Whether it is written even if nothing else is in it: it tells the time.
     pub(super) writes_time: bool,
-    /// What it tells of the time, once it takes nothing more: how long instances had been served, in nanoseconds, and
-    /// [`Queue::released`].
+    /// The times that it tells, once it takes nothing more: how long instances had been served, in
+    /// nanoseconds, and [`Queue::released`].
     pub(super) served: u64,
     pub(super) released: (LogIndex, u64),
     pub(super) resolving: Resolving,
@@ -185,12 +186,12 @@ pub(crate) struct Dirty {
     pub(crate) instance: InstanceId,
 }
 
-/// What is to be told when a batch is resolved.
+/// The instances and tasks to tell, and the charges to give back, when a batch is resolved.
 #[derive(Default)]
 pub(super) struct Resolving {
     pub(super) instances: Vec<InstanceId>,
     pub(super) barriers: Vec<oneshot::Sender<()>>,
-    /// What clients have waiting until then; given back when this is dropped.
+    /// The charges of clients for bytes that wait until then; given back when this is dropped.
     pub(super) charges: Vec<LogBytes>,
     pub(super) bytes: usize,
     /// When the first step of the batch came.

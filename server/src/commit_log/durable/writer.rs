@@ -86,7 +86,7 @@ pub(super) fn hand_over(
         if matches!(outcome, Outcome::Committed) {
             shared.metrics.count_batch(steps, bytes, written.elapsed());
             shared.metrics.checkpoints.fetch_add(checkpoints, Ordering::Relaxed);
-            // Before anybody is told: who waits for the commit sees what it has freed.
+            // Before anybody is told: a task that waits for the commit sees the space that it has freed.
             *shared.usage.lock().unwrap_or_else(PoisonError::into_inner) = holds.usage();
         }
         shared.resolve(log_index, outcome);
@@ -120,20 +120,20 @@ async fn next_batch(log: &Shared, engine: &dyn Engine) -> Option<(LogIndex, Form
     }
 }
 
-/// What those who write to the log, its writer and its engine share: the queue, and what becomes of its batches.
+/// The state that the log, its writer and its engine share: the queue, and the outcomes of its batches.
 pub(super) struct Shared {
     pub(super) queue: Mutex<Queue>,
     /// The writer waits here for a batch that it may write.
     pub(super) work: Notify,
     pub(super) failure: OnceLock<RpcRefusal>,
     pub(super) failed: Notify,
-    /// What the logs of the server share.
+    /// The state that the logs of the server share.
     pub(super) state: Arc<LogState>,
     /// How long instances had been served before this server, in nanoseconds.
     pub(super) served_before: OnceLock<u64>,
-    /// What the clock showed when this server began to serve them.
+    /// The reading of the clock when this server began to serve them.
     pub(super) serves_since: OnceLock<u64>,
-    /// What the last batch tells of it, in nanoseconds.
+    /// The served time that the last batch tells, in nanoseconds.
     pub(super) written_nanos: AtomicU64,
     pub(super) held_phases: Arc<HeldPhases>,
     pub(super) resolved: mpsc::UnboundedSender<ResolvedBatch>,

@@ -1,9 +1,9 @@
-//! The real engine over a disk that fails, tears, lies or loses its power: what was told as committed is there, and
-//! nothing else than what was written; or the engine says that it is damaged.
+//! The real engine over a disk that fails, tears, lies or loses its power: every write that was told as
+//! committed is there, and nothing that was not written; or the engine says that it is damaged.
 //!
-//! The writes are made up here; what instances write is in [`crate::instances`]'s tests of the same name. The short form
-//! runs with all tests, the long one if `STICKYCAS_FAULTS=long` (`scripts/verify --all`). Both print what they have
-//! counted.
+//! The writes are made up here; the tests of the same name in [`crate::instances`] have the writes of
+//! instances. The short form runs with all tests, the long one if `STICKYCAS_FAULTS=long` (`scripts/verify
+//! --all`). Both print what they have counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -17,7 +17,7 @@ use super::faulty_disk::{Fault, FaultyDisk, Kept, PowerLoss, choices};
 use super::redb::was_cut_off;
 use super::{Engine, EngineError, Outcome, RedbEngine, Stored, WriteBatch};
 
-/// What an engine holds.
+/// The contents of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Contents {
     batches: BTreeMap<u64, Vec<u8>>,
@@ -58,7 +58,7 @@ impl Contents {
     }
 }
 
-/// What was counted.
+/// The counts of a test.
 #[derive(Debug, Default)]
 struct Counted {
     faults: u64,
@@ -118,11 +118,11 @@ fn writes(seed: u64, count: u64) -> impl Iterator<Item = WriteBatch> {
 /// A run of writes until the first that is not committed.
 struct Run {
     disk: FaultyDisk,
-    /// What the engine was to hold after each write, and before the first.
+    /// The expected contents of the engine after each write, and before the first.
     states: Vec<Contents>,
-    /// Where the tape was when the engine was open, and when each write began.
+    /// The places on the tape at which the engine was open, and at which each write began.
     began: Vec<usize>,
-    /// Where the tape was when each write was told to be committed.
+    /// The places on the tape at which each write was told to be committed.
     told: Vec<usize>,
 }
 
@@ -195,17 +195,17 @@ fn recover(disk: &FaultyDisk) -> Found {
     }
 }
 
-/// What may be found.
+/// The contents that a check allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Allowed {
-    /// What was told, and at most what had begun.
+    /// All writes that were told to be committed, and at most those that had begun.
     Nothing,
-    /// Also a state of before, as a whole, or that the disk is damaged: it has lied.
+    /// Also an earlier state, as a whole, or a report of damage: the disk has lied.
     Older,
 }
 
 impl Counted {
-    /// Checks what is on a disk after a fault. `run`, `position`: what had happened.
+    /// Checks the contents of a disk after a fault. `run`, `position`: the writes before it.
     fn check(&mut self, image: Vec<u8>, run: &Run, position: usize, allowed: Allowed) -> Result<(), String> {
         self.disks += 1;
         let (told, began) = run.range(position);
@@ -306,8 +306,8 @@ fn after_a_write_or_sync_has_failed_none_is_tried() {
     println!("failed writes and syncs: {counted}");
 }
 
-/// What the disk has lost though it was synced is found to be missing, unless it is all that has come last: that cannot
-/// be told from a log that has always ended there. Then all of it is as it was at one moment.
+/// A loss of synced data is noticed, unless all of it stood at the end: no engine can tell that log from one
+/// that has always ended there. Then all contents are as they were at one moment.
 #[test]
 fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
     let (seed, count) = (2, form(8, 30) as u64);
@@ -322,9 +322,9 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
     println!("lying disks: {counted}");
 }
 
-/// Also a read that returns a flipped bit of what the disk holds, which no disk should do: what was verified when the
-/// database was opened is read again. Values have checksums and rows are counted; but a bit of the page that lists the
-/// tables may hide a table, and is not noticed.
+/// Also a read that returns a flipped bit, which no disk should do: data that were verified when the database
+/// was opened are read again. Values have checksums and rows are counted; but a bit of the page that lists
+/// the tables may hide a table, and is not noticed.
 #[test]
 fn a_read_that_fails_is_told_and_changes_nothing() {
     let (seed, count) = (3, form(8, 30) as u64);

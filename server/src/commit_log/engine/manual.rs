@@ -1,4 +1,4 @@
-//! An engine for tests: what becomes of a write is told when the test says so.
+//! An engine for tests: it tells the outcome of a write when the test says so.
 
 use std::collections::VecDeque;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! Engines: what keeps the batches of a log.
+//! Engines, which keep the batches and checkpoints of a log.
 //!
 //! An engine knows places and bytes, and nothing of instances. It keeps two things: the tail, which is batches by
 //! place, and checkpoints, which are states by the number of the instance. One [`WriteBatch`] adds a batch, sets and removes
@@ -43,16 +43,17 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// Reads everything back, checkpoints first and then the batches in the order of their places.
     ///
     /// # Errors
-    /// What cannot be read; or the error of `visit`, which ends the reading.
+    /// If something cannot be read; or the error of `visit`, which ends the reading.
     fn read(&self, visit: Visit<'_>) -> Result<(), EngineError>;
 
-    /// Which log this is: drawn when it was made. A restored backup is another log.
+    /// The identity of this log, drawn when it was made. A restored backup is another log.
     ///
     /// # Errors
     /// If it cannot be read.
     fn identity(&self) -> Result<Vec<u8>, EngineError>;
 
-    /// What it holds, without what its own structures take. Known once it has been read.
+    /// The usage by batches and checkpoints, without the structures of the engine. Known once it has been
+    /// read.
     fn usage(&self) -> StoreUsage;
 
     /// Looks whether what it writes would be found again.
@@ -64,7 +65,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     }
 }
 
-/// What is committed together.
+/// The changes that are committed together.
 #[derive(Debug, Default)]
 pub(crate) struct WriteBatch {
     /// The place of the batch: one more than that of the batch before.
@@ -90,10 +91,10 @@ pub(crate) struct NameChange {
     pub(crate) is_claim: bool,
 }
 
-/// Told what became of a write.
+/// Takes the outcome of a write.
 pub(crate) type Done = Box<dyn FnOnce(Outcome) + Send>;
 
-/// What became of a write.
+/// The outcome of a write.
 #[derive(Debug)]
 pub(crate) enum Outcome {
     /// It will survive.
@@ -141,12 +142,12 @@ impl EngineError {
         Self { what: what.into(), is_damage: false }
     }
 
-    /// What is kept is not as it was written.
+    /// The stored data are not as they were written.
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self { what: what.into(), is_damage: true }
     }
 
-    /// Whether what is kept is not as it was written.
+    /// Whether the stored data are not as they were written.
     pub(crate) fn is_damage(&self) -> bool {
         self.is_damage
     }

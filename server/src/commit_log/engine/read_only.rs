@@ -1,5 +1,5 @@
-//! The file of a log that is read and never written. A database that was not closed in order is repaired when it is opened:
-//! what that writes stays in memory, and is little.
+//! The file of a log that is read and never written. A database that was not closed in order is repaired when
+//! it is opened: the few writes of the repair stay in memory.
 
 use std::collections::BTreeMap;
 use std::fs::File;

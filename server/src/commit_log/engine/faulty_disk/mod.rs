@@ -22,12 +22,12 @@ pub(crate) const SECTOR: usize = 512;
 pub(crate) struct FaultyDisk(Arc<Mutex<State>>);
 
 struct State {
-    /// What reads see: every change, durable or not.
+    /// The content that reads see, with every change, durable or not.
     content: Vec<u8>,
     tape: Tape,
     counts: Counts,
     fault: Option<Fault>,
-    /// Where the tape was when the fault first came about.
+    /// The place on the tape at which the fault first came about.
     fired: Option<usize>,
     before_sync: Option<(u32, Box<dyn FnOnce() + Send>)>,
     /// Nothing is read or written any more.
@@ -52,14 +52,14 @@ pub(crate) struct Counts {
     pub(crate) after_failure: u64,
 }
 
-/// What goes wrong. Operations of each kind are counted from 1.
+/// A fault of the disk. Operations of each kind are counted from 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Fault {
     /// A write fails; this much of it has reached the disk.
     WriteFails(u64, Kept),
     /// A write succeeds as far as anybody can see, but the disk never does it.
     WriteLost(u64),
-    /// A sync fails. What was to be synced may or may not be durable then.
+    /// A sync fails. The changes before it may or may not be durable then.
     SyncFails(u64),
     /// A sync succeeds as far as anybody can see, and makes nothing durable.
     SyncLost(u64),
@@ -125,13 +125,13 @@ impl FaultyDisk {
         self.state().off = true;
     }
 
-    /// Calls this in the middle of the sync that comes after `skipped` others: what it is to make durable is not durable
-    /// yet.
+    /// Calls this in the middle of the sync that comes after `skipped` others: the changes before it are not
+    /// durable yet.
     pub(crate) fn before_sync(&self, skipped: u32, call: impl FnOnce() + Send + 'static) {
         self.state().before_sync = Some((skipped, Box::new(call)));
     }
 
-    /// Where the tape was when the fault came about; `None`: it has not.
+    /// The place on the tape at which the fault came about; `None`: it has not.
     pub(crate) fn fired(&self) -> Option<usize> {
         self.state().fired
     }
@@ -150,7 +150,7 @@ impl FaultyDisk {
         self.state().tape.clone()
     }
 
-    /// What reads see.
+    /// The content that reads see.
     pub(crate) fn content(&self) -> Vec<u8> {
         self.state().content.clone()
     }

@@ -1,8 +1,9 @@
-//! What a disk may hold after power was lost.
+//! The possible contents of a disk after a loss of power.
 //!
-//! A disk may do what no sync has made durable in any order, in part, or not at all. So a loss of power between two syncs
-//! leaves any subset of the changes in between. Those before an earlier moment are a subset of those before the next
-//! sync, and what clients were told only grows: it is enough to lose power right before each sync, and at the end.
+//! A disk may do what no sync has made durable in any order, in part, or not at all. So a loss of power
+//! between two syncs leaves any subset of the changes in between. Those before an earlier moment are a subset
+//! of those before the next sync, and the facts that clients were told only grow: it is enough to lose power
+//! right before each sync, and at the end.
 
 use std::ops::Range;
 
@@ -20,12 +21,12 @@ pub(crate) struct Tape {
 
 #[derive(Clone, Debug)]
 enum Operation {
-    /// What a write that failed has left on the disk may be in part.
+    /// A change, and the most of it that may be on the disk: less than all if the write failed.
     Change(Change, Kept),
     Sync,
 }
 
-/// How much of a change is on the disk.
+/// The part of a change that is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kept {
     Nothing,
@@ -61,11 +62,11 @@ impl Kept {
 /// A moment at which power may be lost.
 #[derive(Debug)]
 pub(crate) struct PowerLoss<'a> {
-    /// How much was on the tape.
+    /// The length of the tape then.
     pub(crate) position: usize,
-    /// What syncs had made durable.
+    /// The content that syncs had made durable.
     pub(crate) durable: &'a [u8],
-    /// What no sync had made durable.
+    /// The changes that no sync had made durable.
     pub(crate) unsynced: Vec<&'a Change>,
     /// The most that can have been kept of each of these.
     most: Vec<Kept>,
@@ -92,8 +93,8 @@ impl Tape {
         self.operations.len()
     }
 
-    /// What the disk holds if it stops when so much is on the tape: what syncs had made durable by then, and so much of
-    /// each unsynced change as `keep` says.
+    /// The content of the disk if it stops when so much is on the tape: all changes that syncs had made
+    /// durable by then, and of each unsynced change the part that `keep` says.
     pub(crate) fn image_at(&self, position: usize, mut keep: impl FnMut(&Change) -> Kept) -> Vec<u8> {
         let mut content = self.start.clone();
         let is_sync = |operation: &Operation| matches!(operation, Operation::Sync);
@@ -137,7 +138,7 @@ impl Tape {
 }
 
 impl PowerLoss<'_> {
-    /// What the disk holds if so much of each unsynced change was kept.
+    /// The content of the disk if so much of each unsynced change was kept.
     pub(crate) fn image(&self, kept: &[Kept]) -> Vec<u8> {
         let mut content = self.durable.to_vec();
         for ((change, kept), most) in self.unsynced.iter().zip(kept).zip(&self.most) {
@@ -174,7 +175,7 @@ impl PowerLoss<'_> {
 }
 
 impl Kept {
-    /// The less of two: what can have been kept at most, and what a disk has kept of it.
+    /// The smaller of two parts: the most that can have been kept, and the part that the disk has kept of it.
     fn and(self, other: Self) -> Self {
         if self == Self::Whole || other == Self::Nothing { other } else { self }
     }
