@@ -27,7 +27,7 @@ impl Budget {
         Self { limit, held: AtomicUsize::new(0), logs: AtomicUsize::new(0) }
     }
 
-    /// What each log may hold while the budget is exceeded; `None`: it is not.
+    /// The bytes that each log may hold while the budget is exceeded; `None`: it is not.
     fn share(&self) -> Option<usize> {
         let held = self.held.load(Ordering::Relaxed);
         if held > self.limit.saturating_mul(2) {
@@ -64,7 +64,7 @@ impl Budget {
     }
 }
 
-/// What one log holds of a budget.
+/// The bytes that one log holds of a budget.
 #[derive(Debug)]
 pub(super) struct Holding {
     budget: Arc<Budget>,

@@ -20,7 +20,7 @@ use super::read::{EventsView, Segment, SegmentBytes, SegmentView, step_of};
 /// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
 /// its beginning.
 pub(super) const SEGMENT: usize = 128;
-/// Bytes from which on a segment is closed: what readers copy of the open one while nothing can be added.
+/// Bytes from which on a segment is closed: readers copy the open one, and nothing can be added meanwhile.
 const SEGMENT_BYTES: usize = 64 * 1024;
 
 /// The latest events of one instance.

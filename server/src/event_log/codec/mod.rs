@@ -41,7 +41,7 @@ mod kind {
 
 /// The moment differs from that of the event before it.
 const LATER: u8 = 1 << 4;
-// What the other three bits mean depends on the kind of the event.
+// The meaning of the other three bits depends on the kind of the event.
 const A: u8 = 1 << 5;
 const B: u8 = 1 << 6;
 const C: u8 = 1 << 7;
@@ -63,7 +63,7 @@ impl Default for DeltaState {
 }
 
 impl DeltaState {
-    /// What the next event is encoded against, once this one is.
+    /// Takes over the values of this event: the next one is encoded against them.
     fn note(&mut self, event: &Event) {
         self.process = event.process();
         if let Event::Stepped { phase, length, .. } = event {
