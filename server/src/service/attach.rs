@@ -47,7 +47,7 @@ pub(crate) struct AttachStream {
     outbox: Arc<Outbox>,
     receiver: Receiver,
     end: StreamEnd,
-    /// What is charged of the frames that wait and of the channels, and its bytes.
+    /// The charge for the frames that wait and for the channels, and its bytes.
     held: Option<(BufferedBytes, usize)>,
     /// How many frames were in the outbox when the stream last yielded before it sent them.
     lingered: usize,
@@ -136,14 +136,14 @@ impl AttachStream {
         stalled
     }
 
-    /// Charges what waits on the stream, so many frames more that may be answered, and so many channels more. False: there is
-    /// no room for it.
+    /// Charges the frames that wait on the stream, so many frames more that may be answered, and so many
+    /// channels more. False: there is no room for it.
     fn hold(&mut self, frames: usize, channels: usize) -> bool {
-        /// What each stream may have of either.
+        /// The number of frames, and of channels, that each stream may have without a charge.
         const FREE: usize = 32;
-        /// About what a refusal or a channel takes.
+        /// The bytes of a refusal or of a channel, about.
         const BYTES: usize = 256;
-        /// What is charged at once.
+        /// The charge grows in steps of so many bytes.
         const GRAIN: usize = 16 * 1024;
         let frames = self.outbox.len() + self.outbox.unconfirmed() + frames;
         let channels = self.channels.len() + channels;
@@ -187,8 +187,8 @@ impl AttachStream {
         Ok(())
     }
 
-    /// Refuses a frame above the rate of its principal, which is an offence. What follows it on its channel is none
-    /// (F8d).
+    /// Refuses a frame above the rate of its principal, which is an offence. The frames behind it on its
+    /// channel are none (F8d).
     fn refuse_for_rate(&mut self, frame: &DecodedFrame, refused: &RpcRefusal) {
         let (channel, number) = match *frame {
             DecodedFrame::Access { channel, number, .. } => (channel, AccessNumber::new(number)),
@@ -249,8 +249,8 @@ impl AttachStream {
         }
     }
 
-    // In the following an error is what is refused before the instance is asked. What the instance refuses it tells
-    // the client itself; here it is only counted.
+    // In the following an error is a refusal before the instance is asked. The instance tells the client its
+    // own refusals itself; they are only counted here.
 
     fn hello(
         &mut self,

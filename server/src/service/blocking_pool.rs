@@ -14,8 +14,8 @@ impl BlockingPool {
         Self(Arc::new(Semaphore::new(at_a_time)))
     }
 
-    /// Does this when it is its turn; `None`: it panicked. What has begun keeps its turn to its end, even if nobody waits
-    /// for it any more.
+    /// Does this when it is its turn; `None`: it panicked. Work that has begun keeps its turn to its end,
+    /// even if nobody waits for it any more.
     pub(super) async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,

@@ -83,7 +83,7 @@ impl Service {
     }
 }
 
-/// Who may look at every instance may see what every principal did.
+/// A caller that may look at every instance may see the counts of every principal.
 fn sees_every_principal(caller: &Caller) -> bool {
     caller.rights.observer || caller.rights.admin
 }

@@ -37,7 +37,7 @@ pub fn page_token(bytes: &[u8]) {
     assert_eq!(open(&token, "bob"), None);
 }
 
-/// What a Create asks for is told as it was taken.
+/// The parameters of a Create are told as they were taken.
 pub fn create_request(bytes: &[u8]) {
     let Ok(request) = v1::CreateRequest::decode(bytes) else { return };
     let roster = request.roster.clone();

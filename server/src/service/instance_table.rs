@@ -114,7 +114,7 @@ pub(crate) struct Query {
     pub(crate) limit: usize,
 }
 
-/// What a line must have.
+/// The conditions for a line.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Filter {
     /// One of these states; empty: any.

@@ -31,7 +31,8 @@ use crate::instances::{CreateSpec, Instance, Summary, draw_seed};
 use crate::limits::Limits;
 use crate::quota::Quota;
 
-// What a call costs beyond the usual, in frames of Attach: about as many as the server handles in the same time.
+// The costs of a call beyond the usual, in frames of Attach: about as many as the server handles in the same
+// time.
 
 /// Names of a roster that are checked, sorted and entered.
 const NAMES_PER_FRAME: usize = 4;
@@ -51,7 +52,7 @@ impl InstanceService for Service {
         if !caller.rights.coordinator {
             let why =
                 format!("{:?} may not create instances: it is no coordinator", caller.principal.as_str());
-            // Who shows a token of a narrower scope has claimed nothing.
+            // A caller with a token of a narrower scope has claimed nothing.
             if caller.scope().coordinator {
                 caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
             }
@@ -305,7 +306,7 @@ fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused
     }
 }
 
-/// What a Create asks for, checked.
+/// The content of a Create, checked.
 pub(super) fn create_spec(request: CreateRequest, limits: &Limits) -> Result<CreateSpec, RpcRefusal> {
     let name = InstanceName::optional(&request.name).map_err(|error| RpcRefusal::from(&error))?;
     let missing = || RpcRefusal::from(&WireError::Missing("parameters"));

@@ -49,7 +49,7 @@ impl PageTokens {
         Ok(token)
     }
 
-    /// What the bytes are, as `read` finds, for which this token stands.
+    /// The value that `read` finds in the bytes for which this token stands.
     ///
     /// # Errors
     /// MALFORMED, if this server has not given the token to this caller since its start, or for something else.

@@ -1,4 +1,5 @@
-//! What ends a stream from outside: the server stops, or what has been proven for the stream does not count any more.
+//! The end of a stream from outside: the server stops, or the proof of the stream's principal does not count
+//! any more.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};

@@ -76,7 +76,7 @@ impl StickyCasService for Service {
     }
 }
 
-// What is submitted is so when these return; their callers only wait.
+// When these functions return, their inputs are submitted; their callers only wait.
 impl Service {
     /// Hands a decision to its instance, in one step.
     fn submit_decision(
