@@ -93,7 +93,7 @@ impl Directory {
         )
     }
 
-    /// Who owns what now, as far as this server knows: of nothing without a lease.
+    /// The owners of shards now, as far as this server knows: none without a lease.
     pub(super) fn current_view(&self) -> Arc<View> {
         let view = self.last_view();
         if self.has_lease() {
@@ -103,7 +103,8 @@ impl Directory {
         }
     }
 
-    /// The same as it was told last, which may be long ago: what must be true does not follow from it.
+    /// The view that this server was told last, which may be old: nothing that must be true may follow from
+    /// it.
     pub(super) fn last_view(&self) -> Arc<View> {
         self.membership().map_or_else(Arc::default, |membership| membership.view().borrow().clone())
     }

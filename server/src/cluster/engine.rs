@@ -31,7 +31,7 @@ const DEPTH: usize = 1;
 /// The same while the store is full: new instances in the steps that gather are refused, and do not wait for space.
 const DEPTH_FULL: usize = 8;
 
-/// One ownership of a shard: what it needs to write, and to confirm that it goes on.
+/// One ownership of a shard, with the means to write and to confirm that the ownership goes on.
 #[derive(Clone)]
 pub(super) struct Owned {
     pub(super) shard: ShardId,
@@ -87,12 +87,12 @@ struct Inner {
     instances: Weak<Instances>,
     /// The log that writes here.
     log: OnceLock<Weak<DurableLog>>,
-    /// What was read when the shard was taken, until it is read back, once.
+    /// The records that were read when the shard was taken, until the recovery reads them, once.
     found: Mutex<Vec<Read>>,
     held: Mutex<Held>,
 }
 
-/// What the shard holds in etcd, in bytes.
+/// The bytes of the shard in etcd.
 #[derive(Debug, Default)]
 struct Held {
     batches: VecDeque<(u64, usize)>,
@@ -205,7 +205,7 @@ impl Inner {
         committer.write(*shard, *epoch, write.clone())
     }
 
-    /// What becomes of a write; without what a name stands against.
+    /// The outcome of a write. If a name prevents it, it is sent again without the change of that name.
     async fn resolve(
         &self,
         mut write: LogWrite,
@@ -279,8 +279,9 @@ impl Inner {
         log.wake();
     }
 
-    /// Somebody else holds this name, or nobody does: who expires has nothing to release; a closed instance gives its name up, and
-    /// may expire before that is committed; else the instance that claims it is not created.
+    /// Another instance holds this name, or none does. An instance that expires has nothing to release then.
+    /// A closed instance gives its name up, and may expire before that is committed. Else the instance that
+    /// claims the name is not created.
     fn yield_name(
         &self,
         write: &mut LogWrite,
@@ -335,8 +336,8 @@ fn to_change(change: &engine::NameChange) -> NameChange {
     NameChange { name: change.name.as_str().to_owned(), before, after }
 }
 
-/// It may be an instance with the same content, of an earlier attempt of the same caller: only who asks again learns whether
-/// the name is taken.
+/// It may be an instance with the same content, of an earlier attempt of the same caller: only a caller that
+/// asks again learns whether the name is taken.
 fn name_taken(name: &InstanceName) -> RpcRefusal {
     let why =
         format!("another instance of the cluster has taken the name {name} at the same time: ask again");

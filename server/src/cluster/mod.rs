@@ -107,7 +107,7 @@ pub(crate) struct Cluster {
 /// Begins to take part, with so many shards.
 type Begins = Box<dyn FnOnce(ShardCount) -> Joined + Send>;
 
-/// A server that takes part: what it has to do, and what does the work.
+/// A server that takes part: its membership, the events for it, and the task of the membership.
 type Joined = (Membership, mpsc::UnboundedReceiver<Event>, AbortOnDropHandle<()>);
 
 impl fmt::Debug for Cluster {
@@ -229,7 +229,7 @@ impl Cluster {
         )
     }
 
-    /// What the logs of all shards measure of themselves.
+    /// The metrics of the logs of all shards.
     pub(crate) fn metrics(&self) -> Arc<CommitLogMetrics> {
         self.metrics.clone()
     }

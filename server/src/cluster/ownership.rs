@@ -1,4 +1,5 @@
-//! Shards that come and go: what a server does when it is told to take one, to hand it over, or that it has lost it.
+//! Shards that come and go: the reaction of a server that is told to take one, to hand it over, or that it
+//! has lost it.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -49,8 +50,8 @@ pub(super) struct Served {
     pub(super) log: Arc<DurableLog>,
 }
 
-/// Waits a while until what is committed is told: who is told OWNER_LOST instead has to ask again. On open streams more may
-/// come all the time, so it does not wait for ever.
+/// Waits a while until the effects of committed steps have left: a client that is told OWNER_LOST instead has
+/// to ask again. On open streams more may come all the time, so it does not wait for ever.
 async fn effects_have_left(log: &DurableLog) {
     for _ in 0..TELLING_CHECKS {
         if log.uncommitted_bytes() == 0 {
@@ -108,8 +109,8 @@ async fn take(cluster: Arc<Cluster>, instances: Arc<Instances>, shard: ShardId, 
 }
 
 impl Cluster {
-    /// What tells that the log is refused; `None`: the server has lost the shard already. The error says why the log cannot
-    /// be used.
+    /// Recovers a shard, and has it served. Returns a future that ends when the log is refused; `None`: the
+    /// server has lost the shard already. The error says why the log cannot be used.
     async fn recover(
         &self,
         instances: &Arc<Instances>,
@@ -176,7 +177,7 @@ impl Cluster {
         match self.held().get_mut(&shard) {
             Some(held) if held.epoch == epoch => {
                 held.served = Some(served);
-                // Who forgets the shard closes it after that.
+                // A task that forgets the shard closes it after that.
                 self.committer.open(shard, epoch, end);
                 true
             }
@@ -234,8 +235,8 @@ impl Cluster {
         }
     }
 
-    /// Another server is to have a shard: what was taken of it is committed, then it is free. If that takes longer than a lease, or
-    /// the store has no space for another owner, it stays and is asked for again later.
+    /// Another server is to have a shard: its steps are committed, then it is free. If that takes longer than
+    /// a lease, or the store has no space for another owner, it stays and is asked for again later.
     async fn hand_over(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
         if self.must_stay()
             && let Some(membership) = self.directory.membership()
@@ -245,8 +246,8 @@ impl Cluster {
         let served =
             self.held().get(&shard).filter(|held| held.epoch == epoch).and_then(|held| held.served.clone());
         if let Some(Served { context, log }) = served {
-            // New calls are refused from here on, and did not happen; what is accepted on open streams until the shard is
-            // dropped is asked again by its clients.
+            // New calls are refused from here on, and did not happen; clients ask again for accesses that
+            // come on open streams until the shard is dropped.
             context.set_leaving(true);
             if log.holds_phases() && !*self.committer.full().borrow() {
                 log.write_last_served_time();
@@ -307,7 +308,7 @@ impl Cluster {
                 let view = self.directory.last_view();
                 view.owners.values().any(|owner| owner.server == self.directory.name().as_str())
             };
-            // What is released stands as owned until etcd has answered.
+            // A released shard stands as owned until etcd has answered.
             while !self.held().is_empty() || owns() {
                 tokio::time::sleep(CHECK_HANDED_OVER_EVERY).await;
             }

@@ -1,4 +1,5 @@
-//! What a server reads of the store that the cluster shares, beside what committer, confirmer and membership do.
+//! The reads of a server in the store that the cluster shares, beside those of committer, confirmer and
+//! membership.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -19,11 +20,11 @@ type Answer<T, E> = Pin<Box<dyn Future<Output = Result<T, E>> + Send>>;
 
 /// See the module. Names are asked for in the store.
 pub(super) trait SharedStore: NameClaims {
-    /// What never changes of the cluster; `wanted`, if there is none yet.
+    /// The identity of the cluster, which never changes; `wanted`, if there is none yet.
     fn identity(&self, wanted: Identity) -> Answer<Identity, IdentityError>;
 
-    /// What the log of a shard has, which this server owns, and where it ends: checkpoints in the order of their numbers, since a
-    /// later instance may have taken the name of an earlier one, and then batches.
+    /// The content and the end of the log of a shard that this server owns: checkpoints in the order of their
+    /// numbers, since a later instance may have taken the name of an earlier one, and then batches.
     fn read_shard(&self, shard: ShardId, epoch: Epoch) -> Answer<(Vec<Stored>, LogEnd), ReadError>;
 }
 
