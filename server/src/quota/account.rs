@@ -64,7 +64,7 @@ pub(crate) struct Permit {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ChargedVerification(u64);
 
-/// Why there is no permit, or a rate is exceeded.
+/// The refusal for want of a permit, or above a rate.
 #[derive(Debug)]
 pub(crate) struct NoPermit {
     pub(crate) refused: RpcRefusal,
@@ -398,7 +398,7 @@ impl Account {
         self.processor.rounds()
     }
 
-    /// How long no frames may be read; `None`: they may.
+    /// The time for which no frames may be read; `None`: they may.
     pub(crate) fn frames_overdrawn(&self) -> Option<Duration> {
         self.frames.overdrawn(&self.allowance, self.context.now())
     }

@@ -22,7 +22,7 @@ named_values! {
 
 const BOUNDS: usize = Bound::ALL.len();
 
-/// How often each bound was exceeded, and what became of it.
+/// The requests above each bound: the refused ones, and those that would have been.
 #[derive(Debug)]
 pub(crate) struct AdmissionCounts {
     mode: Admission,
@@ -57,12 +57,12 @@ impl AdmissionCounts {
         self.refused[bound as usize].fetch_add(1, Relaxed);
     }
 
-    /// How many requests were refused because of a bound.
+    /// The number of requests that were refused because of a bound.
     pub(crate) fn refused(&self, bound: Bound) -> u64 {
         self.refused[bound as usize].load(Relaxed)
     }
 
-    /// How many would have been.
+    /// The number of those that would have been.
     pub(crate) fn would_refuse(&self, bound: Bound) -> u64 {
         self.would_refuse[bound as usize].load(Relaxed)
     }

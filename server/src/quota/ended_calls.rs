@@ -1,4 +1,4 @@
-//! How calls have ended, by method and gRPC code, and how long unary calls took.
+//! The outcomes of calls, by method and gRPC code, and the durations of unary calls.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

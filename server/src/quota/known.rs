@@ -1,5 +1,5 @@
-//! The principals that the server knows: those with a role, and the processes of the instances that it holds. Each has a
-//! reserve of what all share, so that names that nobody has heard of cannot crowd them out (SPEC B1).
+//! The principals that the server knows: those with a role, and the processes of the instances that it holds.
+//! Each has a reserve of what all share, so that unknown names cannot crowd them out (SPEC B1).
 //!
 //! A roster may have 65,536 names, and only its coordinator says which. So the processes of each coordinator's instances
 //! have reserves in a part of their own: see [`super::share`].
@@ -137,7 +137,7 @@ impl KnownPrincipals {
         self.0.generation.load(Relaxed)
     }
 
-    /// How many principals may create instances; at least 1.
+    /// The number of principals that may create instances; at least 1.
     pub(crate) fn coordinators(&self) -> usize {
         self.0.coordinators.load(Relaxed).max(1)
     }

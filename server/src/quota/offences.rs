@@ -1,4 +1,4 @@
-//! Where the offences of a principal are filed that name no instance.
+//! The instances where offences of a principal are filed that name no instance.
 
 use std::collections::VecDeque;
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::ProcessId;
 
-/// How many instances of a principal are remembered.
+/// The number of instances of a principal that are remembered.
 const MAX_RECENT: usize = 4;
 
 /// An instance, as an account knows it: the record of the instance takes the offence (B2).
@@ -16,7 +16,7 @@ pub(crate) trait OffenceSink: Debug + Send + Sync {
     fn file_offence(&self, offence: Offence);
 }
 
-/// The instances where a principal was active last, the latest at the end, and as which process.
+/// The instances where a principal was active last, the latest at the end, each with its process there.
 #[derive(Debug, Default)]
 pub(super) struct RecentInstances(Mutex<VecDeque<RecentInstance>>);
 

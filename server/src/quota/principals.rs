@@ -17,12 +17,13 @@ use crate::auth::Principal;
 use crate::config::Admission;
 use crate::limits::Limits;
 
-/// How long after a search for idle accounts that did not make room the next one may begin.
+/// The time after a search for idle accounts that did not make room, until the next one may begin.
 const SEARCH_AGAIN: Duration = Duration::from_secs(1);
-/// How many accounts a search looks at before others have their turn at the table: less than a millisecond. It takes up
-/// to 2.3 us for each when many have become known since, so all of 131,072 would take 300 ms.
+/// The number of accounts that a search looks at before others have their turn at the table: less than a
+/// millisecond. It takes up to 2.3 us for each when many have become known since, so all of 131,072 would
+/// take 300 ms.
 const AT_ONCE: usize = 256;
-/// How many times as many a search looks at for one principal that wants an account.
+/// The number of such pieces of a search for one principal that wants an account.
 const PIECES: usize = 8;
 
 /// All principals that have an account. Clones share them.
@@ -41,11 +42,11 @@ struct AccountTable {
     accounts: HashMap<Principal, OpenAccount>,
     /// All of them, those first that a search has looked at least lately.
     search_order: VecDeque<Principal>,
-    /// How many of them the search that is under way has still to look at.
+    /// The number of them that the search that is under way has still to look at.
     to_search: usize,
     /// Those of principals that were not known when they were looked at last.
     unknown: usize,
-    /// How many accounts were closed to make room for others.
+    /// The number of accounts that were closed to make room for others.
     forgotten: u32,
     last_search: Option<Instant>,
 }
@@ -150,7 +151,7 @@ impl Principals {
         (usage.waiting(), usage.sent())
     }
 
-    /// How often each bound has refused a client, or would have.
+    /// The requests that each bound has refused, or would have.
     pub(crate) fn admission(&self) -> &AdmissionCounts {
         &self.0.context.admission
     }
@@ -166,7 +167,7 @@ impl Principals {
         self.table().accounts.len()
     }
 
-    /// When the server started.
+    /// The time when the server started.
     pub(crate) fn start_time(&self) -> SystemTime {
         self.0.context.start_time
     }

@@ -35,8 +35,8 @@ pub(super) struct ProcessorTime {
     rounds: Rounds,
 }
 
-/// The rounds in which the tasks of one principal, or of one address, have their turns: one task in each, so that
-/// whoever has many waits for no less than whoever has one.
+/// The rounds in which the tasks of one principal, or of one address, have their turns: one task in each, so
+/// that many tasks of one principal get no more turns than one task of another.
 #[derive(Debug, Default)]
 pub(crate) struct Rounds {
     /// The round behind that of the last task that waits.

@@ -14,7 +14,7 @@ pub(super) const CALL_COST: u64 = 10;
 /// as three.
 pub(super) const VERIFICATION_COST: u64 = 60;
 
-/// How fast a bucket fills.
+/// The speed at which a bucket fills, and its size.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Rate {
     /// Nanoseconds in which one request is refilled.
@@ -41,12 +41,12 @@ impl Rate {
 /// The bucket of one principal, full at first.
 #[derive(Debug, Default)]
 pub(super) struct Bucket {
-    /// When it will be full, in nanoseconds.
+    /// The moment at which it will be full, in nanoseconds.
     full_at: AtomicU64,
 }
 
 impl Bucket {
-    /// Takes as many of `wanted` requests, each of this cost, as the bucket allows; how many it took.
+    /// Takes as many of `wanted` requests, each of this cost, as the bucket allows. Returns their number.
     pub(super) fn take(&self, now: u64, wanted: u64, cost: u64, rate: Rate) -> u64 {
         let price = rate.interval * cost;
         let mut taken = 0;
@@ -72,7 +72,7 @@ impl Bucket {
         });
     }
 
-    /// How long until the bucket allows a request of this cost.
+    /// The time until the bucket allows a request of this cost.
     pub(super) fn wait(&self, now: u64, cost: u64, rate: Rate) -> Duration {
         let ready =
             (self.full_at.load(Ordering::Relaxed) + rate.interval * cost).saturating_sub(rate.capacity);
@@ -88,13 +88,13 @@ impl Bucket {
         });
     }
 
-    /// How long until the bucket is not overdrawn any more; `None`: it is not.
+    /// The time until the bucket is not overdrawn any more; `None`: it is not overdrawn.
     pub(super) fn overdrawn(&self, now: u64, rate: Rate) -> Option<Duration> {
         let level = self.full_at.load(Ordering::Relaxed).saturating_sub(rate.capacity);
         level.checked_sub(now).filter(|wait| *wait > 0).map(Duration::from_nanos)
     }
 
-    /// How many requests have been taken that are not refilled yet, what it is overdrawn by included.
+    /// The number of requests that have been taken and are not refilled yet, the overdrawn ones included.
     pub(super) fn taken(&self, now: u64, rate: Rate) -> u64 {
         self.full_at.load(Ordering::Relaxed).saturating_sub(now).div_ceil(rate.interval)
     }

@@ -1,15 +1,15 @@
 //! The reserves of a principal, as its account remembers them.
 //!
-//! Every call asks for them, so they are looked up again only when somebody has become known, or is not any more, and then at
-//! most once in [`LOOK_AGAIN`]; at once if there is no room for the principal otherwise. A former member of a roster so
-//! loses its reserve in that time.
+//! Every call asks for them, so they are looked up again only when a principal has become known, or is not
+//! any more, and then at most once in [`LOOK_AGAIN`]; at once if there is no room for the principal
+//! otherwise. A former member of a roster so loses its reserve in that time.
 
 use std::time::Duration;
 
 use super::known::KnownPrincipals;
 use super::share::{ROLES, Reserve};
 
-/// After how long reserves that may have changed are looked up again.
+/// The time after which reserves that may have changed are looked up again.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
 /// See the module.
@@ -19,7 +19,7 @@ pub(super) struct ReserveCache {
     reserves: Vec<Reserve>,
     /// See [`KnownPrincipals::generation`].
     generation: u64,
-    /// When that was, in nanoseconds since the server started.
+    /// The moment of the look-up, in nanoseconds since the server started.
     looked_up: u64,
 }
 

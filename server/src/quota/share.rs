@@ -103,7 +103,7 @@ impl Share {
         self.total
     }
 
-    /// How large the part of this reserve is.
+    /// The size of the part of this reserve.
     fn part(&self, reserve: Reserve) -> usize {
         let of_roles = self.kept / 4;
         match reserve.part {
@@ -112,7 +112,8 @@ impl Share {
         }
     }
 
-    /// How much the reserve is. Of a part with too many takers for that, each may have one while there are some.
+    /// The size of the reserve. Of a part with too many takers for that, each may have one while there are
+    /// some.
     fn amount(&self, reserve: Reserve) -> usize {
         (self.part(reserve) / reserve.takers.max(1)).max(1)
     }
@@ -211,7 +212,7 @@ impl Allocation {
         self.kept == 0 || self.part == reserve.part
     }
 
-    /// How much it is.
+    /// The units in all.
     #[cfg(test)]
     pub(crate) fn amount(self) -> usize {
         self.kept + self.common
