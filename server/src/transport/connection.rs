@@ -43,7 +43,7 @@ struct ConnectionState {
     key: usize,
     /// Its key among the unclaimed ones from its address.
     number: u64,
-    /// Where it comes from.
+    /// The address of the client.
     address: SocketAddr,
     source: Source,
     /// Those of its address.
@@ -226,7 +226,7 @@ impl Connection {
         let _ = self.0.identity.set(identity);
     }
 
-    /// Where the connection comes from.
+    /// The address from which the connection comes.
     pub(crate) fn address(&self) -> SocketAddr {
         self.0.address
     }

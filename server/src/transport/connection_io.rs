@@ -51,9 +51,10 @@ const FRAMES_PER_UNIT: u32 = 16;
 const WINDOW_OF_UNIT: usize = 512 * 1024;
 /// The part of the window that one read may bring, for the same reason. The smallest frame of a message has 14 bytes.
 const READS_OF_WINDOW: usize = 256;
-/// How much longer than the account is overdrawn the first pause is: timers are no finer than a millisecond.
+/// The time that the first pause lasts beyond the moment when the account is not overdrawn any more: timers
+/// are no finer than a millisecond.
 const EXTRA_PAUSE: Duration = Duration::from_millis(5);
-/// How often that may double while others of the same account are served first.
+/// The number of times that it may double while others of the same account are served first.
 const DOUBLINGS: u32 = 6;
 
 /// A TCP or TLS stream. See the module.
@@ -62,11 +63,12 @@ pub(super) struct ConnectionIo<T> {
     connection: Connection,
     headers: FrameHeaders,
     frames: ConnectionFrames,
-    /// How much the client may send that no call has taken.
+    /// The bytes that the client may send and no call has taken.
     window: usize,
     /// Until when the connection is not read.
     pause: Option<Pin<Box<Sleep>>>,
-    /// How many pauses in a row were not long enough, because others of the same account were served.
+    /// The number of pauses in a row that were not long enough, because others of the same account were
+    /// served.
     in_vain: u32,
     paced: bool,
     reset_flooded: bool,

@@ -1,16 +1,17 @@
 //! Turns of tasks for which the server works too much.
 //!
-//! A runtime serves all tasks that are ready one after the other, and those of many greedy clients are always ready. A correct
-//! client whose message has come waits then for a turn of each of them, again for each of its messages. So each poll of
-//! a connection's task, and of its calls, is timed and charged to the account of its principal. Between two passes of the
-//! runtime, in which it comes to other tasks that are ready, only so many polls are for accounts that have taken more than
-//! their share. While there are such turns they cost next to nothing; whoever comes later waits in a queue, and the next
-//! pass gives turns to the first of it. While others are served, the turns of a pass are few; those of accounts that have
-//! taken far more come behind, one at a time, and only when all others were served, with what these sent meanwhile; or when
-//! they have waited for [`LONGEST_PAUSE`]. So a correct client that comes above its share for a while is not among those that
-//! never have enough.
-//! Accounts take turns, one task of each in a round, so that greedy clients share alike what is left, however many
-//! connections and calls they have. Time that nobody else wants they get whole.
+//! A runtime serves all tasks that are ready one after the other, and those of many greedy clients are always
+//! ready. A correct client whose message has come waits then for a turn of each of them, again for each of
+//! its messages. So each poll of a connection's task, and of its calls, is timed and charged to the account
+//! of its principal. Between two passes of the runtime, in which it comes to other tasks that are ready, only
+//! so many polls are for accounts that have taken more than their share. While there are such turns they cost
+//! next to nothing; a task that comes later waits in a queue, and the next pass gives turns to the first of
+//! it. While others are served, the turns of a pass are few; those of accounts that have taken far more come
+//! behind, one at a time, and only when all others were served, with what these sent meanwhile; or when they
+//! have waited for [`LONGEST_PAUSE`]. So a correct client that comes above its share for a while is not among
+//! those that never have enough. Accounts take turns, one task of each in a round, so that greedy clients
+//! share alike what is left, however many connections and calls they have. They get all time that no
+//! other task wants.
 //!
 //! Connections that belong to no principal yet, in their handshake or before their first call, are charged to the account of
 //! all clients without identity. They take their turns by address: a flood of them waits for itself, and a newcomer from
@@ -37,10 +38,10 @@ const TURNS_ALONE: usize = 64;
 /// Turns of a pass while others are there; and of tasks that are a little above their share, one after the other, before one
 /// of those far above it has its turn too.
 const IN_A_ROW: usize = 8;
-/// How long a turn waits at most for others that are served one after the other: a greedy account goes on,
+/// The longest wait of a turn for others that are served one after the other: a greedy account goes on,
 /// slowly.
 const LONGEST_PAUSE: Duration = Duration::from_millis(2);
-/// How long others count as being there after they were served.
+/// The time for which others count as being there after they were served.
 const LATELY: Duration = Duration::from_millis(100);
 
 /// See the module. Clones share the queue.
@@ -75,9 +76,9 @@ struct Waiting {
     more: Tasks,
     /// Those of accounts that have taken far more.
     far_more: Tasks,
-    /// How many of the first kind had their turn since one of the second had.
+    /// The number of tasks of the first kind that had their turn since one of the second had.
     in_a_row: usize,
-    /// When a giver saw last that others were served.
+    /// The last moment at which a giver saw that others were served.
     others_at: Option<Instant>,
 }
 
@@ -108,8 +109,8 @@ impl Queue {
         left.is_ok()
     }
 
-    /// Completes when it is the turn of a task of whoever has these rounds, and has taken more than its share or
-    /// far more.
+    /// Completes when it is the turn of a task with these rounds, whose account has taken more than its share
+    /// or far more.
     fn wait(&self, rounds: &Rounds, far_more: bool) -> oneshot::Receiver<()> {
         let (turn, receiver) = oneshot::channel();
         let mut waiting = self.waiting();
@@ -162,7 +163,8 @@ impl Queue {
 }
 
 impl Waiting {
-    /// Gives the turns of a pass, the ones that nobody waits for to whoever comes. False: there were too few of them.
+    /// Gives the turns of a pass; those without a waiting task are left for tasks that come. False: there
+    /// were too few of them.
     fn give(&mut self, left: &AtomicUsize) -> bool {
         let others_are_there = self.others_at.is_some_and(|at| at.elapsed() < LATELY);
         let mut turns = match (others_are_there, self.more.is_empty() && !self.far_more.is_empty()) {

@@ -32,7 +32,7 @@ impl FrameTally {
     }
 }
 
-/// Where a client's byte stream stands.
+/// The position in a client's byte stream.
 #[derive(Debug)]
 pub(super) struct FrameHeaders {
     /// Bytes of the preface that have not come.

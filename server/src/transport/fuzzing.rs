@@ -75,7 +75,7 @@ pub(crate) fn messages(bytes: &[u8]) {
     }
 }
 
-/// Where the last complete message ends, and why the one behind it is refused.
+/// The end of the last complete message, and the reason for which the one behind it is refused.
 fn messages_by_the_standard(bytes: &[u8], longest: usize) -> (usize, Option<Announced>) {
     let mut end = 0;
     loop {

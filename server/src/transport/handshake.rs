@@ -80,8 +80,9 @@ where
     }
 }
 
-/// The client offers no protocol for inside TLS, or none that is HTTP/2. gRPC clients all offer it, and some, as those in Go,
-/// leave a server that does not name it: so whoever does not speak HTTP/2 is told at once (RFC 9113, section 3.2).
+/// The client offers no protocol for inside TLS, or none that is HTTP/2. gRPC clients all offer it, and some,
+/// as those in Go, leave a server that does not name it: so a client without HTTP/2 is told at once (RFC
+/// 9113, section 3.2).
 #[derive(Debug, thiserror::Error)]
 #[error("the client offers no protocol (ALPN): HTTP/2 over TLS demands that it offers h2")]
 struct NoProtocol;
@@ -92,8 +93,8 @@ async fn shake_hands<T>(io: T, tls: Arc<ServerConfig>) -> io::Result<TlsStream<T
 where
     T: AsyncRead + AsyncWrite + Unpin,
 {
-    /// A record with the fatal alert `no_application_protocol` (RFC 8446, section 6; RFC 7301). The library sends it for
-    /// protocols that do not fit, and serves whoever offers none.
+    /// A record with the fatal alert `no_application_protocol` (RFC 8446, section 6; RFC 7301). The library
+    /// sends it for protocols that do not fit, and serves a client that offers none.
     const ALERT: [u8; 7] = [21, 3, 3, 0, 2, 2, 120];
     let mut start = LazyConfigAcceptor::new(Acceptor::default(), io).await?;
     if start.client_hello().alpn().is_none() {

@@ -28,12 +28,12 @@ use super::windows::Windows;
 use crate::limits::Limits;
 use crate::quota::Counter;
 
-/// How often an idle connection gets a PING, and how long its peer has to answer.
+/// The interval of PINGs on an idle connection, and the time for their answers.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// How often a connection that ends is looked at: whether its last call has ended.
+/// The interval at which a connection that ends is checked: whether its last call has ended.
 const LAST_CALL: Duration = Duration::from_millis(50);
-/// How long a connection without calls may take to confirm the GOAWAY: calls that are under way when the server stops
-/// are still taken. A client that answers nothing is not waited for.
+/// The time for a connection without calls to confirm the GOAWAY: calls that are under way when the server
+/// stops are still taken. A client that answers nothing is not waited for.
 const GOODBYE: Duration = Duration::from_millis(500);
 
 /// HTTP/2 as this server speaks it, and the service behind it.

@@ -1,4 +1,4 @@
-//! Where the connections of a server come from.
+//! The listeners, from which the connections of a server come.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ const BACKLOG: u32 = 4_096;
 /// flood, and enough that a flood does not fill the backlog for newcomers.
 pub(crate) const IN_A_TURN: usize = 16;
 
-/// How long to wait after an accept failed, usually for want of file descriptors.
+/// The pause after an accept that failed, usually for want of file descriptors.
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Listens on this address, with room for thousands of clients that connect at once. Called inside a runtime.
@@ -79,7 +79,7 @@ pub(crate) async fn accept_in_turns<L: Listener>(listener: &L, accepted: &mut us
     *accepted += 1;
     connection
 }
-/// How the connections of a listener are secured.
+/// The security of the connections of a listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Security {
     /// Not at all.

@@ -1,9 +1,9 @@
-//! Where the messages of a request begin and end (the gRPC protocol over HTTP/2), without decoding them.
+//! The bounds of the messages of a request (the gRPC protocol over HTTP/2), without decoding them.
 
 /// Bytes before each message: the compressed flag and the length.
 pub(crate) const PREFIX: usize = 5;
 
-/// How far the bytes seen so far have come.
+/// The position in the messages after the bytes so far.
 #[derive(Debug, Default)]
 pub(super) struct MessageFraming {
     /// The part of a prefix that has come.

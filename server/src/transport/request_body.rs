@@ -43,7 +43,7 @@ pub(crate) fn oversized(why: impl Into<String>) -> Status {
     Status::out_of_range(why)
 }
 
-/// Why a message cannot be decoded.
+/// The reason for which a message cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DecodeFailure {
     /// Its bytes do not decode.
@@ -86,7 +86,7 @@ impl DecodeFailure {
     }
 }
 
-/// How the body of a request ended, if not because the client had sent all of it.
+/// The end of the body of a request, if it ended before the client had sent all of it.
 #[derive(Debug, Default)]
 pub(crate) struct BodyState(AtomicU8);
 
@@ -157,7 +157,8 @@ pub(crate) struct RequestLimits {
     pub(crate) bytes: usize,
     /// Bytes of a message: a longer one is refused by its prefix.
     pub(crate) message_bytes: usize,
-    /// How long a message may take from its first byte to its last, and what is no stream to its end.
+    /// The time that a message may take from its first byte to its last, and the request of a unary call to
+    /// its end.
     pub(crate) timeout: Duration,
     /// Whether the client may pause between messages for as long as it wants.
     pub(crate) may_pause: bool,
@@ -248,7 +249,7 @@ impl<B> LimitedBody<B> {
     /// The messages that are complete with this chunk, if any. The rest of it is kept. `is_end`: it is the last one.
     ///
     /// # Errors
-    /// Why no more of the body is read.
+    /// The reason for which no more of the body is read.
     fn take_chunk(&mut self, mut chunk: Bytes, is_end: bool) -> Result<Option<Bytes>, End> {
         if chunk.is_empty() {
             return Ok(None);

@@ -16,7 +16,7 @@ use crate::quota::Counter;
 pub(super) struct SilentClientDeadline {
     /// Bytes of the preface that have not come.
     missing_preface: usize,
-    /// How long it may take from the preface to the first call.
+    /// The time that it may take from the preface to the first call.
     first_call_timeout: Duration,
     deadline: Pin<Box<Sleep>>,
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::quota::Rounds;
 
-/// Where a client comes from.
+/// The origin of a client: its address, or the network of its IPv6 address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Source(IpAddr);
 
@@ -27,7 +27,7 @@ impl Source {
     }
 }
 
-/// How many there may be.
+/// The bounds of a pool.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PoolLimits {
     pub(crate) connections: usize,
@@ -36,7 +36,7 @@ pub(crate) struct PoolLimits {
     pub(crate) known_addresses: usize,
 }
 
-/// See the module. A `C` is what ends a connection.
+/// See the module. A `C` ends a connection.
 #[derive(Debug)]
 pub(crate) struct Pool<C> {
     limits: PoolLimits,
@@ -57,7 +57,7 @@ struct Held<C> {
 }
 
 impl<C> Held<C> {
-    /// How many there are, and the number of the oldest.
+    /// The number of its connections, and the number of the oldest one.
     fn rank(&self) -> Option<(usize, Reverse<u64>)> {
         let (oldest, _) = self.connections.first_key_value()?;
         Some((self.connections.len(), Reverse(*oldest)))

@@ -1,4 +1,4 @@
-//! How much processor time a poll took.
+//! The processor time of a poll.
 //!
 //! The clock of the system tells it at little cost, unless the thread was interrupted meanwhile: for other programs, that of
 //! the client itself among them, which would be held against the client. So a poll that seems to have taken long is looked at
@@ -9,10 +9,10 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// From which time on a poll may have been interrupted. Most take less.
+/// The time from which on a poll may have been interrupted. Most take less.
 const LONG: Duration = Duration::from_micros(100);
-/// After so many polls the clock of the thread is read again, so that what the thread does between polls is not taken for a
-/// part of the next long one.
+/// After so many polls the clock of the thread is read again, so that the work of the thread between polls is
+/// not taken for a part of the next long one.
 const POLLS: u32 = 64;
 
 /// The polls of a thread since its clock was read.
