@@ -32,7 +32,7 @@ pub(crate) struct Call {
     pub(super) ending: Ending,
     pub(super) request: Arc<BodyState>,
     pub(super) hold: ResponseHold,
-    /// Of what it is told.
+    /// The gates of its answers.
     pub(super) gates: CallGates,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Call {
 pub(super) struct Ending {
     pub(super) method: Method,
     pub(super) principals: Principals,
-    /// When it was admitted.
+    /// The moment at which it was admitted.
     pub(super) begun: Option<Instant>,
 }
 
