@@ -37,7 +37,7 @@ impl ConfigCommand {
             Self::Check(args) => {
                 let effective = args.load()?;
                 effective.check_files(true)?;
-                // Where the log will be is not looked at.
+                // The place of the log is not checked here.
                 let settings = Settings { data: Data::InMemory, ..effective.settings.clone() };
                 let credentials = CredentialStore::of(&settings.into_config()?)?;
                 let set = effective.given().count();

@@ -53,7 +53,7 @@ pub(super) struct CredentialsCommand {
     /// Their audience; the server has a setting of the same name.
     #[arg(long, value_name = "TEXT", default_value = "stickycas", requires = "tokens")]
     token_audience: String,
-    /// How long all of it is valid.
+    /// The time for which all of it is valid.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = stickycas_program::parse_duration)]
     lifetime: Duration,
     /// Leave DIR as it is if all of this is in it and valid. If tokens alone are missing, or have less than a quarter of their
@@ -69,7 +69,7 @@ pub(super) struct CredentialsCommand {
     check: bool,
 }
 
-/// Where tokens are.
+/// The places of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum TokenForm {
     /// Beside the certificates, a folder for each principal (tokens/NAME)

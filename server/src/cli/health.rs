@@ -37,7 +37,7 @@ pub(super) struct Health {
     /// Ask the listener of operators at this address (its /readyz), which needs no credentials, in place of --server.
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
-    /// How long it may take to answer.
+    /// The time that it may take to answer.
     #[arg(long, value_name = "DURATION", default_value = "2s", value_parser = stickycas_program::parse_duration)]
     timeout: Duration,
 }

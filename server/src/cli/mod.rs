@@ -179,7 +179,7 @@ impl Cli {
         let variables = stickycas_program::check_variables(removed_variable);
         variables.map_err(|unknown| UsageError(unknown.to_string()))?;
         if matches!(self.command, Command::Serve(_) | Command::Data(_)) {
-            // Files of the log are their owner's, whoever else may reach their folder.
+            // Only the owner may read files of the log, also in a folder that is open to others.
             rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
         }
         match self.command {
