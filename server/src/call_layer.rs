@@ -47,7 +47,7 @@ pub(crate) struct Caller {
     pub(crate) token: Option<Arc<VerifiedToken>>,
     /// The quotas and the counts of the principal.
     pub(crate) account: Arc<Account>,
-    /// How the body of the request ends.
+    /// The state of the body of the request.
     pub(crate) request: Arc<BodyState>,
 }
 

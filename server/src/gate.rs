@@ -38,7 +38,7 @@ struct Conditions {
     ownership: Option<Confirmation>,
     /// After a failure of these nothing else is told.
     logs: Option<Arc<dyn LogSource>>,
-    /// Why it did not open.
+    /// The reason for which it did not open.
     refused: Option<RpcRefusal>,
 }
 
@@ -70,7 +70,7 @@ impl Gate {
         Self::new(Conditions { commits: Some(Box::pin(committed)), ..Conditions::default() })
     }
 
-    /// Opens when this is confirmed; `None`: nobody else can know it better.
+    /// Opens when this is confirmed; `None`: no other server can know it better.
     pub(crate) fn of_ownership(ownership: Option<Confirmation>) -> Self {
         if ownership.is_none() {
             return Self::OPEN;
@@ -212,7 +212,8 @@ impl<T> Uncommitted<T> {
     /// Waits for the gate and returns the value.
     ///
     /// # Errors
-    /// Why it may not be told: if the log refuses the step, nobody knows whether it took place.
+    /// The reason for which it may not be told: if the log refuses the step, it is not known whether the step
+    /// took place.
     pub(crate) async fn committed(self) -> Result<T, RpcRefusal> {
         self.gate.await.map(|()| self.value)
     }
@@ -255,10 +256,10 @@ pub(crate) trait LogSource: fmt::Debug + Send + Sync {
     /// Begins to confirm that the server owns each shard that others may own by now.
     fn confirmations(&self) -> Vec<Confirmation>;
 
-    /// How many logs were removed, since their shards were lost or handed over.
+    /// The number of logs that were removed, since their shards were lost or handed over.
     fn removed(&self) -> u64;
 
-    /// Why nothing may be told any more, if a log has failed.
+    /// The reason for which nothing may be told any more, if a log has failed.
     fn failure(&self) -> Option<&RpcRefusal>;
 
     /// Completes while nothing can be committed for want of space; `None`: that never happens.
@@ -292,7 +293,7 @@ impl Gates {
         self.0.as_ref()?.room()
     }
 
-    /// Why nothing may be told any more, if a log has failed.
+    /// The reason for which nothing may be told any more, if a log has failed.
     pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
         self.0.as_ref()?.failure()
     }
@@ -316,7 +317,7 @@ impl Gates {
         Gate::new(Conditions { commits, logs: Some(logs.clone()), ..Conditions::default() })
     }
 
-    /// Which instances there are, and which there are not: opens when all shards are confirmed.
+    /// For an answer about the existence of instances: opens when all shards are confirmed.
     pub(crate) fn ownership(&self) -> Gate {
         let Some(logs) = &self.0 else { return Gate::OPEN };
         let confirmations = logs.confirmations();
@@ -342,7 +343,7 @@ impl Gates {
 #[derive(Debug)]
 pub(crate) struct CallGates {
     gates: Gates,
-    /// How many logs had been removed when the call came.
+    /// The number of logs that had been removed when the call came.
     removed: u64,
 }
 

@@ -88,7 +88,7 @@ pub use storage::StorageError;
 pub use transport::{ClientAcceptor, Listener, ProvenClient, listen};
 use transport::{GrpcListener, GrpcTimeout, Security};
 
-/// Where a server listens.
+/// The listeners of a server.
 #[derive(Debug)]
 pub struct Listeners {
     /// For clients: gRPC.
@@ -106,7 +106,7 @@ impl From<TcpListener> for Listeners {
     }
 }
 
-/// How a server that was told to stop has ended.
+/// The outcome of a server that was told to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// Every connection has ended by itself.
@@ -117,7 +117,7 @@ pub enum Stopped {
     LogFailed,
 }
 
-/// Why a server cannot serve.
+/// The reason for which a server cannot serve.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// The reflection service rejects our own descriptors.

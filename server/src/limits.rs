@@ -70,11 +70,11 @@ macro_rules! for_each_limit {
             unclaimed_connections_per_address: usize = part(1, 6 * MIB, 2_048), COUNT;
             /// Addresses that are remembered because principals were identified there, the latest.
             known_addresses: usize = 4_096;
-            /// How long a new connection may take for its handshake, and then for the HTTP/2 preface. A silent connection
-            /// would stay open for ever.
+            /// The time that a new connection may take for its handshake, and then for the HTTP/2 preface. A
+            /// silent connection would stay open for ever.
             preface_timeout: Duration = Duration::from_secs(10);
-            /// How long it may then take until the first call on it is admitted. Longer than clients connect ahead of use; a
-            /// client whose connection was closed connects again with its next call.
+            /// The time from then until the first call on it is admitted. Longer than clients connect ahead
+            /// of use; a client whose connection was closed connects again with its next call.
             first_call_timeout: Duration = Duration::from_secs(60);
             /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
             streams_per_connection: u32 = 4_096, COUNT;
@@ -125,8 +125,8 @@ macro_rules! for_each_limit {
             /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
             /// `message_bytes`.
             call_bytes: usize = 128 * 1024;
-            /// How long a message may take to come, and the request of a unary call to its end. Half-sent requests
-            /// would be held for ever.
+            /// The time that a message may take to come, and the request of a unary call to its end.
+            /// Half-sent requests would be held for ever.
             request_timeout: Duration = Duration::from_secs(20);
             /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known principals.
             incomplete_request_bytes: usize = part(1, 24, 256 * MIB);
@@ -232,11 +232,12 @@ macro_rules! for_each_limit {
             /// Processes, offences and the like named one by one in a Status; fewer processes with accesses that wait if they
             /// have more than 16 each.
             status_rows: usize = 1_024;
-            /// How long a finished or closed instance can still be read (F10).
+            /// The time for which a finished or closed instance can still be read (F10).
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
-            /// How long an instance lives without a call (F10).
+            /// The time for which an instance lives without a call (F10).
             idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
-            /// How long the patience of processes stands still after a restart. It goes on when all are back before (F3).
+            /// The time for which the patience of processes stands still after a restart. It goes on when all
+            /// are back before (F3).
             rejoin: Duration = Duration::from_secs(5), DURATION;
             /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer. It is a second
             /// where a Create finds no bytes of memory or of the log because of live instances, of which nobody knows when

@@ -1,10 +1,11 @@
-//! Whether the server takes calls, and if not, why: what `/readyz` and the health service of gRPC answer.
+//! Whether the server takes calls, and the reason if not: the answer of `/readyz` and of the health service
+//! of gRPC.
 
 use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 
-/// Why calls are taken or not.
+/// The states of a server: in one of them it takes calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
     /// The log is read: the instances of earlier lives are not all there. Or a server of a cluster has no lease yet.

@@ -189,7 +189,7 @@ impl Disk {
     }
 }
 
-/// How much of a change is there that no sync has made durable.
+/// The part of a change that is kept, if no sync has made it durable.
 fn kept(change: &Change, random: &mut SplitMix64) -> Kept {
     match (random.below(4), change) {
         (0, _) => Kept::Nothing,
@@ -206,7 +206,7 @@ fn kept(change: &Change, random: &mut SplitMix64) -> Kept {
 struct SimulatedEngine {
     redb: RedbEngine,
     disk: Disk,
-    /// Which use of the disk this is.
+    /// The number of this use of the disk.
     use_number: u64,
     latency: CommitLatency,
 }

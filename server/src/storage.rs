@@ -20,13 +20,13 @@ use crate::metrics::CommitLogMetrics;
 use crate::quota::KnownPrincipals;
 use crate::readiness::Readiness;
 
-/// How often the length of the log is looked at.
+/// The interval at which the length of the log is checked.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
 
-/// How often it is told that the log is still being opened.
+/// The interval of log lines while the log is still being opened.
 const TELL_OPENING_EVERY: Duration = Duration::from_secs(3);
 
-/// Tells that the log is still being opened. How far it is the engine does not say.
+/// Tells that the log is still being opened. The engine does not report its progress.
 fn tell_opening(log: &Path, elapsed: Duration) {
     let bytes = log.metadata().map_or(0, |log| log.len());
     tracing::info!("still opening {} for {} s, {bytes} bytes", log.display(), elapsed.as_secs());
@@ -235,7 +235,7 @@ impl Storage {
     /// Recovers the instances.
     ///
     /// # Errors
-    /// Why the log cannot be recovered.
+    /// The reason for which the log cannot be recovered.
     pub(crate) async fn replay(&self, instances: &Arc<Instances>) -> Result<Recovered, RecoveryError> {
         let Self::Durable(durable) = self else { return Ok(Recovered::default()) };
         let (engine, target) = (durable.engine().clone(), instances.clone());
@@ -254,7 +254,7 @@ impl Storage {
     /// Opens the log, recovers the instances, and goes on behind them.
     ///
     /// # Errors
-    /// Why the log cannot be opened or recovered.
+    /// The reason for which the log cannot be opened or recovered.
     pub(crate) async fn recover(&self, instances: &Arc<Instances>) -> Result<(), StorageError> {
         match self {
             Self::Memory(_) => {}
