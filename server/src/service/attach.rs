@@ -26,7 +26,7 @@ use tonic::{Request, Status, Streaming};
 use super::Service;
 use super::authorization::refused_content;
 use super::channels::{Channel, Channels, file_offence};
-use super::stream_end::StreamEnd;
+use super::streams::StreamEnd;
 use crate::call_layer::Caller;
 use crate::gate::Uncommitted;
 use crate::instances::{Instance, Outbox, Outgoing, Polled, Receiver, SessionSink, Submitted};
@@ -74,7 +74,7 @@ impl AttachStream {
         })?;
         let (service, requests) = (service.clone(), request.into_inner());
         let outbox = Arc::new(Outbox::new(service.0.limits.unread_frames));
-        let end = service.stream_end(&caller, false)?;
+        let end = StreamEnd::new(&service, &caller, false)?;
         service.0.streams.add(&outbox);
         Ok(Self {
             service,

@@ -1,66 +1,13 @@
-//! The rights of a caller at an instance: to act as a process of it, or to view it; and the refusal of a member's bad
-//! message.
-
-use std::sync::Arc;
+//! The right of a caller to view an instance, and the refusal of a member's bad message.
 
 use stickycas_model::history::{Offence, OffenceKind};
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::convert::WireError;
-use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 
-use super::Service;
-use super::channels::Channel;
 use crate::call_layer::Caller;
-use crate::gate::Uncommitted;
 use crate::instances::Instance;
-
-impl Service {
-    /// The refusal of what concerns an instance that is gone. After the log has failed nobody knows that it is.
-    pub(super) fn expired(&self) -> RpcRefusal {
-        let expired = || RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired");
-        self.0.instances.log_failure().unwrap_or_else(expired)
-    }
-
-    /// The refusal of what comes on a channel whose instance is gone: it has expired, or another server has it.
-    pub(super) fn gone(&self, channel: &Channel) -> Uncommitted<RpcRefusal> {
-        match self.0.instances.owner_lost(channel.shard()) {
-            Some(lost) => lost.into(),
-            None => Uncommitted::new(self.expired(), channel.shard().ownership()),
-        }
-    }
-
-    /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.
-    /// `id`: `None` if the text of the request is no id.
-    pub(super) fn member(
-        &self,
-        caller: &Caller,
-        id: Option<InstanceId>,
-    ) -> Result<(Arc<Instance>, ProcessId), RpcRefusal> {
-        let id = id.ok_or_else(|| {
-            caller.account.file_offence(OffenceKind::Malformed, &WireError::InstanceId.to_string());
-            RpcRefusal::from(&WireError::InstanceId)
-        })?;
-        let instance = self.0.instances.get(id)?;
-        if !caller.rights.process {
-            let why = "the scope of the token has no `process`";
-            return Err(RpcRefusal::new(RefusalReason::NotAMember, why));
-        }
-        match instance.process_of(&caller.principal) {
-            Some(process) => {
-                caller.account.remember_instance(&instance, process);
-                Ok((instance, process))
-            }
-            None => {
-                tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
-                let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
-                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
-                Err(RpcRefusal::new(RefusalReason::NotAMember, why))
-            }
-        }
-    }
-}
 
 /// As what a caller may look at an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

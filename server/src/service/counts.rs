@@ -9,7 +9,7 @@ use tonic::{Request, Response, Status};
 
 use super::{Service, caller};
 use crate::call_layer::Caller;
-use crate::instances::{LoadMonitor, SharedConfig};
+use crate::instances::{Instances, LoadMonitor, SharedConfig};
 use crate::metrics::resident_bytes;
 
 /// How many different rosters of a coordinator are looked at for the principals whose counts it may see, and how many names
@@ -37,7 +37,7 @@ impl ServerService for Service {
             caller.account.charge_work(names / NAMES_PER_FRAME)?;
             self.0.principals.counts(wanted, rows)
         } else {
-            let rosters = self.rosters_of(&caller);
+            let rosters = rosters_of(&self.0.instances, &caller);
             let members: usize = rosters.iter().map(|config| config.roster.len()).sum();
             caller.account.charge_work(members / NAMES_PER_FRAME)?;
             let members = rosters.iter().flat_map(|config| config.roster.names());
@@ -67,20 +67,18 @@ impl ServerService for Service {
     }
 }
 
-impl Service {
-    /// The rosters of a coordinator who sees no others, as many as are looked at.
-    fn rosters_of(&self, caller: &Caller) -> Vec<Arc<SharedConfig>> {
-        if !caller.rights.coordinator {
-            return Vec::new();
-        }
-        let mut rosters = self.0.instances.configs_of_creator(&caller.principal, ROSTERS);
-        let mut names = 0;
-        rosters.retain(|config| {
-            names += config.roster.len();
-            names <= NAMES
-        });
-        rosters
+/// The rosters of a coordinator who sees no others, as many as are looked at.
+fn rosters_of(instances: &Instances, caller: &Caller) -> Vec<Arc<SharedConfig>> {
+    if !caller.rights.coordinator {
+        return Vec::new();
     }
+    let mut rosters = instances.configs_of_creator(&caller.principal, ROSTERS);
+    let mut names = 0;
+    rosters.retain(|config| {
+        names += config.roster.len();
+        names <= NAMES
+    });
+    rosters
 }
 
 /// A caller that may look at every instance may see the counts of every principal.

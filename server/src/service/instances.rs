@@ -25,6 +25,7 @@ use super::Service;
 use super::authorization::{ViewBasis, authorize_view};
 use super::instance_table::{Filter, Place, Query};
 use super::status::{own_to_wire, status_to_wire};
+use super::streams::StreamEnd;
 use super::watch::WatchStream;
 use crate::call_layer::Caller;
 use crate::instances::{CreateSpec, Instance, Summary, draw_seed};
@@ -174,7 +175,7 @@ impl InstanceService for Service {
                 file_offence(&caller, &instance, offence, &none.refused);
             }
         })?;
-        let end = self.stream_end(&caller, basis == ViewBasis::Observer)?;
+        let end = StreamEnd::new(self, &caller, basis == ViewBasis::Observer)?;
         let next_event = instance.next_event();
         let stream = if request.snapshot_first {
             caller.account.charge_work(view_cost(&instance))?;

@@ -10,17 +10,20 @@ mod counts;
 pub(crate) mod fuzzing;
 mod instance_table;
 mod instances;
-mod open_streams;
 mod page_token;
 mod status;
-mod stream_end;
+mod streams;
 mod unary;
 mod watch;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use stickycas_model::history::OffenceKind;
+use stickycas_model::types::ProcessId;
 use stickycas_proto::attach::StickyCasServiceServer;
+use stickycas_proto::convert::WireError;
+use stickycas_proto::names::InstanceId;
 use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_server::InstanceServiceServer;
@@ -30,13 +33,15 @@ use tonic::Extensions;
 
 use crate::auth::CredentialStore;
 use crate::call_layer::Caller;
-use crate::instances::Instances;
+use crate::gate::Uncommitted;
+use crate::instances::{Instance, Instances};
 use crate::limits::Limits;
 use crate::quota::Principals;
 
+use channels::Channel;
 use instance_table::Tables;
-use open_streams::OpenStreams;
 use page_token::PageTokens;
+use streams::OpenStreams;
 
 /// The data that all services share.
 #[derive(Clone, Debug)]
@@ -149,6 +154,50 @@ impl Service {
     /// Why the server takes nothing new any more.
     fn draining(&self) -> RpcRefusal {
         self.0.instances.log_failure().unwrap_or_else(draining)
+    }
+
+    /// The refusal of what concerns an instance that is gone. After the log has failed nobody knows that it is.
+    fn expired(&self) -> RpcRefusal {
+        let expired = || RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired");
+        self.0.instances.log_failure().unwrap_or_else(expired)
+    }
+
+    /// The refusal of what comes on a channel whose instance is gone: it has expired, or another server has it.
+    fn gone(&self, channel: &Channel) -> Uncommitted<RpcRefusal> {
+        match self.0.instances.owner_lost(channel.shard()) {
+            Some(lost) => lost.into(),
+            None => Uncommitted::new(self.expired(), channel.shard().ownership()),
+        }
+    }
+
+    /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.
+    /// `id`: `None` if the text of the request is no id.
+    fn member(
+        &self,
+        caller: &Caller,
+        id: Option<InstanceId>,
+    ) -> Result<(Arc<Instance>, ProcessId), RpcRefusal> {
+        let id = id.ok_or_else(|| {
+            caller.account.file_offence(OffenceKind::Malformed, &WireError::InstanceId.to_string());
+            RpcRefusal::from(&WireError::InstanceId)
+        })?;
+        let instance = self.0.instances.get(id)?;
+        if !caller.rights.process {
+            let why = "the scope of the token has no `process`";
+            return Err(RpcRefusal::new(RefusalReason::NotAMember, why));
+        }
+        match instance.process_of(&caller.principal) {
+            Some(process) => {
+                caller.account.remember_instance(&instance, process);
+                Ok((instance, process))
+            }
+            None => {
+                tracing::warn!(instance = %id, principal = ?caller.principal.as_str(), "foreign identity");
+                let why = format!("{:?} is no process of instance {id}", caller.principal.as_str());
+                caller.account.file_offence(OffenceKind::ForeignIdentity, &why);
+                Err(RpcRefusal::new(RefusalReason::NotAMember, why))
+            }
+        }
     }
 }
 

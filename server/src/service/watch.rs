@@ -19,7 +19,7 @@ use tonic::Status;
 
 use super::Service;
 use super::status::status_to_wire;
-use super::stream_end::StreamEnd;
+use super::streams::StreamEnd;
 use crate::instances::{Instance, Snapshot, WatchPoll, WatcherId};
 use crate::limits::Limits;
 use crate::quota::{Account, Buffer, BufferedBytes, Permit};
