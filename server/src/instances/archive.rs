@@ -19,9 +19,10 @@ use super::sessions::Sessions;
 use super::shard::ShardContext;
 use crate::event_log::{ArchivedLog, Trailer};
 
-/// How long an ended instance with these parameters stays restored after a call, so that calls that follow each other
-/// at once do not restore it again and again. The time grows with the work of restoring, which takes far less than this
-/// for each process: calls that come one by one cannot have a large instance archived and restored all the time.
+/// The time for which an ended instance with these parameters stays restored after a call, so that calls that
+/// follow each other at once do not restore it again and again. The time grows with the work of restoring,
+/// which takes far less than this for each process: calls that come one by one cannot have a large instance
+/// archived and restored all the time.
 pub(super) fn restored_for(params: &Params) -> Duration {
     Duration::from_secs(1) + Duration::from_millis(params.processes().into())
 }
@@ -32,7 +33,7 @@ pub(super) struct Archived {
     pub(super) events: ArchivedLog,
     /// Sessions that are still open: they are told if a newer one replaces them (F8f).
     pub(super) sessions: Option<Box<Sessions>>,
-    /// When the instance ended.
+    /// The time at which the instance ended.
     pub(super) ended: Time,
     pub(super) state: State,
 }
@@ -170,7 +171,8 @@ mod tests {
             .zip(sessions)
             .for_each(|(process, session)| instance.close_session(process, session));
         let packed = instance.archived_size().expect("it is archived");
-        // And what an allocator and a reference count add, and two nodes of trees: by id, and its timer.
+        // Also the overhead of an allocator and of a reference count, and two nodes of trees: by id, and its
+        // timer.
         let all = packed + size_of::<Instance>() + 16 + 2 * 48;
         assert!(packed <= 576 && all <= 900, "{packed} bytes packed, {} beside", size_of::<Instance>());
     }

@@ -1,8 +1,8 @@
-//! How many bytes instances may come to take: of memory, and of the log's disk (SPEC B1).
+//! The bytes that instances may come to take: of memory, and of the log's disk (SPEC B1).
 //!
-//! At its creation an instance reserves what it may take while it lives, for the server and for its creator. So when
-//! they run short only Create is refused, and the instances that live come to their end. An instance that has ended
-//! counts with what it takes; that may grow, since offences at it are still filed.
+//! At its creation an instance reserves the bytes that it may take while it lives, for the server and for its
+//! creator. So when they run short only Create is refused, and the instances that live come to their end. An
+//! instance that has ended counts with what it takes; that may grow, since offences at it are still filed.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

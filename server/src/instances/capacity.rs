@@ -13,14 +13,14 @@ use crate::auth::Principal;
 use crate::limits::Limits;
 use crate::quota::may_take;
 
-/// Why there is no capacity.
+/// The reason for which there is no capacity, and its end.
 #[derive(Debug)]
 pub(super) struct Shortage {
     pub(super) why: String,
     pub(super) until: Until,
 }
 
-/// How long capacity is short at least.
+/// The earliest end of a shortage of capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// Until live instances end.
@@ -47,7 +47,8 @@ impl Until {
     }
 }
 
-/// Why an instance with this configuration could not be created on an empty server either; `None` if it could.
+/// The reason for which an instance with this configuration could not be created on an empty server either;
+/// `None` if it could.
 pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) -> Option<String> {
     let processes = config.params.processes() as usize;
     if processes > limits.processes {
@@ -74,8 +75,8 @@ pub(super) fn never_fits(config: &SharedConfig, limits: &Limits, has_log: bool) 
 }
 
 impl Registry {
-    /// How long a creator whose instance finds no capacity `until` then is told to wait at least, at this moment of the
-    /// timers. `None`: nobody knows.
+    /// The shortest wait that a creator is told whose instance finds no capacity `until` then, at this moment
+    /// of the timers. `None`: nobody knows.
     pub(super) fn shortest_wait(
         &self,
         until: Until,
@@ -97,7 +98,7 @@ impl Registry {
         expiration.into_iter().chain(is_any_live.then_some(UNTIL_AN_END)).min()
     }
 
-    /// Why there is no capacity for an instance with this configuration; `None` if there is.
+    /// The reason for which there is no capacity for an instance with this configuration; `None` if there is.
     pub(super) fn shortage(&self, config: &SharedConfig, capacity: Capacity<'_>) -> Option<Shortage> {
         self.count_shortage(config, capacity)
             .or_else(|| self.memory_shortage(config, capacity))

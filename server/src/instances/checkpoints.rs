@@ -43,7 +43,7 @@ pub(super) struct Captured {
     name_taken: bool,
 }
 
-/// The machine of an instance that lives, or what is kept of it.
+/// The machine of an instance that lives, or its archive.
 enum CapturedMachine {
     Live(Box<stickycas_model::machine::Checkpoint>),
     Archived(Trailer),
@@ -137,7 +137,8 @@ impl Captured {
     }
 }
 
-/// How many of these events, the oldest, must go so that the others take at most so many bytes in a checkpoint.
+/// The number of these events, the oldest, that must go so that the others take at most so many bytes in a
+/// checkpoint.
 fn surplus(events: &[v1::Event], limit: usize) -> usize {
     /// The key and the length in front of an event.
     const FRAME: usize = 6;

@@ -100,7 +100,7 @@ impl InstanceConfig {
         })
     }
 
-    /// When the instance was created.
+    /// The moment at which the instance was created.
     pub(crate) fn created(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_nanos(self.created)
     }
@@ -138,7 +138,7 @@ pub(crate) struct SharedConfig {
     pub(crate) lifetimes: Lifetimes,
     /// The parameters as every welcome tells them.
     pub(super) encoded: EncodedParameters,
-    /// Where the roster was made known, if it was.
+    /// The principals to which the roster was added, if it was.
     known: OnceLock<KnownPrincipals>,
 }
 
@@ -177,14 +177,14 @@ impl SharedConfig {
     }
 }
 
-/// How long an instance lives, as its Create was told (F10).
+/// The lifetimes of an instance, as its Create was told (F10).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Lifetimes {
     /// After its end.
     pub(crate) retention: Duration,
     /// Without a call.
     pub(crate) idle: Duration,
-    /// How long patience stands still after a restart of the server (F3).
+    /// The time for which patience stands still after a restart of the server (F3).
     pub(crate) rejoin: Duration,
 }
 

@@ -32,7 +32,7 @@ pub(super) struct Effects {
     /// The events of the step, in order. Answers and withdrawals among them go to the session and the waiting
     /// calls that their process has when the effects leave.
     pub(super) events: Vec<Event>,
-    /// How many phases have opened, which no event tells.
+    /// The number of phases that have opened, which no event tells.
     pub(super) opened_phases: u32,
     /// A session that opens with the `Session` event among the events.
     pub(super) opening: Option<Box<OpeningSession>>,
@@ -162,7 +162,7 @@ impl Effects {
     }
 }
 
-/// Logs what operators and developers may want to know.
+/// Logs an event for operators and developers.
 pub(super) fn trace_event(id: InstanceId, event: &Event) {
     match event {
         Event::Offence(offence) => tracing::warn!(

@@ -64,7 +64,7 @@ enum Called {
     Crowded,
 }
 
-/// How a unary call comes to its answer.
+/// The way of a unary call to its answer.
 #[derive(Debug)]
 pub(crate) enum UnaryAnswer {
     /// The answer, or the refusal, is known.
@@ -78,7 +78,7 @@ impl Instance {
     /// Opens a session whose answers go to `sink` from now on, the welcome first (F8e).
     ///
     /// # Errors
-    /// Why the hello was refused, which the client is told on `sink`.
+    /// The reason for which the hello was refused, which the client is told on `sink`.
     pub(crate) fn hello(
         &self,
         process: ProcessId,
@@ -100,7 +100,7 @@ impl Instance {
     /// Takes an access that came on a session at this moment. Its answer goes to the process's newest session.
     ///
     /// # Errors
-    /// Why the access was refused, which the client is told on `sink`.
+    /// The reason for which the access was refused, which the client is told on `sink`.
     pub(crate) fn access(
         &self,
         access: Access,
@@ -154,7 +154,7 @@ impl Instance {
     /// A process reports its decision on a session and leaves (F10), unless a newer session has replaced this one (F8f).
     ///
     /// # Errors
-    /// Why the decision was refused, which the client is told on `sink`.
+    /// The reason for which the decision was refused, which the client is told on `sink`.
     pub(crate) fn decide(
         &self,
         process: ProcessId,
@@ -226,7 +226,7 @@ impl Instance {
     /// The creator closes the instance (F10).
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(crate) fn close(&self) -> Uncommitted<Result<(), RpcRefusal>> {
         {
             let inner = self.lock();
@@ -247,7 +247,7 @@ impl Instance {
     /// Admits a request of this account that brings so many bytes to the log. They wait there from [`Self::keep_charge`] on.
     ///
     /// # Errors
-    /// If the principal has its share of what waits.
+    /// If the principal has its share of the bytes that wait.
     pub(crate) fn charge_log(
         &self,
         account: &Arc<Account>,
@@ -272,7 +272,7 @@ impl OffenceSink for Instance {
 
 /// The step: from an input to its effects, to the commit, to the clients.
 impl Instance {
-    /// A step for a request on a session. The client is told on the session what is refused.
+    /// A step for a request on a session. The client is told refusals on the session.
     pub(super) fn session_step<T>(
         &self,
         sink: &SessionSink,
@@ -306,7 +306,7 @@ impl Instance {
     /// Takes one input that came at the moment `at`, in the order of the lock.
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(super) fn step<T>(
         &self,
         inner: &mut Inner,
@@ -327,7 +327,7 @@ impl Instance {
         Ok(outcome)
     }
 
-    /// Runs one input of a live instance and commits what it brings about.
+    /// Runs one input of a live instance and commits its effects.
     pub(super) fn run<T>(
         &self,
         live: &mut Live,

@@ -26,7 +26,7 @@ pub(super) struct Inner {
     /// The moment at which the instance's time was or would have been 0, as timers keep moments. It moves on when the
     /// time of the instance stands still, and is before the start of the server after a restart.
     pub(super) epoch: i64,
-    /// Why the instance is gone for everybody who still has a reference to it; `None` if it is not.
+    /// The reason for which the instance is gone, while there are references to it; `None` if it is not.
     pub(super) gone: Option<Box<Gone>>,
     /// The memory and the space on the log's disk that the instance has reserved, once it is registered.
     pub(super) shares: Option<InstanceShares>,
@@ -84,7 +84,7 @@ impl Inner {
         }
     }
 
-    /// Where the instance is in its life.
+    /// The state of the instance.
     pub(super) fn state(&self) -> State {
         match &self.lifecycle {
             Lifecycle::Live(live) => live.machine.state(),
@@ -198,7 +198,7 @@ impl Inner {
         }
     }
 
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(super) fn gone(&self) -> Option<RpcRefusal> {
         self.gone.as_deref().map(|gone| gone.why.clone())
     }
@@ -263,7 +263,7 @@ impl Inner {
         }
     }
 
-    /// When the instance expires as things stand (F10).
+    /// The time at which the instance expires if nothing happens (F10).
     pub(super) fn expires(&self, lifetimes: &Lifetimes) -> Time {
         match &self.lifecycle {
             Lifecycle::Archived(Archived { ended, .. }) => ended.after(lifetimes.retention),
@@ -274,8 +274,8 @@ impl Inner {
         }
     }
 
-    /// When time alone changes something next: the machine's deadline, and once every step is committed the archiving or
-    /// the expiry. `None`: nothing but a commit does.
+    /// The time of the next change by time alone: the machine's deadline, and once every step is committed
+    /// the archiving or the expiry. `None`: only a commit changes something.
     pub(super) fn next_wake(&self, params: &Params, lifetimes: &Lifetimes) -> Option<Time> {
         let live = self.live_ref();
         if !self.is_committed() {

@@ -186,7 +186,7 @@ impl Instance {
         inner.shares = None;
     }
 
-    /// Nothing more is committed: tells everybody who waits for it.
+    /// Nothing more is committed: tells all callers that wait for it.
     fn refuse_all(&self, inner: &mut Inner, why: RpcRefusal) {
         if let Lifecycle::Live(live) = &mut inner.lifecycle {
             for effects in live.uncommitted.drain(..) {
@@ -267,7 +267,7 @@ impl Instance {
         }
     }
 
-    /// The instance is gone: tells everybody who waits for it.
+    /// The instance is gone: tells all callers that wait for it.
     fn end(&self, inner: &mut Inner, why: RpcRefusal) {
         let release = |sink: SessionSink| {
             if why.reason == RefusalReason::OwnerLost {

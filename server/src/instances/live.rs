@@ -30,7 +30,7 @@ pub(super) struct Live {
     pub(super) machine: Machine,
     /// Whether the log keeps inputs.
     pub(super) keeps_inputs: bool,
-    /// Where the last step stands in the log.
+    /// The place of the last step in the log.
     pub(super) last_log_index: LogIndex,
     /// Effects of the last steps, which are not committed yet, in order.
     pub(super) uncommitted: VecDeque<Effects>,
@@ -54,7 +54,7 @@ pub(super) struct Live {
     pub(super) live_guard: Option<LiveGuard>,
     /// Counts it as one that holds a phase open, or gathers.
     pub(super) held_phase: Option<HeldPhase>,
-    /// When it finished or was closed.
+    /// The time at which it finished or was closed.
     pub(super) ended: Option<Time>,
     /// Whether it was archived before: then it is archived again when no call has come for a while.
     pub(super) was_archived: bool,
@@ -71,7 +71,7 @@ pub(crate) enum Submitted {
     Repeated,
 }
 
-/// How many events an instance keeps for its watchers.
+/// The number of events that an instance keeps for its watchers.
 pub(super) fn event_limit(config: &InstanceConfig, limits: &Limits) -> usize {
     limits.events + limits.events_per_process * config.shared.params.processes() as usize
 }
@@ -90,7 +90,7 @@ impl Live {
         Self { ended: None, was_archived: false, ..ended }
     }
 
-    /// An instance that ended at this time, from what was archived of it.
+    /// An instance that ended at this time, from its archive.
     pub(super) fn unarchived(
         machine: Machine,
         events: EventLog,
@@ -161,7 +161,7 @@ impl Live {
     /// A process opens a session.
     ///
     /// # Errors
-    /// Why the machine refuses it.
+    /// The reason for which the machine refuses it.
     pub(super) fn hello(
         &mut self,
         process: ProcessId,
@@ -177,7 +177,7 @@ impl Live {
     /// A process sends an access. Returns its answer, if that is known already.
     ///
     /// # Errors
-    /// Why the machine refuses it.
+    /// The reason for which the machine refuses it.
     pub(super) fn access(
         &mut self,
         access: Access,
@@ -200,7 +200,7 @@ impl Live {
     /// A process reports its decision.
     ///
     /// # Errors
-    /// Why the machine refuses it.
+    /// The reason for which the machine refuses it.
     pub(super) fn decide(
         &mut self,
         process: ProcessId,

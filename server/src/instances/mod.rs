@@ -153,7 +153,7 @@ impl Instances {
         Arc::new(Self { registry, context, shards, logs, gates, placement, names, created, load, known })
     }
 
-    /// Where instances are.
+    /// The shards of instances and the owners of shards.
     pub(crate) fn placement(&self) -> &dyn Placement {
         &*self.placement
     }
@@ -163,12 +163,12 @@ impl Instances {
         &self.logs
     }
 
-    /// Makes the gates of what is told without a step of one of them.
+    /// The maker of gates for answers without a step of an instance.
     pub(crate) fn gates(&self) -> &Gates {
         &self.gates
     }
 
-    /// Why nothing may be told any more, if a log has failed.
+    /// The reason for which nothing may be told any more, if a log has failed.
     pub(crate) fn log_failure(&self) -> Option<RpcRefusal> {
         self.gates.failure().cloned()
     }
@@ -269,7 +269,7 @@ impl Instances {
         self.registry().served_after(id, limit)
     }
 
-    /// How many instances are held.
+    /// The number of instances that are held.
     pub(crate) fn held(&self) -> usize {
         self.registry().held()
     }
@@ -279,7 +279,7 @@ impl Instances {
     /// that has created nothing.
     ///
     /// # Errors
-    /// Why there is none.
+    /// The reason for which there is none.
     pub(crate) async fn create(
         &self,
         creator: &Principal,
@@ -375,7 +375,7 @@ impl Instances {
         self.check_capacity(&registry, shared, &instance.shard)?;
         let (guard, shares) = registry.insert(instance, self.capacity(&instance.shard));
         drop(registry);
-        // Not before there is room for the instance: those who are known share a reserve.
+        // Not before there is room for the instance: principals that are known share a reserve.
         shared.make_known(&self.known);
         Ok(Some((guard, shares)))
     }
@@ -411,7 +411,7 @@ impl Instances {
         })
     }
 
-    /// The refusal of a new instance for want of space in what the servers share.
+    /// The refusal of a new instance for want of space in the store that the servers share.
     pub(crate) fn refused_for_space(&self, why: String) -> RpcRefusal {
         let refused = RpcRefusal::new(RefusalReason::TooManyInstances, why);
         refused.with_retry_after(UNTIL_AN_END.max(self.limits().retry_after))

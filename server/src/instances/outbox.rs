@@ -349,7 +349,7 @@ mod tests {
         outbox.push_outgoing(Outgoing::Decided(channel));
     }
 
-    /// Takes out what is there.
+    /// Takes out the frames that are there.
     fn take(outbox: &Outbox, receiver: &mut Receiver, limit: usize, bytes: usize) -> Option<Vec<u32>> {
         match outbox.poll(receiver, limit, bytes, &mut Context::from_waker(Waker::noop())) {
             Polled::Frames(message) => Some(channels(&message)),

@@ -19,8 +19,8 @@ pub(crate) trait Placement: fmt::Debug + Send + Sync {
     /// The id of an instance of this shard, made of random bits.
     fn id_in(&self, shard: ShardKey, random: u128) -> InstanceId;
 
-    /// Which of the shards that are served has its turn for a new instance, before which so many were created here: this one, modulo
-    /// their number.
+    /// The index, modulo their number, of the served shard for a new instance, before which so many were
+    /// created here.
     fn turn(&self, created: usize) -> usize {
         created
     }
@@ -99,7 +99,7 @@ impl Placement for OneShard {
     }
 }
 
-/// The refusal of what concerns a shard that this server has lost to another one.
+/// The refusal of calls for a shard that this server has lost to another one.
 pub(crate) fn owner_lost(key: ShardKey) -> RpcRefusal {
     let why = format!(
         "the server has lost shard {} to another one, and it is unknown whether it happened: ask again with the same number at \

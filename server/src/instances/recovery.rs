@@ -35,10 +35,10 @@ use crate::commit_log::{Dirty, LogIndex, RULES};
 /// Threads that decode, at most: one thread reads about as fast as two decode.
 const MOST_THREADS: usize = 4;
 
-/// How often it is told how far a recovery is.
+/// The time between two reports of the progress of a recovery.
 const TELL_EVERY: Duration = Duration::from_secs(3);
 
-/// Why a log cannot be recovered.
+/// The reason for which a log cannot be recovered.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoveryError {
     /// The engine cannot read.
@@ -76,7 +76,8 @@ impl From<ShardLost> for RecoveryError {
     }
 }
 
-/// Which instances of a log are recovered: all, or those of one of so many parts, since a log may be larger than the memory.
+/// The instances of a log to recover: all, or those of one of so many parts, since a log may be larger than
+/// the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Part {
     pub(crate) index: u64,
@@ -97,7 +98,7 @@ impl Part {
 pub(crate) struct Recovered {
     /// The last batch.
     pub(crate) last: LogIndex,
-    /// How long instances had been served when it was written (F3).
+    /// The time for which instances had been served when it was written (F3).
     pub(crate) served: Duration,
     /// Batches that were replayed.
     pub(crate) batches: u64,
@@ -144,7 +145,7 @@ impl<'a> Recovery<'a> {
     /// reads no further. `file_bytes`: the length of its file, if it has one. `part`: of these instances alone.
     ///
     /// # Errors
-    /// Why nothing may be served from it.
+    /// The reason for which nothing may be served from it.
     pub(crate) fn run(
         instances: &'a Instances,
         shard: &'a Arc<ShardContext>,
@@ -185,8 +186,8 @@ impl<'a> Recovery<'a> {
         read.map(|()| self.recovered)
     }
 
-    /// Reads on while what was read before is decoded. Everything is taken in the order in which it was read, so of
-    /// several faults the first is told.
+    /// Reads on while earlier chunks are decoded. Everything is taken in the order in which it was read, so
+    /// of several faults the first is told.
     fn read_all(
         &mut self,
         engine: &dyn Engine,

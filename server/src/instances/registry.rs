@@ -82,7 +82,7 @@ impl Registry {
         self.memory.bytes()
     }
 
-    /// Those who have created them.
+    /// The creators of the instances.
     pub(super) fn creators(&self) -> impl Iterator<Item = &CreatorUsage> {
         self.by_creator.values()
     }
@@ -142,7 +142,8 @@ impl Registry {
         self.by_id.range((from, Bound::Unbounded)).map(|(_, it)| it)
     }
 
-    /// Adds an instance, which counts as live from now on, until the guard is dropped. Also returns what it has reserved.
+    /// Adds an instance, which counts as live from now on, until the guard is dropped. Also returns its
+    /// reservations.
     pub(super) fn insert(
         &mut self,
         instance: &Arc<Instance>,

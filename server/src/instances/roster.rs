@@ -27,7 +27,7 @@ impl Roster {
         Self { names: names.concat().into(), ends, sorted }
     }
 
-    /// How many there are.
+    /// The number of processes.
     pub(crate) fn len(&self) -> usize {
         self.ends.len()
     }

@@ -35,7 +35,7 @@ impl SessionSink {
 pub(super) struct Sessions {
     /// By process; empty until the first session opens.
     by_process: Vec<Option<(SessionId, SessionSink)>>,
-    /// How many are open.
+    /// The number of open sessions.
     open: usize,
 }
 

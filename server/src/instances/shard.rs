@@ -53,7 +53,8 @@ impl ShardContext {
         Arc::new(Self::new(server, ShardKey::default(), log))
     }
 
-    /// Why nothing of the shard may be told any more, if its log has failed or the shard is lost.
+    /// The reason for which nothing of the shard may be told any more, if its log has failed or the shard is
+    /// lost.
     pub(crate) fn failure(&self) -> Option<&RpcRefusal> {
         self.lost.get().or_else(|| self.log.failure())
     }
@@ -68,7 +69,8 @@ impl ShardContext {
         self.is_leaving.load(Ordering::Acquire) || self.lost.get().is_some()
     }
 
-    /// Begins its recovery, which ends when what this returns is dropped: a shard that is dropped waits for it.
+    /// Begins its recovery, which ends when the returned guard is dropped: a shard that is dropped waits for
+    /// it.
     pub(super) fn begin_recovery(&self) -> Result<MutexGuard<'_, ()>, ShardLost> {
         // Nobody else has the lock before the shard is lost.
         let running = self.recovery.try_lock().map_err(|_| ShardLost)?;

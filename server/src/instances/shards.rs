@@ -216,10 +216,10 @@ impl Instances {
     }
 }
 
-/// Which instances are where.
+/// The places of instances.
 impl Instances {
-    /// Why the instance with this id is not found here: a refusal that is told when this server is confirmed to own the shard
-    /// of the instance.
+    /// The reason for which the instance with this id is not found here: a refusal that is told when this
+    /// server is confirmed to own the shard of the instance.
     pub(crate) fn not_found_reason(&self, id: InstanceId) -> Uncommitted<RpcRefusal> {
         match self.find_by_id(id) {
             // It is found when it is asked for again.
@@ -269,7 +269,8 @@ impl Instances {
         if refused.owner.is_some() { refused } else { refused.with_retry_after(self.limits().retry_after) }
     }
 
-    /// The refusal of what concerns an instance that was dropped with its shard, which another server owns by now.
+    /// The refusal of calls for an instance that was dropped with its shard, which another server owns by
+    /// now.
     pub(crate) fn owner_lost(&self, shard: &ShardContext) -> Option<RpcRefusal> {
         let why = shard.lost.get()?;
         Some(match self.placement.owner_of(shard.key) {

@@ -21,7 +21,8 @@ pub(super) struct Timers {
     earlier: Notify,
 }
 
-/// When a timer fires, and the id of its instance in two halves: a number of 128 bits would take a third more.
+/// The moment at which a timer fires, and the id of its instance in two halves: a number of 128 bits would
+/// take a third more.
 type Timer = (u64, u64, u64);
 
 fn timer(at: u64, id: InstanceId) -> Timer {
@@ -88,7 +89,7 @@ impl Timers {
         self.clock.now()
     }
 
-    /// How many timers are set.
+    /// The number of timers that are set.
     #[cfg(test)]
     pub(super) fn count(&self) -> usize {
         self.set().len()

@@ -40,7 +40,7 @@ pub(crate) struct Snapshot {
 #[derive(Clone, Debug)]
 pub(crate) struct Summary {
     pub(crate) brief: Brief,
-    /// How many processes have reported a decision.
+    /// The number of processes that have reported a decision.
     pub(crate) decided: u32,
     /// The one that they have reported, false reports aside, if it is the same.
     pub(crate) decision: Option<Value>,
@@ -68,7 +68,7 @@ impl Instance {
     /// The status of the instance (F12), and of one of its members (F8e).
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(crate) fn status(&self, process: Option<ProcessId>) -> View<(Status, Option<MemberStatus>)> {
         let rows = self.context().limits.status_rows;
         self.view(|machine, now, _| {
@@ -79,7 +79,7 @@ impl Instance {
     /// The state of the instance with every entry.
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(crate) fn snapshot(&self) -> View<Snapshot> {
         self.view(|machine, now, next_index| Snapshot {
             status: machine.status_rows(now, self.context().limits.status_rows),
@@ -138,33 +138,33 @@ impl Instance {
         }
     }
 
-    /// Where the instance is in its life.
+    /// The state of the instance.
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(crate) fn state(&self) -> View<State> {
         let (state, gate) = self.uncommitted_state();
         Uncommitted::new(state, gate)
     }
 
-    /// The same, and the gate of what follows from it.
+    /// The same, and the gate of an answer that follows from it.
     pub(super) fn uncommitted_state(&self) -> (Result<State, RpcRefusal>, Gate) {
         let mut inner = self.lock();
         let state = self.gone(&inner).map_or_else(|| Ok(inner.state()), Err);
         (state, inner.commit_gate().and(self.shard.ownership()))
     }
 
-    /// Where the instance is in its life, perhaps ahead of what is committed; `None` if it is gone.
+    /// The state of the instance, perhaps ahead of its committed steps; `None` if it is gone.
     pub(crate) fn latest_state(&self) -> Option<State> {
         // After a step has panicked the instance is gone.
         let inner = self.inner.lock().ok()?;
         inner.gone.is_none().then(|| inner.state())
     }
 
-    /// What List tells. To be listed does not touch the instance (F10).
+    /// The line of List. To be listed does not touch the instance (F10).
     ///
     /// # Errors
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(crate) fn summary(&self) -> View<Summary> {
         self.look(false, |machine, _, _| Summary {
             brief: machine.brief(),
@@ -308,7 +308,7 @@ impl Instance {
         inner.time(self.context().timers.now())
     }
 
-    /// Bytes of what is archived; `None` if nothing is.
+    /// Bytes of the archive; `None` if there is none.
     #[cfg(test)]
     pub(super) fn archived_size(&self) -> Option<usize> {
         match &self.lock().lifecycle {
@@ -332,7 +332,7 @@ impl Instance {
         inner.archive_if_idle(&self.config, later);
     }
 
-    /// Why the instance is gone, if it is.
+    /// The reason for which the instance is gone, if it is.
     pub(super) fn gone(&self, inner: &Inner) -> Option<RpcRefusal> {
         inner.gone().or_else(|| self.shard.failure().cloned())
     }

@@ -1,5 +1,5 @@
-//! Whole servers, without their network, over a disk that fails, tears, lies or loses its power: whatever a client was
-//! told holds after the restart, and nothing is there that no client has sent.
+//! Whole servers, without their network, over a disk that fails, tears, lies or loses its power: every fact
+//! that a client was told holds after the restart, and nothing is there that no client has sent.
 //!
 //! Each run is recorded by [`clients`]: everything that was sent and told, with the place of the disk's tape. Then the
 //! power is lost wherever that can matter, the server is recovered, and asked again. The disk and the moments at which
@@ -127,7 +127,7 @@ fn run_with(mut clients: Clients, disk: FaultyDisk, batches: usize, tells: Tells
 }
 
 impl Counted {
-    /// Recovers what is on a disk, and asks for everything that was told by this place of the tape.
+    /// Recovers a server from a disk, and asks for everything that was told by this place of the tape.
     fn check(&mut self, image: Vec<u8>, life: &Life, position: usize) -> Result<(), String> {
         self.disks += 1;
         let disk = FaultyDisk::new(image);
@@ -264,7 +264,7 @@ fn power_may_be_lost_again() {
     println!("second lives: {counted}");
 }
 
-/// The planted bug: a log that tells what it has written and not yet synced.
+/// The planted bug: a log that tells steps that it has written and not yet synced.
 #[test]
 fn a_log_that_tells_before_the_sync_is_caught() {
     // The first sync of a commit is that of the data, the second that of the header which makes them count.
@@ -298,7 +298,7 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
     println!("lying disks: {counted}");
 }
 
-/// Whichever bytes of the file are not as they were written: the server recovers what it was, or says that the log is
+/// With a flipped bit anywhere in the file the server recovers its earlier state, or says that the log is
 /// damaged.
 #[test]
 fn a_flipped_bit_is_reported_or_changes_nothing() {

@@ -1,7 +1,7 @@
 //! A server without its network: real instances over the real log and engine, on a simulated disk.
 //!
-//! Its log writes one batch when the test lets it. So each batch is what the clients have sent since the one before, and
-//! whatever was told between two batches was told at a known place of the disk's tape.
+//! Its log writes one batch when the test lets it. So each batch has the messages of clients since the one
+//! before, and each fact that was told between two batches was told at a known place of the disk's tape.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, Weak};
 
@@ -39,7 +39,7 @@ struct Steps {
     came: u64,
     /// Appends that may be done; `None`: all.
     may: Option<u64>,
-    /// Appends of which it was told what has become of them.
+    /// Appends whose outcome was told.
     told: u64,
     /// Appends of which the clients have heard.
     heard: u64,
@@ -118,7 +118,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    /// A server that has recovered what is on the disk and serves, unless the disk has failed by then.
+    /// A server that has recovered from the disk and serves, unless the disk has failed by then.
     pub(super) async fn start(disk: &FaultyDisk, tells: Tells) -> Result<Self, RecoveryError> {
         let engine = RedbEngine::with_backend(disk.clone()).map_err(RecoveryError::Engine)?;
         let (steps, changed) = (Mutex::default(), Condvar::new());
@@ -152,7 +152,7 @@ impl Server {
         true
     }
 
-    /// The next batch is what has been sent so far.
+    /// The messages that were sent so far are the next batch.
     pub(super) fn end_batch(&self) {
         self.has_batch();
     }

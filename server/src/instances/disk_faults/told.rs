@@ -89,7 +89,7 @@ impl Told {
         Self { facts: facts.map(|(_, id, fact)| (0, *id, fact.clone())).collect(), sent: self.sent.clone() }
     }
 
-    /// How many facts were told by this place of the tape.
+    /// The number of facts that were told up to this place of the tape.
     pub(super) fn count(&self, position: usize) -> usize {
         self.facts.iter().filter(|(at, _, _)| *at <= position).count()
     }

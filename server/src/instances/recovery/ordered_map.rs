@@ -1,4 +1,4 @@
-//! A function applied on several threads, with its results in the order of what it is applied to.
+//! A function applied on several threads, with its results in the order of its arguments.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{self, Receiver, Sender};

@@ -27,7 +27,7 @@ const SECOND: u64 = 1_000;
 const REJOIN: Duration = Duration::from_millis(SECOND);
 const PATIENCE: u64 = 300 * SECOND;
 
-/// An engine in memory. While it is stalled, what comes waits.
+/// An engine in memory. While it is stalled, its writes wait.
 struct StallingEngine {
     redb: RedbEngine,
     stalled: Mutex<Option<Vec<(WriteBatch, Done)>>>,
@@ -100,7 +100,7 @@ struct Life {
     _timers: AbortOnDropHandle<()>,
 }
 
-/// How a life ends.
+/// The end of a life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     /// The server is told to stop.
