@@ -28,7 +28,7 @@ pub(crate) struct DataDir {
     made: [bool; 2],
 }
 
-/// Why a folder cannot be used.
+/// The reason for which a folder cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum DataDirError {
     /// It cannot be made or opened.
@@ -55,7 +55,7 @@ pub enum DataDirError {
          makes (--data {path}/log)"
     )]
     NotPrivate { path: PathBuf, mode: u32 },
-    /// It is another user's, who could read and change what is in it.
+    /// It belongs to another user, who could read and change its contents.
     #[error(
         "{path} belongs to the user with id {owner}, and this program runs as the user with id {user}: run it as the owner, or give \
          a folder of its own (--data DIR, or chown {user}), in Kubernetes by fsGroup"
@@ -204,7 +204,7 @@ impl DataDir {
         self.finish_log(RESTORED_LOG, restored)
     }
 
-    /// A restore has failed: takes away what was made for it, and leaves what was there.
+    /// A restore has failed: removes the files and folders that it has made, and leaves the others.
     ///
     /// # Errors
     /// If it cannot be taken away.

@@ -1,4 +1,4 @@
-//! A log that commits what its engine has made durable.
+//! A log that commits the batches that its engine has made durable.
 //!
 //! Instances add their steps to the batch that forms ([`queue`]); the [`writer`] hands the batch to the [`Engine`] as soon
 //! as that may take another one. So while one batch is being synced, the steps of all instances gather in the next: one
@@ -181,7 +181,8 @@ impl DurableLog {
         bytes
     }
 
-    /// How long instances have been served (F3): since the log was made, without the time in which no server served it.
+    /// The time for which instances have been served (F3): since the log was made, without the time in which
+    /// no server served it.
     pub(crate) fn served(&self) -> Duration {
         Duration::from_nanos(self.shared.served_nanos())
     }
@@ -421,12 +422,12 @@ impl CommitLog for DurableLog {
 /// About how much memory a checkpoint takes beside its bytes until it is committed.
 const CHECKPOINT: usize = 64;
 
-/// Bytes of the largest record of a log that servers share: 512 KiB. With what stands in its batch before it, which is less
-/// than [`BatchLimits::bytes`], it fits a request to the store, which takes 1 MiB.
+/// Bytes of the largest record of a log that servers share: 512 KiB. With the records before it in its batch,
+/// which are less than [`BatchLimits::bytes`], it fits a request to the store, which takes 1 MiB.
 const LARGEST_SHARED_RECORD: usize = 512 << 10;
 
-/// How often the time for which instances have been served is written, if nothing else is. A server that is killed
-/// forgets so much of it at most: that much longer can an instance be read that has ended.
+/// The interval in which the time for which instances have been served is written, if nothing else is. A
+/// server that is killed forgets so much of it at most: an ended instance can be read so much longer.
 const WRITE_TIME_EVERY: Duration = Duration::from_secs(60);
 /// The same while an instance holds a phase open, or gathers, in nanoseconds: so much of patience and of the join timeout is
 /// given back by a kill at most (F3).

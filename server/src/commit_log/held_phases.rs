@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::Notify;
 
-/// How many there are. See the module.
+/// The number of these instances. See the module.
 #[derive(Debug, Default)]
 pub(crate) struct HeldPhases {
     count: AtomicUsize,

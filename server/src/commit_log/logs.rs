@@ -1,5 +1,5 @@
-//! The logs of all shards of a server, and what they share: how much may wait for its commit, the clock, and the failure that ends
-//! the server.
+//! The logs of all shards of a server, and the state that they share: the bytes that may wait for their
+//! commit, the clock, and the failure that ends the server.
 //!
 //! The bound is one for the server, and so is the clock. A stream carries the accesses of one client for instances of any
 //! shard: while too much waits nothing more is read from it, for whichever shard. So the time of every instance stands still
@@ -32,11 +32,12 @@ pub(crate) struct LogState {
     /// Notified when there is room again.
     room: Arc<Notify>,
     failure: OnceLock<RpcRefusal>,
-    /// Whether nothing can be committed for want of space in what servers share; `None`: nothing is shared.
+    /// Whether nothing can be committed for want of space in the store that servers share; `None`: there is
+    /// none.
     store_full: Option<watch::Receiver<bool>>,
 }
 
-/// Why the clock stands still, besides that too much waits.
+/// The reasons for which the clock stands still, beside too many bytes that wait.
 #[derive(Debug, Default)]
 struct StandsStill {
     /// Nobody is served any more.
@@ -82,8 +83,8 @@ impl LogState {
         }))
     }
 
-    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room), or no space in what
-    /// servers share.
+    /// The clock that the time of instances follows: it stands still while there is no [room](Self::room), or
+    /// no space in the store that servers share.
     pub(crate) fn clock(&self) -> &Arc<ServedClock> {
         &self.clock
     }
@@ -170,13 +171,13 @@ impl LogState {
     }
 }
 
-/// The logs of all shards of a server, for what concerns no single shard: requests wait for room, and refusals for what was
-/// logged before them.
+/// The logs of all shards of a server, for waits that concern no single shard: requests wait for room, and
+/// refusals for the steps that were logged before them.
 #[derive(Debug)]
 pub(crate) struct Logs {
     state: Arc<LogState>,
     logs: RwLock<Vec<Arc<dyn CommitLog>>>,
-    /// How many were removed. It changes with them.
+    /// The number of logs that were removed. It changes with them.
     removals: AtomicU64,
 }
 

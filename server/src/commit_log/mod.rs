@@ -49,7 +49,7 @@ pub(crate) use served_clock::ServedClock;
 /// The version of the rules by which machines take inputs. A log of another version may not be replayed.
 pub(crate) const RULES: u32 = 1;
 
-/// Where the steps of all instances of a shard are committed. See the module.
+/// The log that commits the steps of all instances of a shard. See the module.
 pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// Whether the log keeps the inputs of steps; else [`Step::record`] is never looked at.
     fn keeps_inputs(&self) -> bool;
@@ -67,7 +67,7 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// not logged. They count as uncommitted until the effects have left.
     fn hold(&self, _place: LogIndex, _bytes: usize) {}
 
-    /// Why nothing of the shard may be told any more; `None` while the log works.
+    /// The reason for which nothing of the shard may be told any more; `None` while the log works.
     fn failure(&self) -> Option<&RpcRefusal> {
         None
     }
@@ -105,7 +105,7 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
         false
     }
 
-    /// Where instances count that hold a phase open, or gather; `None`: the log does not tell the time.
+    /// The counter of instances that hold a phase open, or gather; `None`: the log does not tell the time.
     fn held_phases(&self) -> Option<&Arc<HeldPhases>> {
         None
     }
@@ -146,7 +146,7 @@ impl CommitLog for MemoryLog {
     }
 }
 
-/// How much one batch may have; a larger one is divided.
+/// The bounds of one batch; a larger one is divided.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BatchLimits {
     /// Bytes of its records, and of its checkpoints. A record or checkpoint that is larger stands alone.

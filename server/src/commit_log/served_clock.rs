@@ -18,10 +18,10 @@ pub(crate) struct ServedClock {
     stood_still: AtomicU64,
     /// The moment at which it was stopped; [`GOING`] while it goes.
     stopped_at: AtomicU64,
-    /// How often it was stopped or resumed.
+    /// The number of times it was stopped or resumed.
     changes: AtomicU64,
     resumed: Notify,
-    /// Whether a test says what it shows.
+    /// Whether a test sets its reading.
     #[cfg(test)]
     is_set: std::sync::atomic::AtomicBool,
 }

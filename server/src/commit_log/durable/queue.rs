@@ -159,7 +159,7 @@ impl Forming {
             || self.checkpoints.len() + self.names.len() >= limits.changes
     }
 
-    /// How many records it has.
+    /// The number of its records.
     pub(super) fn record_count(&self) -> u32 {
         self.record_count
     }
@@ -194,7 +194,7 @@ pub(super) struct Resolving {
     /// The charges of clients for bytes that wait until then; given back when this is dropped.
     pub(super) charges: Vec<LogBytes>,
     pub(super) bytes: usize,
-    /// When the first step of the batch came.
+    /// The moment at which the first step of the batch came.
     pub(super) since: Option<Instant>,
 }
 

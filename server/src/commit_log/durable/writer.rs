@@ -1,5 +1,5 @@
-//! The writer of a log: hands batches to the engine, one after the other, and tells what becomes of them. It is a thread of
-//! its own, or a task if the engine does not block.
+//! The writer of a log: hands batches to the engine, one after the other, and tells their outcomes. It is a
+//! thread of its own, or a task if the engine does not block.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,7 +129,7 @@ pub(super) struct Shared {
     pub(super) failed: Notify,
     /// The state that the logs of the server share.
     pub(super) state: Arc<LogState>,
-    /// How long instances had been served before this server, in nanoseconds.
+    /// The time for which instances had been served before this server, in nanoseconds.
     pub(super) served_before: OnceLock<u64>,
     /// The reading of the clock when this server began to serve them.
     pub(super) serves_since: OnceLock<u64>,
@@ -182,7 +182,7 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How long instances have been served, in nanoseconds.
+    /// The time for which instances have been served, in nanoseconds.
     pub(super) fn served_nanos(&self) -> u64 {
         let since =
             self.serves_since.get().map_or(0, |since| self.state.clock().now().saturating_sub(*since));
@@ -213,7 +213,7 @@ impl Shared {
         self.state.recount(before, queue.bytes);
     }
 
-    /// The engine tells what became of the batch at this place.
+    /// The engine tells the outcome of the batch at this place.
     pub(super) fn resolve(&self, log_index: LogIndex, outcome: Outcome) {
         match outcome {
             Outcome::Committed => self.commit(log_index),

@@ -2,8 +2,8 @@
 //! committed is there, and nothing that was not written; or the engine says that it is damaged.
 //!
 //! The writes are made up here; the tests of the same name in [`crate::instances`] have the writes of
-//! instances. The short form runs with all tests, the long one if `STICKYCAS_FAULTS=long` (`scripts/verify
-//! --all`). Both print what they have counted.
+//! instances. The short form runs with all tests, the long one if `STICKYCAS_FAULTS=long`
+//! (`scripts/verify --all`). Both print what they have counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -158,7 +158,7 @@ impl Run {
         run
     }
 
-    /// How many writes were told by then to be committed, and how many had begun.
+    /// The number of writes that were told by then to be committed, and of those that had begun.
     fn range(&self, position: usize) -> (usize, usize) {
         let told = self.told.iter().filter(|at| **at <= position).count();
         let began = self.began.iter().skip(1).filter(|at| **at <= position).count();
@@ -172,7 +172,7 @@ impl Run {
     }
 }
 
-/// How a disk was found.
+/// The result of a recovery from a disk.
 #[derive(Debug, PartialEq, Eq)]
 enum Found {
     Contents(Contents),
@@ -375,8 +375,9 @@ fn a_read_that_fails_is_told_and_changes_nothing() {
     println!("reads: {counted}");
 }
 
-/// The byte of the database's header that names the commit that counts. Nothing covers it: one of its bits is what makes
-/// a commit happen, so a flip looks like a crash right before it, and the database is as it was one commit before.
+/// The byte of the database's header that names the commit that counts. No checksum covers it: one of its
+/// bits makes a commit happen, so a flip looks like a crash right before it, and the database is as it was
+/// one commit before.
 const COMMIT_BYTE: usize = 9;
 /// Bytes of a page of the database.
 const PAGE: usize = 4_096;

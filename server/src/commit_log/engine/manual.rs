@@ -62,7 +62,7 @@ impl ManualEngine {
         Self { depth, ..Self::default() }
     }
 
-    /// Commits at once from now on, and what has come; or does not.
+    /// Commits waiting writes and all later ones at once; or does not.
     pub(crate) fn set_commits(&self, commits: bool) {
         self.state.lock().unwrap().commits = commits;
         while commits && let Some((_, done)) = self.take() {

@@ -28,7 +28,7 @@ pub(crate) use self::redb::RedbEngine;
 
 /// Keeps batches. See the module.
 pub(crate) trait Engine: fmt::Debug + Send + Sync {
-    /// How many writes may be in flight at once, at this moment.
+    /// The number of writes that may be in flight at once, at this moment.
     fn depth(&self) -> usize;
 
     /// Whether its calls wait for a disk, and so have to be kept off the threads of the runtime.
@@ -56,7 +56,7 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
     /// read.
     fn usage(&self) -> StoreUsage;
 
-    /// Looks whether what it writes would be found again.
+    /// Checks that its writes would be found again.
     ///
     /// # Errors
     /// If its file is no more where it was.
@@ -114,7 +114,7 @@ pub(crate) enum Stored<'a> {
     Batch(u64, &'a [u8]),
 }
 
-/// Is given what an engine has kept.
+/// Takes the batches and checkpoints of an engine, one by one.
 pub(crate) type Visit<'a> = &'a mut dyn FnMut(Stored<'_>) -> Result<(), EngineError>;
 
 /// Bytes that an engine holds.
@@ -128,7 +128,7 @@ pub(crate) struct StoreUsage {
     pub(crate) checkpoint_count: u64,
 }
 
-/// Why an engine cannot read or write.
+/// The reason for which an engine cannot read or write.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
 pub struct EngineError {
@@ -137,7 +137,7 @@ pub struct EngineError {
 }
 
 impl EngineError {
-    /// Something could not be done, which says nothing about what is kept.
+    /// An operation has failed, which says nothing about the stored data.
     pub(crate) fn failed(what: impl Into<String>) -> Self {
         Self { what: what.into(), is_damage: false }
     }

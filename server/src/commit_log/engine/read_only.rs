@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use redb::StorageBackend;
 
-/// Bytes that are kept together of what is written.
+/// Bytes of a block, the unit in which writes are kept.
 const BLOCK: u64 = 4096;
 
 /// See the module.

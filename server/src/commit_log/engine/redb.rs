@@ -8,9 +8,9 @@
 //! not. Otherwise redb trusts what it finds: of flipped bits it noticed none in values, and panicked at some. A recovery
 //! reads everything anyway.
 //!
-//! The database does not verify the checksum of a page that it reads again later, and a damage that it finds has no name. So
-//! each value carries a checksum of its table, its key and its bytes besides, which is verified whenever it is read. It is no
-//! protection against those who may write the disk.
+//! The database does not verify the checksum of a page that it reads again later, and a damage that it finds
+//! has no name. So each value carries a checksum of its table, its key and its bytes besides, which is
+//! verified whenever it is read. It is no protection against users that may write the disk.
 
 use std::fmt;
 use std::fs::File;
@@ -42,7 +42,7 @@ const IDENTITY: &str = "identity";
 const FORMAT_VERSION: u32 = 1;
 /// Bytes at the start of a database that [`NOT_CLOSED`] is in.
 const HEADER: usize = FLAGS + 1;
-/// Where the flags of a database stand.
+/// The place of the flags in a database.
 const FLAGS: usize = 9;
 /// The flag that a database has as long as it is open.
 const NOT_CLOSED: u8 = 2;
@@ -258,7 +258,7 @@ pub(super) fn was_cut_off(header: &[u8]) -> bool {
     header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0)
 }
 
-/// Where the file of a log was when it was opened.
+/// The place of the file of a log when it was opened.
 struct FilePlace {
     path: PathBuf,
     id: (u64, u64),

@@ -1,8 +1,8 @@
-//! A simulated disk, to put below the real engine: it keeps what is durable apart from what no sync has made durable yet,
-//! and can be told which operation goes wrong.
+//! A simulated disk, to put below the real engine: it keeps durable changes apart from those that no sync has
+//! made durable yet, and can be told which operation goes wrong.
 //!
-//! It also records every change and every sync on a [`Tape`], from which [`PowerLoss`] makes what a disk may hold after
-//! power was lost at any moment of the run.
+//! It also records every change and every sync on a [`Tape`], from which [`PowerLoss`] makes the possible
+//! contents of a disk after a loss of power at any moment of the run.
 
 mod power_loss;
 
@@ -140,7 +140,7 @@ impl FaultyDisk {
         self.state().counts
     }
 
-    /// How much is on the tape by now.
+    /// The length of the tape by now.
     pub(crate) fn position(&self) -> usize {
         self.state().tape.len()
     }

@@ -181,8 +181,8 @@ impl Kept {
     }
 }
 
-/// Which of so many unsynced changes are kept: every subset of up to eight; of more none, all, all but one, one alone,
-/// and `random` subsets.
+/// The subsets of so many unsynced changes that are kept: every subset of up to eight; of more none, all, all
+/// but one, one alone, and `random` subsets.
 pub(crate) fn choices(changes: usize, random: usize, seed: u64) -> Vec<Vec<Kept>> {
     const EVERY_SUBSET: usize = 8;
     let kept = |is_kept: &dyn Fn(usize) -> bool| -> Vec<Kept> {
