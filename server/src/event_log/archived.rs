@@ -74,7 +74,7 @@ impl ArchivedLog {
         self.encoded.len() - self.events as usize + self.held()
     }
 
-    /// How many bytes more it would take if each event, and the trailer, had its values in full.
+    /// The bytes that it would take more if each event, and the trailer, had its values in full.
     pub(crate) fn repeated_bytes(&self) -> usize {
         let older = self.older.iter().flat_map(|older| &older.segments);
         self.repeated + older.map(|segment| segment.repeated as usize).sum::<usize>()

@@ -1,4 +1,4 @@
-//! How much memory the event logs of all instances take together.
+//! The memory that the event logs of all instances take together.
 //!
 //! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So the
 //! bytes of all logs are counted too. Above the budget a log that grows drops its own oldest events until it holds no

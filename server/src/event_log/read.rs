@@ -124,7 +124,7 @@ impl<'a> EventsView<'a> {
 #[derive(Debug)]
 pub(crate) struct SharedEvents {
     segments: Vec<(Arc<[u8]>, u32)>,
-    /// How many events of the first segment are not wanted.
+    /// The number of events of the first segment that are not wanted.
     skip: usize,
     limit: usize,
 }

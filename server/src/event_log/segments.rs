@@ -33,9 +33,9 @@ pub(crate) struct EventLog {
     pub(super) first: u64,
     /// The last phase whose step is not kept any more.
     pub(super) forgotten: Option<Phase>,
-    /// How many events may be kept.
+    /// The number of events that may be kept.
     pub(super) limit: usize,
-    /// How many events are kept.
+    /// The number of events that are kept.
     pub(super) count: usize,
     pub(super) holding: Holding,
 }
@@ -111,7 +111,7 @@ impl EventLog {
         }
     }
 
-    /// Adds what happened at the moment `at`.
+    /// Adds the events of the moment `at`.
     pub(crate) fn extend(&mut self, at: Time, events: &[Event]) {
         let segment = SEGMENT.min(self.limit / 4).max(1);
         for event in events {

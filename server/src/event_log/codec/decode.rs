@@ -1,4 +1,5 @@
-//! The decoder: takes the events in the order in which they were encoded, for what is left out follows from those before.
+//! The decoder: takes the events in the order in which they were encoded, for omitted values follow from
+//! those before.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The encoder: the head of an event says what need not be written, and the body is the rest.
+//! The encoder: the head of an event says which values are omitted, and the body has the others.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ impl EventEncoder {
 }
 
 impl DeltaState {
-    /// The kind of an event, and the flags for what need not be encoded.
+    /// The kind of an event, and the flags for values that need not be encoded.
     fn head(&self, event: &Event) -> (u8, u8) {
         let on_session = |session: Option<SessionId>| match session {
             None => 0,

@@ -1,9 +1,10 @@
 //! The encoding of events in an event log: few bytes for each.
 //!
 //! An event is one byte for its kind and flags, and then numbers of variable length
-//! ([`stickycas_model::compact_codec`]). Whatever follows from the events before it is left out: the same moment, the
-//! process that has just joined, the phase of the last step, a value that was encoded before. So an access of a
-//! correct process takes some ten bytes, where [`stickycas_model::history::Recorded`] takes sixty.
+//! ([`stickycas_model::compact_codec`]). Values that follow from the events before it are left out: the same
+//! moment, the process that has just joined, the phase of the last step, a value that was encoded before. So
+//! an access of a correct process takes some ten bytes, where [`stickycas_model::history::Recorded`] takes
+//! sixty.
 //!
 //! A segment can be decoded from its beginning only, so a log consists of several; see [`super::segments`].
 
