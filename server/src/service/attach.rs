@@ -42,14 +42,14 @@ pub(crate) struct AttachStream {
     channels: Channels,
     /// Once half-closed: the channels on which answers may still be to come.
     unfinished: Vec<u32>,
-    /// With what the stream ends as soon as that may be told.
+    /// The status with which the stream ends as soon as that may be told.
     failed: Option<Uncommitted<Status>>,
     outbox: Arc<Outbox>,
     receiver: Receiver,
     end: StreamEnd,
     /// The charge for the frames that wait and for the channels, and its bytes.
     held: Option<(BufferedBytes, usize)>,
-    /// How many frames were in the outbox when the stream last yielded before it sent them.
+    /// The number of frames in the outbox when the stream last yielded before it sent them.
     lingered: usize,
     /// Whether the client has left so much unread that nothing more is read from it.
     stalled: bool,
@@ -94,7 +94,7 @@ impl AttachStream {
         })
     }
 
-    /// Reads and handles what the client has sent. An error ends the stream.
+    /// Reads and handles the messages of the client. An error ends the stream.
     fn poll_requests(&mut self, cx: &mut Context<'_>) -> Result<(), Status> {
         for _ in 0..MESSAGES_PER_TURN {
             let pause = self.service.0.limits.unread_frames_to_pause;
@@ -395,7 +395,7 @@ impl AttachStream {
         true
     }
 
-    /// The next message, or what ends the stream.
+    /// The next message, or the end of the stream.
     fn poll_response(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<EncodedResponse, Status>>> {
         if let Poll::Ready(refused) = self.end.poll(&self.service, cx) {
             return Poll::Ready(Some(Err(refused.into())));
@@ -448,7 +448,7 @@ pub(super) fn logged_bytes(access: &Access) -> usize {
     }
 }
 
-/// Charges what an access of this instance may cost beyond the usual.
+/// Charges the most that an access of this instance may cost beyond the usual.
 pub(super) fn charge_round(caller: &Caller, instance: &Instance) -> Result<(), RpcRefusal> {
     match instance.round_work() {
         0 => Ok(()),

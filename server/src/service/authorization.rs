@@ -9,7 +9,7 @@ use stickycas_proto::v1::RefusalReason;
 use crate::call_layer::Caller;
 use crate::instances::Instance;
 
-/// As what a caller may look at an instance.
+/// The capacity in which a caller may look at an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ViewBasis {
     Creator,

@@ -17,7 +17,7 @@ use crate::quota::RETRY_AFTER;
 #[derive(Debug, Default)]
 pub(super) struct Channels {
     by_number: HashMap<u32, Channel, RandomState>,
-    /// How many of the channels are free.
+    /// The number of channels that are free.
     free: usize,
 }
 
@@ -29,7 +29,7 @@ pub(super) struct Channel {
     shard: Arc<ShardContext>,
     pub(super) process: ProcessId,
     pub(super) session: SessionId,
-    /// Where the answers of the session go.
+    /// The receiver of the session's answers.
     pub(super) sink: SessionSink,
     /// The access that was refused before its instance was asked, which therefore does not know of it.
     refused: Cell<Option<AccessNumber>>,
@@ -59,7 +59,7 @@ impl Channels {
         self.by_number.is_empty()
     }
 
-    /// How many there are, free or not.
+    /// The number of channels, free or not.
     pub(super) fn len(&self) -> usize {
         self.by_number.len()
     }
@@ -69,7 +69,7 @@ impl Channels {
         self.get(number).is_some_and(|channel| !channel.free)
     }
 
-    /// How many numbers are in use.
+    /// The count of numbers in use.
     pub(super) fn in_use(&self) -> usize {
         self.by_number.len() - self.free
     }
@@ -137,11 +137,12 @@ impl Channel {
         self.instance.upgrade()
     }
 
-    /// What `charge` says of the access with this number. Once one is refused, those behind it are refused until it comes again:
-    /// to the instance they would be skips, of which the client is not guilty (F8d).
+    /// The answer of `charge` for the access with this number. Once one is refused, those behind it are
+    /// refused until it comes again: to the instance they would be skips, of which the client is not guilty
+    /// (F8d).
     ///
     /// # Errors
-    /// What `charge` says; or that an access before this one was refused.
+    /// The error of `charge`; or that an access before this one was refused.
     pub(super) fn admit<T>(
         &self,
         number: AccessNumber,

@@ -12,8 +12,8 @@ use crate::call_layer::Caller;
 use crate::instances::{Instances, LoadMonitor, SharedConfig};
 use crate::metrics::resident_bytes;
 
-/// How many different rosters of a coordinator are looked at for the principals whose counts it may see, and how many names
-/// in them.
+/// The number of different rosters of a coordinator that are looked at for the principals whose counts it may
+/// see, and of names in them.
 const ROSTERS: usize = 1_024;
 const NAMES: usize = 131_072;
 /// Names that are looked up in the time of a frame.
@@ -25,8 +25,8 @@ impl ServerService for Service {
         &self,
         request: Request<GetCountsRequest>,
     ) -> Result<Response<GetCountsResponse>, Status> {
-        // Answered also while the log is read, for those who compare with later counts. Which single processes a coordinator
-        // may see depends on instances, and so on the log.
+        // Answered also while the log is read, for clients that compare with later counts. The single
+        // processes that a coordinator may see depend on instances, and so on the log.
         self.check_open()?;
         let caller = caller(request.extensions())?;
         let (wanted, rows) = (&request.get_ref().principals, self.0.limits.page);

@@ -2,9 +2,9 @@
 //!
 //! Those that run come first, then those that gather, that are finished, and that are closed; of one state the newest first.
 //!
-//! The table is a sorted copy: a line for each instance. It is renewed in the background
-//! while somebody asks, piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it
-//! took to make, the longer it is used. Nobody is shown what is not committed.
+//! The table is a sorted copy: a line for each instance. It is renewed in the background while somebody asks,
+//! piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it took to
+//! make, the longer it is used. Nobody is shown uncommitted steps.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::instances::{Instance, Instances, SharedConfig};
 const LOOKED_AT: usize = 100_000;
 /// Instances that are copied in one piece.
 const PIECE: usize = 1_024;
-/// How long a table is used at least.
+/// The time for which a table is used at least.
 const USED: Duration = Duration::from_secs(1);
 /// A table is used so many times as long as it took to make.
 const TIMES: u32 = 50;
@@ -42,12 +42,12 @@ const TEXT: usize = 256;
 pub(crate) struct Tables {
     instances: Arc<Instances>,
     latest: ArcSwapOption<Table>,
-    /// Held by whoever makes one.
+    /// Held by the task that makes one.
     making: tokio::sync::Mutex<()>,
     /// To look through a million lines is no work for a thread that serves.
     searches: BlockingPool,
     began: Instant,
-    /// When somebody asked last, in milliseconds since `began`.
+    /// The moment of the last request, in milliseconds since `began`.
     asked: AtomicU64,
 }
 
@@ -105,7 +105,7 @@ impl Place {
     }
 }
 
-/// Which lines somebody asks for.
+/// The lines that a caller asks for.
 #[derive(Clone, Debug)]
 pub(crate) struct Query {
     pub(crate) filter: Filter,
@@ -227,7 +227,7 @@ impl Table {
         Self { lines, made: Instant::now(), took: began.elapsed() }
     }
 
-    /// How long it is used.
+    /// The time for which it is used.
     fn used(&self) -> Duration {
         USED.max(self.took * TIMES)
     }

@@ -283,7 +283,7 @@ impl Service {
     }
 }
 
-/// Which instances a List asks for.
+/// The instances that a List asks for.
 fn filter_from_wire(request: &ListRequest) -> Result<Filter, RpcRefusal> {
     let states: Result<_, _> = request.states.iter().map(|state| state_from_wire(*state)).collect();
     Filter::new(states.map_err(|error: WireError| RpcRefusal::from(&error))?, &request.text)
@@ -295,8 +295,8 @@ fn view_cost(instance: &Instance) -> usize {
         + instance.restored_bytes() / RESTORED_PER_FRAME
 }
 
-/// Files what was refused with the instance that it was tried at, if the caller is a process of it; else with those
-/// where it is known as one.
+/// Files a refused call as an offence at its instance, if the caller is a process of it; else at the
+/// instances where the caller is known as one.
 fn file_offence(caller: &Caller, instance: &Instance, kind: OffenceKind, refused: &RpcRefusal) {
     match instance.process_of(&caller.principal) {
         Some(process) => {

@@ -146,23 +146,24 @@ impl Service {
         Ok(())
     }
 
-    /// Why a call that waited gets no answer: when what it follows from is committed, and if it is.
+    /// The reason for which a call that waited gets no answer: the server drains, told once everything is
+    /// committed, or a log has failed.
     async fn interrupted(&self) -> RpcRefusal {
         self.0.instances.gates().everything_committed().await.err().unwrap_or_else(draining)
     }
 
-    /// Why the server takes nothing new any more.
+    /// The reason for which the server takes nothing new any more.
     fn draining(&self) -> RpcRefusal {
         self.0.instances.log_failure().unwrap_or_else(draining)
     }
 
-    /// The refusal of what concerns an instance that is gone. After the log has failed nobody knows that it is.
+    /// The refusal of calls for an instance that is gone. After the log has failed nobody knows that it is.
     fn expired(&self) -> RpcRefusal {
         let expired = || RpcRefusal::new(RefusalReason::InstanceUnknown, "the instance has expired");
         self.0.instances.log_failure().unwrap_or_else(expired)
     }
 
-    /// The refusal of what comes on a channel whose instance is gone: it has expired, or another server has it.
+    /// The refusal of frames on a channel whose instance is gone: it has expired, or another server has it.
     fn gone(&self, channel: &Channel) -> Uncommitted<RpcRefusal> {
         match self.0.instances.owner_lost(channel.shard()) {
             Some(lost) => lost.into(),

@@ -68,7 +68,7 @@ impl StickyCasService for Service {
 
     async fn decide(&self, request: Request<DecideRequest>) -> Result<Response<DecideResponse>, Status> {
         let caller = self.caller(request.extensions())?;
-        // Boxed: a call that waits keeps no place for what it waits for.
+        // Boxed: a call that waits keeps little memory.
         let decided = Box::pin(self.submit_decision(&caller, request.get_ref())?.committed());
         drop((caller, request));
         decided.await??;
@@ -129,8 +129,8 @@ impl Service {
         Ok(answer)
     }
 
-    /// Waits for the answer to an access. A call that waits for its phase should keep little memory, so what is rare is
-    /// boxed.
+    /// Waits for the answer to an access. A call that waits for its phase should keep little memory, so rare
+    /// parts are boxed.
     fn answer(
         &self,
         submitted: Result<UnaryAnswer, RpcRefusal>,

@@ -186,7 +186,8 @@ fn entry_to_wire(entry: &Entry) -> v1::Entry {
     v1::Entry { value: entry.value.to_bytes(), process: entry.process.get(), phase: entry.phase.get() }
 }
 
-/// How many of these sizes make one message: at most `limit`, no more than fit into `bytes`, but one at least.
+/// The number of these sizes that make one message: at most `limit`, no more than fit into `bytes`, but one
+/// at least.
 fn how_many(sizes: impl Iterator<Item = usize>, limit: usize, bytes: usize) -> usize {
     let mut sum = 0_usize;
     let fitting = sizes.take(limit).take_while(|size| {
