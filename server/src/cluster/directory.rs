@@ -1,4 +1,4 @@
-//! The cluster as this server sees it: which shard an instance belongs to, who owns it, and who the servers are.
+//! The cluster as this server sees it: the shard of an instance, the owner of a shard, and the servers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,7 +27,7 @@ pub(super) struct Directory {
     /// Since when shards take turns.
     since: Instant,
     joined: OnceLock<(ShardCount, Membership)>,
-    /// Whether etcd has refused what was sent last, for want of space.
+    /// Whether etcd has refused the last write for want of space.
     refuses: watch::Receiver<bool>,
     /// Once the server looks after the space of etcd.
     space: OnceLock<watch::Receiver<Space>>,
@@ -79,7 +79,7 @@ impl Directory {
         self.last_view().servers.get(self.name.as_str()).is_some_and(|info| info.draining)
     }
 
-    /// Whether the server has a lease: without one it owns nothing, and does not know who owns what.
+    /// Whether the server has a lease: without one it owns nothing, and does not know the owners of shards.
     pub(super) fn has_lease(&self) -> bool {
         self.lease_left().is_some_and(|left| !left.is_zero())
     }

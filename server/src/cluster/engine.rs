@@ -205,7 +205,8 @@ impl Inner {
         committer.write(*shard, *epoch, write.clone())
     }
 
-    /// The outcome of a write. If a name prevents it, it is sent again without the change of that name.
+    /// The outcome of a write. If a name prevents it, it is sent again with the change of that name corrected
+    /// or left out.
     async fn resolve(
         &self,
         mut write: LogWrite,

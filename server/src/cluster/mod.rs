@@ -48,12 +48,12 @@ use crate::readiness::{Readiness, State};
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// Between two lines that tell the same reason why the cluster cannot be joined yet.
 const SAY_EVERY: Duration = Duration::from_secs(30);
-/// How often it is looked whether the server can commit anything.
+/// The time between two checks of whether the server can commit anything.
 const CHECK_READY_EVERY: Duration = Duration::from_millis(100);
 /// The time of a standstill, in times of a lease.
 const STANDSTILL: u32 = 2;
 
-/// Why a server cannot take part.
+/// The reason for which a server cannot take part.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     /// etcd cannot be reached in this way.
@@ -95,7 +95,7 @@ pub(crate) struct Cluster {
     tail_bytes: u64,
     /// Whether the log of a shard is replayed on a thread of its own. A simulation has one thread.
     has_threads: bool,
-    /// Until it is joined: the membership that is to begin.
+    /// The start of the membership; `None` once the server has joined.
     begins: Mutex<Option<Begins>>,
     /// The shards that are taken or served.
     held: Mutex<BTreeMap<ShardId, Held>>,
@@ -291,7 +291,7 @@ impl Cluster {
         }
     }
 
-    /// How the shards of this server have moved.
+    /// The counts of the moves of this server's shards.
     pub(crate) fn moves(&self) -> &ShardMoves {
         &self.moves
     }

@@ -20,13 +20,14 @@ use crate::commit_log::{BatchLimits, CommitLog, DurableLog};
 use crate::instances::{Instances, Part, Recovery, RecoveryError, ShardContext, owner_lost};
 use crate::metrics::ShardMove;
 
-/// How often the lengths of the logs are looked at.
+/// The time between two checks of the lengths of the logs.
 const CHECK_LENGTH_EVERY: Duration = Duration::from_millis(200);
 /// The pause before a shard is taken that this server has not dropped wholly yet.
 const ADD_AGAIN: Duration = Duration::from_millis(20);
-/// How often it is looked whether all shards are handed over.
+/// The time between two checks of whether all shards are handed over.
 const CHECK_HANDED_OVER_EVERY: Duration = Duration::from_millis(20);
-/// How often it is looked whether what a shard has committed is told, and how many times at most.
+/// The time between two checks of whether the effects of a shard's committed steps have left, and the most
+/// checks.
 const CHECK_TELLING_EVERY: Duration = Duration::from_millis(2);
 const TELLING_CHECKS: usize = 25;
 /// A batch fits a transaction: within 1 MiB and 128 operations, three for a checkpoint in pieces.
@@ -61,7 +62,7 @@ async fn effects_have_left(log: &DurableLog) {
     }
 }
 
-/// Does what the membership asks for, until the cluster is dropped.
+/// Follows the events of the membership, until the cluster is dropped.
 pub(super) async fn follow(
     cluster: Weak<Cluster>,
     instances: Arc<Instances>,
@@ -193,13 +194,14 @@ impl Cluster {
         }
     }
 
-    /// Forgets that it has a shard; returns what it had of it.
+    /// Forgets a shard; returns the state that the server held of it.
     fn forget(&self, shard: ShardId, epoch: Epoch) -> Option<Held> {
         let mut held = self.held();
         if held.get(&shard).is_some_and(|held| held.epoch == epoch) { held.remove(&shard) } else { None }
     }
 
-    /// Nothing of a shard is written any more from now on, and nothing told once what this returns has begun, which drops it.
+    /// Nothing of a shard is written any more from now on. The returned future drops it; once that has begun,
+    /// nothing of it is told.
     /// `None`: the server has it no more.
     fn lose(
         &self,
