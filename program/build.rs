@@ -1,6 +1,7 @@
-//! Names the commit that the programs are built from, in `STICKYCAS_COMMIT`: as the environment says; of a package, as
-//! cargo wrote it there; of a release build in a git checkout, as git says, with `-dirty` if tracked files differ from
-//! it. Else it is `unknown`. A debug build does not ask git: it would be built anew after every commit.
+//! Names the commit that the programs are built from, in `STICKYCAS_COMMIT`: as the environment says; of a
+//! package, as cargo wrote it there; of a release build in a git checkout, as git says, with `-dirty` if
+//! tracked files differ from it. Else it is `unknown`. A debug build does not ask git: it would be built anew
+//! after every commit.
 
 use std::process::Command;
 use std::{env, fs};

@@ -1,7 +1,7 @@
 //! Compiles the .proto files with a compiler written in Rust, so that no `protoc` is needed.
 //!
-//! Writes to `OUT_DIR`: the generated messages, clients and servers, a file for each package; the descriptor set for
-//! server reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.
+//! Writes to `OUT_DIR`: the generated messages, clients and servers, a file for each package; the descriptor
+//! set for server reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.
 
 use std::path::{Path, PathBuf};
 use std::{env, fs};

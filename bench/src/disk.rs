@@ -7,7 +7,8 @@ use std::path::Path;
 use anyhow::Context as _;
 use tempfile::TempDir;
 
-/// An empty folder in this directory, deleted when it is dropped. A server takes it for its log: nobody else may look into it.
+/// An empty folder in this directory, deleted when it is dropped. A server takes it for its log: nobody else
+/// may look into it.
 pub(crate) fn folder(directory: &Path, what: &str) -> anyhow::Result<TempDir> {
     let prefix = format!("stickycas-bench-{what}-");
     let folder = tempfile::Builder::new()

@@ -1,5 +1,5 @@
-//! The same consensus on etcd: 32 processes on as many connections fill a write-once list of 8 entries and decide its
-//! mode.
+//! The same consensus on etcd: 32 processes on as many connections fill a write-once list of 8 entries and
+//! decide its mode.
 //!
 //! | here | on etcd |
 //! | --- | --- |
@@ -8,19 +8,18 @@
 //! | read | a range over `INSTANCE/`, linearizable, which is the default |
 //! | decide | the mode of the eight, the smallest of several |
 //!
-//! etcd has no scheduler of warps. So each warp has a fixed position, and a process that loses it does not try
-//! another, as here. All choices are in favour of etcd:
+//! etcd has no scheduler of warps. So each warp has a fixed position, and a process that loses it does not
+//! try another, as here. All choices are in favour of etcd:
 //! - Its list need not be created: the keys come into being with the appends.
 //! - A process must read only when all eight entries exist. On etcd it would have to poll, or to watch. Here
 //!   a flag within this program, at no cost, says that the last entry was created, and the process reads
 //!   once. So each process has exactly two operations, as on StickyCAS, where the read itself waits.
-//! - It is a single etcd without replication, but in the benchmark of clusters, where the processes spread over its
-//!   members. Its clients are not authenticated, have no quota, and do not report
-//!   decisions.
+//! - It is a single etcd without replication, but in the benchmark of clusters, where the processes spread
+//!   over its members. Its clients are not authenticated, have no quota, and do not report decisions.
 //!
-//! With fsync, the default of etcd, an answer means that the entry is on the disk. StickyCAS keeps its list in
-//! memory, so there is a candidate without fsync too. The same judge judges the observations, with the phases that
-//! the mapping implies: appends of warp w in phase w, reads in phase 8 + w.
+//! With fsync, the default of etcd, an answer means that the entry is on the disk. StickyCAS keeps its list
+//! in memory, so there is a candidate without fsync too. The same judge judges the observations, with the
+//! phases that the mapping implies: appends of warp w in phase w, reads in phase 8 + w.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -102,8 +102,8 @@ impl Fixture {
     }
 }
 
-/// Creates so many instances, several at a time, so that a log commits many of them at once. Returns their ids in the order in
-/// which they were wanted, which is about that of their creation.
+/// Creates so many instances, several at a time, so that a log commits many of them at once. Returns their
+/// ids in the order in which they were wanted, which is about that of their creation.
 async fn create(creator: &Creator, instances: usize) -> anyhow::Result<Vec<String>> {
     const AT_ONCE: usize = 64;
     let mut creating = JoinSet::new();

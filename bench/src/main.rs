@@ -18,12 +18,12 @@
 //! cargo run --release -p stickycas-bench -- help
 //! ```
 //!
-//! Each subcommand has a folder, whose header says what it measures. All of them follow one rule: candidates take
-//! turns in one run, and a ratio is taken within its round. The load of a shared machine changes within minutes, so
-//! candidates that are measured one after the other are measured on different machines.
+//! Each subcommand has a folder, whose header says what it measures. All of them follow one rule: candidates
+//! take turns in one run, and a ratio is taken within its round. The load of a shared machine changes within
+//! minutes, so candidates that are measured one after the other are measured on different machines.
 //!
-//! It is a program, and not a benchmark of `cargo bench`, because it starts other programs and writes raw results;
-//! and a package of its own, so that users of StickyCAS do not build it.
+//! It is a program, and not a benchmark of `cargo bench`, because it starts other programs and writes raw
+//! results; and a package of its own, so that users of StickyCAS do not build it.
 
 mod attach_stream;
 mod attackers;

@@ -27,8 +27,8 @@ impl Principal {
         Self::certified(url, name, None).await
     }
 
-    /// The same to a server that may know principals by certificates. `clients`: the folder with a folder of credentials
-    /// for each; `None`: it believes names.
+    /// The same to a server that may know principals by certificates. `clients`: the folder with a folder of
+    /// credentials for each; `None`: it believes names.
     pub(crate) async fn certified(url: &str, name: &str, clients: Option<&Path>) -> anyhow::Result<Self> {
         Self::certified_from(url, name, clients, None).await
     }
@@ -100,8 +100,8 @@ impl Creator {
         Ok(Self { principal, client, size })
     }
 
-    /// Creates an instance whose processes are these principals, and returns its id. `pipeline`: how many accesses of a
-    /// process may wait; `None`: as many as by default.
+    /// Creates an instance whose processes are these principals, and returns its id. `pipeline`: how many
+    /// accesses of a process may wait; `None`: as many as by default.
     pub(crate) async fn create(
         &mut self,
         roster: Vec<String>,

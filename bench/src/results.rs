@@ -9,8 +9,8 @@
 //! | `rustc` | the compiler |
 //! | `programs` | other programs that took part, by name, with their versions |
 //!
-//! Units are at the end of the names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second. Samples are
-//! in the order in which they were taken; only those of the first, uncounted round are left out.
+//! Units are at the end of the names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second.
+//! Samples are in the order in which they were taken; only those of the first, uncounted round are left out.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -64,8 +64,8 @@ pub(crate) fn write<T: Serialize>(
     replace_file(path, &text).with_context(|| path.display().to_string())
 }
 
-/// A line for each key and one line for a whole array, so that thousands of samples stay readable and comparable by
-/// `diff`.
+/// A line for each key and one line for a whole array, so that thousands of samples stay readable and
+/// comparable by `diff`.
 struct ArraysOnOneLine(PrettyFormatter<'static>);
 
 impl Formatter for ArraysOnOneLine {
@@ -106,8 +106,8 @@ impl Formatter for ArraysOnOneLine {
     }
 }
 
-/// This machine, and the name of the program without its path. A script that has just built the program can give its
-/// commit in `STICKYCAS_COMMIT`.
+/// This machine, and the name of the program without its path. A script that has just built the program can
+/// give its commit in `STICKYCAS_COMMIT`.
 fn host() -> Host {
     let mut host = Host::here(None);
     host.commit = std::env::var("STICKYCAS_COMMIT").ok().filter(|commit| !commit.is_empty()).or(host.commit);

@@ -1,5 +1,5 @@
-//! Options of the subcommands whose candidates take turns: each once in every round, after a first round that does
-//! not count.
+//! Options of the subcommands whose candidates take turns: each once in every round, after a first round that
+//! does not count.
 
 use std::path::PathBuf;
 
@@ -22,7 +22,8 @@ pub(crate) struct RoundOptions {
     /// Multiplies the number of instances in each turn.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// How clients and server share the processors; etcd, where it takes part, is always a program of its own.
+    /// How clients and server share the processors; etcd, where it takes part, is always a program of its
+    /// own.
     #[arg(long, value_enum, default_value_t)]
     pub(crate) layout: Layout,
     /// Write every sample there, as JSON.

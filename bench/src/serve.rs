@@ -79,8 +79,8 @@ pub(crate) struct Launch {
     program: Option<PathBuf>,
     /// The directory in which StickyCAS has the folder of its log; `None`: it keeps everything in memory.
     disk: Option<PathBuf>,
-    /// The folder in which the credentials of StickyCAS (`server`) and of its callers (`clients`) are; `None`: it believes
-    /// names.
+    /// The folder in which the credentials of StickyCAS (`server`) and of its callers (`clients`) are;
+    /// `None`: it believes names.
     credentials: Option<PathBuf>,
 }
 
@@ -382,9 +382,9 @@ pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime
     tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
 }
 
-/// The subcommand `serve`: serves until standard input ends, so never longer than the program that started it lives.
-/// Prints its address as the first line of standard output and, with a log, that for operators behind it. A server of a
-/// cluster hands its shards over before it ends.
+/// The subcommand `serve`: serves until standard input ends, so never longer than the program that started it
+/// lives. Prints its address as the first line of standard output and, with a log, that for operators behind
+/// it. A server of a cluster hands its shards over before it ends.
 pub(crate) fn run(service: Service, options: ServerOptions) -> anyhow::Result<()> {
     // Every connection is a file.
     let _files = stickycas_server::allow_all_files();

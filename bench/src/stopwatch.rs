@@ -17,7 +17,8 @@ pub(crate) struct Sample {
     /// Wall time, in seconds.
     #[serde(serialize_with = "seconds", rename = "wall_s")]
     pub(crate) wall: Duration,
-    /// Processor time of all threads, of clients and server, in seconds; `None` where the system does not tell.
+    /// Processor time of all threads, of clients and server, in seconds; `None` where the system does not
+    /// tell.
     #[serde(serialize_with = "maybe_seconds", rename = "processor_s")]
     pub(crate) processor: Option<Duration>,
     /// The part of it that the server took, if it is a program of its own.

@@ -15,8 +15,8 @@
 //! serves for all connections of `connect`: the server has no part in making others. Plain and TLS take
 //! turns, each turn has a fresh server, and a ratio is taken within its round.
 //!
-//! In the raw results: `layout`, `rounds`, `connections`, and for each of `measures` its `name`, its samples `plain` and `tls`,
-//! and `of_plain`, the ratio of the rates.
+//! In the raw results: `layout`, `rounds`, `connections`, and for each of `measures` its `name`, its samples
+//! `plain` and `tls`, and `of_plain`, the ratio of the rates.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

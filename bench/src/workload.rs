@@ -3,9 +3,9 @@
 //! W = 8 warps append in round 1, and c = 1 read in round 2 returns all 8 entries. So each process makes two
 //! accesses, and decides.
 //!
-//! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the clock has
-//! stopped, the judge of loads ([`observations::judge`]) judges every instance: phases of the right warps, one winner
-//! in each, one list, decisions that are its mode, agreement and validity.
+//! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the
+//! clock has stopped, the judge of loads ([`observations::judge`]) judges every instance: phases of the right
+//! warps, one winner in each, one list, decisions that are its mode, agreement and validity.
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
@@ -31,7 +31,8 @@ pub(crate) const ACCESSES_PER_PROCESS: usize = 2;
 const ENTRIES: usize = READ_SIZE as usize;
 const VALUES: [&[u8]; 3] = [b"value  a", b"value  b", b"value  c"];
 
-/// The proposal of a process, from 0: one of three values, so that the winners of the phases determine the decision.
+/// The proposal of a process, from 0: one of three values, so that the winners of the phases determine the
+/// decision.
 pub(crate) fn proposal(process: usize, instance: usize) -> Bytes {
     Bytes::from_static(VALUES[(process + instance) % VALUES.len()])
 }
@@ -80,8 +81,8 @@ impl Observation {
         self.append = (phase, answer);
     }
 
-    /// Records the result of the read, which was executed in this phase. Returns the decision: the mode of the sealed
-    /// list (D1).
+    /// Records the result of the read, which was executed in this phase. Returns the decision: the mode of
+    /// the sealed list (D1).
     pub(crate) fn record_read_result(&mut self, phase: u64, result: &ReadResult) -> anyhow::Result<Word> {
         ensure!(
             result.sealed && result.length == WARPS && result.start == 0,
@@ -151,7 +152,8 @@ fn mode(mut entries: [Word; ENTRIES]) -> Word {
     runs.max_by_key(|run| run.len()).map_or(Word::default(), |run| run[0])
 }
 
-/// Fails unless all processes decided the same in each instance. `observations`: by process, then by instance.
+/// Fails unless all processes decided the same in each instance. `observations`: by process, then by
+/// instance.
 pub(crate) fn agree(observations: &[Vec<Observation>], instances: usize) -> anyhow::Result<()> {
     ensure!(observations.len() == PROCESSES as usize, "{} processes decided", observations.len());
     for own in observations {

@@ -1,4 +1,5 @@
-//! Credentials for development, demos and tests: a CA for the server, one for clients, certificates of both, and tokens.
+//! Credentials for development, demos and tests: a CA for the server, one for clients, certificates of both,
+//! and tokens.
 //!
 //! In production others run the CAs; to the server only the contents of the certificates matter.
 
@@ -71,7 +72,8 @@ pub enum DevelopmentError {
 
 /// A server with one of these folders: its verdicts decide whether the folders are kept.
 pub trait Verifier: Sized {
-    /// Reads the folder of a server, for principals of this trust domain. `claims`: those of tokens, if they are taken too.
+    /// Reads the folder of a server, for principals of this trust domain. `claims`: those of tokens, if they
+    /// are taken too.
     ///
     /// # Errors
     /// If a server could not use the folder.
@@ -231,7 +233,8 @@ impl DevelopmentCas {
         write_token_file(&folder.join("token"), token)
     }
 
-    /// Writes the folder of a client that plays many principals, each with a token: they are in one file, a line for each.
+    /// Writes the folder of a client that plays many principals, each with a token: they are in one file, a
+    /// line for each.
     ///
     /// # Errors
     /// If it cannot be written, or a token cannot be made.

@@ -37,7 +37,8 @@ pub(super) fn checkpoint(bytes: &[u8]) {
     assert_eq!(restored.checkpoint(), machine.checkpoint());
 }
 
-/// The log that a released version wrote: whole, its first half, and each of its entries behind the header alone.
+/// The log that a released version wrote: whole, its first half, and each of its entries behind the header
+/// alone.
 pub(super) fn recovery_seeds() -> Vec<Vec<u8>> {
     let whole: &[u8] = include_bytes!("../../server/tests/logs/0.1.0.backup");
     let mut entries = Vec::new();

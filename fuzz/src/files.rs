@@ -27,8 +27,8 @@ pub(super) fn settings_seeds() -> Vec<Vec<u8>> {
     texts.into_iter().map(String::into_bytes).collect()
 }
 
-/// Every file of the load generator. A mistake is told in words that name the file; a scenario is the same when it is
-/// written and read again.
+/// Every file of the load generator. A mistake is told in words that name the file; a scenario is the same
+/// when it is written and read again.
 pub(super) fn files(bytes: &[u8]) {
     const FILE: &str = "some.toml";
     let Ok(text) = std::str::from_utf8(bytes) else { return };

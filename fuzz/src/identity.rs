@@ -1,4 +1,5 @@
-//! The grammars of names, and what proves them. The functions that try tokens, certificates and files are the server's own.
+//! The grammars of names, and what proves them. The functions that try tokens, certificates and files are the
+//! server's own.
 
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::principal::is_principal_name;

@@ -12,8 +12,9 @@ use stickycas_model::machine::{Input, Machine, State};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Params, ParamsSpec, Patience};
 use stickycas_model::types::{AccessNumber, Position, ProcessId, Seed, SessionId, Time, Value};
 
-/// Inputs of one instance, in an order in which no client would send them. Whatever they are, the history keeps the rules,
-/// and a machine that goes on from a checkpoint or a snapshot does as the one that was not interrupted.
+/// Inputs of one instance, in an order in which no client would send them. Whatever they are, the history
+/// keeps the rules, and a machine that goes on from a checkpoint or a snapshot does as the one that was not
+/// interrupted.
 pub(super) fn machine(bytes: &[u8]) {
     // Bytes that run out end the run.
     let _ = Run::begin(&mut Unstructured::new(bytes));

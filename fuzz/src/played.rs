@@ -28,7 +28,8 @@ struct Played {
 }
 
 impl Played {
-    /// Everybody says hello, appends, reads and decides; one commits an offence, and a tick comes where none is due.
+    /// Everybody says hello, appends, reads and decides; one commits an offence, and a tick comes where none
+    /// is due.
     fn new() -> Self {
         let mut inputs = Vec::new();
         for process in ProcessId::all(4) {

@@ -35,8 +35,8 @@ fn is_value(bytes: &[u8]) -> bool {
     (1..=params().spec().max_value_bytes as usize).contains(&bytes.len())
 }
 
-/// Our decoder takes the same messages as the generated one, and gives the same frames; and an access that is taken has
-/// the number and the value of its frame.
+/// Our decoder takes the same messages as the generated one, and gives the same frames; and an access that is
+/// taken has the number and the value of its frame.
 pub(super) fn attach_request(bytes: &[u8]) {
     let ours = DecodedRequest::decode(bytes);
     let generated = v1::AttachRequest::decode(bytes).map(DecodedRequest::from);
@@ -78,7 +78,8 @@ pub(super) fn attach_request_seeds() -> Vec<Vec<u8>> {
     frames.chunks(1).map(message).chain([message(&frames)]).collect()
 }
 
-/// The load generator's decoder takes the same messages as the generated one, and gives the same frames and answers.
+/// The load generator's decoder takes the same messages as the generated one, and gives the same frames and
+/// answers.
 pub(super) fn attach_response(bytes: &[u8]) {
     let ours = DecodedResponse::decode(Bytes::copy_from_slice(bytes));
     let (ours, generated) = match (ours, v1::AttachResponse::decode(bytes)) {
@@ -295,8 +296,8 @@ pub(super) fn response_seeds() -> Vec<Vec<u8>> {
     responses.into_iter().map(|(kind, response)| [vec![kind], response].concat()).collect()
 }
 
-/// A refusal that is taken is the same when it is told and taken again. The first byte says whether the others are the
-/// details of a status or a frame.
+/// A refusal that is taken is the same when it is told and taken again. The first byte says whether the
+/// others are the details of a status or a frame.
 pub(super) fn refusal(bytes: &[u8]) {
     let Some((kind, bytes)) = bytes.split_first() else { return };
     if kind % 2 == 0 {

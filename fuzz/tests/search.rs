@@ -1,5 +1,5 @@
-//! The search: libFuzzer over the target that the variable STICKYCAS_FUZZ_TARGET names. Its arguments are those of
-//! libFuzzer. With STICKYCAS_FUZZ_SEEDS it writes the seeds of the target into that folder and ends.
+//! The search: libFuzzer over the target that the variable STICKYCAS_FUZZ_TARGET names. Its arguments are
+//! those of libFuzzer. With STICKYCAS_FUZZ_SEEDS it writes the seeds of the target into that folder and ends.
 #![no_main]
 #![allow(
     clippy::exit,

@@ -1,7 +1,7 @@
 //! The schemas of the files for editors and the table of their keys, made from the types that read the files.
 //!
-//! `STICKYCAS_BLESS=1 cargo test -p stickycas-loadgen --test program schemas` writes docs/schema and the table in
-//! docs/files.md anew, except in CI.
+//! `STICKYCAS_BLESS=1 cargo test -p stickycas-loadgen --test program schemas` writes docs/schema and the
+//! table in docs/files.md anew, except in CI.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::fmt::Write as _;

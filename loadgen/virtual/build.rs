@@ -1,4 +1,5 @@
-//! Lets the program's own `getrandom` be found by name: the crate of that name looks it up when the program runs.
+//! Lets the program's own `getrandom` be found by name: the crate of that name looks it up when the program
+//! runs.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

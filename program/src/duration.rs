@@ -1,4 +1,5 @@
-//! Durations as people write them, such as `250ms`, with a bound: sums of them and of the time must not overflow anywhere.
+//! Durations as people write them, such as `250ms`, with a bound: sums of them and of the time must not
+//! overflow anywhere.
 
 use std::time::Duration;
 

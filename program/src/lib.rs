@@ -12,15 +12,15 @@ pub use duration::{LONGEST_DURATION, parse_duration};
 pub use signals::{asked_to_stop, install_signals};
 pub use variables::{UnknownVariables, check_variables, is_variable, variables_of, variables_of_server};
 
-/// The commit that the program is built from, `-dirty` behind it if tracked files differed; `unknown` if the build does
-/// not know: see `build.rs`.
+/// The commit that the program is built from, `-dirty` behind it if tracked files differed; `unknown` if the
+/// build does not know: see `build.rs`.
 pub const COMMIT: &str = env!("STICKYCAS_COMMIT");
 
 /// The version of the program with its commit, as `--version` prints it.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("STICKYCAS_COMMIT"), ")");
 
-/// Whether a log on standard error has colours: on a terminal that knows them, unless `NO_COLOR` is set; `CLICOLOR` and
-/// `CLICOLOR_FORCE` as usual.
+/// Whether a log on standard error has colours: on a terminal that knows them, unless `NO_COLOR` is set;
+/// `CLICOLOR` and `CLICOLOR_FORCE` as usual.
 #[must_use]
 pub fn log_has_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never

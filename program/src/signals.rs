@@ -1,7 +1,8 @@
 //! Signals of the system from the first moment of a program on: a signal before its handler ends the program.
 //!
-//! SIGPIPE is ignored by the standard library already. SIGXFSZ would end a program that writes more into a file than it may
-//! (RLIMIT_FSIZE), without a word and with half a file; with a handler the write fails, as it does on a full disk.
+//! SIGPIPE is ignored by the standard library already. SIGXFSZ would end a program that writes more into a
+//! file than it may (RLIMIT_FSIZE), without a word and with half a file; with a handler the write fails, as
+//! it does on a full disk.
 
 use std::io;
 
@@ -24,8 +25,8 @@ pub fn install_signals<T>(install: impl FnOnce() -> io::Result<T>) -> io::Result
     install()
 }
 
-/// Resolves when the program gets SIGINT or SIGTERM, from the call on; never if there can be no handler. Called inside of a
-/// runtime.
+/// Resolves when the program gets SIGINT or SIGTERM, from the call on; never if there can be no handler.
+/// Called inside of a runtime.
 pub fn asked_to_stop() -> impl Future<Output = ()> {
     let signals = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
     async {

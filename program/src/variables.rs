@@ -1,7 +1,8 @@
 //! The environment variables that begin with `STICKYCAS_`, of all programs. Another such name is a mistake.
 //!
-//! An unknown name would be ignored silently, and the server would run with a default in the place of a setting. One list
-//! serves all programs, because they often share an environment. The tests of each program compare its flags with it.
+//! An unknown name would be ignored silently, and the server would run with a default in the place of a
+//! setting. One list serves all programs, because they often share an environment. The tests of each program
+//! compare its flags with it.
 
 use std::env;
 use std::ffi::OsString;
@@ -150,9 +151,10 @@ fn check(
     if messages.is_empty() { Ok(()) } else { Err(UnknownVariables(messages)) }
 }
 
-/// Whether Kubernetes sets a variable of this name, behind the prefix, to such a value, for a service that is called
-/// stickycas or stickycas-something: `STICKYCAS_SERVICE_HOST`, `STICKYCAS_PORT_7420_TCP_ADDR`. Where a person might have
-/// written the name, the value decides: `STICKYCAS_PORT` is `tcp://10.0.0.1:7420` of Kubernetes, and `7420` is a mistake.
+/// Whether Kubernetes sets a variable of this name, behind the prefix, to such a value, for a service that is
+/// called stickycas or stickycas-something: `STICKYCAS_SERVICE_HOST`, `STICKYCAS_PORT_7420_TCP_ADDR`. Where a
+/// person might have written the name, the value decides: `STICKYCAS_PORT` is `tcp://10.0.0.1:7420` of
+/// Kubernetes, and `7420` is a mistake.
 fn is_of_kubernetes(rest: &str, value: &str) -> bool {
     let is_number = |word: &str| !word.is_empty() && word.bytes().all(|byte| byte.is_ascii_digit());
     let is_url = ["tcp://", "udp://", "sctp://"].iter().any(|scheme| value.starts_with(scheme));
@@ -178,7 +180,8 @@ fn message(name: &str, removed: Option<String>) -> String {
     format!("environment {name}: there is no such variable: {advice}")
 }
 
-/// The known name that was probably meant: one of nearly the same letters, or the same without the name of its table.
+/// The known name that was probably meant: one of nearly the same letters, or the same without the name of
+/// its table.
 fn nearest(name: &str) -> Option<String> {
     let rest = |name: &str| name.strip_prefix(PREFIX).unwrap_or(name).to_owned();
     let bare = |name: &str| rest(name).trim_start_matches("LIMITS_").to_owned();

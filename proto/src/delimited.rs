@@ -1,10 +1,11 @@
-//! Files of messages (`stickycas/log/v1/dump.proto`): each stands behind its length, as protobuf writes it before embedded
-//! messages (a varint). prost writes them (`encode_length_delimited`); it reads them from memory only, and this from a file
-//! of any size.
+//! Files of messages (`stickycas/log/v1/dump.proto`): each stands behind its length, as protobuf writes it
+//! before embedded messages (a varint). prost writes them (`encode_length_delimited`); it reads them from
+//! memory only, and this from a file of any size.
 
 use std::io::{self, Read};
 
-/// The next message, encoded; `None` at the end of the file. `longest`: bytes of the longest message that is read.
+/// The next message, encoded; `None` at the end of the file. `longest`: bytes of the longest message that is
+/// read.
 ///
 /// # Errors
 /// [`io::ErrorKind::UnexpectedEof`] if the file ends within a message, [`io::ErrorKind::InvalidData`] if a

@@ -13,8 +13,8 @@ const ID_DIGITS: usize = 32;
 /// The most bytes of a name.
 pub const MAX_NAME_BYTES: usize = 64;
 
-/// The id of an instance: 128 random bits, written as 32 lowercase hex digits. No id is given twice, so an id from
-/// before a restart of the server is unknown to it and never means another instance (F11).
+/// The id of an instance: 128 random bits, written as 32 lowercase hex digits. No id is given twice, so an id
+/// from before a restart of the server is unknown to it and never means another instance (F11).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceId(u128);
 
@@ -69,8 +69,8 @@ impl FromStr for InstanceId {
     }
 }
 
-/// The name of an instance: 1 to [`MAX_NAME_BYTES`] bytes, each a letter, a digit, `.`, `_` or `-`, and not 32 hex
-/// digits. Unique among the instances that the server keeps (F11).
+/// The name of an instance: 1 to [`MAX_NAME_BYTES`] bytes, each a letter, a digit, `.`, `_` or `-`, and not
+/// 32 hex digits. Unique among the instances that the server keeps (F11).
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InstanceName(Box<str>);
 

@@ -3,8 +3,8 @@
 use crate::status::RpcRefusal;
 use crate::v1::RefusalReason;
 
-/// The metadata key in which a caller names its principal to a server that does not check identities. Proves nothing
-/// (SPEC section 10).
+/// The metadata key in which a caller names its principal to a server that does not check identities. Proves
+/// nothing (SPEC section 10).
 pub const PRINCIPAL_KEY: &str = "stickycas-principal";
 
 /// The most bytes of a principal's name.
@@ -12,9 +12,9 @@ pub const MAX_PRINCIPAL_BYTES: usize = 128;
 /// The grammar of the names of principals, for error messages.
 pub const PRINCIPAL_GRAMMAR: &str = "1 to 128 letters, digits, '.', '_' or '-', and neither '.' nor '..'";
 
-/// Whether this is the name of a principal: 1 to [`MAX_PRINCIPAL_BYTES`] bytes, each an ASCII letter, a digit, `.`, `_`
-/// or `-`, and neither `.` nor `..`. So it can stand in a URI, in a file's name and in a line of a log as it is. Names are
-/// compared byte by byte.
+/// Whether this is the name of a principal: 1 to [`MAX_PRINCIPAL_BYTES`] bytes, each an ASCII letter, a
+/// digit, `.`, `_` or `-`, and neither `.` nor `..`. So it can stand in a URI, in a file's name and in a line
+/// of a log as it is. Names are compared byte by byte.
 #[must_use]
 pub fn is_principal_name(name: &[u8]) -> bool {
     let allowed = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
@@ -23,8 +23,8 @@ pub fn is_principal_name(name: &[u8]) -> bool {
         && !matches!(name, b"." | b"..")
 }
 
-/// The principal of a request: `values` are all values of its metadata under [`PRINCIPAL_KEY`], `None` for a value
-/// that is not visible ASCII.
+/// The principal of a request: `values` are all values of its metadata under [`PRINCIPAL_KEY`], `None` for a
+/// value that is not visible ASCII.
 ///
 /// # Errors
 /// NO_IDENTITY if there is no value, more than one, or one that is no name.

@@ -1,11 +1,11 @@
 //! Protobuf fields, read and written without the generated types, for the codecs of Attach on either side.
 //!
-//! The reader accepts what encoders usually write: each field of a message at most once, in the order of the field
-//! numbers, every key in one byte. Protobuf allows more (repeated, reordered and unknown fields). Where
+//! The reader accepts what encoders usually write: each field of a message at most once, in the order of the
+//! field numbers, every key in one byte. Protobuf allows more (repeated, reordered and unknown fields). Where
 //! [`FieldReader`] gives `None` the caller decodes the message with the generated types instead.
 
-/// The part of a message that is still to be read. Each method gives `None` or `false` if the next field is not the
-/// expected one, or is not encoded in the usual way.
+/// The part of a message that is still to be read. Each method gives `None` or `false` if the next field is
+/// not the expected one, or is not encoded in the usual way.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldReader<'a>(&'a [u8]);
 
@@ -102,8 +102,8 @@ impl<'a> FieldReader<'a> {
         if self.take_key(key) { self.bytes() } else { Some(&[]) }
     }
 
-    /// Reads a field that is a message. Reads nothing and gives `None` if another field comes next, or this one is
-    /// cut off.
+    /// Reads a field that is a message. Reads nothing and gives `None` if another field comes next, or this
+    /// one is cut off.
     #[inline]
     pub fn message_field(&mut self, key: u8) -> Option<Self> {
         let mut rest = *self;

@@ -38,7 +38,8 @@ use crate::transport::{
     BodyState, Connection, LimitedBody, PREFIX, RequestLimits, ResponseHold, refuse_malformed_timeout,
 };
 
-/// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else for it.
+/// The caller of an admitted call. Handlers find it in the extensions of the request, and look nowhere else
+/// for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Caller {
     pub(crate) principal: Principal,
@@ -210,8 +211,8 @@ impl CallPolicy {
         refused
     }
 
-    /// Charges a request that is no gRPC: to the principal of its connection, or to those without identity. It is refused
-    /// in any case.
+    /// Charges a request that is no gRPC: to the principal of its connection, or to those without identity.
+    /// It is refused in any case.
     fn charge_foreign(&self, request: &Parts) {
         let _ = self.charged(request.extensions.get::<Connection>()).charge_call();
     }

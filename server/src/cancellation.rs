@@ -1,4 +1,5 @@
-//! Calls whose client drops them after any number of polls: nothing is half done, and nothing is left behind (SPEC F8a).
+//! Calls whose client drops them after any number of polls: nothing is half done, and nothing is left behind
+//! (SPEC F8a).
 //!
 //! Each call is made in process, polled k times and dropped, for every k up to its end, each time on a server
 //! of its own, in memory and over a disk. Then correct processes play the instance to its end, and the gauges
@@ -180,7 +181,8 @@ impl Server {
 
     /// Every gauge of what clients can fill, and its value.
     fn gauges(&self) -> BTreeMap<String, String> {
-        /// Of the process, of the clock, or of events, of which a call that was dropped may have caused fewer.
+        /// Of the process, of the clock, or of events, of which a call that was dropped may have caused
+        /// fewer.
         const OTHERS: [&str; 8] = [
             "stickycas_start_time",
             "stickycas_busy",
@@ -313,7 +315,8 @@ struct Case {
 }
 
 impl Case {
-    /// Makes the call, and drops it after so many polls. Returns whether it had ended by then, and the server.
+    /// Makes the call, and drops it after so many polls. Returns whether it had ended by then, and the
+    /// server.
     async fn run(self, durable: bool, polls: usize) -> (bool, Server) {
         let server = Server::start(durable).await;
         let client = server.client();

@@ -56,8 +56,8 @@ impl Admission {
 pub enum AuthMode {
     /// By the certificate that the client shows in the handshake of TLS: one connection is one principal.
     Certificates(CredentialFolder),
-    /// The principal is the one that the metadata key [`PRINCIPAL_KEY`](crate::PRINCIPAL_KEY) names. Proves nothing:
-    /// any client can name any principal.
+    /// The principal is the one that the metadata key [`PRINCIPAL_KEY`](crate::PRINCIPAL_KEY) names. Proves
+    /// nothing: any client can name any principal.
     InsecurePrincipals,
 }
 
@@ -128,8 +128,8 @@ pub struct Config {
 }
 
 impl Config {
-    /// A server that takes the principal from the metadata unchecked, with these coordinators and every default. For
-    /// tests and for runs on one machine.
+    /// A server that takes the principal from the metadata unchecked, with these coordinators and every
+    /// default. For tests and for runs on one machine.
     #[must_use]
     pub fn insecure(coordinators: impl IntoIterator<Item = String>) -> Self {
         Self {

@@ -28,7 +28,8 @@ pub fn backup(bytes: &[u8]) {
     let _ = RUNTIME.block_on(data::check_backup(bytes));
 }
 
-/// Settings of a file that are taken are the same when they are shown and read again. A mistake names the file.
+/// Settings of a file that are taken are the same when they are shown and read again. A mistake names the
+/// file.
 pub fn settings(text: &str) {
     let file = Path::new("server.toml");
     match Effective::of_text(file, text) {
@@ -67,8 +68,8 @@ pub fn headers(bytes: &[u8]) {
     transport::fuzzing::timeout_header(&headers);
 }
 
-/// Bytes cut into chunks as a network would: the first byte says how many lengths follow, and these are those of the
-/// chunks of the rest, again and again. Returns the chunks, and all of them as one.
+/// Bytes cut into chunks as a network would: the first byte says how many lengths follow, and these are those
+/// of the chunks of the rest, again and again. Returns the chunks, and all of them as one.
 pub(crate) fn in_chunks(bytes: &[u8]) -> Option<(Vec<&[u8]>, &[u8])> {
     let (count, rest) = bytes.split_first()?;
     let (lengths, all) = rest.split_at_checked(usize::from(count % 16))?;

@@ -24,7 +24,8 @@ use stickycas_proto::v1::RefusalReason;
 use tokio::sync::futures::OwnedNotified;
 use tokio::sync::oneshot;
 
-/// Opens when something may be told; resolves with the reason if it may not. One that is open takes no memory beside it.
+/// Opens when something may be told; resolves with the reason if it may not. One that is open takes no memory
+/// beside it.
 #[derive(Debug, Default)]
 #[must_use = "what it guards may be told when it is open"]
 pub(crate) struct Gate(Option<Box<Conditions>>);
@@ -218,7 +219,8 @@ impl<T> Uncommitted<T> {
         self.gate.await.map(|()| self.value)
     }
 
-    /// The same of a value that is only shown: nothing is waited for while there is no space for what is to be committed.
+    /// The same of a value that is only shown: nothing is waited for while there is no space for what is to
+    /// be committed.
     ///
     /// # Errors
     /// See [`Self::committed`]; or that there is no space.
@@ -249,8 +251,8 @@ pub(crate) trait LogSource: fmt::Debug + Send + Sync {
     /// Completes when requests may be taken again; `None`: they may.
     fn room(&self) -> Option<OwnedNotified>;
 
-    /// Resolve when everything is committed that was logged so far, or the log has failed: one of each log that has
-    /// something to commit. So many bytes wait for each.
+    /// Resolve when everything is committed that was logged so far, or the log has failed: one of each log
+    /// that has something to commit. So many bytes wait for each.
     fn barriers(&self, bytes: usize) -> Vec<oneshot::Receiver<()>>;
 
     /// Begins to confirm that the server owns each shard that others may own by now.
@@ -348,8 +350,9 @@ pub(crate) struct CallGates {
 }
 
 impl CallGates {
-    /// The refusal of the call for this reason, if it has one of ours: of which instance it is, and so of which shard, is not
-    /// known. `without_space`: it says nothing that may not be committed, and is told while nothing can be.
+    /// The refusal of the call for this reason, if it has one of ours: of which instance it is, and so of
+    /// which shard, is not known. `without_space`: it says nothing that may not be committed, and is told
+    /// while nothing can be.
     pub(crate) fn refusal(&self, reason: Option<RefusalReason>, without_space: bool) -> Gate {
         let gates = &self.gates;
         let mut gate = gates.everything_committed();
@@ -360,8 +363,8 @@ impl CallGates {
             return gate;
         }
         let ownership = gates.ownership();
-        // Looked at behind the logs: all that are not among them are counted. One that was removed cannot be asked, and the
-        // refusal may be of an instance of its shard.
+        // Looked at behind the logs: all that are not among them are counted. One that was removed cannot be
+        // asked, and the refusal may be of an instance of its shard.
         if gates.removed() == self.removed {
             return gate.and(ownership);
         }

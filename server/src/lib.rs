@@ -132,8 +132,8 @@ pub enum ServeError {
 }
 
 /// Serves on these listeners until `shutdown` completes, then drains: health says NOT_SERVING, nothing new is
-/// taken, open streams and waiting calls end with UNAVAILABLE, and after [`Config::drain`] what is still
-/// open is cut off.
+/// taken, open streams and waiting calls end with UNAVAILABLE, and after [`Config::drain`] what is still open
+/// is cut off.
 ///
 /// # Errors
 /// If reflection cannot be built, or the log cannot be opened or recovered.
@@ -171,8 +171,8 @@ async fn serve_in<L: Listener>(
 ) -> Result<Stopped, ServeError> {
     let ServerParts { grpc, tokens, http, credentials, storage } = environment;
     let limits = &config.limits;
-    // A log that has something to recover begins with State::Recovering, and serves afterwards.
-    // Without a log on disk there is nothing to recover.
+    // A log that has something to recover begins with State::Recovering, and serves afterwards. Without a log
+    // on disk there is nothing to recover.
     let recovers = storage.recovers();
     let readiness = Readiness::new(if recovers { State::Recovering } else { State::Serving });
     // Ends the accept loop, connections, streams and waiting calls.

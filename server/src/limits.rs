@@ -6,8 +6,9 @@
 //! are in [`stickycas_model::machine`].
 //!
 //! # Memory
-//! One figure bounds it, `memory`: the defaults of the bounds below are parts of it, and a server whose bounds come to more
-//! does not start. Clients cannot make the server take more than the sum of these (`Limits::bytes_of_all`):
+//! One figure bounds it, `memory`: the defaults of the bounds below are parts of it, and a server whose
+//! bounds come to more does not start. Clients cannot make the server take more than the sum of these
+//! (`Limits::bytes_of_all`):
 //!
 //! | what | at most |
 //! | --- | --- |
@@ -23,18 +24,18 @@
 //! | a call or a stream | 12 KiB for each of `calls` and `watch_streams`, 24 KiB for each of `attach_streams` |
 //! | a principal: counts, quotas, recent instances; a token | 2 KiB for each of `principals`, 320 bytes for each of `cached_tokens` |
 //!
-//! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte, which no call
-//! takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the window, measured by
-//! `what_small_messages_hold_is_measured` (`transport/http2.rs`).
+//! HTTP/2 keeps messages in the buffers into which they were read. A client that mixes messages of a byte,
+//! which no call takes, with large ones that are taken makes each of them hold a whole buffer: 12 times the
+//! window, measured by `what_small_messages_hold_is_measured` (`transport/http2.rs`).
 //!
-//! Actual instances take far less than their worst case.
-//! An instance of eight correct processes takes some 10 KiB while it is live, so that `live_instances_per_creator`
-//! come to some 1.5 GB. A finished instance is archived in some 500 bytes, its history included, so that a million of
-//! them within their retention take less than 1 GiB; `instances` and `instances_per_creator` allow that many.
+//! Actual instances take far less than their worst case. An instance of eight correct processes takes some 10
+//! KiB while it is live, so that `live_instances_per_creator` come to some 1.5 GB. A finished instance is
+//! archived in some 500 bytes, its history included, so that a million of them within their retention take
+//! less than 1 GiB; `instances` and `instances_per_creator` allow that many.
 //!
-//! One principal can take its streams, its calls (a Get of an instance with 60,000 processes is 3.6 MiB) and the waiting
-//! accesses of its processes, within its own quotas and within its part of the shares of all: see `quota/share.rs`.
-//! `docs/limits.md` is the table of all bounds with what shows each.
+//! One principal can take its streams, its calls (a Get of an instance with 60,000 processes is 3.6 MiB) and
+//! the waiting accesses of its processes, within its own quotas and within its part of the shares of all: see
+//! `quota/share.rs`. `docs/limits.md` is the table of all bounds with what shows each.
 
 use std::time::Duration;
 
@@ -51,22 +52,25 @@ pub(crate) const GIB: u64 = 1024 * MIB;
 /// Memory that the database of the log may take for pages that it has read or will write.
 pub(crate) const LOG_CACHE: memory::MemoryPart = part(1, 32, 64 * MIB);
 
-/// Calls this macro with the list of all limits: each with its reason, its type and its default. One with a kind is a setting,
-/// which an operator may size; the others are constants. Programs and tests may set them all.
+/// Calls this macro with the list of all limits: each with its reason, its type and its default. One with a
+/// kind is a setting, which an operator may size; the others are constants. Programs and tests may set them
+/// all.
 macro_rules! for_each_limit {
     ($callback:ident) => {
         $callback! {
-            /// Open connections. The next one is closed at once: without file descriptors no client could connect.
+            /// Open connections. The next one is closed at once: without file descriptors no client could
+            /// connect.
             connections: usize = part(1, 3 * MIB / 2, 16_384), COUNT;
             /// Open connections of one principal. It has some for each program that plays its processes.
             connections_per_principal: u32 = 64, COUNT;
-            /// Open connections that belong to no principal yet: in their handshake, or without a first call. One of the
-            /// address with most of them makes room for the next, so a client that opens many and makes no call takes no
-            /// connection from others. Half is kept for `known_addresses`. As many as clients may connect at once, and at most half
-            /// of `connections`.
+            /// Open connections that belong to no principal yet: in their handshake, or without a first call.
+            /// One of the address with most of them makes room for the next, so a client that opens many and
+            /// makes no call takes no connection from others. Half is kept for `known_addresses`. As many as
+            /// clients may connect at once, and at most half of `connections`.
             unclaimed_connections: usize = part(1, 3 * MIB, 4_096);
-            /// Open connections of one address without a principal yet. Of IPv6, an address is a network of 64 bits. The oldest
-            /// makes room for the next. Many clients may have one address, behind a gateway or on one machine.
+            /// Open connections of one address without a principal yet. Of IPv6, an address is a network of
+            /// 64 bits. The oldest makes room for the next. Many clients may have one address, behind a
+            /// gateway or on one machine.
             unclaimed_connections_per_address: usize = part(1, 6 * MIB, 2_048), COUNT;
             /// Addresses that are remembered because principals were identified there, the latest.
             known_addresses: usize = 4_096;
@@ -78,90 +82,99 @@ macro_rules! for_each_limit {
             first_call_timeout: Duration = Duration::from_secs(60);
             /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
             streams_per_connection: u32 = 4_096, COUNT;
-            /// Streams per connection that the client has reset before they were accepted: above it HTTP/2 closes the
-            /// connection. One turn of a connection brings fewer, and takes all of them before the next: a client that
-            /// cancels all of its calls at once keeps its connection. Rapid reset is met by `resets_per_second`.
+            /// Streams per connection that the client has reset before they were accepted: above it HTTP/2
+            /// closes the connection. One turn of a connection brings fewer, and takes all of them before the
+            /// next: a client that cancels all of its calls at once keeps its connection. Rapid reset is met
+            /// by `resets_per_second`.
             pending_reset_streams: usize = 1_024;
             /// Streams that the server resets because of errors of the client, in the life of a connection,
             /// before HTTP/2 closes it. A frame that arrives late for a call that was refused counts as such
             /// an error, so a correct client whose calls are refused comes to this in time; it connects
             /// again. Each takes some hundred bytes while the client does not read.
             local_reset_streams: usize = 65_536;
-            /// Bytes of requests on one connection that nobody has taken yet. Half of it bounds the small messages among them,
-            /// each of which counts as 256 bytes: above that HTTP/2 closes the connection. With `stream_window_bytes` the
-            /// window of a stream closes before, however small the messages of a correct client are.
+            /// Bytes of requests on one connection that nobody has taken yet. Half of it bounds the small
+            /// messages among them, each of which counts as 256 bytes: above that HTTP/2 closes the
+            /// connection. With `stream_window_bytes` the window of a stream closes before, however small the
+            /// messages of a correct client are.
             connection_window_bytes: u32 = 8 * 1024 * 1024;
-            /// Those on all connections, beside 64 KiB for each, which HTTP/2 demands. Half of it is kept for known principals.
-            /// A connection for whose window there is no room has a smaller one and is served all the same; those that belong
-            /// to nobody when they begin have 1/32 of what is free. A stream of such a connection has 16 KiB at least, so that
-            /// the longest message comes in time where a round trip takes up to 78 ms; in exchange HTTP/2 may close it when
-            /// more than 128 small messages wait.
+            /// Those on all connections, beside 64 KiB for each, which HTTP/2 demands. Half of it is kept for
+            /// known principals. A connection for whose window there is no room has a smaller one and is
+            /// served all the same; those that belong to nobody when they begin have 1/32 of what is free. A
+            /// stream of such a connection has 16 KiB at least, so that the longest message comes in time
+            /// where a round trip takes up to 78 ms; in exchange HTTP/2 may close it when more than 128 small
+            /// messages wait.
             window_bytes: usize = part(1, 128, u64::MAX);
             /// Those on one stream.
             stream_window_bytes: u32 = 128 * 1024;
-            /// Bytes of the response on one stream that wait for the client or the network; a message that has begun is
-            /// taken as a whole.
+            /// Bytes of the response on one stream that wait for the client or the network; a message that
+            /// has begun is taken as a whole.
             send_buffer_bytes: u32 = 64 * 1024;
-            /// Frames of HTTP/2 that carry no request (WINDOW_UPDATE, PING, SETTINGS, RST_STREAM, unknown and empty ones) that
-            /// one principal may send in a second on all of its connections, and as many at once after a pause. Above it the
-            /// connection is read more slowly and never closed. Correct clients send at most one or two for a call.
+            /// Frames of HTTP/2 that carry no request (WINDOW_UPDATE, PING, SETTINGS, RST_STREAM, unknown and
+            /// empty ones) that one principal may send in a second on all of its connections, and as many at
+            /// once after a pause. Above it the connection is read more slowly and never closed. Correct
+            /// clients send at most one or two for a call.
             control_frames_per_second: u32 = 20_000;
-            /// The same of all connections together that belong to no principal. Each has a small share of its own beside it, so
-            /// that it can open.
+            /// The same of all connections together that belong to no principal. Each has a small share of
+            /// its own beside it, so that it can open.
             anonymous_control_frames_per_second: u32 = 10_000;
-            /// Requests that one principal may open in a second on all of its connections, served or refused, and as many at
-            /// once after a pause: as many as `requests_per_second` lets through. Above it the connection is read more slowly
-            /// and never closed, since a refusal takes time too.
+            /// Requests that one principal may open in a second on all of its connections, served or refused,
+            /// and as many at once after a pause: as many as `requests_per_second` lets through. Above it the
+            /// connection is read more slowly and never closed, since a refusal takes time too.
             headers_per_second: u32 = 20_000;
-            /// The same of all connections together that belong to no principal. Each has a small share of its own beside it.
+            /// The same of all connections together that belong to no principal. Each has a small share of
+            /// its own beside it.
             anonymous_headers_per_second: u32 = 10_000;
-            /// Streams that one principal may reset in a second, and as many at once after a pause: all of its calls
-            /// (`calls_per_principal`) twice. Above it the connection is read more slowly.
+            /// Streams that one principal may reset in a second, and as many at once after a pause: all of
+            /// its calls (`calls_per_principal`) twice. Above it the connection is read more slowly.
             resets_per_second: u32 = 2_048;
             /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
             header_bytes: u32 = 16 * 1024;
             /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
             message_bytes: usize = 4 * 1024 * 1024;
-            /// Bytes of the request of a unary call: a value and a little more. Only a Create of a coordinator may have
-            /// `message_bytes`.
+            /// Bytes of the request of a unary call: a value and a little more. Only a Create of a
+            /// coordinator may have `message_bytes`.
             call_bytes: usize = 128 * 1024;
             /// The time that a message may take to come, and the request of a unary call to its end.
             /// Half-sent requests would be held for ever.
             request_timeout: Duration = Duration::from_secs(20);
-            /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known principals.
+            /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known
+            /// principals.
             incomplete_request_bytes: usize = part(1, 24, 256 * MIB);
-            /// Bytes of long answers that their clients have not read, and of the list of an ended instance while a Watch sends
-            /// its snapshot, of all clients. Half of it is kept for known principals.
+            /// Bytes of long answers that their clients have not read, and of the list of an ended instance
+            /// while a Watch sends its snapshot, of all clients. Half of it is kept for known principals.
             unread_answer_bytes: usize = part(1, 24, GIB);
-            /// Bytes of the values that one read may return. The parameters of its instance have it: an answer on Attach is
-            /// one frame, and is written as one.
+            /// Bytes of the values that one read may return. The parameters of its instance have it: an
+            /// answer on Attach is one frame, and is written as one.
             read_bytes: usize = part(1, 128, 64 * MIB), SIZE;
             /// Frames in one message on Attach: the work that is done before other tasks run.
             frames_per_message: usize = 1_024;
             /// Frames in one message that the server sends on Attach.
             frames_per_answer: usize = 256;
-            /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry has more.
-            /// Clients refuse messages above 4 MiB unless told otherwise.
+            /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry
+            /// has more. Clients refuse messages above 4 MiB unless told otherwise.
             bytes_per_answer: usize = 1024 * 1024;
-            /// Principals that have an account; those with a role have one in any case. Idle accounts are closed when more
-            /// principals come.
+            /// Principals that have an account; those with a role have one in any case. Idle accounts are
+            /// closed when more principals come.
             principals: usize = part(1, 128 * KIB, 131_072);
-            /// Verified tokens that are remembered, so that a token that comes with every call is verified once: as many as
-            /// principals. Only valid tokens are, and each takes some 300 bytes.
+            /// Verified tokens that are remembered, so that a token that comes with every call is verified
+            /// once: as many as principals. Only valid tokens are, and each takes some 300 bytes.
             cached_tokens: usize = part(1, 128 * KIB, 131_072);
-            /// Frames on Attach of one principal in a second; a unary call is ten. As many are let through at once after
-            /// a pause. Far more than a correct process needs, which sends two or three frames an instance.
+            /// Frames on Attach of one principal in a second; a unary call is ten. As many are let through at
+            /// once after a pause. Far more than a correct process needs, which sends two or three frames an
+            /// instance.
             requests_per_second: u32 = 200_000, COUNT;
-            /// The same of all clients without identity together: health, reflection and calls that are refused for want of an
-            /// identity.
+            /// The same of all clients without identity together: health, reflection and calls that are
+            /// refused for want of an identity.
             anonymous_requests_per_second: u32 = 20_000;
-            /// Offences of one kind that are filed of one principal in a second, and as many at once after a pause. Others
-            /// are only counted: refusals must not be a way to overload the instances where the principal is active.
+            /// Offences of one kind that are filed of one principal in a second, and as many at once after a
+            /// pause. Others are only counted: refusals must not be a way to overload the instances where the
+            /// principal is active.
             offences_per_second: u32 = 16;
-            /// Unary calls of one principal whose response has not left the server, even because the client does not read it,
-            /// and streams that have not begun.
+            /// Unary calls of one principal whose response has not left the server, even because the client
+            /// does not read it, and streams that have not begun.
             calls_per_principal: u32 = 1_024;
-            /// Those of all principals. Half of it is kept for known principals; of the rest none takes more than is free.
+            /// Those of all principals. Half of it is kept for known principals; of the rest none takes more
+            /// than is free.
             calls: usize = part(1, 128 * KIB, 262_144);
             /// Calls of all clients without identity together, health and reflection included.
             anonymous_calls: u32 = 256;
@@ -171,13 +184,14 @@ macro_rules! for_each_limit {
             attach_streams: usize = part(1, 512 * KIB, 131_072);
             /// Instances that one Attach stream may hold open.
             channels_per_stream: usize = 4_096;
-            /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream ends.
+            /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream
+            /// ends.
             unread_frames: usize = 65_536;
-            /// Unread frames from which on no more requests of that client are read: answers to repeated requests must not
-            /// pile up. Frames above the limit answer accesses that were accepted before.
+            /// Unread frames from which on no more requests of that client are read: answers to repeated
+            /// requests must not pile up. Frames above the limit answer accesses that were accepted before.
             unread_frames_to_pause: usize = 1_024;
-            /// About how long an answer may be left unread before its connection is closed: as long as a connection may be
-            /// silent.
+            /// About how long an answer may be left unread before its connection is closed: as long as a
+            /// connection may be silent.
             unread_for: Duration = Duration::from_secs(60);
             /// Watch streams of one principal.
             watch_streams_per_principal: u32 = 64;
@@ -187,25 +201,28 @@ macro_rules! for_each_limit {
             events_per_message: usize = 256;
             /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
             events: usize = 16_384;
-            /// Further events kept for each process of the instance: one phase of a single large warp must fit.
+            /// Further events kept for each process of the instance: one phase of a single large warp must
+            /// fit.
             events_per_process: usize = 16;
-            /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest events until it has
-            /// no more than its share. Logs that do not grow keep theirs; above twice the limit a growing log keeps 4 KiB.
+            /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest
+            /// events until it has no more than its share. Logs that do not grow keep theirs; above twice the
+            /// limit a growing log keeps 4 KiB.
             event_bytes: usize = part(1, 32, 2 * GIB);
             /// Unary calls that wait for the same access. More than one are retries; each holds memory.
             callers_per_access: usize = 8;
-            /// Bytes that wait for the log's disk: records and checkpoints that are not committed yet, refusals that wait for
-            /// them, and effects that have not left, also if they are committed. Above the limit no further inputs are read
-            /// until the disk has caught up.
+            /// Bytes that wait for the log's disk: records and checkpoints that are not committed yet,
+            /// refusals that wait for them, and effects that have not left, also if they are committed. Above
+            /// the limit no further inputs are read until the disk has caught up.
             uncommitted_bytes: usize = part(1, 64, 64 * MIB);
-            /// Bytes of requests with long values that wait for the log, of all principals. One that would have more than is still
-            /// free is refused, and gets a retry; each may have 128 KiB in any case.
+            /// Bytes of requests with long values that wait for the log, of all principals. One that would
+            /// have more than is still free is refused, and gets a retry; each may have 128 KiB in any case.
             log_share_bytes: usize = part(1, 64, 2 * MIB);
-            /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as the checkpoints have,
-            /// if that is more. A longer log takes longer to recover.
+            /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as
+            /// the checkpoints have, if that is more. A longer log takes longer to recover.
             log_tail_bytes: usize = 64 * 1024 * 1024;
-            /// Bytes of the log's disk that all instances may take. They may come to take them in the worst case. Above it
-            /// a Create is refused, and nothing else. Actual instances take far less; the file has some more than they take.
+            /// Bytes of the log's disk that all instances may take. They may come to take them in the worst
+            /// case. Above it a Create is refused, and nothing else. Actual instances take far less; the file
+            /// has some more than they take.
             log_bytes: usize = 192 * 1024 * 1024 * 1024, SIZE;
             /// Bytes of the log's disk of one creator among them. Another one can still create.
             log_bytes_per_creator: usize = 128 * 1024 * 1024 * 1024, SIZE;
@@ -220,17 +237,18 @@ macro_rules! for_each_limit {
             instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
             /// Processes of all instances together: this bounds the memory of many large instances.
             processes: usize = 16_000_000;
-            /// Bytes of all instances together: live ones in the worst case, which is far more than they take in fact, since
-            /// correct processes leave most of their pipelines empty; ended ones with what they take. Instances that a log
-            /// restores are never dropped because of it.
+            /// Bytes of all instances together: live ones in the worst case, which is far more than they take
+            /// in fact, since correct processes leave most of their pipelines empty; ended ones with what
+            /// they take. Instances that a log restores are never dropped because of it.
             instance_bytes: usize = part(3, 8, u64::MAX);
-            /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so that a refusal
-            /// loses nothing, and few enough for each to end soon. It is a quota that other creators cannot use up.
+            /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so
+            /// that a refusal loses nothing, and few enough for each to end soon. It is a quota that other
+            /// creators cannot use up.
             instances_when_busy: usize = 512;
             /// Instances on one page of List.
             page: usize = 1_000;
-            /// Processes, offences and the like named one by one in a Status; fewer processes with accesses that wait if they
-            /// have more than 16 each.
+            /// Processes, offences and the like named one by one in a Status; fewer processes with accesses
+            /// that wait if they have more than 16 each.
             status_rows: usize = 1_024;
             /// The time for which a finished or closed instance can still be read (F10).
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
@@ -239,9 +257,9 @@ macro_rules! for_each_limit {
             /// The time for which the patience of processes stands still after a restart. It goes on when all
             /// are back before (F3).
             rejoin: Duration = Duration::from_secs(5), DURATION;
-            /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer. It is a second
-            /// where a Create finds no bytes of memory or of the log because of live instances, of which nobody knows when
-            /// they end, and less if the server lets go of an ended one before.
+            /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer. It
+            /// is a second where a Create finds no bytes of memory or of the log because of live instances,
+            /// of which nobody knows when they end, and less if the server lets go of an ended one before.
             retry_after: Duration = Duration::from_millis(100);
         }
     };
@@ -251,7 +269,8 @@ pub(crate) use for_each_limit;
 /// Makes the type of the list, and its default.
 macro_rules! define_limits {
     ($($(#[doc = $doc:literal])+ $name:ident: $type:ty = $default:expr $(, $kind:ident)?;)+) => {
-        /// The bounds of one server. [`Limits::default`] is what `serve` starts with where the memory is not set.
+        /// The bounds of one server. [`Limits::default`] is what `serve` starts with where the memory is not
+        /// set.
         #[derive(Clone, Debug)]
         pub struct Limits {
             $($(#[doc = $doc])+ pub $name: $type,)+
@@ -288,8 +307,8 @@ const TOKEN: u64 = 320;
 const WINDOW_FACTOR: u64 = 12;
 
 impl Limits {
-    /// Bytes of memory that clients can make a server with these limits take, which may use so much: the sum that the
-    /// documentation of this module explains.
+    /// Bytes of memory that clients can make a server with these limits take, which may use so much: the sum
+    /// that the documentation of this module explains.
     pub(crate) fn bytes_of_all(&self, memory: u64) -> u64 {
         let bytes = |bytes: usize| bytes as u64;
         let terms = [
@@ -311,13 +330,14 @@ impl Limits {
         terms.into_iter().fold(0, |sum, (each, count)| sum.saturating_add(each.saturating_mul(bytes(count))))
     }
 
-    /// Lowers the bound of unclaimed connections to half of all connections: those that belong to a principal need the others.
+    /// Lowers the bound of unclaimed connections to half of all connections: those that belong to a principal
+    /// need the others.
     pub(crate) fn fit_connections(&mut self) {
         self.unclaimed_connections = self.unclaimed_connections.min(self.connections.div_ceil(2));
     }
 
-    /// Bytes of an ended instance with these parameters in the worst case, without its event log: no access waits,
-    /// and of answers only numbers are kept.
+    /// Bytes of an ended instance with these parameters in the worst case, without its event log: no access
+    /// waits, and of answers only numbers are kept.
     pub(crate) fn ended_case(&self, params: &Params) -> usize {
         /// The state of a process, its entry in the roster twice, a first offence of each kind with its text.
         const PROCESS: usize = 4 * 1024;
@@ -329,8 +349,8 @@ impl Limits {
         params.processes() as usize * process
     }
 
-    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the log: twice
-    /// its checkpoint, since the log behind the checkpoints may have as many bytes as they have.
+    /// Bytes that a live instance with these parameters and a roster of so many bytes may come to take in the
+    /// log: twice its checkpoint, since the log behind the checkpoints may have as many bytes as they have.
     pub(crate) fn log_case(&self, params: &Params, roster: usize) -> usize {
         /// Its parameters, without the roster, and the counters of the machine.
         const CREATED: usize = 1_024;
@@ -348,9 +368,9 @@ impl Limits {
         2 * (state + checkpoint_events(params))
     }
 
-    /// Bytes of a live instance with these parameters in the worst case, without its event log: every pipeline is
-    /// full of the largest values, and every process has committed every offence. Calls that wait for an access are
-    /// bounded by `calls`.
+    /// Bytes of a live instance with these parameters in the worst case, without its event log: every
+    /// pipeline is full of the largest values, and every process has committed every offence. Calls that wait
+    /// for an access are bounded by `calls`.
     pub(crate) fn worst_case(&self, params: &Params) -> usize {
         /// An access that waits, without its answer.
         const ACCESS: usize = 192;
@@ -366,8 +386,8 @@ impl Limits {
 /// Bytes of the text of an offence; a longer one is cut.
 pub(crate) const LONGEST_OFFENCE: usize = 640;
 
-/// Bytes of the events of an instance with these parameters that are kept in its checkpoint: the latest. Its processes
-/// come to their end with far less, unless they read without need or are refused.
+/// Bytes of the events of an instance with these parameters that are kept in its checkpoint: the latest. Its
+/// processes come to their end with far less, unless they read without need or are refused.
 pub(crate) fn checkpoint_events(params: &Params) -> usize {
     /// Of an instance, however small it is.
     const INSTANCE: usize = 32 * 1024;

@@ -97,7 +97,8 @@ impl Memory {
     }
 }
 
-/// The limits of the cgroups that the process is in. A container may see its own as the root of the tree, under whatever name.
+/// The limits of the cgroups that the process is in. A container may see its own as the root of the tree,
+/// under whatever name.
 fn limits(root: &Path) -> Vec<Memory> {
     let cgroups = fs::read_to_string(root.join("proc/self/cgroup")).unwrap_or_default();
     let own = |controller: &str| {

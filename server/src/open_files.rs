@@ -15,8 +15,8 @@ pub fn allow_all_files() -> u64 {
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX)
 }
 
-/// Lowers the limits on connections to what so many open files allow, and says so in the log. A server that ran out of
-/// files could not accept anybody, nor write its log.
+/// Lowers the limits on connections to what so many open files allow, and says so in the log. A server that
+/// ran out of files could not accept anybody, nor write its log.
 pub(crate) fn fit_connections(limits: &mut Limits, files: u64) {
     let allowed = usize::try_from(files.saturating_sub(BESIDE_CONNECTIONS)).unwrap_or(usize::MAX).max(1);
     if limits.connections <= allowed {

@@ -8,11 +8,13 @@ use tonic_health::server::HealthReporter;
 /// The states of a server: in one of them it takes calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum State {
-    /// The log is read: the instances of earlier lives are not all there. Or a server of a cluster has no lease yet.
+    /// The log is read: the instances of earlier lives are not all there. Or a server of a cluster has no
+    /// lease yet.
     Recovering,
     /// Calls are taken.
     Serving,
-    /// A server of a cluster can commit nothing: it has no lease, or nothing was committed for long although something waits.
+    /// A server of a cluster can commit nothing: it has no lease, or nothing was committed for long although
+    /// something waits.
     Stalled,
     /// The server was told to stop.
     Draining,
@@ -53,8 +55,8 @@ impl State {
         }
     }
 
-    /// Whether another state may follow. A server that stops does not begin to serve again, and a log that has failed
-    /// stays so.
+    /// Whether another state may follow. A server that stops does not begin to serve again, and a log that
+    /// has failed stays so.
     const fn may_become(self, next: Self) -> bool {
         match self {
             Self::Recovering | Self::Serving | Self::Stalled => true,

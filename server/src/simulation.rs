@@ -1,9 +1,10 @@
-//! The server over a simulated machine: its connections come from any [`Listener`], and its log is kept on a [`Disk`] that
-//! can lose what no sync has made durable, or, if it is one of a cluster, in any store in the place of etcd. Everything above is the real server: accept loop, HTTP/2, services, instances,
-//! the log with its queue and its group commit, the engine (redb) and recovery.
+//! The server over a simulated machine: its connections come from any [`Listener`], and its log is kept on a
+//! [`Disk`] that can lose what no sync has made durable, or, if it is one of a cluster, in any store in the
+//! place of etcd. Everything above is the real server: accept loop, HTTP/2, services, instances, the log with
+//! its queue and its group commit, the engine (redb) and recovery.
 //!
-//! All of it runs in the tasks of one runtime. With a runtime of one thread and a paused clock, and with the operating
-//! system's clock and random numbers replaced by the program, a run can be repeated exactly.
+//! All of it runs in the tasks of one runtime. With a runtime of one thread and a paused clock, and with the
+//! operating system's clock and random numbers replaced by the program, a run can be repeated exactly.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -55,8 +56,8 @@ pub enum Loss {
 /// The duration of the commit of the next batch.
 pub type CommitLatency = Box<dyn Fn() -> Duration + Send + Sync>;
 
-/// Serves on this listener and this disk until `shutdown` completes, as [`crate::run`] does. The server is killed by
-/// [`Disk::stop`], and by dropping the future.
+/// Serves on this listener and this disk until `shutdown` completes, as [`crate::run`] does. The server is
+/// killed by [`Disk::stop`], and by dropping the future.
 ///
 /// # Errors
 /// As [`crate::run`].
@@ -72,8 +73,8 @@ pub async fn serve<L: Listener>(
     serve_on(listener, storage, config, shutdown).await
 }
 
-/// Serves on this listener as a server of a cluster over this store, until `shutdown` completes, as [`crate::run`] does. The
-/// server is killed when the runtime ends in which it is called.
+/// Serves on this listener as a server of a cluster over this store, until `shutdown` completes, as
+/// [`crate::run`] does. The server is killed when the runtime ends in which it is called.
 ///
 /// # Errors
 /// As [`crate::run`]; and if the configuration names no cluster.
@@ -155,8 +156,8 @@ impl Disk {
         }
     }
 
-    /// This write of the next server that uses it fails, counted from 1: the first ones are those of opening the log, and
-    /// of the record that it was started again.
+    /// This write of the next server that uses it fails, counted from 1: the first ones are those of opening
+    /// the log, and of the record that it was started again.
     pub fn fail_write_of_next_use(&self, write: u64) {
         self.state().next_failing = Some(write);
     }
@@ -167,8 +168,8 @@ impl Disk {
         self.state().in_use.as_ref().is_some_and(|disk| disk.fired().is_some())
     }
 
-    /// Whether the server that uses it has committed something and was told so. The first thing is the record that it was
-    /// started again; then it serves.
+    /// Whether the server that uses it has committed something and was told so. The first thing is the record
+    /// that it was started again; then it serves.
     #[must_use]
     pub fn has_committed(&self) -> bool {
         let state = self.state();
@@ -201,8 +202,8 @@ fn kept(change: &Change, random: &mut SplitMix64) -> Kept {
     }
 }
 
-/// redb on a simulated disk. A commit is written at once and told after its latency, so that the disk may stop at any
-/// moment in between.
+/// redb on a simulated disk. A commit is written at once and told after its latency, so that the disk may
+/// stop at any moment in between.
 struct SimulatedEngine {
     redb: RedbEngine,
     disk: Disk,

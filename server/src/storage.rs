@@ -36,7 +36,8 @@ fn engine_failed(panic: &tokio::task::JoinError) -> RecoveryError {
     RecoveryError::Engine(EngineError::failed(panic.to_string()))
 }
 
-/// Warns if instances may come to take more of the disk than is there. `held`: bytes that the log has already.
+/// Warns if instances may come to take more of the disk than is there. `held`: bytes that the log has
+/// already.
 fn warn_of_small_disk(limit: u64, held: u64, free: u64) {
     if limit > held.saturating_add(free) {
         tracing::warn!(
@@ -86,7 +87,8 @@ pub(crate) struct Durable {
     /// Set once it is open.
     engine: OnceLock<Arc<dyn Engine>>,
     metrics: Arc<CommitLogMetrics>,
-    /// Bytes of batches from which on checkpoints are written; or as many as the checkpoints have, if that is more.
+    /// Bytes of batches from which on checkpoints are written; or as many as the checkpoints have, if that is
+    /// more.
     tail_bytes: u64,
     /// Other processes are kept out of the folder as long as the log may write.
     dir: Option<Arc<DataDir>>,
@@ -126,7 +128,8 @@ impl Durable {
         }
     }
 
-    /// Opens the log in the folder, if it is not open. That walks through the whole file, however long that takes.
+    /// Opens the log in the folder, if it is not open. That walks through the whole file, however long that
+    /// takes.
     async fn open_engine(&self) -> Result<(), StorageError> {
         let (None, Some(dir)) = (self.engine.get(), self.dir.clone()) else { return Ok(()) };
         // The folder stays locked as long as its log is open, also if nobody waits for that any more.
@@ -156,8 +159,8 @@ impl Durable {
 }
 
 impl Storage {
-    /// The log in the folder of this configuration, which is opened when it is [recovered](Self::recover); or in memory if
-    /// there is none.
+    /// The log in the folder of this configuration, which is opened when it is [recovered](Self::recover); or
+    /// in memory if there is none.
     ///
     /// # Errors
     /// If the folder cannot be used.
@@ -376,7 +379,8 @@ impl Storage {
         let _ = within;
     }
 
-    /// Instances are not served here any more: writes for how long they were. The shards of a cluster are handed over.
+    /// Instances are not served here any more: writes for how long they were. The shards of a cluster are
+    /// handed over.
     pub(crate) fn write_last_served_time(&self) {
         if let Self::Durable(durable) = self {
             durable.log.write_last_served_time();

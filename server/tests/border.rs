@@ -1,5 +1,5 @@
-//! What every call passes before it is served, whoever makes it: the border (SPEC B1). Clients without identity share one
-//! small portion, and nothing but gRPC is served.
+//! What every call passes before it is served, whoever makes it: the border (SPEC B1). Clients without
+//! identity share one small portion, and nothing but gRPC is served.
 
 use std::time::Duration;
 
@@ -278,8 +278,8 @@ async fn unread_answers_end_their_connection_in_time_and_no_other() {
     fixtures::play(&server, &id, PROPOSAL).await;
 }
 
-/// Begins answers that nobody reads until there is no room for one, and returns those that wait. `begin` returns what keeps
-/// an answer's connection open, and the answer.
+/// Begins answers that nobody reads until there is no room for one, and returns those that wait. `begin`
+/// returns what keeps an answer's connection open, and the answer.
 async fn until_no_room<H>(
     server: &Server,
     mut begin: impl AsyncFnMut() -> (H, RecvStream),
@@ -288,7 +288,8 @@ async fn until_no_room<H>(
     let refused = with_timeout(async {
         loop {
             let (open, mut answer) = begin().await;
-            // An answer that waits sends nothing; one without room ends with trailers, for which no window is needed.
+            // An answer that waits sends nothing; one without room ends with trailers, for which no window is
+            // needed.
             let before = used;
             let ended = tokio::select! {
                 trailers = answer.trailers() => Some(trailers.unwrap().unwrap()),
@@ -423,7 +424,8 @@ async fn rates_and_shares_have_three_modes() {
     }
 }
 
-/// Names cost nothing where nothing proves them. So those that nobody knows take half of the accounts at most.
+/// Names cost nothing where nothing proves them. So those that nobody knows take half of the accounts at
+/// most.
 #[tokio::test]
 async fn invented_names_do_not_lock_out_those_who_are_known() {
     let server = Server::with(|config| config.limits.principals = 12).await;

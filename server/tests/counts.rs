@@ -1,5 +1,5 @@
-//! The counts of the server: each wire attack of SPEC section 8 shows in them, for its principal wherever it is known
-//! (B3).
+//! The counts of the server: each wire attack of SPEC section 8 shows in them, for its principal wherever it
+//! is known (B3).
 
 use bytes::Bytes;
 use stickycas_proto::v1::{GetCountsRequest, ReadRequest, RefusalReason};
@@ -77,7 +77,8 @@ async fn replays_are_counted_and_not_refused() {
     let id = fixtures::instance(&server).await;
     let mut p1 = server.client("p1").await;
     let mut stream = Stream::open(&mut p1, &id).await;
-    // A newer session, which takes over the waiting access; the same access again, on the stream and by a call.
+    // A newer session, which takes over the waiting access; the same access again, on the stream and by a
+    // call.
     stream.send([append(0, 1, PROPOSAL), hello(1, &id), append(1, 1, PROPOSAL), append(1, 1, PROPOSAL)]);
     let again = p1.append_and_wait(&id, PROPOSAL).await;
     fixtures::play(&server, &id, PROPOSAL).await;

@@ -1,4 +1,5 @@
-//! The program with credentials: made by itself, served with, replaced, probed, and what its log says of who came.
+//! The program with credentials: made by itself, served with, replaced, probed, and what its log says of who
+//! came.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -280,7 +281,8 @@ async fn on_sighup_new_files_are_in_force_and_bad_ones_are_not() {
     program.stop().await;
 }
 
-/// Somebody who looks at the metrics hears of a list that nobody has renewed, and of one that is not that of its CA.
+/// Somebody who looks at the metrics hears of a list that nobody has renewed, and of one that is not that of
+/// its CA.
 #[tokio::test]
 async fn revocation_lists_that_are_late_or_foreign_show_in_the_metrics() {
     let mut program = Program::start().await;
@@ -380,7 +382,8 @@ async fn a_probe_with_files_that_cannot_be_used_is_wrong_usage() {
     }
 }
 
-/// Of a CA that ends while it is in force somebody hears, in the log and by a metric, and whose key is lost is still shut out.
+/// Of a CA that ends while it is in force somebody hears, in the log and by a metric, and whose key is lost
+/// is still shut out.
 #[tokio::test]
 async fn a_client_ca_that_expires_in_force_is_an_alarm() {
     const REFUSED: &str = "credentials cannot be used: the old ones stay in force";

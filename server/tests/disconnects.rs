@@ -1,5 +1,5 @@
-//! A client that disconnects during a call leaves its accepted access in place (SPEC F8a), and a repeated access is
-//! answered (F8b).
+//! A client that disconnects during a call leaves its accepted access in place (SPEC F8a), and a repeated
+//! access is answered (F8b).
 
 use bytes::Bytes;
 use stickycas_proto::v1::{AttachRequest, CloseRequest, CreateRequest, GetRequest, WatchRequest};

@@ -1,5 +1,5 @@
-//! Draining: health says NOT_SERVING, waiting calls and streams end with DRAINING, no connection is accepted, and no
-//! client can delay the end.
+//! Draining: health says NOT_SERVING, waiting calls and streams end with DRAINING, no connection is accepted,
+//! and no client can delay the end.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Floods of HTTP/2 frames: they are paced and counted, others are unaffected, and what correct clients do is no flood.
+//! Floods of HTTP/2 frames: they are paced and counted, others are unaffected, and what correct clients do is
+//! no flood.
 
 use std::time::Duration;
 
@@ -175,7 +176,8 @@ async fn requests_are_paced_on_all_connections_of_a_principal() {
     let calls: Vec<_> = streams(3, 400).map(half_sent).collect();
     flood.send(&calls.concat()).await;
     server.counts_until(|all| all.connections_paced == 1).await;
-    // Beyond the small share that each connection has, and more than is refilled if the first are through by now.
+    // Beyond the small share that each connection has, and more than is refilled if the first are through by
+    // now.
     other.send(&calls.concat()).await;
     server.counts_until(|all| all.connections_paced == 2).await;
     neighbour.calls(3, "p2").await;
@@ -269,7 +271,8 @@ async fn a_health_watch_alone_on_its_connection_stays() {
     let mut health = HealthClient::new(server.connect().await);
     let mut watching = with_timeout(health.watch(HealthCheckRequest::default())).await.unwrap().into_inner();
     with_timeout(watching.message()).await.unwrap().unwrap();
-    // Three connections without a call that end one after the other: each has taken as long as the first might.
+    // Three connections without a call that end one after the other: each has taken as long as the first
+    // might.
     for silent in 1..=3 {
         let mut silent_client = FrameClient::connect(server.address).await;
         let mut bytes = Vec::new();

@@ -1,6 +1,6 @@
-//! Each limit of the server: one client reaches it, and others are unaffected. Limits that belong to another subject
-//! are tested there: messages and callers in `refusals`, frames in `attach`, records in `watch`, those of a principal
-//! in `quotas`.
+//! Each limit of the server: one client reaches it, and others are unaffected. Limits that belong to another
+//! subject are tested there: messages and callers in `refusals`, frames in `attach`, records in `watch`,
+//! those of a principal in `quotas`.
 
 use std::time::Duration;
 
@@ -328,7 +328,8 @@ async fn instances_and_processes_of_the_server_are_limited() {
 
 #[tokio::test]
 async fn an_instance_that_can_never_fit_takes_no_capacity() {
-    // Whatever the worst case of the instance is, one of these servers has the memory for one and not for two.
+    // Whatever the worst case of the instance is, one of these servers has the memory for one and not for
+    // two.
     let mut bytes = 1_024;
     loop {
         let server = Server::with(|config| config.limits.instance_bytes = bytes).await;

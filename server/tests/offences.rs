@@ -1,5 +1,5 @@
-//! The offences that the server files, and for which process (SPEC B2), and that no legal call is one. The offences
-//! that the machine files are tested in the model.
+//! The offences that the server files, and for which process (SPEC B2), and that no legal call is one. The
+//! offences that the machine files are tested in the model.
 
 use bytes::Bytes;
 use h2::Reason;

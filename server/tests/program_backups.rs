@@ -1,4 +1,5 @@
-//! Backups, restores and checks that are interrupted, refused, damaged or of what cannot be written, by the program.
+//! Backups, restores and checks that are interrupted, refused, damaged or of what cannot be written, by the
+//! program.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt as _, chown};

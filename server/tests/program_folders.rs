@@ -1,4 +1,5 @@
-//! The folder of the log as a platform gives it and as it can be taken away, limits of the system, and signals from the first moment on.
+//! The folder of the log as a platform gives it and as it can be taken away, limits of the system, and
+//! signals from the first moment on.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -190,7 +191,8 @@ async fn signals_count_from_the_first_moment_on() {
     }
 }
 
-/// As which user and in which groups a server runs. The program is given as an open file: its folder may be closed to them.
+/// As which user and in which groups a server runs. The program is given as an open file: its folder may be
+/// closed to them.
 fn as_user(user: u32, groups: &[u32]) -> Vec<String> {
     let (own, groups) = (groups[0], groups.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
     let set = format!("exec setpriv --reuid={user} --regid={own} --groups={groups}");
@@ -222,7 +224,8 @@ async fn a_volume_serves_again_after_each_mount() {
     const POD: (u32, u32) = (65_532, 5_000);
     const OPENSHIFT: u32 = 1_000_680_000;
     let as_pod = as_user(POD.0, &[POD.0, POD.1]);
-    // The mode of the volume before it is given to a group, the group, the folder in it, and who serves one after the other.
+    // The mode of the volume before it is given to a group, the group, the folder in it, and who serves one
+    // after the other.
     let volumes = [
         (0o755, Some(POD.1), "", [as_pod.clone(), as_user(POD.0 + 1, &[POD.0, POD.1])]),
         (0o755, Some(POD.1), "log", [as_pod.clone(), as_pod.clone()]),

@@ -1,5 +1,5 @@
-//! Each quota and rate of a principal: one client reaches it, and others are unaffected (SPEC B1); and the bounds on
-//! memory that all principals share.
+//! Each quota and rate of a principal: one client reaches it, and others are unaffected (SPEC B1); and the
+//! bounds on memory that all principals share.
 
 use std::time::Duration;
 
@@ -61,7 +61,8 @@ async fn frames_above_the_rate_are_refused_in_band() {
     let id = fixtures::instance_with(&server, alone()).await;
     let mut p1 = server.client("p1").await;
     let mut stream = Stream::open(&mut p1, &id).await;
-    // The first is executed, those within the rate get its answer again, and the last one is new and above the rate.
+    // The first is executed, those within the rate get its answer again, and the last one is new and above
+    // the rate.
     stream.send((0..1_000).map(|_| append(0, 1, PROPOSAL)).chain([read(0, 2)]));
     let (mut answers, mut refusals) = (0, 0);
     while answers + refusals < 1_001 {
@@ -336,7 +337,8 @@ async fn principals_above_the_limit_are_refused() {
     let mut third = RawClient::connect(server.address).await;
     let reply = with_timeout(async {
         loop {
-            // The account of the coordinator is closed once its connection is gone, which makes room for this one.
+            // The account of the coordinator is closed once its connection is gone, which makes room for this
+            // one.
             let reply = third.call_as("p3", "InstanceService/List", Bytes::from_static(&[0; 5])).await;
             if reply.status.as_ref().is_some_and(|status| status.code() == Code::Ok) {
                 break third.call_as("p4", "InstanceService/List", Bytes::from_static(&[0; 5])).await;

@@ -1,5 +1,5 @@
-//! Each row of SPEC section 11 that a call can end with; the instance is unaffected. Refusals in-band of Attach are
-//! in `attach`, ends of a Watch in `watch`, limits of the server in `limits`.
+//! Each row of SPEC section 11 that a call can end with; the instance is unaffected. Refusals in-band of
+//! Attach are in `attach`, ends of a Watch in `watch`, limits of the server in `limits`.
 
 use bytes::Bytes;
 use stickycas_proto::v1::{

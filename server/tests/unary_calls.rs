@@ -1,5 +1,5 @@
-//! Unary calls in every form that HTTP/2 allows: in pieces, compressed, too long, with a second message, on another
-//! path.
+//! Unary calls in every form that HTTP/2 allows: in pieces, compressed, too long, with a second message, on
+//! another path.
 
 use bytes::Bytes;
 use stickycas_proto::v1::{AppendRequest, DecideRequest, Parameters, ReadRequest};

@@ -1,9 +1,10 @@
-//! The attackers: a program that carries out wire attacks as fast as it can, over and over, until standard input ends.
+//! The attackers: a program that carries out wire attacks as fast as it can, over and over, until standard
+//! input ends.
 //!
-//! All attackers are members of the same instances, and of none of the correct processes'. For each attack there are some
-//! such instances at a time (`--lanes`); each attacker attacks in one of each lane, plays the rest of its process as
-//! [`stickycas_attacks::play`] does, and goes on to the next instance without a pause. An attacker has one connection for
-//! each lane of each attack, beside those that the attack opens by itself.
+//! All attackers are members of the same instances, and of none of the correct processes'. For each attack
+//! there are some such instances at a time (`--lanes`); each attacker attacks in one of each lane, plays the
+//! rest of its process as [`stickycas_attacks::play`] does, and goes on to the next instance without a pause.
+//! An attacker has one connection for each lane of each attack, beside those that the attack opens by itself.
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

@@ -6,23 +6,25 @@
 //! cargo run --release -p stickycas-bench -- attackers --attack 'flood(frames=100000)' --json attackers.json
 //! ```
 //!
-//! **Who.** 16 correct processes and the coordinator that creates their instances; as many attackers and one more, and the
-//! host, which creates the attackers' instances: of 36 principals 18 attack. Each proves by a certificate who it is. The
-//! server has every bound at its default and enforces them. It is a program of its own, arranged as `stickycas-server` is.
-//! It and the correct processes (this program) run on the first processor, the attackers in a program of their own on
-//! the second.
+//! **Who.** 16 correct processes and the coordinator that creates their instances; as many attackers and one
+//! more, and the host, which creates the attackers' instances: of 36 principals 18 attack. Each proves by a
+//! certificate who it is. The server has every bound at its default and enforces them. It is a program of its
+//! own, arranged as `stickycas-server` is. It and the correct processes (this program) run on the first
+//! processor, the attackers in a program of their own on the second.
 //!
-//! **Attackers are members of instances of their own** ([`mod@attack`]). Half of the members of one instance would be too
-//! many for common-value validity (V3); and a Byzantine member may keep an instance waiting as long as its patience lasts
-//! (F3), which is a matter of the protocol and not of the server that is measured here. Attackers among the correct
-//! processes of one instance, within the bound on f, are in `loadgen/harness/tests/wire_attacks.rs`.
+//! **Attackers are members of instances of their own** ([`mod@attack`]). Half of the members of one instance
+//! would be too many for common-value validity (V3); and a Byzantine member may keep an instance waiting as
+//! long as its patience lasts (F3), which is a matter of the protocol and not of the server that is measured
+//! here. Attackers among the correct processes of one instance, within the bound on f, are in
+//! `loadgen/harness/tests/wire_attacks.rs`.
 //!
-//! **What.** For each attack a fresh server, a quiet turn, the same turn beside a program that is as busy as the attackers and
-//! never calls the server, which is what the machine itself costs, and then beside the attackers: `--instances` that
-//! begin at a fixed rate, each from the beginning of its Create to the last of its decisions ([`processes`]).
-//! All must decide alike, none later than D2 allows, and none be late; else the exit code says so. The counts
-//! of the server prove an attack ([`WireAttack::is_shown_by`]), and for how many of the attackers; an attack
-//! that they prove for none is a failure as well. Ratios are to the quiet turn and change no exit code.
+//! **What.** For each attack a fresh server, a quiet turn, the same turn beside a program that is as busy as
+//! the attackers and never calls the server, which is what the machine itself costs, and then beside the
+//! attackers: `--instances` that begin at a fixed rate, each from the beginning of its Create to the last of
+//! its decisions ([`processes`]). All must decide alike, none later than D2 allows, and none be late; else
+//! the exit code says so. The counts of the server prove an attack ([`WireAttack::is_shown_by`]), and for how
+//! many of the attackers; an attack that they prove for none is a failure as well. Ratios are to the quiet
+//! turn and change no exit code.
 //!
 //! In the raw results: `instances`, `rate_per_s`, `processes`, `attackers`, `lanes`, `bound_bytes` (see
 //! [`server::shared_bytes_bound`]), and for each of `attacks` its `name`, `quiet_us`, `busy_us` and

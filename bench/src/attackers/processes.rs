@@ -48,7 +48,8 @@ pub(super) struct Turn {
     pub(super) undecided: usize,
     /// Processes whose first phase passed without an access of theirs, over all instances.
     pub(super) late: usize,
-    /// Processes that missed a later phase of theirs, and so decided after phase W * (1 + c), as D2 allows them.
+    /// Processes that missed a later phase of theirs, and so decided after phase W * (1 + c), as D2 allows
+    /// them.
     pub(super) missed: usize,
     /// Instances that are not valid: a rule broke, D2 among them.
     pub(super) not_valid: usize,

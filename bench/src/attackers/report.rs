@@ -42,7 +42,8 @@ pub(super) struct Attacked {
 }
 
 impl Attacked {
-    /// `peaks`: after the quiet turn and after the attacked one. `shares`: of the server and of the attackers.
+    /// `peaks`: after the quiet turn and after the attacked one. `shares`: of the server and of the
+    /// attackers.
     pub(super) fn new(
         name: String,
         [quiet, busy, attacked]: [Turn; 3],

@@ -1,4 +1,5 @@
-//! The server that is attacked: a program of its own, with certificates of both sides and every bound at its default.
+//! The server that is attacked: a program of its own, with certificates of both sides and every bound at its
+//! default.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -51,7 +52,8 @@ impl AllCredentials {
     }
 }
 
-/// A client of this principal, whose credentials are in its folder in `clients`. It connects when it is first used.
+/// A client of this principal, whose credentials are in its folder in `clients`. It connects when it is first
+/// used.
 pub(super) fn client(url: &str, clients: &Path, principal: &str) -> anyhow::Result<Client> {
     let credentials = Credentials::read(&clients.join(principal))?;
     Ok(Client::builder(url).credentials(credentials).connect_lazy()?)
@@ -88,9 +90,9 @@ impl AttackedServer {
     }
 }
 
-/// The subcommand `serve-attacked`: serves until standard input ends. Its first line has the addresses of its two listeners.
-/// The server is arranged as `stickycas-server serve` is: connections are accepted on the main thread, and there is a worker
-/// for each processor that the program may use.
+/// The subcommand `serve-attacked`: serves until standard input ends. Its first line has the addresses of its
+/// two listeners. The server is arranged as `stickycas-server serve` is: connections are accepted on the main
+/// thread, and there is a worker for each processor that the program may use.
 pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     let _files = stickycas_server::allow_all_files();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -130,8 +132,8 @@ pub(crate) fn serve(credentials: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Bytes of what all clients share and fill by requests and answers, and of the event logs: of the bounds of a server those
-/// that do not depend on its memory or on the number of its connections.
+/// Bytes of what all clients share and fill by requests and answers, and of the event logs: of the bounds of
+/// a server those that do not depend on its memory or on the number of its connections.
 pub(super) fn shared_bytes_bound() -> u64 {
     let limits = Limits::default();
     let bytes = 2 * limits.incomplete_request_bytes + limits.unread_answer_bytes + 2 * limits.event_bytes;

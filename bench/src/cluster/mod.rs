@@ -1,13 +1,14 @@
-//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd; and what the
-//! moves of shards cost.
+//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd;
+//! and what the moves of shards cost.
 //!
 //! ```text
 //! cargo run --release -p stickycas-bench --features cluster -- cluster --json cluster.json
 //! cargo run --release -p stickycas-bench --features cluster -- cluster-moves --json cluster-moves.json    see `moves`
 //! ```
 //!
-//! The workload is that of [`crate::workload`], over Attach with all frames of a moment in one message. All programs share
-//! the machine: the clients with one worker, each server with one, and the members of etcd, which wait for the disk.
+//! The workload is that of [`crate::workload`], over Attach with all frames of a moment in one message. All
+//! programs share the machine: the clients with one worker, each server with one, and the members of etcd,
+//! which wait for the disk.
 //!
 //! | candidate | measured |
 //! | --- | --- |
@@ -17,16 +18,18 @@
 //! | `memory/k` | one server without a log |
 //! | `cluster-get/k` | Get of instances at three servers, k calls in flight: each answer waits for a confirmation of ownership |
 //!
-//! Candidates take turns, each turn has servers and etcd of its own, and a ratio is taken within its round. Instances are
-//! created before the clock runs; every one is judged when it has stopped, by the judge of the wire benchmark.
+//! Candidates take turns, each turn has servers and etcd of its own, and a ratio is taken within its round.
+//! Instances are created before the clock runs; every one is judged when it has stopped, by the judge of the
+//! wire benchmark.
 //!
-//! In the raw results: `disk`, `rounds`, `load` (the load average of the machine, before and after), and for each of
-//! `candidates` its `name`, `in_flight`, `samples`, and medians with their ranges: `rate` (instances, or calls, per second),
-//! `cost_us` (processor time of all programs for each access, or call), `servers_cost_us` and `etcd_cost_us` (parts of it),
-//! `of_naive`, `of_durable`, `of_memory` (`rate` and `cost`: ours in units of theirs in the same round; cost the other way
-//! round). With a log in etcd: `writes_per_second` (transactions that etcd has applied), `reads_per_second` (confirming
-//! reads), `batches_per_write` (of one shard each), `steps_per_write`, `bytes_per_write`, `commit_us` (from handing a batch
-//! to the committer to its commit), and the `counts` of each sample.
+//! In the raw results: `disk`, `rounds`, `load` (the load average of the machine, before and after), and for
+//! each of `candidates` its `name`, `in_flight`, `samples`, and medians with their ranges: `rate` (instances,
+//! or calls, per second), `cost_us` (processor time of all programs for each access, or call),
+//! `servers_cost_us` and `etcd_cost_us` (parts of it), `of_naive`, `of_durable`, `of_memory` (`rate` and
+//! `cost`: ours in units of theirs in the same round; cost the other way round). With a log in etcd:
+//! `writes_per_second` (transactions that etcd has applied), `reads_per_second` (confirming reads),
+//! `batches_per_write` (of one shard each), `steps_per_write`, `bytes_per_write`, `commit_us` (from handing a
+//! batch to the committer to its commit), and the `counts` of each sample.
 
 mod counts;
 mod moves;

@@ -4,10 +4,10 @@
 //! cargo run --release -p stickycas-bench --features cluster -- cluster-moves --json cluster-moves.json
 //! ```
 //!
-//! Instances of one process are live on three servers; each makes an access at its pace, by a unary call of the client
-//! library, which goes on at the next owner by itself. Each access is a step that is committed. Then a server is drained,
-//! is started again, and a fourth one joins, one change after the other, each when the shards are spread again and some calm
-//! time has passed.
+//! Instances of one process are live on three servers; each makes an access at its pace, by a unary call of
+//! the client library, which goes on at the next owner by itself. Each access is a step that is committed.
+//! Then a server is drained, is started again, and a fourth one joins, one change after the other, each when
+//! the shards are spread again and some calm time has passed.
 //!
 //! | figure | meaning |
 //! | --- | --- |
@@ -16,9 +16,10 @@
 //! | delay of an instance | the longest time from the planned moment of an access to its answer, of the instances that have moved |
 //! | calm | the same of all accesses in the calm time before, at the same load |
 //!
-//! In the raw results: the options, `load`, and for each of `changes` (`drain`, `join`: back to three, `join-4`) its
-//! `shards`, `instances`, `paused` (instances of moved shards with an access that waited 100 ms or more), `settled_s` (until
-//! the shards were spread), and in milliseconds `median`, `p99` and `worst` of `shard_pause`, `instance_delay`, `calm_delay`.
+//! In the raw results: the options, `load`, and for each of `changes` (`drain`, `join`: back to three,
+//! `join-4`) its `shards`, `instances`, `paused` (instances of moved shards with an access that waited 100 ms
+//! or more), `settled_s` (until the shards were spread), and in milliseconds `median`, `p99` and `worst` of
+//! `shard_pause`, `instance_delay`, `calm_delay`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -47,7 +48,8 @@ use crate::{disk, results};
 
 /// Connections of the clients to each server: so many that few calls of each wait at once.
 const CLIENTS: usize = 32;
-/// The time in which the instances are created: those of 100 ms are of one shard, and each shard is to have some.
+/// The time in which the instances are created: those of 100 ms are of one shard, and each shard is to have
+/// some.
 const CREATION: Duration = Duration::from_millis(2_500);
 /// Instances end after the measurement.
 const RETENTION: Duration = Duration::from_secs(600);
@@ -311,7 +313,8 @@ impl Moves {
     }
 }
 
-/// The longest time without an answer: from the first access that was planned behind an answer to the next answer.
+/// The longest time without an answer: from the first access that was planned behind an answer to the next
+/// answer.
 fn pause(mut answered: Vec<(Instant, Instant)>) -> Duration {
     answered.sort_unstable_by_key(|(_, at)| *at);
     let mut planned: Vec<Instant> = answered.iter().map(|(planned, _)| *planned).collect();
@@ -402,7 +405,8 @@ mod tests {
     fn a_pause_begins_with_the_first_access_that_waits() {
         let start = Instant::now();
         let at = |millis| start + Duration::from_millis(millis);
-        // Answered at once, but for what was planned from 100 to 400; nothing was planned between 500 and 900.
+        // Answered at once, but for what was planned from 100 to 400; nothing was planned between 500 and
+        // 900.
         let answered = [(0, 1), (50, 51), (100, 430), (200, 440), (400, 445), (500, 501), (900, 902)]
             .map(|(a, b)| (at(a), at(b)));
         assert_eq!(pause(answered.to_vec()), Duration::from_millis(330));

@@ -64,7 +64,8 @@ struct Row<'a> {
 struct Ratio {
     /// Instances per second.
     rate: Summary,
-    /// Their processor time for each access in units of ours: the ratio of the rates on a machine without other load.
+    /// Their processor time for each access in units of ours: the ratio of the rates on a machine without
+    /// other load.
     cost: Option<Summary>,
 }
 

@@ -82,7 +82,8 @@ impl Variant {
         Self { kind, ..self }
     }
 
-    /// Instances, or calls, in one turn: as scaled, but enough that most of the turn has as many in flight as it should.
+    /// Instances, or calls, in one turn: as scaled, but enough that most of the turn has as many in flight as
+    /// it should.
     pub(crate) fn units(self, rounds: &RoundOptions) -> usize {
         rounds.scaled(self.unscaled()).max(LEAST_UNITS * self.in_flight)
     }

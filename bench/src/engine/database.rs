@@ -1,4 +1,5 @@
-//! The engine of the server: redb, with the settings of `server/src/commit_log/engine/redb.rs`, which is not public.
+//! The engine of the server: redb, with the settings of `server/src/commit_log/engine/redb.rs`, which is not
+//! public.
 
 use std::path::Path;
 

@@ -11,10 +11,10 @@
 //! | `redb-one-phase` | the same in one phase, which is one sync |
 //! | `segments` | two files of our own that take turns: length, place, checksum and batch, then one sync ([`segments`]) |
 //!
-//! All of them do the same work: one batch in flight, as large as those that the server makes (`wire` tells how many
-//! bytes a commit has), with its place and a CRC-32, and the batches before the last 64 MiB trimmed, which is the
-//! server's default (`log_tail_bytes`). Checkpoints are left out: they are written seldom. Each candidate has one log
-//! for each size, which lives through all rounds.
+//! All of them do the same work: one batch in flight, as large as those that the server makes (`wire` tells
+//! how many bytes a commit has), with its place and a CRC-32, and the batches before the last 64 MiB trimmed,
+//! which is the server's default (`log_tail_bytes`). Checkpoints are left out: they are written seldom. Each
+//! candidate has one log for each size, which lives through all rounds.
 //!
 //! In the raw results: `disk` (the kind of file system), `rounds`, and for each of `candidates` its `name`,
 //! `batch_bytes`, over the rounds the summaries of `rate` (commits per second), `median_us`, `p99_us` and

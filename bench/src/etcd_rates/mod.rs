@@ -5,17 +5,18 @@
 //! cargo run --release -p stickycas-bench -- etcd-rates --members 3 --json etcd-rates.json
 //! ```
 //!
-//! A **fenced append** is a transaction that compares the create revision of an owner's key and the value of the key that
-//! says where the log ends, and puts two keys: that end, and the batch. Each of the appends in flight is of a shard of its
-//! own, so all of them succeed. All members and this program share the machine: the members wait for its disk (fsync), each
-//! for itself.
+//! A **fenced append** is a transaction that compares the create revision of an owner's key and the value of
+//! the key that says where the log ends, and puts two keys: that end, and the batch. Each of the appends in
+//! flight is of a shard of its own, so all of them succeed. All members and this program share the machine:
+//! the members wait for its disk (fsync), each for itself.
 //!
 //! **Watches**: so many watches of one prefix, all of this program; the time from the first put of a key
 //! there until the last watch has received the last change.
 //!
-//! Each round has an etcd of its own. In the raw results: `disk`, `members`, `rounds`; for each of `appends` its
-//! `batch_bytes` and `in_flight`, over the rounds the summaries `per_second`, `bytes_per_second` (of batches), `median_us`
-//! and `p99_us`; `watches` and the summary `changes_per_second` (changes times watches).
+//! Each round has an etcd of its own. In the raw results: `disk`, `members`, `rounds`; for each of `appends`
+//! its `batch_bytes` and `in_flight`, over the rounds the summaries `per_second`, `bytes_per_second` (of
+//! batches), `median_us` and `p99_us`; `watches` and the summary `changes_per_second` (changes times
+//! watches).
 
 use std::collections::BTreeMap;
 use std::io::Write as _;

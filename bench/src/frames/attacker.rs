@@ -53,8 +53,8 @@ impl Frames {
     }
 }
 
-/// HEADERS of so many calls of the health service, which anybody may make: POST, http, path and type of the content, in
-/// the codes of HPACK.
+/// HEADERS of so many calls of the health service, which anybody may make: POST, http, path and type of the
+/// content, in the codes of HPACK.
 fn requests(count: usize, next_stream: &mut u32) -> Vec<u8> {
     let text = |text: &str| [&[u8::try_from(text.len()).unwrap_or(0)], text.as_bytes()].concat();
     let path = text("/grpc.health.v1.Health/Check");

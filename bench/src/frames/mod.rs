@@ -5,10 +5,10 @@
 //! cargo run --release -p stickycas-bench -- frames --connections 16,64,200 --instances 100
 //! ```
 //!
-//! The workload is `attach` of [`crate::latency`]: an instance of 32 processes, from its first message to its last
-//! decision. The server and the correct processes run on the first processor, the attackers are a program of their own
-//! on the second (with `taskset`). The quiet turn is measured before each turn with a flood, and the ratio is taken
-//! within the pair.
+//! The workload is `attach` of [`crate::latency`]: an instance of 32 processes, from its first message to its
+//! last decision. The server and the correct processes run on the first processor, the attackers are a
+//! program of their own on the second (with `taskset`). The quiet turn is measured before each turn with a
+//! flood, and the ratio is taken within the pair.
 
 mod attacker;
 

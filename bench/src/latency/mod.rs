@@ -5,9 +5,9 @@
 //! cargo run --release -p stickycas-bench -- latency --json latency.json
 //! ```
 //!
-//! The workload is that of [`crate::workload`], one instance at a time. All 32 processes are connected, on Attach
-//! with open streams, and begin at the same moment. The time runs from the first message to the last decision. The
-//! instance is created before; the sum of both times is also given.
+//! The workload is that of [`crate::workload`], one instance at a time. All 32 processes are connected, on
+//! Attach with open streams, and begin at the same moment. The time runs from the first message to the last
+//! decision. The instance is created before; the sum of both times is also given.
 //!
 //! | candidate | measured |
 //! | --- | --- |
@@ -21,17 +21,19 @@
 //! | `commit` | twice that, one after the other, as the server's log commits a batch: in two phases |
 //! | `attach-durable`, `attach-ahead-durable`, `unary-durable` | an instance on a server that keeps its log on disk |
 //!
-//! The read may be sent ahead because it does not depend on the result of the append. The first instance of each turn
-//! does not count: it opens connections and streams.
+//! The read may be sent ahead because it does not depend on the result of the append. The first instance of
+//! each turn does not count: it opens connections and streams.
 //!
-//! `message` is the wait of one process alone, `messages` that of 32 processes which share the processors with each
-//! other and with the server: no instance of 32 processes can end before 32 messages went there and back.
+//! `message` is the wait of one process alone, `messages` that of 32 processes which share the processors
+//! with each other and with the server: no instance of 32 processes can end before 32 messages went there and
+//! back.
 //!
-//! In the raw results: `rounds`, `layout`, and for each of `candidates` its `name`, `samples_us` by round and then by
-//! instance, `create_us` likewise, and over the rounds the summary of each round's median, `median_us`, `p99_us` and
-//! `with_create_us`; `of`: by floor, the medians in units of the floor's in the same round. With a log, `log`: `of_memory`,
-//! the median in units of that without one in the same round; `syncs_per_round` and `commits_per_round`, the difference
-//! to it in units of `sync` and `commit` for each of the two rounds of an instance. `disk` is the kind of file system.
+//! In the raw results: `rounds`, `layout`, and for each of `candidates` its `name`, `samples_us` by round and
+//! then by instance, `create_us` likewise, and over the rounds the summary of each round's median,
+//! `median_us`, `p99_us` and `with_create_us`; `of`: by floor, the medians in units of the floor's in the
+//! same round. With a log, `log`: `of_memory`, the median in units of that without one in the same round;
+//! `syncs_per_round` and `commits_per_round`, the difference to it in units of `sync` and `commit` for each
+//! of the two rounds of an instance. `disk` is the kind of file system.
 
 mod call;
 mod report;
@@ -70,8 +72,8 @@ pub(crate) struct Options {
 /// Instances, or round trips, in one turn.
 const INSTANCES: usize = 300;
 
-/// One turn of a candidate on a server of its own: this many instances or round trips, after a first one that does not
-/// count.
+/// One turn of a candidate on a server of its own: this many instances or round trips, after a first one that
+/// does not count.
 async fn turn(variant: Variant, times: usize, launch: &Launch, disk: &Path) -> anyhow::Result<Vec<Timing>> {
     let times = times + 1;
     let timings = match variant {

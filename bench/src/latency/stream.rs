@@ -51,8 +51,8 @@ impl Streams {
         Self { requests, departures, _processes: processes }
     }
 
-    /// Sends one message on each of the first `many` streams, and waits until their processes have left. Returns
-    /// their observations, by process, and the time to the last decision.
+    /// Sends one message on each of the first `many` streams, and waits until their processes have left.
+    /// Returns their observations, by process, and the time to the last decision.
     async fn once(
         &mut self,
         many: usize,

@@ -192,7 +192,8 @@ fn drain(simulation: &mut Simulation, leaving: &[usize]) -> anyhow::Result<usize
     Ok(least)
 }
 
-/// Some servers at a time are drained, are away, and join again; the next ones wait until every shard is served.
+/// Some servers at a time are drained, are away, and join again; the next ones wait until every shard is
+/// served.
 fn rolling_restart(simulation: &mut Simulation, cluster: &Cluster, times: &Times) -> anyhow::Result<usize> {
     let servers = simulation.takers();
     let together = (cluster.restart_together as usize).min(servers.len().saturating_sub(1)).max(1);
@@ -274,7 +275,8 @@ mod tests {
         assert_eq!((one.repetitions, one.pause_worst_s), (1, one.pause_median_worst_s));
         assert_eq!((many.repetitions, many.pauses), (100, 100 * one.pauses));
         assert!(one.pause_worst_s.0 < many.pause_worst_s.0, "{one:?} {many:?}");
-        // The lease was kept alive just before a death, and etcd looks for leases that are over half a second later.
+        // The lease was kept alive just before a death, and etcd looks for leases that are over half a second
+        // later.
         assert!(many.pause_worst_s.0 > times().lease + Duration::from_millis(400), "{many:?}");
         assert!(many.pause_median_worst_s.0 < many.pause_worst_s.0, "{many:?}");
     }

@@ -18,7 +18,8 @@
 //!   change, claims and reads.
 //! * **Watches.** A change costs etcd one message for each server. All servers receive it when the last one
 //!   does.
-//! * **Left out.** Servers that replay different versions, lost requests, a lease that ends early, failures of etcd itself.
+//! * **Left out.** Servers that replay different versions, lost requests, a lease that ends early, failures
+//!   of etcd itself.
 //!
 //! Every change begins with the same cluster, as it is after the start. `moves`: shards that another server
 //! serves than before. `least`: the fewest moves after which the remaining servers could own all shards
@@ -29,8 +30,8 @@
 //!
 //! Deaths are repeated (`--deaths`), each time from the same cluster and with other random numbers: the last
 //! renewal of a lease was up to a third of its time before the death, and etcd looks twice a second for
-//! leases that are over. Pauses are those of all repetitions, all else is the largest of them, and
-//! `median of worst` is the median of their longest pauses.
+//! leases that are over. Pauses are those of all repetitions, all else is the largest of them, and `median of
+//! worst` is the median of their longest pauses.
 //!
 //! The same seed gives the same table.
 

@@ -44,8 +44,8 @@ pub(super) struct Times {
     /// The time in which an owner that hands a shard over commits what is in flight.
     #[arg(long, value_name = "TIME", default_value = "20ms", value_parser = stickycas_program::parse_duration)]
     pub(super) commit: Duration,
-    /// Shards that a server hands over at once, or a sixteenth of its shards if that is more; the next follows when another
-    /// server has one of them. Without a limit unless it is given.
+    /// Shards that a server hands over at once, or a sixteenth of its shards if that is more; the next
+    /// follows when another server has one of them. Without a limit unless it is given.
     #[arg(long, value_name = "COUNT", default_value_t = u32::MAX, hide_default_value = true, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) hand_overs: u32,
     /// The time between two computations of the placement; one computation covers all changes since the last.

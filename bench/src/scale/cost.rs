@@ -1,9 +1,9 @@
 //! The cost of an access beside many live instances.
 //!
-//! The work does not depend on their number: every message of a client has 64 accesses, each a read; all eight
-//! processes of an instance send theirs at the same time, and every phase answers two of them. With one instance it
-//! receives all 64 ahead; with 64 or more, each access goes to another instance, and a pass goes through all live
-//! instances before it comes back to the first. Groups of principals take turns.
+//! The work does not depend on their number: every message of a client has 64 accesses, each a read; all
+//! eight processes of an instance send theirs at the same time, and every phase answers two of them. With one
+//! instance it receives all 64 ahead; with 64 or more, each access goes to another instance, and a pass goes
+//! through all live instances before it comes back to the first. Groups of principals take turns.
 
 use std::path::Path;
 
@@ -61,7 +61,8 @@ fn accesses_of_pass(live: usize) -> usize {
     PROCESSES as usize * live * BATCH.div_ceil(live).max(1)
 }
 
-/// Every process reads in every instance, group after group. `next`: the number of the next access in all of them.
+/// Every process reads in every instance, group after group. `next`: the number of the next access in all of
+/// them.
 async fn pass(streams: &mut Vec<AttachStream>, live: usize, next: &mut u64) -> anyhow::Result<()> {
     // Few instances get several accesses each, ahead.
     let each = BATCH.div_ceil(live).max(1) as u64;

@@ -136,8 +136,8 @@ fn roster(number: usize, own: bool) -> Vec<usize> {
     principals
 }
 
-/// Checks the promises about a finished instance: Get, Watch, Read outside phases, a repeated answer, the welcome of
-/// a hello.
+/// Checks the promises about a finished instance: Get, Watch, Read outside phases, a repeated answer, the
+/// welcome of a hello.
 async fn check(fixture: &ScaleFixture, played: &FinishedInstance) -> anyhow::Result<()> {
     let id = &played.id;
     let member = &fixture.principals[played.roster[0]];

@@ -1,5 +1,5 @@
-//! Live instances: all processes have joined, half of the warps have appended and wait to read, the others have not
-//! appended.
+//! Live instances: all processes have joined, half of the warps have appended and wait to read, the others
+//! have not appended.
 
 use std::path::Path;
 use std::time::Instant;
@@ -37,8 +37,8 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Meas
     Ok(Measurement::new("live instances", count, before, after, wall))
 }
 
-/// Creates this many instances, with a group of principals for each `CHANNELS` of them. All send hello; the first
-/// `appending` of each group also append and then read. Returns their streams, by principal.
+/// Creates this many instances, with a group of principals for each `CHANNELS` of them. All send hello; the
+/// first `appending` of each group also append and then read. Returns their streams, by principal.
 pub(crate) async fn begin(
     fixture: &ScaleFixture,
     count: usize,

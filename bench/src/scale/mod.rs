@@ -1,5 +1,5 @@
-//! The capacity of one server: memory of each connected principal, of each finished and each live instance and of
-//! each waiting call, and the cost of an access beside many live instances.
+//! The capacity of one server: memory of each connected principal, of each finished and each live instance
+//! and of each waiting call, and the cost of an access beside many live instances.
 //!
 //! ```text
 //! cargo build --release -p stickycas-server -p stickycas-bench
@@ -12,26 +12,28 @@
 //! ```
 //!
 //! The server is the program `stickycas-server` in a process of its own; the server that does nothing is
-//! `serve baseline` of this program. The memory of each is the `Rss` of that process (`/proc/PID/smaps_rollup`; also
-//! given as `Pss`, without what others share) after less before, divided by the count. It includes allocator, page
-//! size and fragmentation, but not what the kernel holds for a socket. Clients use TCP over loopback.
+//! `serve baseline` of this program. The memory of each is the `Rss` of that process
+//! (`/proc/PID/smaps_rollup`; also given as `Pss`, without what others share) after less before, divided by
+//! the count. It includes allocator, page size and fragmentation, but not what the kernel holds for a socket.
+//! Clients use TCP over loopback.
 //!
-//! **Limits of the server are lifted**: on instances, on instances of one creator, on requests per second and on the
-//! memory of an instance; retention and idle lifetime are an hour. The behaviour at the limits is not measured here.
-//! The command line of the server is in the results.
+//! **Limits of the server are lifted**: on instances, on instances of one creator, on requests per second and
+//! on the memory of an instance; retention and idle lifetime are an hour. The behaviour at the limits is not
+//! measured here. The command line of the server is in the results.
 //!
-//! Every instance that ends is judged, from the observations of all of its processes; one that is not valid fails the
-//! measurement. Those of `--live`, `--waiting` and `--cost` do not end.
+//! Every instance that ends is judged, from the observations of all of its processes; one that is not valid
+//! fails the measurement. Those of `--live`, `--waiting` and `--cost` do not end.
 //!
-//! Each principal has one connection and one Attach stream. Instances have n = 8, p = 2, r = 8, values of 8 bytes and
-//! endless patience: a process appends once, reads once and decides.
+//! Each principal has one connection and one Attach stream. Instances have n = 8, p = 2, r = 8, values of 8
+//! bytes and endless patience: a process appends once, reads once and decides.
 //!
 //! # Keys of the raw results
-//! `server_arguments`: the command line of the server, in which N stands for as many instances as a measurement
-//! needs. `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`, `pss_bytes`), `bytes_each`,
-//! `wall_s`. `costs`: of each number of `live` instances, `accesses`, `server_us` (processor time of the server for
-//! an access). `tables`: of each number of `instances`, memory `before` and `after` somebody looks, the time of the first of
-//! the `requests` (`first_ms`), and the processor time of the server for a second (`idle`, `looked`).
+//! `server_arguments`: the command line of the server, in which N stands for as many instances as a
+//! measurement needs. `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`,
+//! `pss_bytes`), `bytes_each`, `wall_s`. `costs`: of each number of `live` instances, `accesses`, `server_us`
+//! (processor time of the server for an access). `tables`: of each number of `instances`, memory `before` and
+//! `after` somebody looks, the time of the first of the `requests` (`first_ms`), and the processor time of
+//! the server for a second (`idle`, `looked`).
 
 mod cost;
 pub(crate) mod finished;

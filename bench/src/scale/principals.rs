@@ -66,8 +66,8 @@ pub(super) async fn server(program: &Path, count: usize) -> anyhow::Result<Measu
     Ok(Measurement::new("connected principals", count, before, after, started.elapsed()))
 }
 
-/// Plays one instance with these principals, of which `first` is the number of the first, and judges it. Returns
-/// their streams.
+/// Plays one instance with these principals, of which `first` is the number of the first, and judges it.
+/// Returns their streams.
 async fn take_part(
     principals: &[Principal],
     first: usize,

@@ -36,9 +36,9 @@ pub(crate) struct PlayedInstance {
     pub(crate) decision: Bytes,
 }
 
-/// Plays the instances of one principal, `in_flight` at a time: hello, append, read and decide. `own`: the numbers of
-/// its instances, in ascending order. Returns the stream, which stays open, and the observations, which are not
-/// judged.
+/// Plays the instances of one principal, `in_flight` at a time: hello, append, read and decide. `own`: the
+/// numbers of its instances, in ascending order. Returns the stream, which stays open, and the observations,
+/// which are not judged.
 pub(crate) async fn play(
     principal: &Principal,
     number: usize,

@@ -183,8 +183,8 @@ fn read_memory(pid: u32) -> anyhow::Result<Memory> {
     Ok(Memory { rss_bytes: kib_row(&text, "Rss:")?, pss_bytes: kib_row(&text, "Pss:")? })
 }
 
-/// Raises the limit of open files of this process, and so of the servers that it starts: each connection is one file
-/// at either end.
+/// Raises the limit of open files of this process, and so of the servers that it starts: each connection is
+/// one file at either end.
 pub(crate) fn allow_files(wanted: usize) -> anyhow::Result<()> {
     let allowed = stickycas_server::allow_all_files();
     let needed = wanted as u64 + 256;

@@ -10,8 +10,8 @@ use stickycas_model::types::{ProcessId, Value};
 use super::fixture::{PROCESSES, WARP_SIZE};
 use super::process::{PlayedInstance, proposal};
 
-/// Judges all instances, and fails unless each of them is valid. `rosters`: the principals of each instance, by
-/// process. `played`: principals by number, and their observations. Returns the decisions, by instance.
+/// Judges all instances, and fails unless each of them is valid. `rosters`: the principals of each instance,
+/// by process. `played`: principals by number, and their observations. Returns the decisions, by instance.
 pub(super) fn judge(
     rosters: &[Vec<usize>],
     played: Vec<(usize, Vec<PlayedInstance>)>,
@@ -58,7 +58,8 @@ mod tests {
 
     const ROSTER: [usize; PROCESSES as usize] = [3, 1, 4, 15, 9, 2, 6, 5];
 
-    /// In lock step: the first process of each warp wins, and all decide for the smallest of four different values.
+    /// In lock step: the first process of each warp wins, and all decide for the smallest of four different
+    /// values.
     fn run() -> Vec<(usize, Vec<PlayedInstance>)> {
         let winners = ROSTER.iter().step_by(WARP_SIZE as usize);
         let list: Vec<Value> = winners.map(|it| Value::new(&proposal(*it, 0)).unwrap()).collect();

@@ -1,5 +1,5 @@
-//! Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth does not
-//! join.
+//! Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth
+//! does not join.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -32,7 +32,8 @@ pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Meas
     let before = memory(fixture.server.pid()).await?;
     let started = Instant::now();
     let mut calls = JoinSet::new();
-    // The accesses of a process arrive in the order of their numbers only if each is waiting before the next is sent.
+    // The accesses of a process arrive in the order of their numbers only if each is waiting before the next
+    // is sent.
     for number in 1..=PIPELINE {
         for (ids, principals) in ids.chunks(INSTANCES).zip(fixture.principals.chunks(PROCESSES as usize)) {
             for principal in &principals[1..] {

@@ -6,22 +6,24 @@
 //! target/release/stickycas-bench soak --live 20000 --in-flight 4 --instances 40000     p99 beside checkpoints
 //! ```
 //!
-//! The instances are those of `scale`: created, played and judged in portions, by eight principals with `--in-flight`
-//! of them at a time. Their retention is short, so that the server forgets them; everything else about the log is as by
-//! default. With `--live` there are instances besides which do not end: all their processes read in a slice of them
-//! every 50 ms, so that each of them has new inputs whenever checkpoints are written.
+//! The instances are those of `scale`: created, played and judged in portions, by eight principals with
+//! `--in-flight` of them at a time. Their retention is short, so that the server forgets them; everything
+//! else about the log is as by default. With `--live` there are instances besides which do not end: all their
+//! processes read in a slice of them every 50 ms, so that each of them has new inputs whenever checkpoints
+//! are written.
 //!
-//! Four times a second, and at the end: the disk that the log takes, the memory of the server, and how many checkpoints it has written. An
-//! access is timed from the moment it was sent to the moment its answer came; the load is closed, so an access that the
-//! server delays also delays those behind it. It belongs to the sample in which it was answered; checkpoints are taken in a
-//! sample if their count has grown in it or in the one before, for behind the last of them the log is trimmed.
-//! *Flat* means: the first third warms up; the most of the last third is at most 10 % above that of the middle one, and the
-//! line that fits both best rises by at most 10 % of their mean.
+//! Four times a second, and at the end: the disk that the log takes, the memory of the server, and how many
+//! checkpoints it has written. An access is timed from the moment it was sent to the moment its answer came;
+//! the load is closed, so an access that the server delays also delays those behind it. It belongs to the
+//! sample in which it was answered; checkpoints are taken in a sample if their count has grown in it or in
+//! the one before, for behind the last of them the log is trimmed. *Flat* means: the first third warms up;
+//! the most of the last third is at most 10 % above that of the middle one, and the line that fits both best
+//! rises by at most 10 % of their mean.
 //!
-//! In the raw results: `instances`, `live`, `in_flight`, `retention`, `disk` (the kind of file system), `wall_s`; `trends` of
-//! `disk_bytes` and `rss_bytes`: the most of each third, the `rise`, and whether it is `flat`; `with_checkpoints` and
-//! `without`: `samples`, `accesses`, `median_us`, `p99_us`, `most_us`; `samples`: column by column, `until_s`, `disk_bytes`,
-//! `rss_bytes`, `checkpoints`, `accesses`, `p99_us`.
+//! In the raw results: `instances`, `live`, `in_flight`, `retention`, `disk` (the kind of file system),
+//! `wall_s`; `trends` of `disk_bytes` and `rss_bytes`: the most of each third, the `rise`, and whether it is
+//! `flat`; `with_checkpoints` and `without`: `samples`, `accesses`, `median_us`, `p99_us`, `most_us`;
+//! `samples`: column by column, `until_s`, `disk_bytes`, `rss_bytes`, `checkpoints`, `accesses`, `p99_us`.
 
 mod live;
 mod report;

@@ -35,8 +35,8 @@ pub(super) struct Observations {
 }
 
 impl Observations {
-    /// Each sample, and whether checkpoints were written in it or in the one before: behind the last of them the log is
-    /// trimmed.
+    /// Each sample, and whether checkpoints were written in it or in the one before: behind the last of them
+    /// the log is trimmed.
     pub(super) fn beside_checkpoints(&self) -> impl Iterator<Item = (&Sample, bool)> {
         let before = iter::once(0.0).chain(self.samples.iter().map(|sample| sample.checkpoints));
         self.samples

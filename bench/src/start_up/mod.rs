@@ -1,4 +1,5 @@
-//! The start of a server on a large log: the time until it serves, its memory, and the disk that the log takes.
+//! The start of a server on a large log: the time until it serves, its memory, and the disk that the log
+//! takes.
 //!
 //! ```text
 //! cargo build --release -p stickycas-server -p stickycas-bench
@@ -7,9 +8,9 @@
 //! target/release/stickycas-bench start-up --keep DIR      the log is made once, for several builds of the server
 //! ```
 //!
-//! The log is made by clients of the real server: the instances of `scale`, first those that end and are archived, then
-//! those that stay live (all processes have joined, half of the warps have appended). Every server is killed by
-//! SIGKILL, so each start finds a log that was not closed.
+//! The log is made by clients of the real server: the instances of `scale`, first those that end and are
+//! archived, then those that stay live (all processes have joined, half of the warps have appended). Every
+//! server is killed by SIGKILL, so each start finds a log that was not closed.
 //!
 //! | measured | how |
 //! | --- | --- |
@@ -18,12 +19,13 @@
 //! | bytes of an archived and of a live instance | disk in use after `data compact`, with and without them |
 //! | disk in use, of what lives | disk in use after the kill, in units of that after `data compact` |
 //!
-//! A start is timed from the start of the process until `/readyz` says that the server serves; the metrics then have to
-//! tell of every instance. The file is in the page cache, as it is when a server that was killed is started again.
+//! A start is timed from the start of the process until `/readyz` says that the server serves; the metrics
+//! then have to tell of every instance. The file is in the page cache, as it is when a server that was killed
+//! is started again.
 //!
-//! In the raw results: `archived`, `live`, `disk` (the kind of file system), `made_s` (making the log), `starts`: of
-//! `after`, each `seconds`, `peak_rss_bytes` and `rss_bytes`, and the `disk_bytes` before; `archived_bytes_each`,
-//! `live_bytes_each`, `disk_of_live`.
+//! In the raw results: `archived`, `live`, `disk` (the kind of file system), `made_s` (making the log),
+//! `starts`: of `after`, each `seconds`, `peak_rss_bytes` and `rss_bytes`, and the `disk_bytes` before;
+//! `archived_bytes_each`, `live_bytes_each`, `disk_of_live`.
 
 mod log;
 

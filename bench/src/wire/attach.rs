@@ -16,8 +16,8 @@ use crate::workload::{ACCESSES_PER_PROCESS, Observation, proposal};
 const APPEND: u64 = 1;
 const READ: u64 = 2;
 
-/// Plays all instances, `in_flight` at a time. With `batch` all frames that follow from one message of the server
-/// leave as one message; without, each access is a message of its own.
+/// Plays all instances, `in_flight` at a time. With `batch` all frames that follow from one message of the
+/// server leave as one message; without, each access is a message of its own.
 pub(crate) async fn run<T: FrameCodec>(
     fixture: &Fixture,
     in_flight: usize,

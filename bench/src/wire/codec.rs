@@ -1,5 +1,5 @@
-//! The Attach client with two codecs: the generated types, as most clients have them, and the hand-written codec of
-//! the load generator ([`stickycas_load::attach_codec`]). The bytes on the wire are the same.
+//! The Attach client with two codecs: the generated types, as most clients have them, and the hand-written
+//! codec of the load generator ([`stickycas_load::attach_codec`]). The bytes on the wire are the same.
 //!
 //! The floor is measured with the generated types on both sides, StickyCAS with the hand-written ones.
 

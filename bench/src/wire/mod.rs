@@ -6,10 +6,10 @@
 //! cargo run --release -p stickycas-bench -- wire --help              rounds, candidates, size
 //! ```
 //!
-//! The workload is that of [`crate::workload`]: half of the accesses are appends, half are reads of 8 entries. Each
-//! process is a principal with a connection of its own, and takes part in several instances at a time. Patience is
-//! endless. Server and clients are a program each, with one worker each, on TCP over loopback, unless `--layout` says
-//! otherwise.
+//! The workload is that of [`crate::workload`]: half of the accesses are appends, half are reads of 8
+//! entries. Each process is a principal with a connection of its own, and takes part in several instances at
+//! a time. Patience is endless. Server and clients are a program each, with one worker each, on TCP over
+//! loopback, unless `--layout` says otherwise.
 //!
 //! | candidate | measured |
 //! | --- | --- |
@@ -21,34 +21,37 @@
 //! | `unary-durable`, `attach-durable/k`, `attach-batch-durable/k` | the same with a server that keeps its log on disk, in a folder of its own in `--disk` |
 //! | `etcd/k`, `etcd-no-fsync/k` | the same consensus on etcd, k instances in flight: see `etcd`. Left out without etcd |
 //!
-//! Two limits of the server are changed. The retention of finished instances is short, so that the server drops them
-//! while others run. The limit on instances of a creator while the server is busy is lifted, because all instances of
-//! a turn are created ahead.
+//! Two limits of the server are changed. The retention of finished instances is short, so that the server
+//! drops them while others run. The limit on instances of a creator while the server is busy is lifted,
+//! because all instances of a turn are created ahead.
 //!
 //! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and
-//! answered within the measured time: for each access the server handles two frames, the floor one. The unary calls
-//! do not report decisions. Creating the instances is not measured; dropping the finished ones is. Every process
-//! decides for itself. When the clock has stopped, every instance is judged, and one that is not valid fails the run.
+//! answered within the measured time: for each access the server handles two frames, the floor one. The unary
+//! calls do not report decisions. Creating the instances is not measured; dropping the finished ones is.
+//! Every process decides for itself. When the clock has stopped, every instance is judged, and one that is
+//! not valid fails the run.
 //!
-//! This is no benchmark of criterion, which measures one candidate after the other, while the load of a shared
-//! machine changes within minutes. Here the candidates take turns, each turn has a fresh server, and a ratio is taken
-//! within its round. The processor time per access of server and clients together depends less on other load than the
-//! rate does.
+//! This is no benchmark of criterion, which measures one candidate after the other, while the load of a
+//! shared machine changes within minutes. Here the candidates take turns, each turn has a fresh server, and a
+//! ratio is taken within its round. The processor time per access of server and clients together depends less
+//! on other load than the rate does.
 //!
-//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd and the logs), and for each of
-//! `candidates` its `name`, the candidate that it is compared with (`baseline`), `in_flight`, its `samples`, and medians
-//! with their ranges: `rate` and `instance_rate`, `cost_us` (processor time per access), `server_cost_us` (the
-//! server's part of it), `of_floor` and `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our
-//! instances per second in units of those of etcd) and `cost` (the processor time per access of etcd in units of
-//! ours). With a log also `of_memory`: `rate` and `server_cost_us` in units of those of the same candidate without one
-//! in the same round; `commit_rate`, `accesses_per_commit`, `commit_us` (writing and syncing a batch) and
-//! `log_bytes_each` (bytes of batches for each access), as the server's metrics tell them; and `log` of each sample.
+//! In the raw results: `layout`, `rounds`, `disk` (the kind of file system with the data of etcd and the
+//! logs), and for each of `candidates` its `name`, the candidate that it is compared with (`baseline`),
+//! `in_flight`, its `samples`, and medians with their ranges: `rate` and `instance_rate`, `cost_us`
+//! (processor time per access), `server_cost_us` (the server's part of it), `of_floor` and
+//! `of_floor_by_cost`, and `of_etcd`: by candidate of etcd, `rate` (our instances per second in units of
+//! those of etcd) and `cost` (the processor time per access of etcd in units of ours). With a log also
+//! `of_memory`: `rate` and `server_cost_us` in units of those of the same candidate without one in the same
+//! round; `commit_rate`, `accesses_per_commit`, `commit_us` (writing and syncing a batch) and
+//! `log_bytes_each` (bytes of batches for each access), as the server's metrics tell them; and `log` of each
+//! sample.
 //!
 //! # Two builds beside each other
-//! `--server NAME=PATH`, given several times: the `stickycas-bench` of other builds serve, each in a process of its
-//! own. This program is the client of all of them, and every candidate has a turn with each. In the raw results there
-//! is then one candidate for each `server`, and all but those of the first server have `of_first_server`: `rate` and
-//! `server_cost_us` in units of the first server's in the same round.
+//! `--server NAME=PATH`, given several times: the `stickycas-bench` of other builds serve, each in a process
+//! of its own. This program is the client of all of them, and every candidate has a turn with each. In the
+//! raw results there is then one candidate for each `server`, and all but those of the first server have
+//! `of_first_server`: `rate` and `server_cost_us` in units of the first server's in the same round.
 
 pub(crate) mod attach;
 pub(crate) mod codec;
@@ -82,8 +85,8 @@ pub(crate) struct Options {
     /// The directory for the data of etcd and for logs while they run; by default that of temporary files.
     #[arg(long, value_name = "DIRECTORY")]
     disk: Option<PathBuf>,
-    /// A program that serves in place of this one: `stickycas-bench` of another build. Given several times, each
-    /// candidate has its turn with each of them, and they are compared with the first.
+    /// A program that serves in place of this one: `stickycas-bench` of another build. Given several times,
+    /// each candidate has its turn with each of them, and they are compared with the first.
     #[arg(long = "server", value_name = "NAME=PATH", value_parser = OtherServer::parse)]
     servers: Vec<OtherServer>,
 }
@@ -156,7 +159,8 @@ fn check_servers(servers: &[OtherServer], layout: Layout) -> anyhow::Result<()> 
     Ok(())
 }
 
-/// The candidates that are selected and possible, with each of the servers. Says once why others are not possible.
+/// The candidates that are selected and possible, with each of the servers. Says once why others are not
+/// possible.
 fn candidates(options: &Options, etcd: Option<&Program>, disk: &Path) -> anyhow::Result<Vec<Series>> {
     let mut series = Vec::new();
     let mut left_out: BTreeMap<String, Vec<String>> = BTreeMap::new();

@@ -88,8 +88,8 @@ struct Row<'a> {
     of_first_server: Option<OfServer>,
     /// The rate in units of the floor's in the same round.
     of_floor: Option<Summary>,
-    /// The processor time per access of the floor in units of ours in the same round: the ratio of the rates on a
-    /// machine without other load.
+    /// The processor time per access of the floor in units of ours in the same round: the ratio of the rates
+    /// on a machine without other load.
     of_floor_by_cost: Option<Summary>,
     /// The cost of the log, if there is one.
     #[serde(flatten, skip_serializing_if = "Option::is_none")]

@@ -21,8 +21,8 @@ pub(crate) enum Variant {
 
 use Variant::{Attach, Etcd, StreamBaseline, Unary, UnaryBaseline};
 
-/// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it refuses
-/// requests while more than 5,000 are not applied yet.
+/// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it
+/// refuses requests while more than 5,000 are not applied yet.
 pub(crate) const VARIANTS: [Variant; 22] = [
     UnaryBaseline,
     Unary { durable: false },
@@ -48,7 +48,8 @@ pub(crate) const VARIANTS: [Variant; 22] = [
     Etcd { in_flight: 64, fsync: false },
 ];
 
-/// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a phase.
+/// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a
+/// phase.
 const UNARY_IN_FLIGHT: usize = 16;
 
 impl Variant {

@@ -1,7 +1,8 @@
-//! The folders of a server, of its listeners and of its principals, all of them: made, checked, and kept if they are whole.
+//! The folders of a server, of its listeners and of its principals, all of them: made, checked, and kept if
+//! they are whole.
 //!
-//! The folder of the server is written last. So, whenever its maker was stopped, what stands there is whole if every client's
-//! certificate is allowed by it.
+//! The folder of the server is written last. So, whenever its maker was stopped, what stands there is whole
+//! if every client's certificate is allowed by it.
 
 use std::fs;
 use std::net::IpAddr;
@@ -99,7 +100,8 @@ impl CredentialFolders {
         self.token_folders().map_or(Ok(()), |tokens| tokens.check_cas())
     }
 
-    /// Checks that a server with this folder is reached under these names, and allows the certificate of every principal.
+    /// Checks that a server with this folder is reached under these names, and allows the certificate of
+    /// every principal.
     fn check_server<V: Verifier>(&self, folder: &Path, hosts: &[String]) -> anyhow::Result<()> {
         let verifier = self.verifier::<V>(folder, false)?;
         let certificate = folder.join(CERTIFICATE);

@@ -1,7 +1,7 @@
 //! The tokens that `credentials` makes: in a folder for each principal, or all of them in one file.
 //!
-//! A token lives for a day at most, which certificates outlive. So tokens alone are made anew when they expire, with the key
-//! that a server verifies them with already, if that is still there.
+//! A token lives for a day at most, which certificates outlive. So tokens alone are made anew when they
+//! expire, with the key that a server verifies them with already, if that is still there.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -60,8 +60,8 @@ impl TokenFolders<'_> {
         }
     }
 
-    /// Makes those anew that are missing or expire soon. How many there were.
-    /// `verifier`: a server that takes tokens, if the keys in its folder can be used.
+    /// Makes those anew that are missing or expire soon. How many there were. `verifier`: a server that takes
+    /// tokens, if the keys in its folder can be used.
     pub(super) fn renew(&self, verifier: Option<&impl Verifier>, server: &Path) -> anyhow::Result<usize> {
         let kept = verifier.and_then(|verifier| {
             let issuer = TokenIssuer::read_private_key(&self.signing_key(), KEY_ID).ok()?;

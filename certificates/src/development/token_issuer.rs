@@ -91,7 +91,8 @@ impl TokenIssuer {
         write_file(path, &self.key.serialize_pem())
     }
 
-    /// A token of this principal from now on, and a little before; as long as this, or as long as a server allows.
+    /// A token of this principal from now on, and a little before; as long as this, or as long as a server
+    /// allows.
     ///
     /// # Errors
     /// If it cannot be signed.

@@ -46,7 +46,8 @@ impl OwnerObserver {
         Self { owners, task }
     }
 
-    /// The names of the servers that have owned it so far, one after another. Of a server without a cluster: none.
+    /// The names of the servers that have owned it so far, one after another. Of a server without a cluster:
+    /// none.
     pub(super) fn names(&self) -> Vec<String> {
         lock(&self.owners).names.clone()
     }
@@ -88,7 +89,8 @@ impl Owners {
         }
     }
 
-    /// The one that is meant by `owner` (1), `owner-2` and so on: every one that has not been the owner before.
+    /// The one that is meant by `owner` (1), `owner-2` and so on: every one that has not been the owner
+    /// before.
     fn of_number(&self, number: NonZeroU32) -> Option<&String> {
         let is_first = |(index, name): &(usize, &String)| !self.names[..*index].contains(name);
         let mut different = self.names.iter().enumerate().filter(is_first).map(|(_, name)| name);

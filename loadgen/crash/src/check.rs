@@ -64,7 +64,8 @@ pub struct Checked {
     pub waited: u64,
     /// The verdict.
     pub verdict: Option<Outcome>,
-    /// Whether a correct process has lost its patience while the machine was too slow to blame the server for that.
+    /// Whether a correct process has lost its patience while the machine was too slow to blame the server for
+    /// that.
     pub starved: bool,
 }
 

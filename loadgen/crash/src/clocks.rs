@@ -1,8 +1,9 @@
 //! Programs whose clocks are ahead of this machine's, for a server that is started after a long outage.
 //!
-//! The monotonic clock is set ahead in a time namespace of the kernel (`unshare`, Linux 6.2, root): so sleeping and waiting
-//! stay right, which they would not if only the program's view of that clock was changed. The clock of the day is no part
-//! of time namespaces: `libfaketime` sets that one ahead, and leaves the monotonic one alone.
+//! The monotonic clock is set ahead in a time namespace of the kernel (`unshare`, Linux 6.2, root): so
+//! sleeping and waiting stay right, which they would not if only the program's view of that clock was
+//! changed. The clock of the day is no part of time namespaces: `libfaketime` sets that one ahead, and leaves
+//! the monotonic one alone.
 
 use std::path::Path;
 use std::process::Stdio;

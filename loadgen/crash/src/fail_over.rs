@@ -1,5 +1,5 @@
-//! How long clients wait for another owner: from a fault that hits a server until an access of an instance that it owned
-//! is acknowledged.
+//! How long clients wait for another owner: from a fault that hits a server until an access of an instance
+//! that it owned is acknowledged.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,8 +14,8 @@ pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
 pub struct FailOver {
     /// For each fault, until the first access of any of these instances.
     pub first: Vec<u64>,
-    /// For each instance of correct processes alone that the server owned and that went on, until its first access. That
-    /// has the pace of the instance in it, and later faults.
+    /// For each instance of correct processes alone that the server owned and that went on, until its first
+    /// access. That has the pace of the instance in it, and later faults.
     pub instances: Vec<u64>,
 }
 

@@ -22,15 +22,15 @@ use crate::observer::{follow, take};
 use crate::plan::{InstancePlan, RoundPlan};
 use crate::unary::{UnaryProcess, no_report};
 
-/// How clients try again: as they do by default, but more often, since a round is short, and for longer, since on a busy machine a
-/// server that was killed may be back only after a while.
+/// How clients try again: as they do by default, but more often, since a round is short, and for longer,
+/// since on a busy machine a server that was killed may be back only after a while.
 pub const RETRIES: RetryPolicy = RetryPolicy {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(500),
     give_up_after: Duration::from_secs(120),
 };
-/// Connections of a round, at the least. Each carries the processes of many instances, up to as many as here, since a
-/// connection bounds its streams.
+/// Connections of a round, at the least. Each carries the processes of many instances, up to as many as here,
+/// since a connection bounds its streams.
 pub const CONNECTIONS: usize = 8;
 const PROCESSES_PER_CONNECTION: usize = 128;
 /// How long Byzantine processes that leave by themselves are waited for.
@@ -48,8 +48,8 @@ pub struct Site {
 }
 
 impl Site {
-    /// The clients of a round. `connect` makes a client for [`CREATOR`](crate::CREATOR) with the number of its connection,
-    /// which should try again as [`RETRIES`] says.
+    /// The clients of a round. `connect` makes a client for [`CREATOR`](crate::CREATOR) with the number of
+    /// its connection, which should try again as [`RETRIES`] says.
     ///
     /// # Errors
     /// The errors of `connect`.
@@ -241,7 +241,8 @@ impl InstanceRun {
         }
     }
 
-    /// Asks again: the creator and a process how the instance stands, and a process for an answer that it has had.
+    /// Asks again: the creator and a process how the instance stands, and a process for an answer that it has
+    /// had.
     pub(crate) async fn ask(&self, site: &Site, process: ProcessId) {
         let Some(&id) = self.id.get() else { return };
         // An instance that is unknown is noted; any other error tells nothing about it.
@@ -426,7 +427,8 @@ mod tests {
         let connect = |_| Client::builder(server.url()).principal(COORDINATOR).connect_lazy();
         let site = Site::new(&plan, connect).unwrap();
         let run = InstanceRun::new(plan.instances[0].clone());
-        // Its processes are others, so Get is refused to those of the plan. Its creator may watch it, and it has no end.
+        // Its processes are others, so Get is refused to those of the plan. Its creator may watch it, and it
+        // has no end.
         let params = &run.plan.params;
         let roster = ProcessId::all(params.processes()).map(|process| format!("other-{process}"));
         let create = site.creator(&run.plan).create_instance().params(params).roster(roster);

@@ -63,7 +63,8 @@ fn stalled() -> Duration {
     longest.unwrap_or_default().max(overslept)
 }
 
-/// How long each thread of this process was ready in its life and had no processor. Empty where the system does not tell.
+/// How long each thread of this process was ready in its life and had no processor. Empty where the system
+/// does not tell.
 fn waited() -> HashMap<OsString, Duration> {
     let threads = fs::read_dir("/proc/self/task").into_iter().flatten().flatten();
     let waited = threads.filter_map(|thread| {

@@ -16,8 +16,8 @@ pub struct CrashOptions {
     pub seed: u64,
     /// The load of each round.
     pub load: Load,
-    /// Kill the server once in each round, when all instances are under way, and start it again with its clocks so far
-    /// ahead.
+    /// Kill the server once in each round, when all instances are under way, and start it again with its
+    /// clocks so far ahead.
     pub outage: Option<Duration>,
     /// Servers of a cluster over etcd, and its faults, in place of one server.
     pub cluster: Option<ClusterSize>,
@@ -29,6 +29,7 @@ pub struct CrashOptions {
     pub rejoin: Duration,
     /// The server.
     pub program: ServerProgram,
-    /// The folder in which each round has a folder of its own as long as it runs; that of a failed round stays.
+    /// The folder in which each round has a folder of its own as long as it runs; that of a failed round
+    /// stays.
     pub out: PathBuf,
 }

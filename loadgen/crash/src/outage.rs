@@ -1,8 +1,10 @@
-//! The plan of a long outage: a server that is killed while all instances are under way, and started again days later.
+//! The plan of a long outage: a server that is killed while all instances are under way, and started again
+//! days later.
 //!
-//! Time of an instance is served time (SPEC F3), so an outage of any length changes nothing: no instance expires (F10), no
-//! join timeout ends (F5), nobody's patience is spent. Every duration of these instances is far shorter than the outage,
-//! and each kind of instance has another one of them running when the server is killed.
+//! Time of an instance is served time (SPEC F3), so an outage of any length changes nothing: no instance
+//! expires (F10), no join timeout ends (F5), nobody's patience is spent. Every duration of these instances is
+//! far shorter than the outage, and each kind of instance has another one of them running when the server is
+//! killed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -42,8 +44,8 @@ enum Stage {
 }
 
 impl RoundPlan {
-    /// A round in which the server is killed once when this many instances are under way, and started again with its
-    /// clocks so far ahead. A quarter as many instances have finished by then.
+    /// A round in which the server is killed once when this many instances are under way, and started again
+    /// with its clocks so far ahead. A quarter as many instances have finished by then.
     #[must_use]
     pub fn outage(seed: u64, load: Load, ahead: Duration) -> Self {
         let random = &mut SplitMix64::new(seed ^ 0x6f75_7461);

@@ -38,7 +38,8 @@ impl Waiting {
     /// In real time, on a machine that is busy with other things.
     pub const REAL_TIME: Self = Self { in_vain: Duration::from_secs(5), otherwise: Duration::from_secs(600) };
 
-    /// With servers and members of etcd that die and pause: longer than it takes until another server has taken over.
+    /// With servers and members of etcd that die and pause: longer than it takes until another server has
+    /// taken over.
     pub const CLUSTER: Self = Self { in_vain: Duration::from_secs(20), otherwise: Duration::from_secs(600) };
 }
 
@@ -49,8 +50,8 @@ pub enum Kill {
     Serving(Duration),
     /// So long after it was started: mostly it has not recovered yet.
     Starting(Duration),
-    /// As soon as all instances are under way, or have ended where they are to. From then on the server's clocks are
-    /// ahead.
+    /// As soon as all instances are under way, or have ended where they are to. From then on the server's
+    /// clocks are ahead.
     UnderWay {
         /// How far.
         ahead: Duration,
@@ -89,8 +90,8 @@ pub struct InstancePlan {
     pub seed: u64,
     /// The processes that make unary calls; the others are on Attach.
     pub unary: BTreeSet<ProcessId>,
-    /// Correct processes whose client is killed so long after it began, and started again without its memory. Such a
-    /// process counts as faulty (V4).
+    /// Correct processes whose client is killed so long after it began, and started again without its memory.
+    /// Such a process counts as faulty (V4).
     pub killed_clients: BTreeMap<ProcessId, Duration>,
     /// A process that comes when the server has been killed for the last time.
     pub absent_before: Option<ProcessId>,

@@ -31,7 +31,8 @@ pub struct RoundCounts {
     /// How long clients waited for another owner after faults of servers of a cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fail_over: BTreeMap<FaultKind, FailOver>,
-    /// Get and List at servers of a cluster that others had deposed, of instances that had been closed or created there.
+    /// Get and List at servers of a cluster that others had deposed, of instances that had been closed or
+    /// created there.
     #[serde(default, skip_serializing_if = "is_none")]
     pub asked_deposed: u64,
     /// Clients that were killed, and started again without their memory.
@@ -189,7 +190,8 @@ impl CrashResult {
         self.counts.accesses == 0
     }
 
-    /// Whether the machine was too slow: patience was not judged of more than a tenth of the instances with a short one.
+    /// Whether the machine was too slow: patience was not judged of more than a tenth of the instances with a
+    /// short one.
     #[must_use]
     pub fn is_starved(&self) -> bool {
         self.counts.starved * 10 > self.counts.short_patience

@@ -146,7 +146,8 @@ fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Checks that rounds of a cluster without a violation have shown something, given all faults that they had planned.
+/// Checks that rounds of a cluster without a violation have shown something, given all faults that they had
+/// planned.
 ///
 /// # Errors
 /// A planned effect is missing.

@@ -1,4 +1,5 @@
-//! The server of a round, and the server as a process: started, killed, and started again on the same folder and port.
+//! The server of a round, and the server as a process: started, killed, and started again on the same folder
+//! and port.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -130,8 +131,8 @@ pub(crate) struct ServerProcess {
     lateness: Lateness,
 }
 
-/// Ports that no system gives to outgoing connections. With one that it does, a client that tries again and again to
-/// reach the server that is away may be connected to itself.
+/// Ports that no system gives to outgoing connections. With one that it does, a client that tries again and
+/// again to reach the server that is away may be connected to itself.
 const PORTS: Range<u16> = 12_000..32_000;
 /// How long a server may take to recover.
 const LONGEST_RECOVERY: Duration = Duration::from_secs(30);

@@ -26,8 +26,8 @@ pub fn replace_file(path: &Path, content: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes a folder, which `fill` fills; without `to`, as the first of `default`, `default-2`, ...
-/// that does not exist.
+/// Writes a folder, which `fill` fills; without `to`, as the first of `default`, `default-2`, ... that does
+/// not exist.
 ///
 /// # Errors
 /// `to` exists already, or it cannot be written.

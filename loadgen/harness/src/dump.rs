@@ -1,8 +1,10 @@
-//! The instances in a dump of a server's log (`stickycas-server data dump`), as runs that can be replayed and explained.
+//! The instances in a dump of a server's log (`stickycas-server data dump`), as runs that can be replayed and
+//! explained.
 //!
-//! A log has what happened at its instances. It does not have the ground truth, nor what processes read on their own side. So a
-//! process with an offence on record counts as faulty, and every other one as correct, with its first append as its proposal
-//! and with the decision that it reported to the server ([`assumed_truth`]). [`ASSUMPTIONS`] says this to readers.
+//! A log has what happened at its instances. It does not have the ground truth, nor what processes read on
+//! their own side. So a process with an offence on record counts as faulty, and every other one as correct,
+//! with its first append as its proposal and with the decision that it reported to the server
+//! ([`assumed_truth`]). [`ASSUMPTIONS`] says this to readers.
 
 use std::fmt;
 use std::fs::File;

@@ -1,5 +1,5 @@
-//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a strategy or a wire
-//! attack (SPEC section 8).
+//! The fault plan of a run, as a value: which processes are Byzantine, and what each of them does, a strategy
+//! or a wire attack (SPEC section 8).
 
 use std::collections::BTreeMap;
 

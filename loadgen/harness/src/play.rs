@@ -1,8 +1,8 @@
-//! Runs that a viewer of the live page makes up: a form says what is run, the theorem says at once what it promises, and the
-//! simulator runs it. Presets tell the story of the project.
+//! Runs that a viewer of the live page makes up: a form says what is run, the theorem says at once what it
+//! promises, and the simulator runs it. Presets tell the story of the project.
 //!
-//! Only for a browser on the same machine: anybody who reaches it may have runs computed. Bounded all the same: the size of
-//! a run ([`LARGEST`], [`MOST_EVENTS`]), one at a time, and how many are kept ([`KEPT`]).
+//! Only for a browser on the same machine: anybody who reaches it may have runs computed. Bounded all the
+//! same: the size of a run ([`LARGEST`], [`MOST_EVENTS`]), one at a time, and how many are kept ([`KEPT`]).
 
 mod presets;
 

@@ -39,7 +39,8 @@ pub enum DistinctError {
 /// different values: |Vc| is what the scenario says it is. No value has more bytes than the instance allows.
 ///
 /// # Errors
-/// If `distinct` is 0, or there are not so many correct processes, or not so many values that are short enough.
+/// If `distinct` is 0, or there are not so many correct processes, or not so many values that are short
+/// enough.
 pub fn draw(
     distinct: u32,
     params: &Params,
@@ -74,8 +75,8 @@ pub fn values(count: u32) -> Vec<Value> {
     (1..=count).map(value).collect()
 }
 
-/// So many different values of at most so many bytes, sorted: [`values`] if they are short enough, else digits and
-/// letters, else bytes.
+/// So many different values of at most so many bytes, sorted: [`values`] if they are short enough, else
+/// digits and letters, else bytes.
 fn values_within(count: u32, max_value_bytes: u32) -> Result<Vec<Value>, DistinctError> {
     if value_bytes(count) <= max_value_bytes {
         return Ok(values(count));

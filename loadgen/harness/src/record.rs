@@ -105,8 +105,8 @@ impl Record {
         self
     }
 
-    /// The same run with the correct processes that played another part: it was not the scenario that was run, so
-    /// the run proves nothing, unless the server broke a rule.
+    /// The same run with the correct processes that played another part: it was not the scenario that was
+    /// run, so the run proves nothing, unless the server broke a rule.
     #[must_use]
     pub fn with_role_mismatches(mut self, role_mismatches: Vec<String>) -> Self {
         if role_mismatches.is_empty() {

@@ -1,12 +1,13 @@
-//! A run folder, replayed: the recorded inputs are fed to a fresh machine, which must do again what the record
-//! says, event by event, and the judge must come to the same verdict, field by field.
+//! A run folder, replayed: the recorded inputs are fed to a fresh machine, which must do again what the
+//! record says, event by event, and the judge must come to the same verdict, field by field.
 //!
 //! The comparison:
 //! - each event with what the machine of the simulator does, which is the machine that the server runs:
 //!   entries, answers, phases, offences ([`sim::replay`]);
-//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and reports. Verdicts
-//!   of versions 1 and 2 judge some runs in another way
-//!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): of these runs the fields concerned are not compared.
+//! - each field of `verdict.json` with what the judge says now, given the folder's scenario, history and
+//!   reports. Verdicts of versions 1 and 2 judge some runs in another way
+//!   ([`VERDICT_VERSION`](stickycas_model::judge::VERDICT_VERSION)): of these runs the fields concerned are
+//!   not compared.
 //!
 //! So a reader who doubts a run need not trust its server, its harness or its verdict: their claims follow
 //! from the inputs, or they do not. Only the processes' own reports show that the inputs are the ones that
@@ -85,15 +86,17 @@ pub(crate) fn first_difference(params: &Arc<Params>, history: &[Recorded]) -> Op
     })
 }
 
-/// Fields that mean something else since verdicts have version 2, in a run in which a correct process has not decided.
+/// Fields that mean something else since verdicts have version 2, in a run in which a correct process has not
+/// decided.
 const SINCE_VERSION_1: &[&str] =
     &["termination", "termination_promised", "termination_missing_premise", "verdict", "reasons", "witness"];
 
-/// Fields that mean something else since verdicts have version 3, in a run in which a correct process does not act as
-/// Algorithm 1 says, or a nested strategy is seen by what it was not seen by before.
+/// Fields that mean something else since verdicts have version 3, in a run in which a correct process does
+/// not act as Algorithm 1 says, or a nested strategy is seen by what it was not seen by before.
 const SINCE_VERSION_2: &[&str] = &["verdict", "reasons", "fired", "culprits", "named", "unnamed"];
 
-/// The fields of the verdict of this folder that mean something else by now, given what the judge says of it now.
+/// The fields of the verdict of this folder that mean something else by now, given what the judge says of it
+/// now.
 fn changed_meaning(folder: &Folder, judged: &Verdict) -> Vec<&'static str> {
     let version = folder.verdict.get("version").and_then(serde_json::Value::as_u64);
     let Some(1..=2) = version else { return Vec::new() };

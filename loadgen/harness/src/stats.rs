@@ -16,9 +16,9 @@ pub struct Interval {
 }
 
 impl Interval {
-    /// Wilson's score interval: all chances p for which this many successes are at most `z` standard deviations
-    /// away from what p lets expect. Unlike the textbook's p ± z·s it has a width at 0 and at 1 too. `None` without
-    /// a trial.
+    /// Wilson's score interval: all chances p for which this many successes are at most `z` standard
+    /// deviations away from what p lets expect. Unlike the textbook's p ± z·s it has a width at 0 and at 1
+    /// too. `None` without a trial.
     ///
     /// E. B. Wilson: "Probable inference, the law of succession, and statistical inference" (JASA 22, 1927).
     #[must_use]

@@ -1,4 +1,5 @@
-//! A run folder as a source of the live page: the same picture as of a server's instance, with the ground truth and the verdict.
+//! A run folder as a source of the live page: the same picture as of a server's instance, with the ground
+//! truth and the verdict.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
-//! What operators see of each wire attack at `/metrics`: which series grow, and that no series is added, whatever is
-//! attacked and by whom. The table in `docs/operations.md` is made from here.
+//! What operators see of each wire attack at `/metrics`: which series grow, and that no series is added,
+//! whatever is attacked and by whom. The table in `docs/operations.md` is made from here.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -70,7 +70,8 @@ impl Server {
         let free = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
         let (grpc, http) = (free().await.unwrap(), free().await.unwrap());
         let (url, address) = (format!("http://{}", grpc.local_addr().unwrap()), http.local_addr().unwrap());
-        // A client of which nothing is heard is given up sooner than usual, so that the test does not wait for that.
+        // A client of which nothing is heard is given up sooner than usual, so that the test does not wait
+        // for that.
         let limits = Limits { preface_timeout: Duration::from_secs(2), ..run::attacked_limits() };
         let config = Config { limits, ..Config::insecure([COORDINATOR.to_owned()]) };
         let (stop, stopped) = oneshot::channel::<()>();

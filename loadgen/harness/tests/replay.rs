@@ -41,8 +41,8 @@ impl Tampered {
         fs::write(self.place.join(file), text).unwrap();
     }
 
-    /// Changes lines of the history; the number of lines that the harness wrote is changed with it, as somebody
-    /// would who wants to deceive.
+    /// Changes lines of the history; the number of lines that the harness wrote is changed with it, as
+    /// somebody would who wants to deceive.
     fn history(&self, change: impl FnOnce(&mut Vec<Json>)) {
         let mut events: Vec<Json> =
             self.text("history.ndjson").lines().map(|line| serde_json::from_str(line).unwrap()).collect();

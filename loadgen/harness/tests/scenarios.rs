@@ -183,7 +183,8 @@ async fn every_scenario_keeps_its_promise_over_the_network() {
     }
     drop(handle);
     server.stop().await.unwrap();
-    // What the server counts of an attack must be of one run. Attackers have certificates, as in `stickycas-loadgen run`.
+    // What the server counts of an attack must be of one run. Attackers have certificates, as in
+    // `stickycas-loadgen run`.
     for scenario in attacked {
         let server = OwnServer::start_for(&scenario.params, limits.clone()).await.unwrap();
         let handle = server.connect().await.unwrap();

@@ -1,6 +1,6 @@
 //! Each strategy over the network: it is seen at work, its culprits and nobody else are blamed for what it
-//! commits, and the correct processes decide the same. Where the culprits are correct in truth, the same check
-//! finds that nothing was at work.
+//! commits, and the correct processes decide the same. Where the culprits are correct in truth, the same
+//! check finds that nothing was at work.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::BTreeSet;
@@ -38,8 +38,8 @@ const ALL: [&str; 19] = [
     "liar(value=b)",
 ];
 
-/// Seven processes, a warp each, of which 2 and 5 play a strategy, if any:
-/// f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n.
+/// Seven processes, a warp each, of which 2 and 5 play a strategy, if any: f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 =
+/// n.
 fn scenario(strategy: Option<&str>, seed: u64) -> Scenario {
     let faults =
         strategy.map(|strategy| format!("[[faults]]\nprocesses = [2, 5]\nstrategy = \"{strategy}\"\n"));
@@ -57,7 +57,8 @@ fn check(claimed: &Scenario, run: &Record) -> Result<(), String> {
     let culprits: BTreeSet<ProcessId> = claimed.truth.byzantine().collect();
     let detected = detect(&claimed.params, &claimed.truth, claimed.seed, &run.history, &run.counted);
     let at_work = detected.attackers;
-    // Those who stall do so at the same time, from when they join on, so a phase may have to wait for one only.
+    // Those who stall do so at the same time, from when they join on, so a phase may have to wait for one
+    // only.
     let some_will_do = claimed
         .truth
         .assignments()
@@ -96,7 +97,8 @@ async fn each_strategy_is_seen_at_work_and_only_where_it_is() {
     let server = OwnServer::start().await.unwrap();
     let url = server.url().to_owned();
     let mut running = JoinSet::new();
-    // All at a time, since most of the time they wait; on a connection of its own each, as principals are the same.
+    // All at a time, since most of the time they wait; on a connection of its own each, as principals are the
+    // same.
     for (seed, text) in (1..).zip(ALL) {
         let url = url.clone();
         running.spawn(async move {

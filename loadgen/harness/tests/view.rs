@@ -1,4 +1,5 @@
-//! A run on the live page: what its server sends is what the run folder has, and nothing is sent to the wrong people.
+//! A run on the live page: what its server sends is what the run folder has, and nothing is sent to the wrong
+//! people.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::path::Path;

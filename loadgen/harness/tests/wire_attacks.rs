@@ -1,6 +1,6 @@
-//! Every wire attack of SPEC section 8, over the network and among correct processes: it is seen to fire, only
-//! those who carry it out are blamed, all of them where B2 has an offence for it, and nobody else is hurt (B1,
-//! B3). The same checks fail when the attack is switched off.
+//! Every wire attack of SPEC section 8, over the network and among correct processes: it is seen to fire,
+//! only those who carry it out are blamed, all of them where B2 has an offence for it, and nobody else is
+//! hurt (B1, B3). The same checks fail when the attack is switched off.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,8 +16,8 @@ use stickycas_model::machine::{OFFENCES_RECORDED, REFUSALS_RECORDED};
 use stickycas_model::types::{ProcessId, Value};
 use stickycas_server::limits::Limits;
 
-/// Two of fourteen, in warps 2 and 7, so that the phases of others come before theirs. A pace makes phases last, so
-/// that attacks fall into them. The bound (V3): f*(|Vc|+1)*p = 2*(2+1)*2 = 12 < 14 = n.
+/// Two of fourteen, in warps 2 and 7, so that the phases of others come before theirs. A pace makes phases
+/// last, so that attacks fall into them. The bound (V3): f*(|Vc|+1)*p = 2*(2+1)*2 = 12 < 14 = n.
 const ATTACKERS: &str = "[4, 13]";
 
 pub(super) fn scenario(attack: Option<&str>) -> Scenario {
@@ -67,8 +67,8 @@ fn check(record: &Record) -> Result<(), String> {
     unharmed(record)
 }
 
-/// All correct processes decide the same, none has missed a phase, nothing was closed before that, and the record
-/// has not grown beyond what each process may fill of it.
+/// All correct processes decide the same, none has missed a phase, nothing was closed before that, and the
+/// record has not grown beyond what each process may fill of it.
 fn unharmed(record: &Record) -> Result<(), String> {
     let Record { scenario, verdict, history, .. } = record;
     let correct: BTreeSet<ProcessId> = scenario.truth.correct().collect();

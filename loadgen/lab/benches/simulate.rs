@@ -1,8 +1,8 @@
 //! How many runs a second the simulator makes that are judged and not recorded: n = 32, p = 4, r = 8.
 //!
-//! A run is 32 hellos, 64 accesses in 16 phases and 32 decisions; its proposals are drawn and its verdict counted, as
-//! `stickycas-loadgen simulate --runs` does. Told are runs a second by the clock, and by the processor time that the
-//! process took, which suffers less from other work on the machine.
+//! A run is 32 hellos, 64 accesses in 16 phases and 32 decisions; its proposals are drawn and its verdict
+//! counted, as `stickycas-loadgen simulate --runs` does. Told are runs a second by the clock, and by the
+//! processor time that the process took, which suffers less from other work on the machine.
 
 use std::io::{self, Write};
 use std::num::NonZeroUsize;

@@ -1,15 +1,16 @@
 //! How likely strong validity breaks when no adversary can choose the winner of a phase (paper, "Remarks on
 //! Resilience"; SPEC A4, V3).
 //!
-//! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic and
-//! names another model, in which "all threads have equal chances of success": our `uniform` arbiter. There,
-//! the success of the adversary has a probability, and this module computes it, exactly up to rounding.
+//! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic
+//! and names another model, in which "all threads have equal chances of success": our `uniform` arbiter.
+//! There, the success of the adversary has a probability, and this module computes it, exactly up to
+//! rounding.
 //!
 //! # The model
 //! W warps, all processes punctual, so that the list has one entry for each warp. Warp i has m(i) members, of
-//! which b(i) are Byzantine and append one common value v outside Vc; its entry is v with chance
-//! q(i) = b(i)/m(i), and the proposal of each correct member with chance 1/m(i), independently of other warps.
-//! Under `priority`, Byzantine first, q(i) is 1 where b(i) > 0 and else 0: the same formulas give the theorem's
+//! which b(i) are Byzantine and append one common value v outside Vc; its entry is v with chance q(i) =
+//! b(i)/m(i), and the proposal of each correct member with chance 1/m(i), independently of other warps. Under
+//! `priority`, Byzantine first, q(i) is 1 where b(i) > 0 and else 0: the same formulas give the theorem's
 //! worst case. Let T be the number of entries that are v, and k = |Vc|.
 //!
 //! Strong validity breaks exactly if v is the mode, where a tie goes to the smallest value (D1):
@@ -17,13 +18,13 @@
 //! > no x in Vc has more than cap(x) entries, where cap(x) = T if v < x, and T - 1 if x < v.
 //!
 //! # One value (k = 1)
-//! Vc's only value has W - T entries, so it takes T >= W/2 if v is smaller, T > W/2 if it is larger. T is a sum
-//! of independent trials, which is called Poisson-binomial ([`byzantine_entries`]), and if all q(i) are the
-//! same, binomial. [`one_value`] is its tail.
+//! Vc's only value has W - T entries, so it takes T >= W/2 if v is smaller, T > W/2 if it is larger. T is a
+//! sum of independent trials, which is called Poisson-binomial ([`byzantine_entries`]), and if all q(i) are
+//! the same, binomial. [`one_value`] is its tail.
 //!
 //! # Given proposals
-//! [`given_proposals`] goes through the warps one after another and keeps the chance of every vector of counts
-//! (N(1), ..., N(k)), where N(x) is the number of entries that are x; T is what is left.
+//! [`given_proposals`] goes through the warps one after another and keeps the chance of every vector of
+//! counts (N(1), ..., N(k)), where N(x) is the number of entries that are x; T is what is left.
 //!
 //! # Proposals drawn
 //! Where proposals are drawn, each correct process takes one of the k values with equal chance, and then k of
@@ -34,13 +35,14 @@
 //! - of the k certain proposals, J are among the s, with J hypergeometric (k marked of n - f, s drawn). They
 //!   are J different values, each equally likely to be among them;
 //! - the other s - J entries are independent and even over the k values;
-//! - v is the mode if they fit: s - J even draws, of which none of the J values has more than cap - 1 and none
-//!   of the others more than cap.
+//! - v is the mode if they fit: s - J even draws, of which none of the J values has more than cap - 1 and
+//!   none of the others more than cap.
 //!
 //! The last is a probability of an even multinomial, computed value by value: of m draws among the first x
 //! values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
 //!
-//! `docs/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it against the simulator.
+//! `docs/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it against the
+//! simulator.
 
 /// Chances below this are left out of sums: all of them together are lost in rounding.
 const NEGLIGIBLE: f64 = 1e-20;
@@ -98,8 +100,9 @@ pub fn byzantine_entries(chances: impl IntoIterator<Item = f64>) -> Vec<f64> {
     entries
 }
 
-/// The same where the f Byzantine processes are drawn from all n, every set of them being equally likely, and the
-/// arbiter is uniform: then the W winners are a uniform draw of W processes, whatever the size of the warps.
+/// The same where the f Byzantine processes are drawn from all n, every set of them being equally likely, and
+/// the arbiter is uniform: then the W winners are a uniform draw of W processes, whatever the size of the
+/// warps.
 #[must_use]
 pub fn byzantine_entries_if_drawn(processes: u32, byzantine: u32, warps: u32) -> Vec<f64> {
     hypergeometric(processes as usize, byzantine as usize, warps as usize)
@@ -118,8 +121,8 @@ pub fn one_value(entries: &[f64], rank: Rank) -> f64 {
     entries.iter().enumerate().filter(|(byzantine, _)| wins(*byzantine)).map(|(_, chance)| chance).sum()
 }
 
-/// The chance that strong validity breaks for given proposals. Every warp has a member and
-/// counts the same values. `None` if there are too many states to go through: (W+1)^k is above 2^22.
+/// The chance that strong validity breaks for given proposals. Every warp has a member and counts the same
+/// values. `None` if there are too many states to go through: (W+1)^k is above 2^22.
 #[must_use]
 pub fn given_proposals(warps: &[Warp], rank: Rank) -> Option<f64> {
     let values = warps.first().map_or(0, |warp| warp.correct.len());
@@ -187,14 +190,15 @@ impl Caps {
     }
 }
 
-/// The chance that `draws` even draws stay within the caps, if `certain` of the values, drawn without return, have
-/// an entry already.
+/// The chance that `draws` even draws stay within the caps, if `certain` of the values, drawn without return,
+/// have an entry already.
 fn fits(draws: usize, certain: usize, caps: Caps) -> f64 {
     let winning = hypergeometric(caps.values, caps.above, certain);
     expected(&winning, |winning| even_draws_within(draws, caps.left(winning, certain - winning)))
 }
 
-/// The chance that of `draws` even draws among as many values as there are caps, none takes more than its cap.
+/// The chance that of `draws` even draws among as many values as there are caps, none takes more than its
+/// cap.
 fn even_draws_within(draws: usize, caps: impl Iterator<Item = Option<usize>>) -> f64 {
     // The chance that so many draws fit among the values so far.
     let mut fitting = vec![0.0; draws + 1];

@@ -1,9 +1,9 @@
 //! The needs of runs in the simulator, told before they begin: memory for the processes and for the histories
 //! of the runs that are kept, room on the disk for the run folder.
 //!
-//! The processes of a run share the list, so their memory grows with n + W. A history has an event for each access and
-//! one for each answer: 2n(1+c), which is what makes a run with many processes and small reads large. In the run folder
-//! each report has the entries from which its process decided: n * W of them.
+//! The processes of a run share the list, so their memory grows with n + W. A history has an event for each
+//! access and one for each answer: 2n(1+c), which is what makes a run with many processes and small reads
+//! large. In the run folder each report has the entries from which its process decided: n * W of them.
 
 use std::mem::size_of;
 

@@ -1,8 +1,8 @@
-//! Work on several threads: one piece after the other is taken in order, and its result is told on the thread of the
-//! caller.
+//! Work on several threads: one piece after the other is taken in order, and its result is told on the thread
+//! of the caller.
 //!
-//! Which thread does which piece, and in which order pieces end, is left to chance. So a result must depend on its
-//! piece alone, and the caller must add results up the same in any order.
+//! Which thread does which piece, and in which order pieces end, is left to chance. So a result must depend
+//! on its piece alone, and the caller must add results up the same in any order.
 
 use std::num::NonZeroUsize;
 use std::sync::mpsc::{self, Receiver, SyncSender};
@@ -46,7 +46,8 @@ pub(crate) fn detached<P: Send + 'static, R: Send + 'static>(
 }
 
 fn pool(jobs: NonZeroUsize) -> anyhow::Result<ThreadPool> {
-    // Of detached work that panics the receiver ends early, which its owner sees; the message is on standard error.
+    // Of detached work that panics the receiver ends early, which its owner sees; the message is on standard
+    // error.
     let builder = ThreadPoolBuilder::new().num_threads(jobs.get()).panic_handler(drop);
     builder.build().context("cannot start the threads")
 }

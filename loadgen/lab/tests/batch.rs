@@ -1,5 +1,5 @@
-//! Many runs of one scenario: each is the run that its seed gives alone, and they add up the same however they are
-//! shared out.
+//! Many runs of one scenario: each is the run that its seed gives alone, and they add up the same however
+//! they are shared out.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::fs;

@@ -1,5 +1,5 @@
-//! A campaign gives the same results however often it is interrupted and however many threads it has; nothing that is
-//! done is lost; and its results say what its runs showed.
+//! A campaign gives the same results however often it is interrupted and however many threads it has; nothing
+//! that is done is lost; and its results say what its runs showed.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::cell::Cell as Counter;

@@ -77,7 +77,8 @@ fn every_combination_that_can_be_is_a_cell_once() {
     let (campaign, limits) = Campaign::parse("good.toml", GOOD, None).unwrap();
     assert_eq!((limits.budget, limits.network), (Some(Duration::from_secs(90)), 5));
     let [first, second] = &campaign.sweeps[..] else { panic!("two sweeps") };
-    // p = 7 cannot be: a third of 3 * 3 * 2 * 2 points. f = 0 is the same for both strategies: p and arbiter are left.
+    // p = 7 cannot be: a third of 3 * 3 * 2 * 2 points. f = 0 is the same for both strategies: p and arbiter
+    // are left.
     assert_eq!((first.impossible, first.repeated, first.cells.len()), (12, 4, 20));
     assert_eq!(first.figure, Some(Figure::Resilience));
     assert!(first.cells.iter().all(|cell| cell.point.n == 6 && cell.point.r == 3 && cell.runs() == 10));

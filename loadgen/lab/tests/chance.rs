@@ -1,5 +1,5 @@
-//! The formulas of `chance` against counting: all ways in which the members of small warps can win are gone through
-//! one by one, and Algorithm 1's own mode decides.
+//! The formulas of `chance` against counting: all ways in which the members of small warps can win are gone
+//! through one by one, and Algorithm 1's own mode decides.
 
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 

@@ -1,12 +1,13 @@
 //! The formulas of `stickycas_lab::chance` against the simulator: the same machine, processes, arbiter, draws
-//! and judge as everywhere. The probability of a break of strong validity is computed, then counted over runs that
-//! differ by their seeds alone.
+//! and judge as everywhere. The probability of a break of strong validity is computed, then counted over runs
+//! that differ by their seeds alone.
 //!
 //! # False alarms
-//! Each point is held against the 99 % interval of its count, so of 47 right ones 0.5 would be expected to fall
-//! outside, and in 1 of 800 choices of seeds more than three do. Seeds are fixed: whatever comes out comes out every
-//! time, and a point that falls outside says so without making the test fail. What fails it is more than three of
-//! them, or one that is 4 standard deviations off (1 of 300 choices of seeds, over all points).
+//! Each point is held against the 99 % interval of its count, so of 47 right ones 0.5 would be expected to
+//! fall outside, and in 1 of 800 choices of seeds more than three do. Seeds are fixed: whatever comes out
+//! comes out every time, and a point that falls outside says so without making the test fail. What fails it
+//! is more than three of them, or one that is 4 standard deviations off (1 of 300 choices of seeds, over all
+//! points).
 
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
@@ -71,7 +72,8 @@ fn drawn(n: u32, p: u32, values: u32, f: u32) -> Point {
     Point { scenario, chance: drawn_proposals(&entries, n - f, values, Rank::Above(0)) }
 }
 
-/// Each text is a warp, each letter of it a member: `x` colludes for the value `x`, the others propose the letter.
+/// Each text is a warp, each letter of it a member: `x` colludes for the value `x`, the others propose the
+/// letter.
 fn given(warps: &[&str]) -> Point {
     let members: Vec<char> = warps.iter().flat_map(|warp| warp.chars()).collect();
     let mut values: Vec<char> = members.iter().copied().filter(|member| *member != 'x').collect();

@@ -1,5 +1,5 @@
-//! The report of a campaign: every figure is there with what it needs to be understood and repeated, it is well
-//! formed, it asks the network for nothing, and what comes out of files cannot break it.
+//! The report of a campaign: every figure is there with what it needs to be understood and repeated, it is
+//! well formed, it asks the network for nothing, and what comes out of files cannot break it.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 

@@ -1,9 +1,9 @@
 //! When instances begin in an open loop, whether or not earlier ones have ended.
 //!
-//! A schedule is a rate that changes over time in straight pieces: one piece for a fixed rate or a ramp, several for
-//! steps. The k-th instance begins when the rate, summed up, reaches k; for Poisson arrivals, when it reaches the sum
-//! of k draws from the exponential distribution. It is computed, never measured: how long the system takes cannot
-//! shift it.
+//! A schedule is a rate that changes over time in straight pieces: one piece for a fixed rate or a ramp,
+//! several for steps. The k-th instance begins when the rate, summed up, reaches k; for Poisson arrivals,
+//! when it reaches the sum of k draws from the exponential distribution. It is computed, never measured: how
+//! long the system takes cannot shift it.
 
 use std::time::Duration;
 

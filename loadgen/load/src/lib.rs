@@ -1,9 +1,9 @@
 //! Load: many instances at once, timed and judged.
 //!
-//! A load run is a measurement and a correctness run in one. Whole instances are played as a [`Profile`] says, in a
-//! closed loop (so many under way) or an open one (arrivals by a schedule that nothing shifts); latencies count from
-//! the planned start. Every instance is judged from what its processes saw, and of a share of them the server's
-//! whole history is put before the judge.
+//! A load run is a measurement and a correctness run in one. Whole instances are played as a [`Profile`]
+//! says, in a closed loop (so many under way) or an open one (arrivals by a schedule that nothing shifts);
+//! latencies count from the planned start. Every instance is judged from what its processes saw, and of a
+//! share of them the server's whole history is put before the judge.
 //!
 //! | where | what |
 //! | --- | --- |

@@ -1,8 +1,8 @@
 //! The measurements: latencies, in histograms, each under a [`Label`]: quantity, party and outcome.
 //!
-//! Correct and Byzantine processes never share a histogram, and neither do answers and refusals.
-//! A task that measures writes into one of several shards, so that tasks do not wait for each other; once a second
-//! they are emptied.
+//! Correct and Byzantine processes never share a histogram, and neither do answers and refusals. A task that
+//! measures writes into one of several shards, so that tasks do not wait for each other; once a second they
+//! are emptied.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
@@ -40,8 +40,8 @@ pub enum Measure {
     Read,
     /// The report of a decision, likewise.
     Decide,
-    /// From the moment at which a process was answered to that at which a watcher was told; 0 if the watcher was
-    /// first.
+    /// From the moment at which a process was answered to that at which a watcher was told; 0 if the watcher
+    /// was first.
     WatchLag,
 }
 

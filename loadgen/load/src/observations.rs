@@ -1,11 +1,11 @@
 //! The judge of every instance: it checks whether all observations of its processes can be true.
 //!
 //! It knows nothing but the answers to correct processes and their decisions. From that alone it checks
-//! - of each process: its phases are its warp's and come one after the other (W1, F7), it has no more accesses than D2
-//!   allows, it decided the mode of the entries that Algorithm 1 has it read (D1);
-//! - of all of them together: one value at each position (R2), at most one winner in a phase and each position won
-//!   once (A1), a read shows exactly the entries added before its phase (F2, R1), the list grows until it is sealed
-//!   (A2, A3);
+//! - of each process: its phases are its warp's and come one after the other (W1, F7), it has no more
+//!   accesses than D2 allows, it decided the mode of the entries that Algorithm 1 has it read (D1);
+//! - of all of them together: one value at each position (R2), at most one winner in a phase and each
+//!   position won once (A1), a read shows exactly the entries added before its phase (F2, R1), the list grows
+//!   until it is sealed (A2, A3);
 //! - that it is refused nothing that a process which keeps to the protocol cannot be refused (B3);
 //! - the five properties, each where it is promised (V1 to V3, D2).
 //!

@@ -1,4 +1,5 @@
-//! Keeps what was measured, second by second: sums for the figures, a row for the plots, lines for the HDR log.
+//! Keeps what was measured, second by second: sums for the figures, a row for the plots, lines for the HDR
+//! log.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 

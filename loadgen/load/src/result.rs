@@ -1,5 +1,5 @@
-//! The result of a load: the one record that all formats start from, `result.json` in its folder. Its schema is
-//! `docs/schema/load-result.schema.json`.
+//! The result of a load: the one record that all formats start from, `result.json` in its folder. Its schema
+//! is `docs/schema/load-result.schema.json`.
 
 use std::collections::BTreeMap;
 
@@ -134,8 +134,8 @@ pub(super) fn conditions(profile: &Profile) -> Vec<FailIf> {
     conditions
 }
 
-/// Those of the conditions that fail a run with these figures; and that an instance came to its end, which no flag can allow
-/// to be otherwise.
+/// Those of the conditions that fail a run with these figures; and that an instance came to its end, which no
+/// flag can allow to be otherwise.
 #[must_use]
 pub fn failed(conditions: &[FailIf], figures: &Figures) -> Vec<Failed> {
     let failed = |condition: &FailIf| {

@@ -1,7 +1,7 @@
 //! The server's side of a load: its facts, its counts meanwhile, and the most memory it was seen to take.
 //!
-//! It is asked before the load, once a second, and after it. A server that does not tell is no error: others may be
-//! loaded too.
+//! It is asked before the load, once a second, and after it. A server that does not tell is no error: others
+//! may be loaded too.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -109,8 +109,8 @@ pub struct VerdictCounts {
 }
 
 impl VerdictCounts {
-    /// The verdict as a whole. Instances that prove nothing make the whole prove nothing only if there are no others:
-    /// how many there may be is a question of errors, not of correctness.
+    /// The verdict as a whole. Instances that prove nothing make the whole prove nothing only if there are no
+    /// others: how many there may be is a question of errors, not of correctness.
     #[must_use]
     pub fn verdict(&self) -> Outcome {
         match self {
@@ -176,10 +176,11 @@ pub(super) struct VerdictTally {
     pub(super) judged: VerdictCounts,
     /// Instances that were not valid.
     evidence: Vec<Evidence>,
-    /// Instances whose histories accuse correct processes of having sent too much. Whether that is true is known at
-    /// the end: a refusal may come later than the history that tells of it.
+    /// Instances whose histories accuse correct processes of having sent too much. Whether that is true is
+    /// known at the end: a refusal may come later than the history that tells of it.
     accusing: Vec<InstanceVerdict>,
-    /// How many more there are, of which nothing else is kept but what they are if it is true, and whom they accuse.
+    /// How many more there are, of which nothing else is kept but what they are if it is true, and whom they
+    /// accuse.
     more_accusing: HashMap<(Outcome, Vec<Principal>), u64>,
 }
 

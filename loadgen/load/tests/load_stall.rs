@@ -1,5 +1,5 @@
-//! What a load makes of a server that stands still: for a moment, and for good. Between the two stands a proxy that can
-//! stop carrying bytes.
+//! What a load makes of a server that stands still: for a moment, and for good. Between the two stands a
+//! proxy that can stop carrying bytes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::net::SocketAddr;
@@ -78,8 +78,8 @@ async fn loaded(keys: &str, look: impl FnMut(&stickycas_load::LoadProgress<'_>, 
         .unwrap()
 }
 
-/// So many instances begin while the server stands still. A generator that waits for answers before it goes on would
-/// have begun four or so.
+/// So many instances begin while the server stands still. A generator that waits for answers before it goes
+/// on would have begun four or so.
 const BEGUN_MEANWHILE: u64 = 40;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -122,8 +122,8 @@ async fn a_start_that_the_generator_delays_counts_from_its_plan() {
     .await;
     let figures = loaded.figures();
     let max = |measure| Duration::from_nanos(figures.latency(measure).unwrap().max);
-    // Of 200 a second one was planned in the first half of that time. A bound from below holds on a machine of any
-    // speed.
+    // Of 200 a second one was planned in the first half of that time. A bound from below holds on a machine
+    // of any speed.
     assert!(
         max(Measure::StartLag) >= kept_for.unwrap() / 2 && max(Measure::Instance) >= max(Measure::StartLag)
     );

@@ -29,7 +29,8 @@ pub(super) struct CampaignArgs {
     seed: Option<u64>,
     #[command(flatten)]
     settings: SettingArgs,
-    /// Where journal and results go; a campaign that was interrupted there goes on [default: runs/CAMPAIGN-SEED]
+    /// Where journal and results go; a campaign that was interrupted there goes on [default:
+    /// runs/CAMPAIGN-SEED]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Run this sweep alone; may be given several times

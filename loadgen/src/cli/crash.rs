@@ -38,18 +38,20 @@ pub(super) struct CrashArgs {
     /// The most processes of one
     #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..=64))]
     processes: u32,
-    /// Rounds at a time, each with servers of its own; mostly a round waits [default: two for each processor, one with --cluster]
+    /// Rounds at a time, each with servers of its own; mostly a round waits [default: two for each processor,
+    /// one with --cluster]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
     /// How long the servers let the patience of processes stand still after a restart
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = stickycas_program::parse_duration)]
     rejoin: Duration,
-    /// Kill the server once in each round, with all instances under way, and start it again with both its clocks so much
-    /// later, as in --rounds 1 --instances 1000 --outage 2days. Needs root, unshare and libfaketime
+    /// Kill the server once in each round, with all instances under way, and start it again with both its
+    /// clocks so much later, as in --rounds 1 --instances 1000 --outage 2days. Needs root, unshare and
+    /// libfaketime
     #[arg(long, value_name = "DURATION", value_parser = stickycas_program::parse_duration)]
     outage: Option<Duration>,
-    /// Servers that form a cluster over etcd, which is started too: these, and members of etcd, are killed, paused and stopped.
-    /// Needs etcd, and this program and the server built with the feature `cluster`
+    /// Servers that form a cluster over etcd, which is started too: these, and members of etcd, are killed,
+    /// paused and stopped. Needs etcd, and this program and the server built with the feature `cluster`
     #[arg(long, value_name = "N", conflicts_with = "outage", num_args = 0..=1, default_missing_value = "3",
         value_parser = clap::value_parser!(u8).range(1..=16))]
     cluster: Option<u8>,
@@ -59,14 +61,15 @@ pub(super) struct CrashArgs {
     /// With --cluster: faults in each round
     #[arg(long, value_name = "N", default_value_t = 10, requires = "cluster", value_parser = clap::value_parser!(u16).range(1..=1_000))]
     faults: u16,
-    /// With --cluster: whether partitions of the network are among the faults: `auto`, where that is possible; else the result says why
-    /// not. They need root on Linux, and `ip`
+    /// With --cluster: whether partitions of the network are among the faults: `auto`, where that is
+    /// possible; else the result says why not. They need root on Linux, and `ip`
     #[arg(long, value_name = "WHICH", default_value = "auto", requires = "cluster", value_parser = ["auto", "yes", "no"])]
     partitions: String,
     /// With --cluster: the lease of the servers
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "cluster", value_parser = stickycas_program::parse_duration)]
     lease: Duration,
-    /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the server
+    /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the
+    /// server
     #[arg(long, value_name = "PROGRAM")]
     server_program: Option<PathBuf>,
     /// Print the result as JSON on standard output

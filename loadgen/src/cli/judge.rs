@@ -62,25 +62,26 @@ pub(super) struct JudgeArgs {
     /// Create the instances as this principal, which needs the coordinator role
     #[arg(long, env = "STICKYCAS_PRINCIPAL", value_name = "NAME", default_value = "judge")]
     principal: String,
-    /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers (ca.crt). The
-    /// server's address begins with https:// then
+    /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers
+    /// (ca.crt). The server's address begins with https:// then
     #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
-    /// The name of the instances, by which processes find the current one. Each closed one gives it to the next
+    /// The name of the instances, by which processes find the current one. Each closed one gives it to the
+    /// next
     #[arg(long, value_name = "NAME", default_value = "demo")]
     name: InstanceName,
     /// Listen here for the reports of processes
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:7421")]
     listen: SocketAddr,
-    /// Folder of a server's certificate (tls.crt, tls.key), and of the CAs of processes (client-ca.crt) with their
-    /// revocation lists (client-ca.crl), for --listen: reporters show their certificates then
+    /// Folder of a server's certificate (tls.crt, tls.key), and of the CAs of processes (client-ca.crt) with
+    /// their revocation lists (client-ca.crl), for --listen: reporters show their certificates then
     #[arg(long, env = "STICKYCAS_LISTEN_CREDENTIALS", value_name = "DIR")]
     listen_credentials: Option<PathBuf>,
     /// With --listen-credentials: the trust domain of the processes
     #[arg(long, env = "STICKYCAS_TRUST_DOMAIN", value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
-    /// Takes the place of a key of the scenario's [instance], as in pace=250ms or arbiter=uniform: TOML, or a bare
-    /// word. An empty value leaves the key as it is. May be given many times
+    /// Takes the place of a key of the scenario's [instance], as in pace=250ms or arbiter=uniform: TOML, or a
+    /// bare word. An empty value leaves the key as it is. May be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     /// The seed of the first instance; the next one has the next seed. Without any, one is drawn
@@ -89,8 +90,8 @@ pub(super) struct JudgeArgs {
     /// Judge so many instances in a row
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
     instances: u64,
-    /// Judge one instance after another until told to stop: a line for each, and the table and a run folder only of
-    /// those that end otherwise than expected
+    /// Judge one instance after another until told to stop: a line for each, and the table and a run folder
+    /// only of those that end otherwise than expected
     #[arg(long, conflicts_with = "instances")]
     endless: bool,
     /// The plan of perturbations: the processes that are thereby faulty or late, or that nobody waits for,
@@ -113,8 +114,8 @@ pub(super) struct JudgeArgs {
     /// Print the verdict of each instance as JSON on standard output; with --endless, in one line
     #[arg(long)]
     json: bool,
-    /// Exit with 0 if every verdict is this one and with 1 otherwise: valid, outside, unknown or violation [default:
-    /// that of the plan]
+    /// Exit with 0 if every verdict is this one and with 1 otherwise: valid, outside, unknown or violation
+    /// [default: that of the plan]
     #[arg(long, value_name = "VERDICT", value_parser = outcome)]
     expect: Option<Outcome>,
     /// Wait so long for the server, at first and whenever it is away

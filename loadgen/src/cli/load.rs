@@ -49,9 +49,10 @@ pub(super) struct LoadArgs {
     /// With --server: create instances as this principal
     #[arg(long, value_name = "NAME", default_value = COORDINATOR)]
     coordinator: String,
-    /// With --server: a folder with a folder of credentials for each principal, of its name: load-1-1, ..., and that of
-    /// --coordinator; or with the tokens of all of them (tokens, ca.crt). The server's address begins with https:// then. With
-    /// certificates each principal has a connection of its own; with tokens they can share them
+    /// With --server: a folder with a folder of credentials for each principal, of its name: load-1-1, ...,
+    /// and that of --coordinator; or with the tokens of all of them (tokens, ca.crt). The server's address
+    /// begins with https:// then. With certificates each principal has a connection of its own; with tokens
+    /// they can share them
     #[arg(long, value_name = "DIR", env = "STICKYCAS_RUN_CREDENTIALS", requires = "server")]
     credentials: Option<PathBuf>,
     /// Print the result as JSON on standard output
@@ -66,8 +67,8 @@ pub(super) struct LoadArgs {
     /// With --baseline: differences up to this share are noise
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     noise: f64,
-    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat for
-    /// several. The profile's rate is where it begins, and its duration that of each probe
+    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat
+    /// for several. The profile's rate is where it begins, and its duration that of each probe
     #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
     find_limit: Vec<FailIf>,
     /// With --find-limit: how many searches are made
@@ -122,8 +123,8 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     finish(&measured.result, args.json, written, &args.kept())
 }
 
-/// Whether this process may have as many connections as the profile asks for: better said at once than by a server
-/// that cannot accept them.
+/// Whether this process may have as many connections as the profile asks for: better said at once than by a
+/// server that cannot accept them.
 fn check_open_files(profile: &Profile, own_server: bool) -> anyhow::Result<()> {
     let Some(most) = open_files() else { return Ok(()) };
     // A server of our own has the other end of each.

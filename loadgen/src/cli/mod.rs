@@ -1,7 +1,7 @@
 //! The command line: one file for each subcommand, with its arguments and what it does.
 //!
-//! `--json` puts `verdict.json`'s content on standard output and nothing else; everything for people goes to standard
-//! error; an error is an object `error` in its place. How a command ended is an [`Exit`].
+//! `--json` puts `verdict.json`'s content on standard output and nothing else; everything for people goes to
+//! standard error; an error is an object `error` in its place. How a command ended is an [`Exit`].
 
 mod campaign;
 mod crash;
@@ -56,11 +56,13 @@ enum Command {
     Load(Box<load::LoadArgs>),
     /// Run sweeps over the axes of a scenario and count the results
     Campaign(campaign::CampaignArgs),
-    /// Make the results of a campaign again from its journal, or one result of those of several load generators
+    /// Make the results of a campaign again from its journal, or one result of those of several load
+    /// generators
     Report(report::ReportArgs),
     /// Say what a run folder or the dump of a server's log shows, and why
     Explain(explain::ExplainArgs),
-    /// Show a run folder, or the instances of a server, on a page in the browser: phase by phase, as the paper draws it
+    /// Show a run folder, or the instances of a server, on a page in the browser: phase by phase, as the
+    /// paper draws it
     View(Box<view::ViewArgs>),
     /// Make up runs on a page in the browser: the promise of the theorem for them, and their course
     Play(view::PlayArgs),

@@ -24,10 +24,11 @@ use tokio::time::timeout;
 
 use super::output::{log_to_stderr, show, tell};
 
-/// How long to try to reach a server that does not answer: in a container that was just made, one may not listen yet.
+/// How long to try to reach a server that does not answer: in a container that was just made, one may not
+/// listen yet.
 const GIVE_UP_CONNECTING: Duration = Duration::from_secs(15);
-/// The silence after which a server is asked whether it is there: one that is paused or cut off does not say so, and steps are
-/// due when events are seen.
+/// The silence after which a server is asked whether it is there: one that is paused or cut off does not say
+/// so, and steps are due when events are seen.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
 /// How long one try to connect may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -39,15 +40,15 @@ pub(super) struct PerturbArgs {
     /// The plans, carried out one after the other
     #[arg(value_name = "PLAN", required = true)]
     plans: Vec<PathBuf>,
-    /// The server of the project. Of a cluster, several of its servers, separated by commas. A host that is a service of the
-    /// project, as in https://server-1:7420, is called at the port that is published for it
+    /// The server of the project. Of a cluster, several of its servers, separated by commas. A host that is a
+    /// service of the project, as in https://server-1:7420, is called at the port that is published for it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:7420", env = "STICKYCAS_SERVER")]
     server: String,
     /// Follow instances as this principal, which the server must know as an observer
     #[arg(long, value_name = "NAME", default_value = "observer")]
     principal: String,
-    /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers (ca.crt). The
-    /// server's address begins with https:// then
+    /// Folder of the certificate that proves this principal (tls.crt, tls.key), and of the CAs of servers
+    /// (ca.crt). The server's address begins with https:// then
     #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
     /// The name of the judge's instances
@@ -59,8 +60,8 @@ pub(super) struct PerturbArgs {
     /// The compose project; without it, COMPOSE_PROJECT_NAME or the name of this folder, as Compose has it
     #[arg(long, value_name = "NAME")]
     project: Option<String>,
-    /// How Compose is called, as in 'docker-compose -f demo.yml'; without it, docker compose or docker-compose,
-    /// whichever there is
+    /// How Compose is called, as in 'docker-compose -f demo.yml'; without it, docker compose or
+    /// docker-compose, whichever there is
     #[arg(long, value_name = "WORDS", default_value = "")]
     compose: String,
     /// The program docker
@@ -157,7 +158,8 @@ async fn target(args: &PerturbArgs) -> anyhow::Result<Target> {
     })
 }
 
-/// A client of the servers, of which one has answered. `published`: where the addresses of services are called.
+/// A client of the servers, of which one has answered. `published`: where the addresses of services are
+/// called.
 async fn client(args: &PerturbArgs, published: BTreeMap<String, String>) -> anyhow::Result<Client> {
     let identities = args.credentials.clone().map_or(Identities::Names, Identities::Own);
     let retries = Identities::retries(&args.server);

@@ -27,8 +27,9 @@ pub(super) struct RunArgs {
     /// With --server: create the instance as this principal
     #[arg(long, value_name = "NAME", default_value = COORDINATOR, requires = "server")]
     principal: String,
-    /// With --server: a folder with a folder of credentials for each principal, of its name: process-1, ..., and that of
-    /// --principal; or with the tokens of all of them (tokens, ca.crt). The server's address begins with https:// then
+    /// With --server: a folder with a folder of credentials for each principal, of its name: process-1, ...,
+    /// and that of --principal; or with the tokens of all of them (tokens, ca.crt). The server's address
+    /// begins with https:// then
     #[arg(long, value_name = "DIR", env = "STICKYCAS_RUN_CREDENTIALS", requires = "server")]
     credentials: Option<PathBuf>,
     /// With --server and --credentials: the server's listener for tokens, which bad-token-flood attacks

@@ -41,8 +41,8 @@ pub(super) struct ScenarioArgs {
 /// `--set`.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct SettingArgs {
-    /// Takes the place of a key of the file, such as pace=250ms (of [instance]), proposals.distinct=2 or late=[3]: TOML,
-    /// or a bare word. An empty value leaves the key as it is. May be given many times
+    /// Takes the place of a key of the file, such as pace=250ms (of [instance]), proposals.distinct=2 or
+    /// late=[3]: TOML, or a bare word. An empty value leaves the key as it is. May be given many times
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
 }

@@ -1,4 +1,5 @@
-//! `view` and `play`: a run folder, the instances of a server, or runs that a viewer makes up, on the live page in a browser.
+//! `view` and `play`: a run folder, the instances of a server, or runs that a viewer makes up, on the live
+//! page in a browser.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -28,7 +29,8 @@ pub(super) struct ViewArgs {
     /// The folder that a run wrote, or a folder with several of them: then the newest
     #[arg(value_name = "RUN_FOLDER", required_unless_present = "server")]
     folder: Option<PathBuf>,
-    /// Show the instances of this server, as they go on. Of a cluster, several of its servers, separated by commas
+    /// Show the instances of this server, as they go on. Of a cluster, several of its servers, separated by
+    /// commas
     #[arg(long, value_name = "URL", value_delimiter = ',', conflicts_with = "folder")]
     server: Vec<String>,
     #[command(flatten)]
@@ -43,23 +45,24 @@ struct ServerArgs {
     /// See what this principal may see, at a server that believes names. An observer sees every instance
     #[arg(long, value_name = "NAME", requires = "server")]
     principal: Option<String>,
-    /// Folder of the certificate that proves the principal (tls.crt, tls.key) or of a bearer token (token), and of the CAs of
-    /// servers (ca.crt). The server's address begins with https:// then, and viewers need a link with a token
+    /// Folder of the certificate that proves the principal (tls.crt, tls.key) or of a bearer token (token),
+    /// and of the CAs of servers (ca.crt). The server's address begins with https:// then, and viewers need a
+    /// link with a token
     #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
-    /// Show the page at this address of this machine. One that other machines reach needs --listen-credentials, and viewers a link
-    /// with a token
+    /// Show the page at this address of this machine. One that other machines reach needs
+    /// --listen-credentials, and viewers a link with a token
     #[arg(long, value_name = "ADDRESS", requires = "server", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     listen: IpAddr,
     /// Folder of a server's certificate (tls.crt, tls.key), for --listen
     #[arg(long, env = "STICKYCAS_LISTEN_CREDENTIALS", value_name = "DIR")]
     listen_credentials: Option<PathBuf>,
-    /// A name of this machine by which browsers may ask for the page, beside its address; the first one stands in links. May be given
-    /// many times
+    /// A name of this machine by which browsers may ask for the page, beside its address; the first one
+    /// stands in links. May be given many times
     #[arg(long, value_name = "NAME", requires = "server")]
     host: Vec<String>,
-    /// Where the server tells its metrics: host and port of --http. Of a cluster those of all its servers, separated by commas. Accesses,
-    /// the time of calls, ended instances and kinds of offences are shown then
+    /// Where the server tells its metrics: host and port of --http. Of a cluster those of all its servers,
+    /// separated by commas. Accesses, the time of calls, ended instances and kinds of offences are shown then
     #[arg(long, value_name = "HOST:PORT", value_delimiter = ',', requires = "server")]
     metrics: Vec<String>,
     /// Link to this instance (id or name); without it, to the table of all

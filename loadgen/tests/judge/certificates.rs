@@ -1,4 +1,5 @@
-//! A judge, a server and clients that know each other by certificates, as in the demo: every one a program of its own.
+//! A judge, a server and clients that know each other by certificates, as in the demo: every one a program of
+//! its own.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Output};

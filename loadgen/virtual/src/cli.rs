@@ -16,8 +16,8 @@ use stickycas_harness::scenario::draw_seed;
 use crate::seeds::{self, Options, SeedsResult};
 use crate::test::Test;
 
-/// The kill test in virtual time: the real server and clients of StickyCAS in one thread, over a simulated network and
-/// disk, repeated exactly by a seed
+/// The kill test in virtual time: the real server and clients of StickyCAS in one thread, over a simulated
+/// network and disk, repeated exactly by a seed
 #[derive(Debug, Parser)]
 #[command(name = "stickycas-virtual", args_conflicts_with_subcommands = true)]
 struct Cli {
@@ -41,7 +41,8 @@ struct SeedsArgs {
     /// The first seed; without one, it is drawn
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Servers of a cluster over a model of etcd, in the place of one server. Needs this program with the feature `cluster`
+    /// Servers of a cluster over a model of etcd, in the place of one server. Needs this program with the
+    /// feature `cluster`
     #[arg(long, value_name = "SERVERS")]
     cluster: Option<NonZeroUsize>,
     /// Seeds at a time, each in a process of its own [default: one for each processor]

@@ -1,9 +1,9 @@
-//! The clock and the random numbers of the operating system, replaced for this whole program: for server and client, and
-//! for all that they are built on (tokio's choice among branches that are ready, the keys of hash maps, the dates in
-//! HTTP headers).
+//! The clock and the random numbers of the operating system, replaced for this whole program: for server and
+//! client, and for all that they are built on (tokio's choice among branches that are ready, the keys of hash
+//! maps, the dates in HTTP headers).
 //!
-//! The linker prefers the functions of a program to those of the C library, so the two below are called in place of
-//! `clock_gettime(2)` and `getrandom(2)`. Before [`begin`] they do what the system does.
+//! The linker prefers the functions of a program to those of the C library, so the two below are called in
+//! place of `clock_gettime(2)` and `getrandom(2)`. Before [`begin`] they do what the system does.
 #![allow(unsafe_code, reason = "the functions of the C library cannot be replaced without")]
 
 use std::sync::OnceLock;
@@ -14,9 +14,11 @@ use libc::{clockid_t, size_t, ssize_t, timespec};
 use stickycas_model::random::SplitMix64;
 use tokio::time::Instant;
 
-/// Nanoseconds of the monotonic clock when virtual time begins: far from 0, so that programs can subtract from it.
+/// Nanoseconds of the monotonic clock when virtual time begins: far from 0, so that programs can subtract
+/// from it.
 const MONOTONIC_START: u64 = 1_000_000_000_000_000;
-/// Seconds from the start of the monotonic clock to that of the wall clock: virtual time begins in the year 2027.
+/// Seconds from the start of the monotonic clock to that of the wall clock: virtual time begins in the year
+/// 2027.
 const REALTIME_OFFSET: u64 = 1_798_000_000;
 const NANOS: u64 = 1_000_000_000;
 
@@ -26,7 +28,8 @@ static NOW: AtomicU64 = AtomicU64::new(0);
 static DRAWN: AtomicU64 = AtomicU64::new(0);
 static SEED: AtomicU64 = AtomicU64::new(0);
 
-/// Virtual time and seeded random numbers from now on. Before a runtime is made, and before another thread is.
+/// Virtual time and seeded random numbers from now on. Before a runtime is made, and before another thread
+/// is.
 pub(crate) fn begin(seed: u64) {
     SEED.store(seed, Ordering::Relaxed);
     NOW.store(MONOTONIC_START, Ordering::Relaxed);
@@ -35,8 +38,8 @@ pub(crate) fn begin(seed: u64) {
 /// When virtual time began, by the clock of a runtime.
 static START: OnceLock<Instant> = OnceLock::new();
 
-/// Follows the clock of the runtime, which is paused and so jumps from timer to timer. Called within the runtime whenever
-/// that has waited for its next timer, and where one of several runtimes takes its turn.
+/// Follows the clock of the runtime, which is paused and so jumps from timer to timer. Called within the
+/// runtime whenever that has waited for its next timer, and where one of several runtimes takes its turn.
 pub(crate) fn follow_runtime() {
     set(Instant::now());
 }

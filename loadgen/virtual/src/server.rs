@@ -26,7 +26,8 @@ const STALL: Duration = Duration::from_secs(2);
 const MOST_TURNS: u64 = 60;
 /// The longest wait for a write that fails, and then for the end of the server: its drain, and some commits.
 const LONGEST_FAILING: Duration = Duration::from_secs(10);
-/// Writes of a start among which one fails: those of opening the log, of the record of the start, and one more.
+/// Writes of a start among which one fails: those of opening the log, of the record of the start, and one
+/// more.
 const FIRST_WRITES: u64 = 12;
 
 /// The way in which a server ends.

@@ -1,4 +1,5 @@
-//! Three servers over the model of etcd: seeds repeated exactly, everything that is to happen, and nothing found.
+//! Three servers over the model of etcd: seeds repeated exactly, everything that is to happen, and nothing
+//! found.
 
 use super::{finds_nothing, one, repeats};
 

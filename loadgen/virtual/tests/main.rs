@@ -1,5 +1,5 @@
-//! Seeds in virtual time: repeated exactly, and nothing found. That something can be found is shown by planted bugs
-//! (`model/mutants.toml`).
+//! Seeds in virtual time: repeated exactly, and nothing found. That something can be found is shown by
+//! planted bugs (`model/mutants.toml`).
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 #[cfg(feature = "cluster")]

@@ -1,8 +1,8 @@
 //! Which file of the workspace uses what another file defines, read from the paths in the code.
 //!
-//! A path counts for the file that defines its item: re-exports are followed, a module that is only named counts for
-//! nothing. Left out are tests, and what is built for tests alone (the features `fuzzing`, `simulation`, `testing`).
-//! Methods are not seen: who calls a method names its type somewhere, as a rule.
+//! A path counts for the file that defines its item: re-exports are followed, a module that is only named
+//! counts for nothing. Left out are tests, and what is built for tests alone (the features `fuzzing`,
+//! `simulation`, `testing`). Methods are not seen: who calls a method names its type somewhere, as a rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -217,7 +217,8 @@ impl Modules {
         }
     }
 
-    /// The module in whose file the item of a path is defined, and its name. `None`: it is a module, or none of ours.
+    /// The module in whose file the item of a path is defined, and its name. `None`: it is a module, or none
+    /// of ours.
     fn definition(&self, from: usize, path: &[String], depth: usize) -> Option<(usize, String)> {
         if depth > 16 {
             return None;

@@ -1,8 +1,8 @@
-//! The structure of the workspace: no file or folder uses another one that uses it, however indirectly, and folders use only
-//! those that the table in ARCHITECTURE.md allows.
+//! The structure of the workspace: no file or folder uses another one that uses it, however indirectly, and
+//! folders use only those that the table in ARCHITECTURE.md allows.
 //!
-//! The file of a module and the files of the modules within it are one unit, as they are for the visibility of Rust: a part
-//! may use what the module around it defines.
+//! The file of a module and the files of the modules within it are one unit, as they are for the visibility
+//! of Rust: a part may use what the module around it defines.
 
 mod imports;
 
@@ -88,7 +88,8 @@ fn circles_of_files(imports: &Imports) -> Vec<String> {
     circles(&imports.iter().map(|((from, to), names)| ((name(from), name(to)), names.clone())).collect())
 }
 
-/// For each folder: its parts (files, and folders each with the file of the same name) by what is used between them.
+/// For each folder: its parts (files, and folders each with the file of the same name) by what is used
+/// between them.
 fn circles_of_folders(imports: &Imports) -> Vec<String> {
     let mut by_folder: BTreeMap<PathBuf, BTreeMap<(String, String), BTreeSet<String>>> = BTreeMap::new();
     for ((from, to), names) in imports {

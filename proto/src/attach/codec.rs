@@ -11,8 +11,8 @@ use super::response::EncodedResponse;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct AttachCodec;
 
-/// The first size of the buffers of a stream, in bytes. A stream keeps them while it is idle, so they are smaller
-/// than tonic's.
+/// The first size of the buffers of a stream, in bytes. A stream keeps them while it is idle, so they are
+/// smaller than tonic's.
 const BUFFER_BYTES: usize = 1024;
 
 /// About as many bytes are handed to the transport at once. tonic's own figure.

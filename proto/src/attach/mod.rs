@@ -1,13 +1,14 @@
 //! The server's side of Attach, decoded and encoded without the generated types.
 //!
-//! Replaces `v1::sticky_cas_service_server` with its `v1::AttachRequest` and `v1::AttachResponse`, on the one path
-//! that every access takes. Generated code builds a tree of messages, each value a shared buffer of its own, and
-//! visits it twice to encode it. Here a request becomes one list of [`DecodedFrame`]s, and a response is written
-//! straight into its buffer from the list of the instance ([`encode_answer`] and its neighbours).
+//! Replaces `v1::sticky_cas_service_server` with its `v1::AttachRequest` and `v1::AttachResponse`, on the one
+//! path that every access takes. Generated code builds a tree of messages, each value a shared buffer of its
+//! own, and visits it twice to encode it. Here a request becomes one list of [`DecodedFrame`]s, and a
+//! response is written straight into its buffer from the list of the instance ([`encode_answer`] and its
+//! neighbours).
 //!
-//! On the wire nothing differs. [`DecodedRequest::decode`] reads what encoders usually write and leaves everything
-//! else that protobuf allows to the generated types, so both accept and refuse the same bytes; `tests/wire/attach.rs`
-//! compares both over every kind of frame and over damaged messages.
+//! On the wire nothing differs. [`DecodedRequest::decode`] reads what encoders usually write and leaves
+//! everything else that protobuf allows to the generated types, so both accept and refuse the same bytes;
+//! `tests/wire/attach.rs` compares both over every kind of frame and over damaged messages.
 //!
 //! To remove it: delete this module and the service of its own in `build.rs`, and serve
 //! `v1::sticky_cas_service_server` with `DecodedFrame::from` for each frame of a request.

@@ -16,8 +16,8 @@ use crate::wire_format::{FieldReader, WireType, key};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DecodedRequest(pub Vec<DecodedFrame>);
 
-/// The most frames that are decoded of one request. A frame takes two bytes on the wire and far more once it is
-/// decoded, so a message of many frames could fill the memory before the server has counted them.
+/// The most frames that are decoded of one request. A frame takes two bytes on the wire and far more once it
+/// is decoded, so a message of many frames could fill the memory before the server has counted them.
 pub const MAX_FRAMES: usize = 4_096;
 
 const NUMBER: WireType = WireType::Varint;
@@ -27,8 +27,8 @@ const BYTES: WireType = WireType::Bytes;
 const FRAME: u8 = key(1, BYTES);
 
 impl DecodedRequest {
-    /// Decodes an `AttachRequest`. If the message has more than [`MAX_FRAMES`] frames, the result has exactly so
-    /// many, and they may be [`DecodedFrame::Unknown`].
+    /// Decodes an `AttachRequest`. If the message has more than [`MAX_FRAMES`] frames, the result has exactly
+    /// so many, and they may be [`DecodedFrame::Unknown`].
     ///
     /// # Errors
     /// If the bytes are no such message.

@@ -1,7 +1,7 @@
 //! Encodes the responses of the server: each function writes one frame straight into a message.
 //!
-//! An `AttachResponse` is its frames one after the other, so a message grows frame by frame, and a frame that makes
-//! it too long can be cut off again.
+//! An `AttachResponse` is its frames one after the other, so a message grows frame by frame, and a frame that
+//! makes it too long can be cut off again.
 
 use prost::Message as _;
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
@@ -24,8 +24,8 @@ const FRAME: u8 = key(1, BYTES);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodedResponse(pub Vec<u8>);
 
-/// Adds the answer of an access. `values` are the values that a read returns, as many as it counts; the iterator runs
-/// twice. No phase: answered outside phases (F10).
+/// Adds the answer of an access. `values` are the values that a read returns, as many as it counts; the
+/// iterator runs twice. No phase: answered outside phases (F10).
 pub fn encode_answer<'a>(
     message: &mut Vec<u8>,
     channel: u32,
@@ -71,8 +71,8 @@ pub fn encode_decided(message: &mut Vec<u8>, channel: u32) {
     write_number_field(message, key(1, NUMBER), channel.into());
 }
 
-/// The parameters of instances that differ in nothing but their seeds, encoded once for all their welcomes. The seed
-/// stands in between.
+/// The parameters of instances that differ in nothing but their seeds, encoded once for all their welcomes.
+/// The seed stands in between.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct EncodedParameters {
     bytes: Box<[u8]>,

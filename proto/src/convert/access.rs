@@ -1,8 +1,9 @@
 //! Accesses and values (SPEC F1, F8).
 //!
-//! Three messages carry an operation: an `Access` frame, a `WaitingAccess` and an `Accepted` event. Each has a oneof
-//! of its own, which costs two bytes less per access than a message for the operation would. The operation of a frame
-//! is a [`RawOp`] until it is checked; those of the other two are recorded and share one macro.
+//! Three messages carry an operation: an `Access` frame, a `WaitingAccess` and an `Accepted` event. Each has
+//! a oneof of its own, which costs two bytes less per access than a message for the operation would. The
+//! operation of a frame is a [`RawOp`] until it is checked; those of the other two are recorded and share one
+//! macro.
 
 use bytes::Bytes;
 use stickycas_model::access::{Access, Op};
@@ -92,8 +93,8 @@ impl From<v1::access::Op> for RawOp {
     }
 }
 
-/// The frame of an access on this channel. The bytes of its append need not be a value: a Byzantine process sends
-/// any.
+/// The frame of an access on this channel. The bytes of its append need not be a value: a Byzantine process
+/// sends any.
 #[must_use]
 pub fn access_frame(channel: u32, number: AccessNumber, op: &RawOp) -> v1::ClientFrame {
     v1::Access { channel, number: number.get(), op: Some(op.into()) }.into()

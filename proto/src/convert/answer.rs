@@ -1,7 +1,7 @@
 //! Answers (SPEC A1, R1).
 //!
-//! The model keeps the answer of a read as numbers (F8b). On the wire it carries the entries as well, which come from the
-//! list.
+//! The model keeps the answer of a read as numbers (F8b). On the wire it carries the entries as well, which
+//! come from the list.
 
 use bytes::Bytes;
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};

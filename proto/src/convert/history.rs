@@ -1,5 +1,5 @@
-//! Histories: the model's [`Recorded`] and the wire's `Event`, one to one in both directions, so that a history that
-//! a watcher collects can be judged like the record of the server.
+//! Histories: the model's [`Recorded`] and the wire's `Event`, one to one in both directions, so that a
+//! history that a watcher collects can be judged like the record of the server.
 
 use std::time::Duration;
 

@@ -1,8 +1,8 @@
 //! Wire to model and model to wire, one file per subject.
 //!
-//! A conversion to the wire cannot fail. A conversion from the wire gives a [`WireError`] that names the field, and
-//! never panics. Where it depends on the instance it takes the [`Params`](stickycas_model::params::Params): bytes are
-//! a value only within the limit of the instance (P3).
+//! A conversion to the wire cannot fail. A conversion from the wire gives a [`WireError`] that names the
+//! field, and never panics. Where it depends on the instance it takes the
+//! [`Params`](stickycas_model::params::Params): bytes are a value only within the limit of the instance (P3).
 
 use std::time::Duration;
 
@@ -63,7 +63,8 @@ pub fn duration_from_wire(field: &'static str, wire: &prost_types::Duration) -> 
     }
 }
 
-/// Each kind of frame of a client as a frame of Attach; which kinds the generated types box is known here only.
+/// Each kind of frame of a client as a frame of Attach; which kinds the generated types box is known here
+/// only.
 macro_rules! client_frame {
     ($($kind:ident)+) => {
         $(impl From<$kind> for ClientFrame {

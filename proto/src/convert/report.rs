@@ -14,8 +14,8 @@ use crate::v1::RefusalReason;
 /// The most characters of a failure that are kept.
 const MAX_FAILURE_CHARS: usize = 1000;
 
-/// The report of a process at its end. The process itself is known from the channel, not from the message (SPEC
-/// section 10).
+/// The report of a process at its end. The process itself is known from the channel, not from the message
+/// (SPEC section 10).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProcessReport {
     /// Its decision.

@@ -1,9 +1,9 @@
-//! The gRPC code of each reason of a refusal, whether the request may have happened all the same, and whether a retry
-//! helps (SPEC section 11).
+//! The gRPC code of each reason of a refusal, whether the request may have happened all the same, and whether
+//! a retry helps (SPEC section 11).
 //!
-//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have happened
-//! and may be retried with the same number; an access outside its phase did not happen and may be retried; an empty
-//! value did not happen and must not be retried.
+//! "May I retry?" and "may it have happened?" are two questions: an access whose deadline passed may have
+//! happened and may be retried with the same number; an access outside its phase did not happen and may be
+//! retried; an empty value did not happen and must not be retried.
 
 use std::time::Duration;
 
@@ -105,8 +105,9 @@ impl RefusalReason {
             Self::ReaderTooSlow | Self::RequestTooSlow | Self::TooManyBytes => {
                 unknown(Code::ResourceExhausted, Retry::After(SOON))
             }
-            // UNAVAILABLE tells generic clients that a retry is safe. A call whose access waits when draining begins, or
-            // when the log fails, ends with it too, and the access waits on, was executed, or is lost.
+            // UNAVAILABLE tells generic clients that a retry is safe. A call whose access waits when draining
+            // begins, or when the log fails, ends with it too, and the access waits on, was executed, or is
+            // lost.
             Self::Draining | Self::LogFailed => unknown(Code::Unavailable, Retry::After(LATER)),
             Self::Recovering => did_not_happen(Code::Unavailable, Retry::After(SOON)),
             // Another server takes it at once; while no owner is known, the refusal has the time to wait.

@@ -159,8 +159,8 @@ impl RpcRefusal {
         Status::with_error_details(self.reason.code(), self.message.as_str(), details)
     }
 
-    /// The refusal that a status carries; `None` if the status is not from this service, for example because the
-    /// connection broke.
+    /// The refusal that a status carries; `None` if the status is not from this service, for example because
+    /// the connection broke.
     #[must_use]
     pub fn from_status(status: &Status) -> Option<Self> {
         let info = status.get_details_error_info().filter(|info| info.domain == ERROR_DOMAIN)?;
@@ -175,8 +175,8 @@ impl RpcRefusal {
         })
     }
 
-    /// The frame on Attach that refuses the access with this number, or without a number a Hello or a Decision. Of
-    /// the details only the expected access number has a field there, and so has the owner.
+    /// The frame on Attach that refuses the access with this number, or without a number a Hello or a
+    /// Decision. Of the details only the expected access number has a field there, and so has the owner.
     #[must_use]
     pub fn to_frame(&self, channel: u32, number: Option<AccessNumber>) -> v1::Refusal {
         v1::Refusal {

@@ -1,5 +1,5 @@
-//! Arbitrary frames of Attach, and what may happen to an encoded message. The tests of the load generator use them
-//! too.
+//! Arbitrary frames of Attach, and what may happen to an encoded message. The tests of the load generator use
+//! them too.
 
 use bytes::Bytes;
 use proptest::collection::vec;
@@ -220,8 +220,8 @@ impl Reencoding {
     }
 }
 
-/// The message with these changes, one after the other, to the fields of each message in it. Bytes that look like a
-/// message count as one.
+/// The message with these changes, one after the other, to the fields of each message in it. Bytes that look
+/// like a message count as one.
 pub(crate) fn reencoded(message: &[u8], changes: &mut impl Iterator<Item = Reencoding>) -> Vec<u8> {
     let Some(fields) = split(message) else { return message.to_vec() };
     let mut fields: Vec<Vec<u8>> =

@@ -1,6 +1,7 @@
 //! No bytes of a peer make a conversion panic.
 //!
-//! Random bytes decode into shallow messages. Well-formed messages with some bytes changed reach the deep ones.
+//! Random bytes decode into shallow messages. Well-formed messages with some bytes changed reach the deep
+//! ones.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! The wire as a whole: it is what the .proto files say, conversions lose nothing, and no bytes make them panic.
+//! The wire as a whole: it is what the .proto files say, conversions lose nothing, and no bytes make them
+//! panic.
 
 mod attach;
 mod checkpoints;

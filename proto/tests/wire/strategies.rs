@@ -109,8 +109,8 @@ fn duration() -> impl Strategy<Value = Duration> {
     (0..=24 * 60 * 60_u64, 0..1_000_000_000_u32).prop_map(|(seconds, nanos)| Duration::new(seconds, nanos))
 }
 
-/// Any requested parameters, in range or not. A pipeline or value limit of 0 is not among them: on the wire it stands
-/// for the default.
+/// Any requested parameters, in range or not. A pipeline or value limit of 0 is not among them: on the wire
+/// it stands for the default.
 pub(crate) fn params_spec() -> impl Strategy<Value = ParamsSpec> {
     let arbiter = prop_oneof![
         Just(Arbiter::FirstCome),

@@ -200,7 +200,8 @@ impl ActiveSessions {
         }
     }
 
-    /// That of which something has ended by now, so many at most. It comes again when the next thing of it ends.
+    /// That of which something has ended by now, so many at most. It comes again when the next thing of it
+    /// ends.
     pub(super) fn take_expired(
         &mut self,
         now: u64,

@@ -1,7 +1,8 @@
 //! The audit log of identities: admitted principals with their proofs, and refusals with their reasons.
 //!
-//! These are lines of the server's log with a target of their own, [`TARGET`], so that `--log` can send them away or keep
-//! them alone. Like all lines they are limited by kind, and a line tells how many more there were.
+//! These are lines of the server's log with a target of their own, [`TARGET`], so that `--log` can send them
+//! away or keep them alone. Like all lines they are limited by kind, and a line tells how many more there
+//! were.
 
 use std::fmt::Display;
 use std::net::SocketAddr;

@@ -51,8 +51,8 @@ pub(crate) struct Identity {
 }
 
 impl Authenticator {
-    /// The principal of a request with these headers from this peer; `None`: its connection is not known, in tests. `charge`
-    /// is called before a token is verified.
+    /// The principal of a request with these headers from this peer; `None`: its connection is not known, in
+    /// tests. `charge` is called before a token is verified.
     ///
     /// # Errors
     /// If the request has no valid identity, or `charge` fails.

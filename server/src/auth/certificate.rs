@@ -1,8 +1,8 @@
 //! The principal that a client's certificate names (SPEC section 10).
 //!
 //! The name stands in the one URI of the certificate's alternative names,
-//! `spiffe://TRUST-DOMAIN/principal/NAME`. Common names and names of hosts say nothing here. Whether the certificate
-//! can be trusted is another question: [`super::verifier`].
+//! `spiffe://TRUST-DOMAIN/principal/NAME`. Common names and names of hosts say nothing here. Whether the
+//! certificate can be trusted is another question: [`super::verifier`].
 
 use rustls::pki_types::CertificateDer;
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, is_principal_name};
@@ -54,7 +54,8 @@ impl ClientIdentity {
         if !usage.is_some_and(|usage| usage.value.client_auth) {
             return Err(IdentityError::NotForClients);
         }
-        // Without the extension the key may be used for anything (RFC 5280, section 4.2.1.3; RFC 8446, section 4.4.2.2).
+        // Without the extension the key may be used for anything (RFC 5280, section 4.2.1.3; RFC 8446,
+        // section 4.4.2.2).
         let usage = certificate.key_usage().map_err(|_| undecodable())?;
         if usage.is_some_and(|usage| !usage.value.digital_signature()) {
             return Err(IdentityError::NotForSignatures);
@@ -83,7 +84,8 @@ fn principal_of_uri(uri: &str, trust_domain: &str) -> Option<Principal> {
     is_principal_name(name.as_bytes()).then(|| Principal::new(name))
 }
 
-/// Whether this can be the name of a trust domain: 1 to 255 lower-case letters, digits, `.`, `_` or `-`, as SPIFFE has it.
+/// Whether this can be the name of a trust domain: 1 to 255 lower-case letters, digits, `.`, `_` or `-`, as
+/// SPIFFE has it.
 pub(crate) fn is_trust_domain(name: &str) -> bool {
     let allowed = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'_' | b'-');
     (1..=255).contains(&name.len()) && name.bytes().all(allowed)

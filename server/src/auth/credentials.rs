@@ -1,8 +1,9 @@
 //! One generation of credentials: the server's own certificate, the CAs that it trusts, and the rights of
 //! principals.
 //!
-//! It is read as a whole and replaced as a whole: a client is verified with the certificate, the CAs, the revocation
-//! lists, the denied principals, the token keys and the roles of one [`Credentials`], never with a mixture.
+//! It is read as a whole and replaced as a whole: a client is verified with the certificate, the CAs, the
+//! revocation lists, the denied principals, the token keys and the roles of one [`Credentials`], never with a
+//! mixture.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -54,7 +55,8 @@ pub(crate) struct Credentials {
     /// Verifies tokens, if they are taken.
     pub(crate) tokens: Option<Tokens>,
     pub(crate) roles: Roles,
-    /// The last moment at which the server's certificate and those behind it are valid. Moments are in seconds since 1970.
+    /// The last moment at which the server's certificate and those behind it are valid. Moments are in
+    /// seconds since 1970.
     pub(crate) not_after: u64,
     /// Of the CAs of clients.
     pub(crate) client_cas: ClientCas,
@@ -183,8 +185,8 @@ impl CredentialSource {
     }
 }
 
-/// TLS 1.3 with this certificate, this protocol inside, and no session that could be resumed: it would skip the verification of
-/// the client's certificate.
+/// TLS 1.3 with this certificate, this protocol inside, and no session that could be resumed: it would skip
+/// the verification of the client's certificate.
 fn server_config(
     own: &Arc<CertifiedKey>,
     clients: impl FnOnce(
@@ -204,8 +206,8 @@ fn server_config(
     Arc::new(tls)
 }
 
-/// The server's certificate with those behind it and its key, and the last moment at which all of them are valid. They must be
-/// valid at `at`.
+/// The server's certificate with those behind it and its key, and the last moment at which all of them are
+/// valid. They must be valid at `at`.
 fn own_certificate(files: &Files, at: Option<u64>) -> Result<(Arc<CertifiedKey>, u64), CredentialsError> {
     let wrong = |error| files.wrong(CERTIFICATE, &error);
     let chain: Vec<CertificateDer<'static>> = files.pem_items(CERTIFICATE, "CERTIFICATE")?;

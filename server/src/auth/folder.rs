@@ -1,11 +1,12 @@
 //! The folder of files by which a server proves who it is and knows who others are.
 //!
-//! The files are read together: twice, until two readings agree, so that what is read while somebody replaces files is no
-//! mixture of old and new ones. Names of files are those that cert-manager and Kubernetes use, where these have one.
+//! The files are read together: twice, until two readings agree, so that what is read while somebody replaces
+//! files is no mixture of old and new ones. Names of files are those that cert-manager and Kubernetes use,
+//! where these have one.
 //!
-//! A file is whole if another one was renamed to its name. One that is written in place may be read at any moment, so what
-//! it would lose by that counts only when it has been left alone for a while: [`FileReader`]. What `denied` loses waits in any
-//! case, since one that is made again may be half written too.
+//! A file is whole if another one was renamed to its name. One that is written in place may be read at any
+//! moment, so what it would lose by that counts only when it has been left alone for a while: [`FileReader`].
+//! What `denied` loses waits in any case, since one that is made again may be half written too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -159,8 +160,8 @@ impl FileReader {
 }
 
 impl InForce {
-    /// A file that is the same as that in force, and holds less, as a file does that is being written. Of [`DENIED`] any one
-    /// that holds less, or is gone.
+    /// A file that is the same as that in force, and holds less, as a file does that is being written. Of
+    /// [`DENIED`] any one that holds less, or is gone.
     fn loses_in_place(&self, old: &Files, new: &Files, identities: &Identities) -> Option<&'static str> {
         old.contents.iter().map(|(name, old)| (*name, old)).find_map(|(name, old)| {
             let lines = |bytes: &'_ [u8]| {

@@ -1,8 +1,9 @@
 //! The assignment of revocation lists to CAs.
 //!
-//! In a handshake the library looks a list up by the name of its issuer, and verifies the list's signature then. A list
-//! of that name which another key has signed would so be found too late: every certificate of the CA would be refused.
-//! Here each list is verified when the files are read, and a wrong one is an error of the files.
+//! In a handshake the library looks a list up by the name of its issuer, and verifies the list's signature
+//! then. A list of that name which another key has signed would so be found too late: every certificate of
+//! the CA would be refused. Here each list is verified when the files are read, and a wrong one is an error
+//! of the files.
 
 use std::collections::BTreeMap;
 
@@ -30,15 +31,15 @@ struct List<'a> {
     key: Vec<u8>,
 }
 
-/// Checks that every CA has a revocation list, unless it need not have one, and that each list is signed by its CA.
-/// Returns those CAs that count with their lists, and when the first list expires, in seconds since 1970; one that has
-/// expired still counts.
+/// Checks that every CA has a revocation list, unless it need not have one, and that each list is signed by
+/// its CA. Returns those CAs that count with their lists, and when the first list expires, in seconds since
+/// 1970; one that has expired still counts.
 ///
-/// The library takes the first list of a name. So of keys that share a name each set has one, with its list: whoever is
-/// trusted by any of the sets is trusted.
+/// The library takes the first list of a name. So of keys that share a name each set has one, with its list:
+/// whoever is trusted by any of the sets is trusted.
 ///
-/// A list whose issuer is none of these CAs may be that of a CA between them and a client; only the client shows its
-/// certificate, so its list is verified in the handshake.
+/// A list whose issuer is none of these CAs may be that of a CA between them and a client; only the client
+/// shows its certificate, so its list is verified in the handshake.
 ///
 /// # Errors
 /// The list or CA that is wrong.

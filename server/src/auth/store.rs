@@ -149,8 +149,8 @@ impl CredentialStore {
         Ok(registration)
     }
 
-    /// Registers a stream, which is told by `end` when what has been proven for it does not count any more. `None`: it
-    /// stands on nothing that could change before its connection ends.
+    /// Registers a stream, which is told by `end` when what has been proven for it does not count any more.
+    /// `None`: it stands on nothing that could change before its connection ends.
     ///
     /// # Errors
     /// If it does not count already.
@@ -196,9 +196,9 @@ impl CredentialStore {
         self.end_refused(AT_ONCE, |proof, now| proof.check_chain(credentials, now));
     }
 
-    /// Ends what is open and does not pass this check at the present moment. In pieces of so many, since all of it may take
-    /// seconds: the lock is never held while something is checked, other threads have their turns, and what expires
-    /// meanwhile ends in time.
+    /// Ends what is open and does not pass this check at the present moment. In pieces of so many, since all
+    /// of it may take seconds: the lock is never held while something is checked, other threads have their
+    /// turns, and what expires meanwhile ends in time.
     fn end_refused(&self, at_once: usize, check: impl Fn(&Proof, u64) -> Result<(), RevocationReason>) {
         let mut from = 0;
         loop {
@@ -251,8 +251,8 @@ impl CredentialStore {
         let ((), ()) = tokio::join!(expiring, reloading);
     }
 
-    /// Ends what does not count any more among that of which something has expired, one piece of it. Returns whether there may
-    /// be more.
+    /// Ends what does not count any more among that of which something has expired, one piece of it. Returns
+    /// whether there may be more.
     fn end_expired(&self, now: u64) -> bool {
         let expired = self.sessions().take_expired(now, AT_ONCE);
         let may_be_more = expired.len() == AT_ONCE;

@@ -1,7 +1,7 @@
 //! Tokens that were verified, by their SHA-256, so that a token that comes with every call is verified once.
 //!
-//! It is bounded: new tokens fill one half, and when that is full the half that was filled before is forgotten. Only
-//! tokens that are valid come in, so strangers cannot displace anybody.
+//! It is bounded: new tokens fill one half, and when that is full the half that was filled before is
+//! forgotten. Only tokens that are valid come in, so strangers cannot displace anybody.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,7 @@
 //! The public keys of tokens: a JSON Web Key Set (RFC 7517).
 //!
-//! Each key has an id and one algorithm, EdDSA (Ed25519) or ES256. A token names the id, and nothing else of it says how
-//! it is verified.
+//! Each key has an id and one algorithm, EdDSA (Ed25519) or ES256. A token names the id, and nothing else of
+//! it says how it is verified.
 
 use aws_lc_rs::digest::{self, SHA256};
 use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED, ED25519, ParsedPublicKey, VerificationAlgorithm};
@@ -30,8 +30,8 @@ pub(super) struct TokenKey {
 const PRIVATE: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
 
 impl TokenKeys {
-    /// Reads a key set. Returns also why some of its keys are not used: a set may have keys for other purposes, and of kinds
-    /// that others know (RFC 7517, section 5).
+    /// Reads a key set. Returns also why some of its keys are not used: a set may have keys for other
+    /// purposes, and of kinds that others know (RFC 7517, section 5).
     ///
     /// # Errors
     /// The mistake in it.

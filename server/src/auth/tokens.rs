@@ -69,7 +69,8 @@ struct Claims {
     exp: u64,
     nbf: u64,
     iat: u64,
-    /// One text, as RFC 7519 has it; the library would take a list too, and compares it with the configured one.
+    /// One text, as RFC 7519 has it; the library would take a list too, and compares it with the configured
+    /// one.
     #[serde(rename = "iss")]
     _issuer: String,
     sub: String,

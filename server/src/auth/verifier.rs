@@ -1,5 +1,5 @@
-//! Whether a client's certificate can be trusted: its signatures up to a CA of ours, its time, its revocation, and the
-//! principal that it names.
+//! Whether a client's certificate can be trusted: its signatures up to a CA of ours, its time, its
+//! revocation, and the principal that it names.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -171,7 +171,8 @@ impl ClientVerifier {
     }
 }
 
-/// Whether the certificate, or the revocation list of its issuer, is signed by another key than that of this name.
+/// Whether the certificate, or the revocation list of its issuer, is signed by another key than that of this
+/// name.
 fn is_of_another_key(error: &Error) -> bool {
     matches!(
         error,

@@ -1,5 +1,5 @@
-//! A call from its admission to its response: it is counted when it ends, and a refusal leaves when everything is committed
-//! that was logged before it.
+//! A call from its admission to its response: it is counted when it ends, and a refusal leaves when
+//! everything is committed that was logged before it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -101,8 +101,8 @@ impl Refusal {
     }
 }
 
-/// Whether a refusal for this reason says nothing that may not be committed: that there is no space for an instance, or none of
-/// this name. An instance that is gone is found until that is committed.
+/// Whether a refusal for this reason says nothing that may not be committed: that there is no space for an
+/// instance, or none of this name. An instance that is gone is found until that is committed.
 fn is_told_without_space(method: Method, reason: Option<RefusalReason>) -> bool {
     matches!(
         (method, reason),
@@ -150,8 +150,8 @@ impl Call {
         self.ending.count(Code::Cancelled);
     }
 
-    /// Counts how the call ended, unless it was refused: that is counted when the refusal leaves. A refused call has its
-    /// status among the headers, and no body.
+    /// Counts how the call ended, unless it was refused: that is counted when the refusal leaves. A refused
+    /// call has its status among the headers, and no body.
     ///
     /// # Errors
     /// If it was refused.
@@ -188,7 +188,8 @@ impl Call {
             }
             (None, None) => {
                 account.count_status(&status);
-                // It tells nothing of what was logged, and that the server serves again may be waiting for the disk.
+                // It tells nothing of what was logged, and that the server serves again may be waiting for
+                // the disk.
                 let reason = RpcRefusal::from_status(&status).map(|refused| refused.reason);
                 if reason == Some(RefusalReason::Recovering) {
                     self.ending.count(status.code());

@@ -11,7 +11,8 @@ use crate::settings::{Data, Settings, SettingsArgs, reference, show};
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigCommand {
-    /// Check the settings that `serve` would start with, and the files and credentials that they name, and say what is wrong.
+    /// Check the settings that `serve` would start with, and the files and credentials that they name, and
+    /// say what is wrong.
     #[command(after_help = EXIT_CODES)]
     Check(SettingsArgs),
     /// Print the settings that `serve` would start with, as a file, with where each comes from.

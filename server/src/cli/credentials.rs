@@ -24,8 +24,8 @@ pub(super) struct CredentialsCommand {
     /// Principals process-1 to process-N, as runs of the load generator name them.
     #[arg(long, value_name = "N", default_value_t = 16)]
     principals: u32,
-    /// Name them otherwise: TEXT1 to TEXTN. Repeat the flag for several groups of N; a load with two rosters has load-1- and
-    /// load-2-.
+    /// Name them otherwise: TEXT1 to TEXTN. Repeat the flag for several groups of N; a load with two rosters
+    /// has load-1- and load-2-.
     #[arg(long = "prefix", value_name = "TEXT", default_values_t = ["process-".to_owned()])]
     prefixes: Vec<String>,
     /// Other principals. Repeat the flag for several.
@@ -34,17 +34,17 @@ pub(super) struct CredentialsCommand {
     /// Names and addresses under which the server is reached. Repeat the flag for several.
     #[arg(long = "host", value_name = "HOST", default_values_t = ["localhost", "127.0.0.1", "::1"].map(str::to_owned))]
     hosts: Vec<String>,
-    /// A principal with a listener of its own, such as the judge or one server of a cluster, and the names and addresses
-    /// under which that is reached: its folder gets one more (clients/NAME/listener), like that of the server. Repeat the
-    /// flag for several.
+    /// A principal with a listener of its own, such as the judge or one server of a cluster, and the names
+    /// and addresses under which that is reached: its folder gets one more (clients/NAME/listener), like that
+    /// of the server. Repeat the flag for several.
     #[arg(long = "listener", value_name = "NAME=HOST,...", value_parser = parse_listener)]
     listeners: Vec<ListenerFolder>,
     /// The trust domain of the principals; the server has a setting of the same name.
     #[arg(long, value_name = "NAME", default_value = "stickycas")]
     trust_domain: String,
-    /// Make bearer tokens too: the server's folder gets their keys, and each principal a second folder (tokens/NAME). A
-    /// token is valid for a day at most. With --tokens=file no principal gets a certificate, and all tokens are in one file
-    /// (tokens/tokens): for loads with thousands of principals.
+    /// Make bearer tokens too: the server's folder gets their keys, and each principal a second folder
+    /// (tokens/NAME). A token is valid for a day at most. With --tokens=file no principal gets a certificate,
+    /// and all tokens are in one file (tokens/tokens): for loads with thousands of principals.
     #[arg(long, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "folders")]
     tokens: Option<TokenForm>,
     /// The issuer of the tokens; the server has a setting of the same name.
@@ -56,9 +56,9 @@ pub(super) struct CredentialsCommand {
     /// The time for which all of it is valid.
     #[arg(long, value_name = "DURATION", default_value = "30d", value_parser = stickycas_program::parse_duration)]
     lifetime: Duration,
-    /// Leave DIR as it is if all of this is in it and valid. If tokens alone are missing, or have less than a quarter of their
-    /// time left, make them anew. Otherwise make all of it, in folders that exist too: for containers, which start again and
-    /// again with the same volumes.
+    /// Leave DIR as it is if all of this is in it and valid. If tokens alone are missing, or have less than a
+    /// quarter of their time left, make them anew. Otherwise make all of it, in folders that exist too: for
+    /// containers, which start again and again with the same volumes.
     #[arg(long)]
     keep: bool,
     /// Then stay until SIGTERM or SIGINT, so that others can wait for it to be healthy (--check).

@@ -30,11 +30,12 @@ pub(super) struct Health {
     /// The server to ask. http://127.0.0.1:7420, or https://localhost:7420 with credentials, unless given.
     #[arg(long, value_name = "URL", env = "STICKYCAS_SERVER")]
     server: Option<String>,
-    /// Folder with the CAs of servers (ca.crt) and, for the listener that takes certificates, a certificate and its key
-    /// (tls.crt, tls.key).
+    /// Folder with the CAs of servers (ca.crt) and, for the listener that takes certificates, a certificate
+    /// and its key (tls.crt, tls.key).
     #[arg(long, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
-    /// Ask the listener of operators at this address (its /readyz), which needs no credentials, in place of --server.
+    /// Ask the listener of operators at this address (its /readyz), which needs no credentials, in place of
+    /// --server.
     #[arg(long, value_name = "ADDRESS:PORT")]
     http: Option<SocketAddr>,
     /// The time that it may take to answer.

@@ -81,8 +81,8 @@ pub(super) async fn serve(
     served
 }
 
-/// Listens for clients, and for operators unless that is off. `asked_for`: the address for operators is not only the
-/// default, so the server must not go on without it.
+/// Listens for clients, and for operators unless that is off. `asked_for`: the address for operators is not
+/// only the default, so the server must not go on without it.
 fn listeners(settings: &Settings, asked_for: bool) -> anyhow::Result<Listeners> {
     let bind = |address: SocketAddr| listen(address).with_context(|| format!("cannot listen on {address}"));
     let grpc = bind(settings.listen)?;

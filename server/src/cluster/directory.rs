@@ -17,8 +17,8 @@ use tokio::time::Instant;
 
 use crate::instances::{Placement, ShardKey};
 
-/// So long all new instances are of one shard. Those that begin together have steps at the same time, and each shard that has
-/// some costs a batch of its own.
+/// So long all new instances are of one shard. Those that begin together have steps at the same time, and
+/// each shard that has some costs a batch of its own.
 pub(super) const TURN: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// See the module.

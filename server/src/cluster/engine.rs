@@ -1,5 +1,5 @@
-//! The engine of a shard: batches go through the fenced commit of the server's [`Committer`], which sends those of several
-//! shards in one transaction.
+//! The engine of a shard: batches go through the fenced commit of the server's [`Committer`], which sends
+//! those of several shards in one transaction.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fmt;
@@ -24,11 +24,13 @@ use crate::commit_log::{DurableLog, expired};
 use crate::gate::{Lost, Ownership};
 use crate::instances::{Instances, ShardKey, owner_lost};
 
-/// Batches of a shard that are under way at once. A second one would depend on the first, and a member of etcd does not execute
-/// transactions in the order in which they come: one that is too early is refused, and each refusal costs a transaction of its
-/// own. So the steps gather in the next batch meanwhile; batches of other shards do not wait.
+/// Batches of a shard that are under way at once. A second one would depend on the first, and a member of
+/// etcd does not execute transactions in the order in which they come: one that is too early is refused, and
+/// each refusal costs a transaction of its own. So the steps gather in the next batch meanwhile; batches of
+/// other shards do not wait.
 const DEPTH: usize = 1;
-/// The same while the store is full: new instances in the steps that gather are refused, and do not wait for space.
+/// The same while the store is full: new instances in the steps that gather are refused, and do not wait for
+/// space.
 const DEPTH_FULL: usize = 8;
 
 /// One ownership of a shard, with the means to write and to confirm that the ownership goes on.
@@ -321,8 +323,9 @@ impl Inner {
     }
 }
 
-/// The batch without the instance with this number, whose creation is in it. In the place of each of its records stands that of
-/// its end: checkpoints of others cover so many records of the batch, and it has as many as before.
+/// The batch without the instance with this number, whose creation is in it. In the place of each of its
+/// records stands that of its end: checkpoints of others cover so many records of the batch, and it has as
+/// many as before.
 fn without_creation(batch: &[u8], number: u64) -> Result<Bytes, String> {
     let mut batch = Batch::decode(batch).map_err(|error| error.to_string())?;
     for record in batch.records.iter_mut().filter(|record| record.instance == number) {

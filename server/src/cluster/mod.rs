@@ -1,5 +1,5 @@
-//! A server of a cluster (feature `cluster`): it owns some of the shards that the servers share over etcd, for as long as
-//! the others agree, and keeps their logs there.
+//! A server of a cluster (feature `cluster`): it owns some of the shards that the servers share over etcd,
+//! for as long as the others agree, and keeps their logs there.
 //!
 //! ```text
 //!  membership ──> claimed: read the log, recover, serve      a step ──> log of its shard ──> engine ─┐
@@ -8,8 +8,8 @@
 //! ```
 //!
 //! Safety rests on the fences of [`stickycas_cluster::committer`] and on confirming reads
-//! ([`stickycas_cluster::confirm`]), never on the lease: a server that was stopped and wakes up can write and tell
-//! nothing of a shard that another one has by now.
+//! ([`stickycas_cluster::confirm`]), never on the lease: a server that was stopped and wakes up can write and
+//! tell nothing of a shard that another one has by now.
 
 mod directory;
 mod engine;

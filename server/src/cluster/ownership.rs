@@ -201,8 +201,7 @@ impl Cluster {
     }
 
     /// Nothing of a shard is written any more from now on. The returned future drops it; once that has begun,
-    /// nothing of it is told.
-    /// `None`: the server has it no more.
+    /// nothing of it is told. `None`: the server has it no more.
     fn lose(
         &self,
         instances: &Arc<Instances>,
@@ -219,7 +218,8 @@ impl Cluster {
         })
     }
 
-    /// The server has lost a shard. It is forgotten when this returns: the server may own it again in a later epoch.
+    /// The server has lost a shard. It is forgotten when this returns: the server may own it again in a later
+    /// epoch.
     fn lost(&self, instances: &Arc<Instances>, shard: ShardId, epoch: Epoch) {
         if let Some(dropped) = self.lose(instances, shard, epoch) {
             self.moves.count(ShardMove::Lost);
@@ -276,13 +276,14 @@ impl Cluster {
         }
     }
 
-    /// Whether shards stay where they are: the store has no space for another owner. A server that drains hands them over all
-    /// the same.
+    /// Whether shards stay where they are: the store has no space for another owner. A server that drains
+    /// hands them over all the same.
     fn must_stay(&self) -> bool {
         *self.committer.full().borrow() && !self.directory.is_draining()
     }
 
-    /// Waits until everything is committed; false if the shard is to stay meanwhile. A server that drains waits for ever.
+    /// Waits until everything is committed; false if the shard is to stay meanwhile. A server that drains
+    /// waits for ever.
     async fn may_leave(&self, log: &DurableLog) -> bool {
         let mut full = self.committer.full();
         loop {

@@ -1,5 +1,5 @@
-//! Several servers of one cluster in one process: what they share, what passes from one to another, and what an owner can
-//! still do that is none any more.
+//! Several servers of one cluster in one process: what they share, what passes from one to another, and what
+//! an owner can still do that is none any more.
 
 mod calls;
 mod hand_over;

@@ -13,7 +13,8 @@ use stickycas_certificates::private_files::{create_private_file, create_private_
 pub(crate) const LOG: &str = "log.redb";
 /// The file of a log that is being made.
 const NEW_LOG: &str = "log.redb.new";
-/// The file of a log that is being made of a backup: until that has its name, the folder has no log, and gets none.
+/// The file of a log that is being made of a backup: until that has its name, the folder has no log, and gets
+/// none.
 const RESTORED_LOG: &str = "log.redb.restore";
 /// The file that is locked while a server uses the folder.
 const LOCK: &str = "lock";
@@ -178,8 +179,8 @@ impl DataDir {
         RedbEngine::open_to_read(&path).map_err(|error| DataDirError::Log { path, error })
     }
 
-    /// Makes a new log. It has its name when it is complete: a loss of power in between must not leave a file that is no
-    /// log.
+    /// Makes a new log. It has its name when it is complete: a loss of power in between must not leave a file
+    /// that is no log.
     fn make_log(&self) -> Result<(), DataDirError> {
         let made = self.create_log(NEW_LOG)?;
         self.finish_log(NEW_LOG, made)
@@ -256,8 +257,8 @@ fn remove_if_there(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Opens the file that is locked; whether it is new. A new one belongs to the owner of the log: his server must be able to
-/// open it too.
+/// Opens the file that is locked; whether it is new. A new one belongs to the owner of the log: his server
+/// must be able to open it too.
 fn open_lock(folder: &Path, lock: &Path) -> io::Result<(File, bool)> {
     // Through a link nothing is made and nothing given away: root may be in a folder of another user.
     match create_private_file(lock) {

@@ -1,12 +1,12 @@
 //! A log that commits the batches that its engine has made durable.
 //!
-//! Instances add their steps to the batch that forms ([`queue`]); the [`writer`] hands the batch to the [`Engine`] as soon
-//! as that may take another one. So while one batch is being synced, the steps of all instances gather in the next: one
-//! write and one sync for all of them (group commit). When a batch is committed, a task of the server resolves
-//! the instances that have steps in it, in the order of the batches.
+//! Instances add their steps to the batch that forms ([`queue`]); the [`writer`] hands the batch to the
+//! [`Engine`] as soon as that may take another one. So while one batch is being synced, the steps of all
+//! instances gather in the next: one write and one sync for all of them (group commit). When a batch is
+//! committed, a task of the server resolves the instances that have steps in it, in the order of the batches.
 //!
-//! After the first failure nothing is written any more and nothing is told any more, not even what could be read from
-//! memory: nobody knows what the disk has kept, so only a restart, which reads the log, can tell.
+//! After the first failure nothing is written any more and nothing is told any more, not even what could be
+//! read from memory: nobody knows what the disk has kept, so only a restart, which reads the log, can tell.
 
 mod queue;
 mod writer;
@@ -96,7 +96,8 @@ impl DurableLog {
         Self { shared, writer: Mutex::default(), resolved, time_writer: Mutex::default() }
     }
 
-    /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has been read.
+    /// Writes to this engine from now on. Called once; the log is to [begin](Self::begin) when the engine has
+    /// been read.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -106,8 +107,8 @@ impl DurableLog {
         Ok(())
     }
 
-    /// The log goes on behind this place. `served`: how long instances had been served. `dirty`: those that the restart
-    /// changes, and those that have records in the log.
+    /// The log goes on behind this place. `served`: how long instances had been served. `dirty`: those that
+    /// the restart changes, and those that have records in the log.
     pub(crate) fn begin(&self, last: LogIndex, served: Duration, dirty: Vec<Dirty>) {
         let _ = self.shared.served_before.set(u64::try_from(served.as_nanos()).unwrap_or(u64::MAX));
         let mut queue = self.shared.queue();
@@ -137,8 +138,8 @@ impl DurableLog {
         }
     }
 
-    /// Begins new checkpoints: returns the place from which on the log is needed when all of these instances have one,
-    /// and the instances.
+    /// Begins new checkpoints: returns the place from which on the log is needed when all of these instances
+    /// have one, and the instances.
     pub(crate) fn begin_checkpoints(&self) -> (LogIndex, Vec<Dirty>) {
         let mut queue = self.shared.queue();
         let boundary = queue.log_index;
@@ -264,8 +265,8 @@ impl DurableLog {
         }
     }
 
-    /// Commits what was written so far, and ends the log. Blocks; but a writer that is a task is cancelled, so
-    /// [`Self::committed`] comes first.
+    /// Commits what was written so far, and ends the log. Blocks; but a writer that is a task is cancelled,
+    /// so [`Self::committed`] comes first.
     pub(crate) fn close(&self) {
         {
             let mut queue = self.shared.queue();
@@ -280,8 +281,8 @@ impl DurableLog {
     }
 }
 
-/// Has the time written every second while an instance holds a phase open, or gathers: one batch for all of them, and none
-/// if another one has told it meanwhile.
+/// Has the time written every second while an instance holds a phase open, or gathers: one batch for all of
+/// them, and none if another one has told it meanwhile.
 async fn write_served_time_in_time(log: Arc<Shared>) {
     let (clock, every) = (log.state.clock(), WRITE_TIME_HELD_EVERY);
     while log.failure.get().is_none() {
@@ -429,8 +430,8 @@ const LARGEST_SHARED_RECORD: usize = 512 << 10;
 /// The interval in which the time for which instances have been served is written, if nothing else is. A
 /// server that is killed forgets so much of it at most: an ended instance can be read so much longer.
 const WRITE_TIME_EVERY: Duration = Duration::from_secs(60);
-/// The same while an instance holds a phase open, or gathers, in nanoseconds: so much of patience and of the join timeout is
-/// given back by a kill at most (F3).
+/// The same while an instance holds a phase open, or gathers, in nanoseconds: so much of patience and of the
+/// join timeout is given back by a kill at most (F3).
 const WRITE_TIME_HELD_EVERY: u64 = 1_000_000_000;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! The instances of a log that hold a phase open, or gather: while there is one, the log tells the time every second (SPEC F3).
-//! An instance that is idle is none of them, and costs nothing (F4).
+//! The instances of a log that hold a phase open, or gather: while there is one, the log tells the time every
+//! second (SPEC F3). An instance that is idle is none of them, and costs nothing (F4).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

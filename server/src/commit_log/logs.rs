@@ -1,9 +1,9 @@
 //! The logs of all shards of a server, and the state that they share: the bytes that may wait for their
 //! commit, the clock, and the failure that ends the server.
 //!
-//! The bound is one for the server, and so is the clock. A stream carries the accesses of one client for instances of any
-//! shard: while too much waits nothing more is read from it, for whichever shard. So the time of every instance stands still
-//! then, not only of those whose log is slow (SPEC F3).
+//! The bound is one for the server, and so is the clock. A stream carries the accesses of one client for
+//! instances of any shard: while too much waits nothing more is read from it, for whichever shard. So the
+//! time of every instance stands still then, not only of those whose log is slow (SPEC F3).
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
@@ -114,8 +114,8 @@ impl LogState {
         }
     }
 
-    /// While too much waits for its commit, no further inputs of clients are read: completes when they may be again.
-    /// `None`: they may be.
+    /// While too much waits for its commit, no further inputs of clients are read: completes when they may be
+    /// again. `None`: they may be.
     pub(crate) fn room(&self) -> Option<OwnedNotified> {
         if !self.full.load(Ordering::Relaxed) {
             return None;
@@ -164,7 +164,8 @@ impl LogState {
                 self.stop_or_resume(&why);
                 self.room.notify_waiters();
             } else {
-                // A log that counted while this one changed `full` saw the old state of it: so it is looked at once more.
+                // A log that counted while this one changed `full` saw the old state of it: so it is looked
+                // at once more.
                 return;
             }
         }

@@ -1,9 +1,9 @@
 //! The commit point: a step of an instance is shown and told to nobody before it is committed.
 //!
-//! An instance hands every step to the [`CommitLog`] under its own lock, in the order in which its machine took them,
-//! and keeps the step's effects until the log says that the step is committed. Then the effects leave, in that same
-//! order: the events go into the [event log](crate::event_log), and after that the deliveries go to sessions, waiting
-//! calls and watchers.
+//! An instance hands every step to the [`CommitLog`] under its own lock, in the order in which its machine
+//! took them, and keeps the step's effects until the log says that the step is committed. Then the effects
+//! leave, in that same order: the events go into the [event log](crate::event_log), and after that the
+//! deliveries go to sessions, waiting calls and watchers.
 //!
 //! [`MemoryLog`] commits at once: it keeps nothing, and the instances are gone with the process (SPEC F11
 //! makes that a definite answer for every client). [`DurableLog`] commits when the inputs are on disk. A log
@@ -54,17 +54,17 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// Whether the log keeps the inputs of steps; else [`Step::record`] is never looked at.
     fn keeps_inputs(&self) -> bool;
 
-    /// Takes the next step of an instance. The steps of one instance are committed in the order of these calls; the
-    /// caller holds the lock of the instance.
+    /// Takes the next step of an instance. The steps of one instance are committed in the order of these
+    /// calls; the caller holds the lock of the instance.
     fn submit(&self, step: Step<'_>) -> Submission;
 
-    /// Sets the function that resolves steps for which [`CommitLog::submit`] answered [`Submission::Later`]. The log calls
-    /// it from outside `submit`, in the order of the steps; one call may resolve several steps. Called once, before the
-    /// first step.
+    /// Sets the function that resolves steps for which [`CommitLog::submit`] answered [`Submission::Later`].
+    /// The log calls it from outside `submit`, in the order of the steps; one call may resolve several steps.
+    /// Called once, before the first step.
     fn on_commit(&self, resolve: OnCommit);
 
-    /// So many bytes of effects wait for this place beside those of the steps that stand there, since their inputs are
-    /// not logged. They count as uncommitted until the effects have left.
+    /// So many bytes of effects wait for this place beside those of the steps that stand there, since their
+    /// inputs are not logged. They count as uncommitted until the effects have left.
     fn hold(&self, _place: LogIndex, _bytes: usize) {}
 
     /// The reason for which nothing of the shard may be told any more; `None` while the log works.
@@ -79,14 +79,14 @@ pub(crate) trait CommitLog: fmt::Debug + Send + Sync {
     /// commit are refused for this reason.
     fn depose(&self, _why: &RpcRefusal) {}
 
-    /// Bytes that wait: records and checkpoints that are not committed, refusals that wait for them, and effects that have
-    /// not left, also if they are committed.
+    /// Bytes that wait: records and checkpoints that are not committed, refusals that wait for them, and
+    /// effects that have not left, also if they are committed.
     fn uncommitted_bytes(&self) -> usize {
         0
     }
 
-    /// Resolves when everything that was written so far is committed, or the log has failed; `None` if it is. Instances may
-    /// be resolved later. So many bytes wait for that, beside those of the steps.
+    /// Resolves when everything that was written so far is committed, or the log has failed; `None` if it is.
+    /// Instances may be resolved later. So many bytes wait for that, beside those of the steps.
     fn barrier(&self, _bytes: usize) -> Option<oneshot::Receiver<()>> {
         None
     }
@@ -221,8 +221,8 @@ pub(crate) enum Submission {
 pub(crate) enum CommitOutcome {
     /// All steps of the instance up to this place are committed.
     Committed(LogIndex),
-    /// No step that is not committed yet will be, and the instance is lost to this server; the refusal tells the callers
-    /// why.
+    /// No step that is not committed yet will be, and the instance is lost to this server; the refusal tells
+    /// the callers why.
     Refused(Box<RpcRefusal>),
 }
 

@@ -1,16 +1,17 @@
-//! The clock that the time of instances follows (SPEC F3): it stands still while the log is full, since the inputs of clients
-//! are not read then, and from the moment on at which the server begins to drain.
+//! The clock that the time of instances follows (SPEC F3): it stands still while the log is full, since the
+//! inputs of clients are not read then, and from the moment on at which the server begins to drain.
 //!
-//! Patience of a process whose access waits in front of a slow disk would be spent otherwise. It is one clock for all
-//! instances, so timers keep their order and need not be set anew. A load that fills the log again and again slows it down
-//! but cannot stop it for ever: it goes on whenever the log has room.
+//! Patience of a process whose access waits in front of a slow disk would be spent otherwise. It is one clock
+//! for all instances, so timers keep their order and need not be set anew. A load that fills the log again
+//! and again slows it down but cannot stop it for ever: it goes on whenever the log has room.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// See the module. Moments are in nanoseconds since the clock was made, without the time for which it stood still.
+/// See the module. Moments are in nanoseconds since the clock was made, without the time for which it stood
+/// still.
 #[derive(Debug)]
 pub(crate) struct ServedClock {
     epoch: Instant,
@@ -104,7 +105,8 @@ impl ServedClock {
         }
     }
 
-    /// Shows this from now on, and stands still until the next call of this, which comes from one thread at a time.
+    /// Shows this from now on, and stands still until the next call of this, which comes from one thread at a
+    /// time.
     #[cfg(test)]
     pub(crate) fn set(&self, nanos: u64) {
         self.is_set.store(true, Ordering::Relaxed);

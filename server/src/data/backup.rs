@@ -1,8 +1,8 @@
 //! Backup files: all that the engine of a log has kept, in one file.
 //!
-//! A backup is a view of one moment, also of a server that goes on. It ends with the counts of what is in it and with the
-//! SHA-256 of all of that, so a file that was cut off, changed or added to is noticed. It is no protection against those who
-//! may write the file. Files of format 1 carry no digest and are still read.
+//! A backup is a view of one moment, also of a server that goes on. It ends with the counts of what is in it
+//! and with the SHA-256 of all of that, so a file that was cut off, changed or added to is noticed. It is no
+//! protection against those who may write the file. Files of format 1 carry no digest and are still read.
 
 use std::fmt;
 use std::io::{self, BufReader, Read, Seek, SeekFrom, Write};
@@ -231,7 +231,8 @@ impl<F> fmt::Debug for BackupFile<F> {
 }
 
 impl<F: Read + Seek> BackupFile<F> {
-    /// The backup in this file. Nothing of it is decoded but its header before all of it is compared with its digest.
+    /// The backup in this file. Nothing of it is decoded but its header before all of it is compared with its
+    /// digest.
     ///
     /// # Errors
     /// If it is not as it was written, or cannot be read.

@@ -1,4 +1,5 @@
-//! Logs that released versions have written are read for ever: each came to these histories then, and does now.
+//! Logs that released versions have written are read for ever: each came to these histories then, and does
+//! now.
 //!
 //! `scripts/released-log` adds those of a version when it is released.
 

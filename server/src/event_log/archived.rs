@@ -1,7 +1,7 @@
 //! The events of an instance that has ended.
 //!
-//! Behind the last segment stands a trailer with the other data that are kept of the instance. The trailer is no part of
-//! the log, and the budget of all logs does not count it.
+//! Behind the last segment stands a trailer with the other data that are kept of the instance. The trailer is
+//! no part of the log, and the budget of all logs does not count it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -52,8 +52,8 @@ pub(crate) struct ArchivedLog {
     events: u32,
     /// Events in it.
     count: u32,
-    /// Bytes of values that stand in the segment or in the trailer and would stand there once more if values were not
-    /// remembered.
+    /// Bytes of values that stand in the segment or in the trailer and would stand there once more if values
+    /// were not remembered.
     repeated: usize,
     last_step: Option<Phase>,
     /// The segments before the last one; `None` if there never was one.

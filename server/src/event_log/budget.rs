@@ -1,14 +1,14 @@
 //! The memory that the event logs of all instances take together.
 //!
-//! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So the
-//! bytes of all logs are counted too. Above the budget a log that grows drops its own oldest events until it holds no
-//! more than its share, the budget divided by the number of logs. So no instance loses events because of another's,
-//! unless it holds more than every instance may.
+//! Each log has a bound of its own in events, but a server has many instances, and values differ in size. So
+//! the bytes of all logs are counted too. Above the budget a log that grows drops its own oldest events until
+//! it holds no more than its share, the budget divided by the number of logs. So no instance loses events
+//! because of another's, unless it holds more than every instance may.
 //!
-//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So logs that grow one after the
-//! other could hold the budget, a half of it, a third, and so on without end. Above twice the budget a log that grows
-//! therefore keeps next to nothing ([`Holding::GRAIN`], which its instance counts as its own). Only a client that fills logs
-//! on purpose comes so far.
+//! A log that does not grow any more keeps what it has, which was a share of fewer logs. So logs that grow
+//! one after the other could hold the budget, a half of it, a third, and so on without end. Above twice the
+//! budget a log that grows therefore keeps next to nothing ([`Holding::GRAIN`], which its instance counts as
+//! its own). Only a client that fills logs on purpose comes so far.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

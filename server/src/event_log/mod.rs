@@ -1,7 +1,8 @@
 //! The events of one instance that are kept for Watch, as few bytes in memory.
 //!
-//! An [`EventLog`] grows while its instance lives; when the instance has ended the log becomes a [`ArchivedLog`].
-//! Only committed events are in it ([`crate::commit_log`]), so clients may see all of it (SPEC F13).
+//! An [`EventLog`] grows while its instance lives; when the instance has ended the log becomes a
+//! [`ArchivedLog`]. Only committed events are in it ([`crate::commit_log`]), so clients may see all of it
+//! (SPEC F13).
 
 mod archived;
 mod budget;

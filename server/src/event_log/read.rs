@@ -30,8 +30,8 @@ impl<'a> EventsView<'a> {
         self.first + self.segments().map(|segment| u64::from(segment.count)).sum::<u64>()
     }
 
-    /// At most `limit` events from this index on, to be decoded when the log is not needed any more. `None` if the first of
-    /// them is not kept any more.
+    /// At most `limit` events from this index on, to be decoded when the log is not needed any more. `None`
+    /// if the first of them is not kept any more.
     pub(crate) fn share(&self, index: u64, limit: usize) -> Option<SharedEvents> {
         let mut skip = usize::try_from(index.checked_sub(self.first)?).ok()?;
         let mut shared = SharedEvents { segments: Vec::new(), skip: 0, limit };
@@ -64,13 +64,13 @@ impl<'a> EventsView<'a> {
         self.share(index, limit).map(|shared| shared.read().collect())
     }
 
-    /// The index at which a reader begins that wants every event from `phase` on: that of the step of the last phase
-    /// before it. `None` for every event that is kept.
+    /// The index at which a reader begins that wants every event from `phase` on: that of the step of the
+    /// last phase before it. `None` for every event that is kept.
     pub(crate) fn start_of(&self, phase: Option<Phase>) -> Result<u64, Truncated> {
         let Some(phase) = phase else { return Ok(self.first) };
         match self.last_step_before(phase) {
-            // The events of that phase end somewhere before the next step. The reader has them already and knows
-            // them by their indices.
+            // The events of that phase end somewhere before the next step. The reader has them already and
+            // knows them by their indices.
             Some(before) => Ok(before),
             // No event of a phase that is still to come is lost.
             None if phase >= self.oldest_phase() => Ok(self.first),
@@ -148,7 +148,8 @@ fn decode(bytes: &[u8], count: u32) -> impl Iterator<Item = Recorded> {
     (0..count).map(move |_| reader.read().expect("a segment holds as many events as it says"))
 }
 
-/// Consecutive events, encoded. Readers share the bytes, so that they need not decode them while the log is locked.
+/// Consecutive events, encoded. Readers share the bytes, so that they need not decode them while the log is
+/// locked.
 #[derive(Debug)]
 pub(super) struct Segment {
     pub(super) bytes: Arc<[u8]>,

@@ -1,10 +1,10 @@
 //! The latest events of one instance, in memory, for its watchers.
 //!
-//! The log is bounded: when it is full the oldest events make room. A reader keeps no state in the log, only the
-//! index of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
+//! The log is bounded: when it is full the oldest events make room. A reader keeps no state in the log, only
+//! the index of its next event, so a slow reader costs nothing and finds out by itself that it was too slow.
 //!
-//! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has ended,
-//! its [`EventLog`] becomes an [`ArchivedLog`](super::archived::ArchivedLog).
+//! Events are encoded as they come, a number of them to a segment ([`super::codec`]). When the instance has
+//! ended, its [`EventLog`] becomes an [`ArchivedLog`](super::archived::ArchivedLog).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use super::budget::{Budget, Holding};
 use super::codec::EventEncoder;
 use super::read::{EventsView, Segment, SegmentBytes, SegmentView, step_of};
 
-/// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a segment from
-/// its beginning.
+/// The number of events in a segment, unless the log may not hold four such segments. A reader decodes a
+/// segment from its beginning.
 pub(super) const SEGMENT: usize = 128;
 /// Bytes from which on a segment is closed: readers copy the open one, and nothing can be added meanwhile.
 const SEGMENT_BYTES: usize = 64 * 1024;

@@ -1,4 +1,5 @@
-//! The listener of operators: `/livez`, `/readyz` and `/metrics` over HTTP/1.1, apart from the port of clients.
+//! The listener of operators: `/livez`, `/readyz` and `/metrics` over HTTP/1.1, apart from the port of
+//! clients.
 //!
 //! It shows no data of an instance and no name of a client, and takes no command. Its cost is bounded: few
 //! connections, small headers, one request each, and a deadline for the whole of a connection, so that a slow

@@ -260,8 +260,8 @@ impl Sources {
         out.gauge("stickycas_unread_frames_max", "The same on the stream with the most", most as u64)
     }
 
-    /// Limits that the server has as a whole, and what is in use of each. Those of a creator, a call or an instance show in
-    /// the refusals.
+    /// Limits that the server has as a whole, and what is in use of each. Those of a creator, a call or an
+    /// instance show in the refusals.
     fn limits(&self, out: &mut Exposition<'_>) -> fmt::Result {
         let (limits, usage, load) = (&self.limits, self.instances.usage(), self.instances.load());
         let (open, unclaimed) = self.connections();

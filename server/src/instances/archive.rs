@@ -1,10 +1,10 @@
 //! An instance that has ended, in little memory.
 //!
-//! Most instances that a server holds have ended. For their retention they only have to answer (SPEC F10): Get, Read,
-//! Watch, a hello, a repeated access (F8b). So an archived instance is its events, and behind them a snapshot of its
-//! machine, in one allocation. A view decodes a copy of the snapshot, without holding up other callers. A call, even
-//! one that is refused, may leave an event; so it restores the whole instance, which stays restored until no call has
-//! come for a while.
+//! Most instances that a server holds have ended. For their retention they only have to answer (SPEC F10):
+//! Get, Read, Watch, a hello, a repeated access (F8b). So an archived instance is its events, and behind them
+//! a snapshot of its machine, in one allocation. A view decodes a copy of the snapshot, without holding up
+//! other callers. A call, even one that is refused, may leave an event; so it restores the whole instance,
+//! which stays restored until no call has come for a while.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -48,7 +48,8 @@ impl Archived {
         Self { events, sessions, ended, state: machine.state() }
     }
 
-    /// Bytes of memory that it takes, with its entry in the registry. While a call has it restored it takes more.
+    /// Bytes of memory that it takes, with its entry in the registry. While a call has it restored it takes
+    /// more.
     pub(super) fn bytes(&self, config: &InstanceConfig) -> usize {
         /// Its id, its name, its timer, its lock.
         const ENTRY: usize = 768;
@@ -60,8 +61,8 @@ impl Archived {
         ENTRY + roster + sessions + self.events.size()
     }
 
-    /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact: each event has its value,
-    /// and the machine has them once more.
+    /// Bytes that it takes in the log, at most: twice its checkpoint, which is not as compact: each event has
+    /// its value, and the machine has them once more.
     pub(super) fn log_case(&self, config: &InstanceConfig) -> usize {
         /// Its configuration without the roster, and the counters of the machine.
         const CREATED: usize = 1_024;

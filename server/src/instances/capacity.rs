@@ -1,7 +1,7 @@
 //! Whether there is capacity for another instance, and why not.
 //!
-//! Every bound of the server is divided among its coordinators ([`may_take`]): each has a reserve, and of the rest none
-//! takes more than is free. One coordinator alone may take all.
+//! Every bound of the server is divided among its coordinators ([`may_take`]): each has a reserve, and of the
+//! rest none takes more than is free. One coordinator alone may take all.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -29,16 +29,17 @@ pub(super) enum Until {
     OwnAreLetGo,
     /// The same of any instances.
     AnyIsLetGo,
-    /// Bytes that the creator's instances may come to take. Ended ones give them back when the server lets go of them, as
-    /// above. Live ones give most of theirs back when they end, and nobody knows when that is: see [`UNTIL_AN_END`].
+    /// Bytes that the creator's instances may come to take. Ended ones give them back when the server lets go
+    /// of them, as above. Live ones give most of theirs back when they end, and nobody knows when that is:
+    /// see [`UNTIL_AN_END`].
     OwnBytes,
     /// The same of any instances.
     AnyBytes,
 }
 
-/// The wait that is advised while live instances have the bytes that a Create needs: it depends on their processes when they
-/// end. Longer than `retry_after`, since a place is free with the first that ends, and bytes for a large instance
-/// often only when many have.
+/// The wait that is advised while live instances have the bytes that a Create needs: it depends on their
+/// processes when they end. Longer than `retry_after`, since a place is free with the first that ends, and
+/// bytes for a large instance often only when many have.
 pub(super) const UNTIL_AN_END: Duration = Duration::from_secs(1);
 
 impl Until {

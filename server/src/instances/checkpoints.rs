@@ -1,9 +1,10 @@
 //! Checkpoints: states of instances, which make the log before them unnecessary.
 //!
-//! Inputs alone could never be trimmed: reads are without number, and one old instance would keep every batch since its
-//! creation. So now and then each instance that has records in the log gets a checkpoint, one after the other while all
-//! of them are served; then the log before the first of these checkpoints is not needed any more. The work is in
-//! proportion to what has changed: an instance without new records keeps its checkpoint.
+//! Inputs alone could never be trimmed: reads are without number, and one old instance would keep every batch
+//! since its creation. So now and then each instance that has records in the log gets a checkpoint, one after
+//! the other while all of them are served; then the log before the first of these checkpoints is not needed
+//! any more. The work is in proportion to what has changed: an instance without new records keeps its
+//! checkpoint.
 
 use std::time::Duration;
 
@@ -50,10 +51,10 @@ enum CapturedMachine {
 }
 
 impl Captured {
-    /// The instance as it is now; `None`: it is gone. Callers wait meanwhile, so only what cannot be shared is copied, which
-    /// is the state of each process. With 65,536 processes that takes 7 ms (measured, with an access of each waiting),
-    /// and it is left so: it comes once for each `log_tail_bytes` of the log at most. Events are decoded, and
-    /// everything is encoded, when the lock is free again: there 140 ms.
+    /// The instance as it is now; `None`: it is gone. Callers wait meanwhile, so only what cannot be shared
+    /// is copied, which is the state of each process. With 65,536 processes that takes 7 ms (measured, with
+    /// an access of each waiting), and it is left so: it comes once for each `log_tail_bytes` of the log at
+    /// most. Events are decoded, and everything is encoded, when the lock is free again: there 140 ms.
     pub(super) fn of(instance: &Instance, log: &DurableLog, name_taken: bool) -> Option<Self> {
         if instance.inner.is_poisoned() {
             instance.abandon();

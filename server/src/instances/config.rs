@@ -1,7 +1,8 @@
 //! The configuration of an instance, fixed at its creation, and the part of it that many instances share.
 //!
-//! Most coordinators create many instances with the same parameters and the same processes. These are kept once for all
-//! of them ([`SharedConfig`], found by an [`Interner`]), and for each instance only what differs ([`InstanceConfig`]).
+//! Most coordinators create many instances with the same parameters and the same processes. These are kept
+//! once for all of them ([`SharedConfig`], found by an [`Interner`]), and for each instance only what differs
+//! ([`InstanceConfig`]).
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher as _, RandomState};
@@ -67,8 +68,8 @@ impl InstanceConfig {
         }
     }
 
-    /// The configuration of the instance with this number, from the log. `intern` finds the equal shared part of another
-    /// instance.
+    /// The configuration of the instance with this number, from the log. `intern` finds the equal shared part
+    /// of another instance.
     ///
     /// # Errors
     /// If a field is missing or wrong.
@@ -110,8 +111,8 @@ impl InstanceConfig {
         self.shared.params.with_seed(self.seed)
     }
 
-    /// Checks that a Create which asks for `wanted` asks for this living instance of the same name (F11). A seed that
-    /// the server drew matches any.
+    /// Checks that a Create which asks for `wanted` asks for this living instance of the same name (F11). A
+    /// seed that the server drew matches any.
     ///
     /// # Errors
     /// NAME_TAKEN if the two differ.
@@ -128,8 +129,8 @@ impl InstanceConfig {
 /// The part of a configuration that several instances may share.
 #[derive(Debug)]
 pub(crate) struct SharedConfig {
-    /// Digest of the fields below, so that a long roster is hashed once, and not under the lock of the registry.
-    /// Compared first: it tells most unequal configurations apart.
+    /// Digest of the fields below, so that a long roster is hashed once, and not under the lock of the
+    /// registry. Compared first: it tells most unequal configurations apart.
     digest: u64,
     pub(crate) creator: Principal,
     /// Without the seed, which stands in [`InstanceConfig`].
@@ -213,10 +214,11 @@ impl SharedConfig {
     }
 }
 
-/// The shared configurations of all instances, by creator and digest, each with the number of instances that have it.
+/// The shared configurations of all instances, by creator and digest, each with the number of instances that
+/// have it.
 ///
-/// Of several configurations with one digest only the first is in here. The others (different ones, should there ever
-/// be any, or equal ones that were made at the same moment) are kept by their instances alone.
+/// Of several configurations with one digest only the first is in here. The others (different ones, should
+/// there ever be any, or equal ones that were made at the same moment) are kept by their instances alone.
 #[derive(Debug, Default)]
 pub(super) struct Interner(HashMap<Principal, HashMap<u64, (Arc<SharedConfig>, usize)>>);
 

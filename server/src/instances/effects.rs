@@ -14,8 +14,9 @@ use super::sessions::{SessionSink, Sessions};
 use crate::commit_log::LogIndex;
 use crate::gate::{CommitReceiver, Gate};
 
-/// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields: the
-/// events are recorded; then everybody is told, in the order of the events; then the sender of the request.
+/// The effects of one step. They leave through the one exit, `Instance::commit`, in the order of the fields:
+/// the events are recorded; then everybody is told, in the order of the events; then the sender of the
+/// request.
 #[derive(Debug, Default)]
 pub(super) struct Effects {
     /// The time of the instance at which the machine took the step.
@@ -113,8 +114,8 @@ impl Effects {
         receiver
     }
 
-    /// The log refuses the step: clients that wait for its effects are told why these will not come. Answers and
-    /// withdrawals go to the `open` sessions.
+    /// The log refuses the step: clients that wait for its effects are told why these will not come. Answers
+    /// and withdrawals go to the `open` sessions.
     pub(super) fn refuse(self, why: &RpcRefusal, open: &Sessions) {
         for event in &self.events {
             if let Event::Answered { process, number, .. } | Event::Withdrawn { process, number } = event {

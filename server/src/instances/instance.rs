@@ -1,10 +1,10 @@
 //! One instance: its machine behind one short lock, and the way of every step through it.
 //!
-//! Every input goes the same way, in one synchronous step under the lock, and reads top to bottom in this file. An
-//! operation that a client asks for hands the input to the machine ([`Live`]), which returns the [`Effects`];
-//! [`Instance::commit`] hands them to the [commit log](crate::commit_log); when the step is committed,
-//! [`Instance::release`] records the events and then tells sessions, waiting calls and watchers. Nothing is awaited in
-//! between, so a call that is cancelled leaves nothing half done (SPEC F8a).
+//! Every input goes the same way, in one synchronous step under the lock, and reads top to bottom in this
+//! file. An operation that a client asks for hands the input to the machine ([`Live`]), which returns the
+//! [`Effects`]; [`Instance::commit`] hands them to the [commit log](crate::commit_log); when the step is
+//! committed, [`Instance::release`] records the events and then tells sessions, waiting calls and watchers.
+//! Nothing is awaited in between, so a call that is cancelled leaves nothing half done (SPEC F8a).
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -97,7 +97,8 @@ impl Instance {
         })
     }
 
-    /// Takes an access that came on a session at this moment. Its answer goes to the process's newest session.
+    /// Takes an access that came on a session at this moment. Its answer goes to the process's newest
+    /// session.
     ///
     /// # Errors
     /// The reason for which the access was refused, which the client is told on `sink`.
@@ -151,7 +152,8 @@ impl Instance {
         RpcRefusal::new(RefusalReason::TooManyWaiting, why).with_retry_after(limits.retry_after)
     }
 
-    /// A process reports its decision on a session and leaves (F10), unless a newer session has replaced this one (F8f).
+    /// A process reports its decision on a session and leaves (F10), unless a newer session has replaced this
+    /// one (F8f).
     ///
     /// # Errors
     /// The reason for which the decision was refused, which the client is told on `sink`.
@@ -194,8 +196,8 @@ impl Instance {
         });
     }
 
-    /// Refuses a message that came on a session before it comes to the machine, which is an offence (B2). The client is
-    /// told on `sink`, when the offence is committed. Returns why.
+    /// Refuses a message that came on a session before it comes to the machine, which is an offence (B2). The
+    /// client is told on `sink`, when the offence is committed. Returns why.
     pub(crate) fn refuse(
         &self,
         offence: Offence,
@@ -244,7 +246,8 @@ impl Instance {
         })
     }
 
-    /// Admits a request of this account that brings so many bytes to the log. They wait there from [`Self::keep_charge`] on.
+    /// Admits a request of this account that brings so many bytes to the log. They wait there from
+    /// [`Self::keep_charge`] on.
     ///
     /// # Errors
     /// If the principal has its share of the bytes that wait.
@@ -344,7 +347,8 @@ impl Instance {
         outcome
     }
 
-    /// The one exit of every step: its effects leave when it is committed, behind those of all steps before it.
+    /// The one exit of every step: its effects leave when it is committed, behind those of all steps before
+    /// it.
     fn commit(&self, live: &mut Live, effects: &mut Effects) {
         effects.opened_phases += live.machine.take_opened_phases();
         match self.log_step(live, effects) {
@@ -360,7 +364,8 @@ impl Instance {
         }
     }
 
-    /// Hands a step to the log. A step that changed nothing is not logged: it stands where the step before it does.
+    /// Hands a step to the log. A step that changed nothing is not logged: it stands where the step before it
+    /// does.
     fn log_step(&self, live: &mut Live, effects: &mut Effects) -> Submission {
         let record;
         let mut logged = None;
@@ -432,7 +437,8 @@ impl Instance {
 
     /// Tells the events to the clients that they concern.
     fn deliver(&self, live: &mut Live, Effects { at, events, opening, .. }: &mut Effects) {
-        // A close withdraws every access, and is the last event of its step. The machine may be further by now.
+        // A close withdraws every access, and is the last event of its step. The machine may be further by
+        // now.
         let closed = matches!(events.last(), Some(Event::Closed));
         let mut spent = 0_usize;
         for event in events.iter() {

@@ -23,8 +23,8 @@ use crate::gate::{CommitReceiver, Gate, Uncommitted};
 #[derive(Debug)]
 pub(super) struct Inner {
     pub(super) timer: TimerHandle,
-    /// The moment at which the instance's time was or would have been 0, as timers keep moments. It moves on when the
-    /// time of the instance stands still, and is before the start of the server after a restart.
+    /// The moment at which the instance's time was or would have been 0, as timers keep moments. It moves on
+    /// when the time of the instance stands still, and is before the start of the server after a restart.
     pub(super) epoch: i64,
     /// The reason for which the instance is gone, while there are references to it; `None` if it is not.
     pub(super) gone: Option<Box<Gone>>,
@@ -142,8 +142,8 @@ impl Inner {
         }
     }
 
-    /// The checkpoint of the instance has so many bytes. While it lives that is reserved; once it has ended, calls may
-    /// have come since its reserve was measured, and it is still restored.
+    /// The checkpoint of the instance has so many bytes. While it lives that is reserved; once it has ended,
+    /// calls may have come since its reserve was measured, and it is still restored.
     pub(super) fn count_checkpoint(&mut self, bytes: usize) {
         let has_ended = self.has_ended();
         if let Some(log) = self.shares.as_mut().and_then(|shares| shares.log.as_mut())
@@ -240,8 +240,8 @@ impl Inner {
         self.live()?.uncommitted.back_mut().map(Effects::commit_receiver)
     }
 
-    /// Whether the instance has ended and may be archived once everything is committed: at once when it ends, later when
-    /// no call has come for a while.
+    /// Whether the instance has ended and may be archived once everything is committed: at once when it ends,
+    /// later when no call has come for a while.
     pub(super) fn may_be_archived(&self, params: &Params, now: Time) -> bool {
         let Some(live) = self.live_ref() else { return false };
         let is_idle = || now >= live.touched.after(restored_for(params));

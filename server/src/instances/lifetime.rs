@@ -40,8 +40,8 @@ impl Instance {
         Self { config, shard, inner: Mutex::new(inner) }
     }
 
-    /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before the
-    /// instance was registered, so this is its first step.
+    /// Commits the creation, and has the instance woken when it is time. `inner` has been locked since before
+    /// the instance was registered, so this is its first step.
     ///
     /// # Errors
     /// If the log has failed: nothing was created.
@@ -79,8 +79,8 @@ impl Instance {
         Err(RpcRefusal::new(RefusalReason::BadParameters, why))
     }
 
-    /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has expired (F10), or
-    /// an earlier step has panicked.
+    /// The timer that was set to the moment `due` has fired. Returns whether the instance is gone: it has
+    /// expired (F10), or an earlier step has panicked.
     pub(super) fn wake(&self, due: u64) -> bool {
         let Ok(mut inner) = self.inner.lock() else {
             self.abandon();
@@ -163,8 +163,8 @@ impl Instance {
 
 /// The outcomes of steps, from the log.
 impl Instance {
-    /// The commit log resolves steps: see [`crate::commit_log::CommitLog::on_commit`]. Returns whether the instance is
-    /// gone.
+    /// The commit log resolves steps: see [`crate::commit_log::CommitLog::on_commit`]. Returns whether the
+    /// instance is gone.
     pub(super) fn resolve(&self, resolved: CommitOutcome) -> bool {
         let Ok(mut inner) = self.inner.lock() else {
             self.abandon();

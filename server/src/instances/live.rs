@@ -34,8 +34,8 @@ pub(super) struct Live {
     pub(super) last_log_index: LogIndex,
     /// Effects of the last steps, which are not committed yet, in order.
     pub(super) uncommitted: VecDeque<Effects>,
-    /// The time of the instance stands still until the step at this place is committed: a phase was executed in it, and
-    /// nobody has been told its answers yet (F3).
+    /// The time of the instance stands still until the step at this place is committed: a phase was executed
+    /// in it, and nobody has been told its answers yet (F3).
     pub(super) stopped_until: Option<LogIndex>,
     /// The time that was served before this server is logged, and the restart behind it is not committed yet:
     /// the instance takes no other step in between, since that would stand behind the restart in the log.
@@ -140,8 +140,8 @@ impl Live {
         self.events.view().next_index() + uncommitted.sum::<u64>()
     }
 
-    /// Counts the instance as one that holds a phase open, or gathers, exactly while it does: its log tells the time
-    /// meanwhile (F3).
+    /// Counts the instance as one that holds a phase open, or gathers, exactly while it does: its log tells
+    /// the time meanwhile (F3).
     pub(super) fn count_held_phase(&mut self, log: &dyn CommitLog) {
         let drains = self.keeps_inputs && self.machine.drains();
         if drains != self.held_phase.is_some() {

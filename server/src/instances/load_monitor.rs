@@ -1,20 +1,21 @@
 //! The load of the server, and the refusal of new instances while the server is saturated.
 //!
-//! A server that gets more work than it can do has to refuse some of it; otherwise all calls wait longer and longer
-//! and memory fills. This server refuses new instances and nothing else: processes of existing instances go on (SPEC
-//! B1), and each instance that ends makes room for another.
+//! A server that gets more work than it can do has to refuse some of it; otherwise all calls wait longer and
+//! longer and memory fills. This server refuses new instances and nothing else: processes of existing
+//! instances go on (SPEC B1), and each instance that ends makes room for another.
 //!
-//! No fixed number of instances is too many: instances may be small or large, busy or idle. So the monitor measures
-//! the load: the share of their time for which the threads of the runtime were busy. Threads that are always busy do
-//! no harm by themselves, and a loop over few instances keeps them busy. But a creator with so many live instances
-//! that they keep the machine busy gains nothing by another one: all of its instances only wait longer. So while the
-//! server is saturated, a creator with [`Limits::instances_when_busy`] live instances gets no more of them. This
-//! number is also the share of a creator: with fewer live instances it is never refused because of the instances of
-//! others.
+//! No fixed number of instances is too many: instances may be small or large, busy or idle. So the monitor
+//! measures the load: the share of their time for which the threads of the runtime were busy. Threads that
+//! are always busy do no harm by themselves, and a loop over few instances keeps them busy. But a creator
+//! with so many live instances that they keep the machine busy gains nothing by another one: all of its
+//! instances only wait longer. So while the server is saturated, a creator with
+//! [`Limits::instances_when_busy`] live instances gets no more of them. This number is also the share of a
+//! creator: with fewer live instances it is never refused because of the instances of others.
 //!
-//! An instance is live from its creation to its end, whether or not a process has joined. If only joined instances
-//! counted, a creator could create any number of them before the first join, and all of them together would exceed
-//! its share. So a creator that creates many instances ahead has to wait while the server is saturated.
+//! An instance is live from its creation to its end, whether or not a process has joined. If only joined
+//! instances counted, a creator could create any number of them before the first join, and all of them
+//! together would exceed its share. So a creator that creates many instances ahead has to wait while the
+//! server is saturated.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -29,8 +30,8 @@ use crate::limits::Limits;
 
 /// The length of one measurement: longer than a burst of calls.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// The load from which on the server is saturated, in parts of a thousand. It is below 1,000 because a thread that
-/// looks for its next task is not busy for that moment.
+/// The load from which on the server is saturated, in parts of a thousand. It is below 1,000 because a thread
+/// that looks for its next task is not busy for that moment.
 const SATURATED: u32 = 950;
 
 /// See the module.
@@ -59,7 +60,8 @@ impl LoadMonitor {
         }
     }
 
-    /// Measures the load for ever, but not while there are so few live instances that no creator can be refused.
+    /// Measures the load for ever, but not while there are so few live instances that no creator can be
+    /// refused.
     pub(crate) async fn run(&self) {
         let metrics = Handle::current().metrics();
         loop {
@@ -80,8 +82,8 @@ impl LoadMonitor {
         self.busy.store(busy, Ordering::Relaxed);
     }
 
-    /// The share of their time for which the threads have lately been busy; 0 if too few instances are live to
-    /// measure it.
+    /// The share of their time for which the threads have lately been busy; 0 if too few instances are live
+    /// to measure it.
     pub(crate) fn busy(&self) -> f64 {
         f64::from(self.busy.load(Ordering::Relaxed)) / 1_000.0
     }

@@ -274,9 +274,9 @@ impl Instances {
         self.registry().held()
     }
 
-    /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed instance
-    /// keeps its name until another takes it, once the close is committed. A call that is cancelled while it waits for
-    /// that has created nothing.
+    /// Creates an instance, or finds the equal one of the same name (F11); true if it was created. A closed
+    /// instance keeps its name until another takes it, once the close is committed. A call that is cancelled
+    /// while it waits for that has created nothing.
     ///
     /// # Errors
     /// The reason for which there is none.
@@ -345,8 +345,8 @@ impl Instances {
         }
     }
 
-    /// This configuration, or the equal one of another instance. The two may be long, so they are compared here and
-    /// not under the lock of the registry.
+    /// This configuration, or the equal one of another instance. The two may be long, so they are compared
+    /// here and not under the lock of the registry.
     fn intern(&self, config: SharedConfig) -> Arc<SharedConfig> {
         let found = self.registry().configs.find_equal(&config);
         found.filter(|found| **found == config).unwrap_or_else(|| Arc::new(config))
@@ -358,7 +358,8 @@ impl Instances {
         self.registry().configs.of_creator(creator, limit)
     }
 
-    /// Registers an instance if there is capacity for it. `None`: another instance than the closed one has its name.
+    /// Registers an instance if there is capacity for it. `None`: another instance than the closed one has
+    /// its name.
     fn insert(
         &self,
         instance: &Arc<Instance>,

@@ -1,12 +1,13 @@
 //! Names of instances that other servers of a cluster may have (SPEC F11).
 //!
-//! In one server a name is unique in the registry. In a cluster each name that is in use has a claim in the store that the
-//! servers share: the id of its instance. The transaction that commits the creation of an instance makes the claim, on
-//! condition that there is none, or that it is that of a closed instance which this server owns, and whose name the new one
-//! takes. The transaction of its expiry removes it, unless another instance has taken the name. The transaction of a close
-//! leaves it: a closed instance is still found by its name, at any server. If the condition does not hold, the log
-//! refuses the steps of this one instance (`CommitOutcome::Refused`), and the Create is told to ask again: the commit decides,
-//! nothing before it.
+//! In one server a name is unique in the registry. In a cluster each name that is in use has a claim in the
+//! store that the servers share: the id of its instance. The transaction that commits the creation of an
+//! instance makes the claim, on condition that there is none, or that it is that of a closed instance which
+//! this server owns, and whose name the new one takes. The transaction of its expiry removes it, unless
+//! another instance has taken the name. The transaction of a close leaves it: a closed instance is still
+//! found by its name, at any server. If the condition does not hold, the log refuses the steps of this one
+//! instance (`CommitOutcome::Refused`), and the Create is told to ask again: the commit decides, nothing
+//! before it.
 //!
 //! This module asks for the claim before the commit, by a linearizable read: to find an instance by its name
 //! at any server, and to refuse a Create at once whose name is taken elsewhere. To find an instance that is
@@ -59,8 +60,8 @@ impl Instances {
         }
     }
 
-    /// Refuses a Create whose name an instance of another server has: that server knows whether it is the same, or closed. One that
-    /// is here is found by its name afterwards.
+    /// Refuses a Create whose name an instance of another server has: that server knows whether it is the
+    /// same, or closed. One that is here is found by its name afterwards.
     pub(super) async fn check_name(&self, name: &InstanceName) -> Result<(), RpcRefusal> {
         let Some(names) = &self.names else { return Ok(()) };
         let found = self.registry().named(name).cloned();
@@ -76,8 +77,9 @@ impl Instances {
         }
     }
 
-    /// This instance, which is here, has the claim to its name: it is found by that, unless the name has changed hands since `found`
-    /// was found by it. After a take-over it may not be: the logs of several shards are read back in any order.
+    /// This instance, which is here, has the claim to its name: it is found by that, unless the name has
+    /// changed hands since `found` was found by it. After a take-over it may not be: the logs of several
+    /// shards are read back in any order.
     fn link_name(&self, holder: &Instance, found: Option<&Arc<Instance>>) {
         if self.registry().holds_name(holder) {
             return;
@@ -89,8 +91,9 @@ impl Instances {
         }
     }
 
-    /// Whether the instance with this id gives its name up to a new one: it is here, has the name and was closed, and that is
-    /// committed. Waits for nothing: a log asks that in the middle of a commit, which steps of that instance may wait for.
+    /// Whether the instance with this id gives its name up to a new one: it is here, has the name and was
+    /// closed, and that is committed. Waits for nothing: a log asks that in the middle of a commit, which
+    /// steps of that instance may wait for.
     pub(crate) fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
         self.get(id).is_ok_and(|it| it.config().name.as_ref() == Some(name) && it.is_closed())
     }

@@ -1,11 +1,12 @@
 //! The frames that wait to be sent on one Attach stream.
 //!
-//! Instances push frames, on whichever task an instance's step runs; the stream takes them out in batches. Both sides
-//! meet at one short lock, and one wake-up serves however many frames there are.
+//! Instances push frames, on whichever task an instance's step runs; the stream takes them out in batches.
+//! Both sides meet at one short lock, and one wake-up serves however many frames there are.
 //!
-//! It stands in the place of a channel of tokio, which keeps blocks of 32 places for each stream even when it is empty:
-//! 8 % more memory for each principal. It also counts its bound in frames over all senders, drops everything at once
-//! when the bound is reached, and puts frames back that do not fit into a message. A test compares the two.
+//! It stands in the place of a channel of tokio, which keeps blocks of 32 places for each stream even when it
+//! is empty: 8 % more memory for each principal. It also counts its bound in frames over all senders, drops
+//! everything at once when the bound is reached, and puts frames back that do not fit into a message. A test
+//! compares the two.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,8 +28,8 @@ use crate::gate::Uncommitted;
 #[derive(Debug)]
 pub(crate) struct Outbox {
     state: Mutex<State>,
-    /// The numbers of frames that can be sent and of those that cannot be yet, for readers that need not know them to the
-    /// moment.
+    /// The numbers of frames that can be sent and of those that cannot be yet, for readers that need not know
+    /// them to the moment.
     ready: AtomicUsize,
     unconfirmed: AtomicUsize,
     limit: usize,
@@ -46,7 +47,8 @@ struct State {
     waker: Option<Waker>,
 }
 
-/// A frame that waits for its gate. If that does not open, the client is told the reason on this channel, for this access.
+/// A frame that waits for its gate. If that does not open, the client is told the reason on this channel, for
+/// this access.
 #[derive(Debug)]
 struct Unconfirmed {
     channel: u32,
@@ -189,7 +191,8 @@ impl Outbox {
         self.push_outgoing(Outgoing::frame(frame));
     }
 
-    /// Pushes a frame and wakes the stream. An outbox that is full drops all frames instead, and its stream ends.
+    /// Pushes a frame and wakes the stream. An outbox that is full drops all frames instead, and its stream
+    /// ends.
     pub(super) fn push_outgoing(&self, frame: Outgoing) {
         let mut state = self.state();
         if state.make_room(self.limit) {
@@ -198,8 +201,8 @@ impl Outbox {
         self.wake(state);
     }
 
-    /// The same when the frame may be told. If it may not, the client is told the reason in its place: on this channel, for
-    /// this access.
+    /// The same when the frame may be told. If it may not, the client is told the reason in its place: on
+    /// this channel, for this access.
     pub(crate) fn push_gated(
         &self,
         channel: u32,
@@ -241,8 +244,8 @@ impl Outbox {
         self.unconfirmed.load(Ordering::Relaxed)
     }
 
-    /// Takes out at most `limit` frames, no more than fit into `bytes` but at least one, as one message. If there
-    /// are none it registers the task to be woken. Only the stream takes frames out.
+    /// Takes out at most `limit` frames, no more than fit into `bytes` but at least one, as one message. If
+    /// there are none it registers the task to be woken. Only the stream takes frames out.
     pub(crate) fn poll(
         &self,
         receiver: &mut Receiver,

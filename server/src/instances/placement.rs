@@ -31,8 +31,9 @@ pub(crate) trait Placement: fmt::Debug + Send + Sync {
     /// Whether this server owns this shard as far as is known here, served or not.
     fn is_owner(&self, shard: ShardKey) -> bool;
 
-    /// The refusal of a call for an instance of this shard, which is not served here; `is_leaving`: it is to be handed over, or
-    /// is lost. This server is never named in it: a client asks an owner that it is told of at once.
+    /// The refusal of a call for an instance of this shard, which is not served here; `is_leaving`: it is to
+    /// be handed over, or is lost. This server is never named in it: a client asks an owner that it is told
+    /// of at once.
     fn not_owner(&self, shard: ShardKey, is_leaving: bool) -> RpcRefusal {
         let key = shard.0;
         if let Some(owner) = self.owner_of(shard) {

@@ -1,9 +1,9 @@
 //! Recovery: the instances as the log has kept them (SPEC F3, F8a).
 //!
-//! Checkpoints come first, then the inputs behind them, which are replayed through the same machines that took them.
-//! Each input is logged with its exact time and with a digest of its outcome. A replay that comes to another digest
-//! would contradict what clients were told, so it stops: the log is damaged, or this program follows other rules than
-//! the one that wrote it.
+//! Checkpoints come first, then the inputs behind them, which are replayed through the same machines that
+//! took them. Each input is logged with its exact time and with a digest of its outcome. A replay that comes
+//! to another digest would contradict what clients were told, so it stops: the log is damaged, or this
+//! program follows other rules than the one that wrote it.
 
 mod decode;
 mod ordered_map;
@@ -121,8 +121,8 @@ pub(crate) struct Recovery<'a> {
     partial: BTreeSet<u64>,
     /// Instances of which the log has records.
     in_tail: HashSet<u64>,
-    /// Places since the last restart of which batches told that all effects had left, ascending, and how long instances had
-    /// been served then.
+    /// Places since the last restart of which batches told that all effects had left, ascending, and how long
+    /// instances had been served then.
     released: Vec<(LogIndex, u64)>,
     recovered: Recovered,
     /// The length of the file that is read, if it is one. Not all of it is in use.
@@ -141,8 +141,9 @@ struct Known {
 }
 
 impl<'a> Recovery<'a> {
-    /// Reads everything that the engine has kept of this shard. The server may serve others meanwhile. If it loses this one, it
-    /// reads no further. `file_bytes`: the length of its file, if it has one. `part`: of these instances alone.
+    /// Reads everything that the engine has kept of this shard. The server may serve others meanwhile. If it
+    /// loses this one, it reads no further. `file_bytes`: the length of its file, if it has one. `part`: of
+    /// these instances alone.
     ///
     /// # Errors
     /// The reason for which nothing may be served from it.
@@ -389,7 +390,8 @@ fn text(error: impl Into<WireError>) -> String {
 }
 
 impl ShardContext {
-    /// An instance that was found in the log. `served`: how long instances had been served when it was as it is.
+    /// An instance that was found in the log. `served`: how long instances had been served when it was as it
+    /// is.
     fn recovered(self: &Arc<Self>, config: InstanceConfig, live: Live, served: Duration) -> Arc<Instance> {
         let mut instance = Instance::with(config, self.clone(), live);
         let inner = instance.inner.get_mut().expect("nobody else has it");

@@ -1,8 +1,9 @@
-//! The instances that the server holds, ended ones included: by id, by name (SPEC F11), by creator. Whether there is
-//! capacity for another is in [`super::capacity`].
+//! The instances that the server holds, ended ones included: by id, by name (SPEC F11), by creator. Whether
+//! there is capacity for another is in [`super::capacity`].
 //!
-//! The registry stands behind one lock, under which nothing is done that takes long: configurations are hashed and
-//! compared before ([`super::config`]), machines are built before and dropped after, and no instance is locked.
+//! The registry stands behind one lock, under which nothing is done that takes long: configurations are
+//! hashed and compared before ([`super::config`]), machines are built before and dropped after, and no
+//! instance is locked.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Bound;

@@ -40,8 +40,8 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Opens a session: answers of `process` go to `sink` from now on. An older session of the process ends and is
-    /// told so (F8f), and which life of its client opened the newer one. `processes` is n.
+    /// Opens a session: answers of `process` go to `sink` from now on. An older session of the process ends
+    /// and is told so (F8f), and which life of its client opened the newer one. `processes` is n.
     pub(super) fn open(
         &mut self,
         process: ProcessId,

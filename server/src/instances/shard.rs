@@ -95,13 +95,14 @@ impl ShardContext {
         self.key
     }
 
-    /// Opens when it is confirmed that the server still owns the shard, before something is told that another server may know
-    /// better.
+    /// Opens when it is confirmed that the server still owns the shard, before something is told that another
+    /// server may know better.
     pub(crate) fn ownership(&self) -> Gate {
         Gate::of_ownership(self.log.confirm())
     }
 
-    /// The same before it is told that an instance of the shard is gone: of a shard that is lost nothing can be confirmed.
+    /// The same before it is told that an instance of the shard is gone: of a shard that is lost nothing can
+    /// be confirmed.
     pub(super) fn ownership_of_gone(&self) -> Gate {
         if self.failure().is_some() { Gate::OPEN } else { self.ownership() }
     }

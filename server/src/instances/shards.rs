@@ -1,8 +1,8 @@
 //! The shards of a server, which come and go, and which instances are where.
 //!
-//! A server that is no part of a cluster has one shard for ever. In a cluster it takes shards and loses them while it
-//! serves others: [`Instances::add_shard`], [`Recovery`](super::Recovery), [`Instances::serve_shard`], and at the end
-//! [`Instances::drop_shard`].
+//! A server that is no part of a cluster has one shard for ever. In a cluster it takes shards and loses them
+//! while it serves others: [`Instances::add_shard`], [`Recovery`](super::Recovery),
+//! [`Instances::serve_shard`], and at the end [`Instances::drop_shard`].
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -75,9 +75,9 @@ impl Instances {
         self.serve_shard(shard, served).await;
     }
 
-    /// The shard has been recovered, and is served from now on: the restart, whose record is committed, is an input of
-    /// each of its instances, and their time goes on (F3). `served`: how long they had been served. Other tasks run between
-    /// pages: those that tell that the server is not ready yet.
+    /// The shard has been recovered, and is served from now on: the restart, whose record is committed, is an
+    /// input of each of its instances, and their time goes on (F3). `served`: how long they had been served.
+    /// Other tasks run between pages: those that tell that the server is not ready yet.
     pub(crate) async fn serve_shard(&self, shard: &Arc<ShardContext>, served: Duration) {
         self.each_of(shard, |instance| instance.go_on(served, Instant::now())).await;
         shard.set_served();
@@ -104,8 +104,9 @@ impl Instances {
         self.shards_mut().remove(&shard.key);
     }
 
-    /// Writes checkpoints of the shard and trims its log if that has so many bytes of batches, and more than of checkpoints;
-    /// and how long instances have been served, if that is due. Returns whether checkpoints were written.
+    /// Writes checkpoints of the shard and trims its log if that has so many bytes of batches, and more than
+    /// of checkpoints; and how long instances have been served, if that is due. Returns whether checkpoints
+    /// were written.
     pub(crate) async fn keep_short(
         &self,
         shard: &Arc<ShardContext>,
@@ -153,7 +154,8 @@ impl Instances {
     /// Registers an instance that was found in the log, whatever the limits are by now.
     pub(super) fn adopt(&self, instance: &Arc<Instance>) {
         instance.shard.skip_number(instance.config.number);
-        // The logs of two shards do not say which of two instances took the name of the other, when that was closed.
+        // The logs of two shards do not say which of two instances took the name of the other, when that was
+        // closed.
         let name = instance.config.name.as_ref();
         let named = name.and_then(|name| self.registry().named(name).cloned());
         let keeps = named.filter(|it| !Arc::ptr_eq(&it.shard, &instance.shard) && !it.is_closed());
@@ -228,9 +230,9 @@ impl Instances {
         }
     }
 
-    /// The instance with this id; or why it is not here, and the shard of which this says that there is none. There is none if the
-    /// shard was served before it was looked for, and still is: a shard that is served only since, or again, has brought its
-    /// instances with it.
+    /// The instance with this id; or why it is not here, and the shard of which this says that there is none.
+    /// There is none if the shard was served before it was looked for, and still is: a shard that is served
+    /// only since, or again, has brought its instances with it.
     pub(super) fn find_by_id(
         &self,
         id: InstanceId,

@@ -1,8 +1,8 @@
 //! The timers of all instances: one sorted set, one task.
 //!
-//! An instance has at most one timer. It moves the timer only to an earlier moment, so in the usual run, in which phases
-//! follow each other at once, that happens every patience and not every phase; a timer that fires too early is set
-//! again. A removed instance leaves nothing behind.
+//! An instance has at most one timer. It moves the timer only to an earlier moment, so in the usual run, in
+//! which phases follow each other at once, that happens every patience and not every phase; a timer that
+//! fires too early is set again. A removed instance leaves nothing behind.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -113,8 +113,9 @@ impl Timers {
         }
     }
 
-    /// Wakes instances when their timers fire, for ever. `wake` returns the number of processes of the instance, which measures
-    /// the work that its archiving may have been; it is given the moment to which the timer was set.
+    /// Wakes instances when their timers fire, for ever. `wake` returns the number of processes of the
+    /// instance, which measures the work that its archiving may have been; it is given the moment to which
+    /// the timer was set.
     pub(super) async fn run(&self, wake: impl Fn(InstanceId, u64) -> u32) {
         loop {
             let next = match self.take_due(self.now()) {
@@ -144,8 +145,8 @@ impl Timers {
         }
     }
 
-    /// Timers that have fired, not too many at once: the moment of each, and its instance. If there are none: when the first
-    /// one will.
+    /// Timers that have fired, not too many at once: the moment of each, and its instance. If there are none:
+    /// when the first one will.
     fn take_due(&self, now: u64) -> Result<Vec<(u64, InstanceId)>, Option<u64>> {
         let mut set = self.set();
         let mut due = Vec::new();

@@ -1,7 +1,8 @@
 //! Views of an instance: Get, List and Watch (SPEC F12, F13). They show what is committed.
 //!
-//! Under the lock of an instance a view takes no more than it has to: of the status as many rows as are shown, of the list
-//! a reference and its length, of the events their encoded segments. They are decoded and encoded when the lock is free.
+//! Under the lock of an instance a view takes no more than it has to: of the status as many rows as are
+//! shown, of the list a reference and its length, of the events their encoded segments. They are decoded and
+//! encoded when the lock is free.
 
 use std::sync::{Arc, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -97,8 +98,8 @@ impl Instance {
         }
     }
 
-    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next. It does not touch the
-    /// instance. Counts that it shows are logged.
+    /// Shows the machine to `view`, with the time of the instance and the index of the event that comes next.
+    /// It does not touch the instance. Counts that it shows are logged.
     pub(super) fn view<T>(&self, view: impl FnOnce(&Machine, Time, u64) -> T) -> View<T> {
         self.look(true, view)
     }
@@ -125,7 +126,8 @@ impl Instance {
         Uncommitted::new(Ok(viewed), self.shard.ownership())
     }
 
-    /// Whether this is the list that the instance itself has. The list of an ended one is decoded for each view.
+    /// Whether this is the list that the instance itself has. The list of an ended one is decoded for each
+    /// view.
     pub(crate) fn has_list(&self, list: &Arc<StickyCas<Entry>>) -> bool {
         self.lock().live_ref().is_some_and(|live| Arc::ptr_eq(live.machine.shared_list(), list))
     }
@@ -173,7 +175,8 @@ impl Instance {
         })
     }
 
-    /// Whether the client of this session, which receives on `sink`, is still to be told something that it waits for.
+    /// Whether the client of this session, which receives on `sink`, is still to be told something that it
+    /// waits for.
     pub(crate) fn owes_answer(&self, process: ProcessId, session: SessionId, sink: &SessionSink) -> bool {
         // After a step has panicked no answer will come.
         let Ok(inner) = &self.inner.lock() else { return false };
@@ -195,8 +198,8 @@ impl Instance {
         self.lock().events().start_of(phase)
     }
 
-    /// The index of the committed event that comes next; `None` if another server may own the instance by now, and more
-    /// may be committed.
+    /// The index of the committed event that comes next; `None` if another server may own the instance by
+    /// now, and more may be committed.
     pub(crate) fn next_event(&self) -> Option<u64> {
         (!self.shard.log.is_shared()).then(|| self.lock().events().next_index())
     }
@@ -216,7 +219,8 @@ impl Instance {
         }
     }
 
-    /// The next committed events for a watcher, at most `limit`. If there are none yet, `waker` is woken when there are.
+    /// The next committed events for a watcher, at most `limit`. If there are none yet, `waker` is woken when
+    /// there are.
     pub(crate) fn poll_events(
         &self,
         index: u64,
@@ -337,7 +341,8 @@ impl Instance {
         inner.gone().or_else(|| self.shard.failure().cloned())
     }
 
-    /// The committed events that are kept, with the indices of the first of them and of the one that comes next.
+    /// The committed events that are kept, with the indices of the first of them and of the one that comes
+    /// next.
     #[cfg(test)]
     pub(crate) fn kept_events(&self) -> (u64, u64, SharedEvents) {
         let inner = self.lock();

@@ -12,9 +12,9 @@ use tokio::sync::oneshot;
 
 /// The answer to an executed access, on its way to the session or call that waits for it.
 ///
-/// The answer to a read is a few numbers and a reference to the list. Its entries are looked up when the answer is encoded,
-/// without the machine and its lock, since entries never change (SPEC A3, R2). So an answer that nobody fetches takes the same
-/// little memory, however many entries it names.
+/// The answer to a read is a few numbers and a reference to the list. Its entries are looked up when the
+/// answer is encoded, without the machine and its lock, since entries never change (SPEC A3, R2). So an
+/// answer that nobody fetches takes the same little memory, however many entries it names.
 #[derive(Clone, Debug)]
 pub(crate) struct CompletedAccess {
     /// The phase in which the access was executed; `None`: outside phases (F10).
@@ -43,8 +43,8 @@ impl CompletedAccess {
     }
 }
 
-/// Receives the answer to an access, or the reason why none will come. The sender is dropped without a message when the
-/// server ends.
+/// Receives the answer to an access, or the reason why none will come. The sender is dropped without a
+/// message when the server ends.
 pub(crate) type Waiter = oneshot::Receiver<Result<CompletedAccess, Box<RpcRefusal>>>;
 
 /// As many calls wait for one access as may.
@@ -53,8 +53,8 @@ pub(super) struct TooManyWaiters;
 
 type WaiterSender = oneshot::Sender<Result<CompletedAccess, Box<RpcRefusal>>>;
 
-/// The unary calls that wait at one instance. The sender of a call that was cancelled stays until the access is
-/// executed, or until its place is needed.
+/// The unary calls that wait at one instance. The sender of a call that was cancelled stays until the access
+/// is executed, or until its place is needed.
 #[derive(Debug)]
 pub(super) struct Waiters {
     by_access: BTreeMap<(ProcessId, AccessNumber), Vec<WaiterSender>>,

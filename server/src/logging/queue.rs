@@ -1,10 +1,11 @@
 //! The queue of log lines and the thread that writes them.
 //!
-//! A write to a pipe that nobody reads waits for ever. Here only the thread of the log waits; the queue has a bound in
-//! lines and in bytes, and what does not fit is dropped and counted.
+//! A write to a pipe that nobody reads waits for ever. Here only the thread of the log waits; the queue has a
+//! bound in lines and in bytes, and what does not fit is dropped and counted.
 //!
-//! `tracing-appender` is not used. It has the thread and a bound in lines; the bound in bytes, the cut of lines and the reports
-//! would stay here around it, with a thread of their own. And when nobody reads standard error its end prints to standard output.
+//! `tracing-appender` is not used. It has the thread and a bound in lines; the bound in bytes, the cut of
+//! lines and the reports would stay here around it, with a thread of their own. And when nobody reads
+//! standard error its end prints to standard output.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -89,8 +90,9 @@ impl Write for LineQueue {
     }
 }
 
-/// The line with every control character escaped but its end, so that a line is one line and a terminal shows it as it
-/// is; cut if it is too long. With `ansi` the escape sequences of the formatter stay: it has escaped those of clients.
+/// The line with every control character escaped but its end, so that a line is one line and a terminal shows
+/// it as it is; cut if it is too long. With `ansi` the escape sequences of the formatter stay: it has escaped
+/// those of clients.
 fn clean(line: &[u8], ansi: bool) -> String {
     let cut = &line[..line.len().min(LINE_BYTES)];
     let text = String::from_utf8_lossy(cut);

@@ -1,6 +1,7 @@
 //! So many lines of a kind in a second; the others are counted, and one line tells how many they were.
 //!
-//! The kind of a line is the place in the code that logs it, so there are only so many kinds, whatever clients do.
+//! The kind of a line is the place in the code that logs it, so there are only so many kinds, whatever
+//! clients do.
 
 use std::collections::HashMap;
 use std::fmt::{self, Write as _};
@@ -63,7 +64,8 @@ impl RateLimit {
         false
     }
 
-    /// The lines that were left out in seconds that are over: of each kind how many, and the message of the first.
+    /// The lines that were left out in seconds that are over: of each kind how many, and the message of the
+    /// first.
     fn take_left_out(&self, now: Instant) -> Vec<(u64, String)> {
         let mut taken = Vec::new();
         self.kinds().retain(|_, window| {
@@ -88,8 +90,8 @@ impl RateLimit {
     }
 }
 
-/// The limit as a layer. Not as a filter of one layer: with tracing-subscriber 0.3.23 such a filter that leaves out an
-/// event leaves a mark in its thread, and the next event panics or is lost.
+/// The limit as a layer. Not as a filter of one layer: with tracing-subscriber 0.3.23 such a filter that
+/// leaves out an event leaves a mark in its thread, and the next event panics or is lost.
 pub(super) struct RateLayer(pub(super) Arc<RateLimit>);
 
 impl<S: Subscriber> Layer<S> for RateLayer {

@@ -190,8 +190,8 @@ fn tally(events: &[Event], add: impl Fn(usize)) {
             Event::Offence(offence) => add(OFFENCES + offence.kind as usize),
             Event::Finished => add(C::Finished as usize),
             Event::Closed => add(C::Closed as usize),
-            // Refusals are counted where they are told, with their reason.
-            // A restart is one of all instances at once: `stickycas_start_time_seconds` tells it.
+            // Refusals are counted where they are told, with their reason. A restart is one of all instances
+            // at once: `stickycas_start_time_seconds` tells it.
             Event::Refused { .. } | Event::Restarted { .. } | Event::Rejoined { .. } => {}
         }
     }

@@ -1,4 +1,5 @@
-//! The account of one principal: its quotas and rates, its counts, and the instances where it was active last.
+//! The account of one principal: its quotas and rates, its counts, and the instances where it was active
+//! last.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -204,8 +205,8 @@ impl Account {
         RpcRefusal::new(reason, why(what)).with_retry_after(self.context.limits.retry_after)
     }
 
-    /// Takes so much of a share of all principals, of which this account has what `usage` says; `held` was taken before for
-    /// the same purpose.
+    /// Takes so much of a share of all principals, of which this account has what `usage` says; `held` was
+    /// taken before for the same purpose.
     fn take_share(
         &self,
         share: &Share,
@@ -261,8 +262,8 @@ impl Account {
         self.take_share(share, usage, bytes, held)
     }
 
-    /// The most that one of the clients without identity may take of a buffer at once. No bound for others: they have
-    /// theirs by what they have already.
+    /// The most that one of the clients without identity may take of a buffer at once. No bound for others:
+    /// they have theirs by what they have already.
     pub(super) fn part_of_free(&self, buffer: Buffer) -> usize {
         /// As many clients find a third of what the first one has found.
         const CLIENTS: usize = 32;
@@ -304,8 +305,8 @@ impl Account {
         self.charge(CALL_COST).map(drop)
     }
 
-    /// Charges what a call costs beyond that, since the work grows with the instance: as many frames as would take the
-    /// server as long, or half of what the rate allows in a second, if that is less.
+    /// Charges what a call costs beyond that, since the work grows with the instance: as many frames as would
+    /// take the server as long, or half of what the rate allows in a second, if that is less.
     ///
     /// # Errors
     /// If it is above the rate.
@@ -324,7 +325,8 @@ impl Account {
         self.charge(self.bounded_cost(CALL_COST + VERIFICATION_COST)).map(ChargedVerification)
     }
 
-    /// The token was good: the principal that it names pays for the verification, and what was charged here is given back.
+    /// The token was good: the principal that it names pays for the verification, and what was charged here
+    /// is given back.
     ///
     /// # Errors
     /// If that principal is above its rate. Nothing is given back then.
@@ -371,8 +373,8 @@ impl Account {
         RpcRefusal::new(RefusalReason::RateExceeded, why).with_retry_after(wait.max(MIN_RETRY_AFTER))
     }
 
-    /// Charges frames of HTTP/2 that came on a connection: to the connection's own share first. Says what is overdrawn by
-    /// them.
+    /// Charges frames of HTTP/2 that came on a connection: to the connection's own share first. Says what is
+    /// overdrawn by them.
     pub(crate) fn charge_read(&self, connection: &mut ConnectionFrames, read: FramesRead) -> Overdrawn {
         self.frames.charge(connection, read, &self.allowance, self.context.now())
     }
@@ -408,8 +410,8 @@ impl Account {
         self.recent.remember(instance, process);
     }
 
-    /// Files an offence that names no instance at those where the principal was active last (B2). It is only counted
-    /// if there is none, or if offences of the kind come too often.
+    /// Files an offence that names no instance at those where the principal was active last (B2). It is only
+    /// counted if there is none, or if offences of the kind come too often.
     pub(crate) fn file_offence(&self, kind: OffenceKind, detail: &str) {
         if self.may_file_offence(kind) {
             self.recent.file_offence(kind, detail);

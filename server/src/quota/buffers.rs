@@ -1,5 +1,5 @@
-//! Bytes that are held for clients: requests that are not complete, answers that are not read, and the windows of
-//! connections, which say how much a client may send that no call has taken.
+//! Bytes that are held for clients: requests that are not complete, answers that are not read, and the
+//! windows of connections, which say how much a client may send that no call has taken.
 
 use std::sync::Arc;
 
@@ -37,8 +37,9 @@ impl BufferedBytes {
         more.is_some()
     }
 
-    /// Holds so many more, or fewer, but not fewer than `least`; how many. 0: there is no room for those either. Clients
-    /// without identity, of whom any number share an account, have a small part of what is free, each as it comes.
+    /// Holds so many more, or fewer, but not fewer than `least`; how many. 0: there is no room for those
+    /// either. Clients without identity, of whom any number share an account, have a small part of what is
+    /// free, each as it comes.
     pub(crate) fn grow_by_at_most(&mut self, most: usize, least: usize) -> usize {
         let mut bytes = most.min(self.account.part_of_free(self.buffer));
         while bytes >= least && !self.try_grow(bytes) {

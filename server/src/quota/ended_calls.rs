@@ -29,8 +29,8 @@ const CODES: [&str; 17] = [
     "UNAUTHENTICATED",
 ];
 
-/// Upper bounds of the buckets of durations, in seconds: from a call that is answered at once to an access whose phase
-/// is long in coming.
+/// Upper bounds of the buckets of durations, in seconds: from a call that is answered at once to an access
+/// whose phase is long in coming.
 const SECONDS: [f64; 9] = [0.000_1, 0.000_5, 0.002_5, 0.01, 0.05, 0.25, 1.0, 5.0, 30.0];
 
 /// See the module.

@@ -1,8 +1,9 @@
-//! The frames of HTTP/2 that a connection is read for: those that carry no request and those that open one, so many of each
-//! in a second, of each principal over all its connections.
+//! The frames of HTTP/2 that a connection is read for: those that carry no request and those that open one,
+//! so many of each in a second, of each principal over all its connections.
 //!
-//! Calls have a rate of their own, above which they are refused. A refusal costs the server time too: HTTP/2 decodes the
-//! headers, makes a stream and a task, and answers. So what opens a request is paced before it is decoded.
+//! Calls have a rate of their own, above which they are refused. A refusal costs the server time too: HTTP/2
+//! decodes the headers, makes a stream and a task, and answers. So what opens a request is paced before it is
+//! decoded.
 
 use std::time::Duration;
 

@@ -19,7 +19,8 @@ use super::admission::Bound;
 /// The bytes that each principal may have waiting before anything is refused: the longest value twice. A
 /// longer request counts as much.
 const LEAST: usize = 128 * 1024;
-/// A request with less is not counted, for speed: as many as the rate of requests allows take a disk a fraction of a second.
+/// A request with less is not counted, for speed: as many as the rate of requests allows take a disk a
+/// fraction of a second.
 const SMALL: usize = 64;
 /// After how long a retry helps where the log is busy: about as long as a commit takes.
 pub(crate) const RETRY_AFTER: Duration = Duration::from_millis(10);
@@ -35,7 +36,8 @@ impl Account {
     /// Admits a request that brings so many bytes to the log. `None`: they are too few to be counted.
     ///
     /// # Errors
-    /// If the principal has its share of what waits for the log. That depends on what others have, so it is no offence.
+    /// If the principal has its share of what waits for the log. That depends on what others have, so it is
+    /// no offence.
     pub(crate) fn charge_log(self: &Arc<Self>, bytes: usize) -> Result<Option<LogBytes>, RpcRefusal> {
         if bytes <= SMALL {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! The methods whose calls are counted apart. Those of health and of reflection are one kind each, and so are names of
-//! methods that do not exist.
+//! The methods whose calls are counted apart. Those of health and of reflection are one kind each, and so are
+//! names of methods that do not exist.
 
 named_values! {
     /// A method of our services, or another service.

@@ -1,7 +1,7 @@
 //! The accounts of principals: their quotas and rates, and the counts of their calls and offences.
 //!
-//! Quotas and rates are per principal, so that none can use up another's (SPEC B1). All that a principal does is
-//! counted in its [`Account`]; a call or a connection holds the account and never looks it up again.
+//! Quotas and rates are per principal, so that none can use up another's (SPEC B1). All that a principal does
+//! is counted in its [`Account`]; a call or a connection holds the account and never looks it up again.
 
 /// An enum with all of its values and the name of each, as metrics have it.
 macro_rules! named_values {

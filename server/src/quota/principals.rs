@@ -96,8 +96,9 @@ impl Principals {
             let reserves = account.reserves();
             (reserves.is_known(), reserves.has_role())
         };
-        // Names that nobody has heard of take half of the places at most: the others are for those who are known. Those
-        // with a role always have one, since there are no more of them than the configuration names.
+        // Names that nobody has heard of take half of the places at most: the others are for those who are
+        // known. Those with a role always have one, since there are no more of them than the configuration
+        // names.
         let limit = self.0.context.limits.principals;
         let is_full = |table: &AccountTable| {
             !has_role && (table.accounts.len() >= limit || (!is_known && table.unknown >= limit.div_ceil(2)))
@@ -218,8 +219,8 @@ impl AccountTable {
         self.accounts.values().map(|open| &open.account)
     }
 
-    /// Looks at some accounts, and closes those of them that nothing holds and whose bucket is full: if their principals
-    /// come back, only their counts are lost. Whether there are others that may be looked at now.
+    /// Looks at some accounts, and closes those of them that nothing holds and whose bucket is full: if their
+    /// principals come back, only their counts are lost. Whether there are others that may be looked at now.
     fn forget_idle(&mut self) -> bool {
         if self.to_search == 0 {
             // A client that sends one new name after the other must not cause a search each time.
@@ -338,7 +339,8 @@ mod tests {
         let strangers: Vec<_> = (0..40).map(|number| take(&format!("stranger-{number}"))).collect();
         let members: Vec<_> = many[..1_000].iter().map(|name| take(name)).collect();
         assert!(principals.permits(Quota::Calls) > 512 + 192 - 24);
-        // Half of the bound is kept: a quarter of that for the three with a role, the rest for two coordinators.
+        // Half of the bound is kept: a quarter of that for the three with a role, the rest for two
+        // coordinators.
         let (own, others) = (take("p"), take("watcher"));
         assert!((192..=204).contains(&own.len()), "{}", own.len());
         assert!((42..=54).contains(&others.len()), "{}", others.len());

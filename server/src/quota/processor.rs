@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use super::rate::{Bucket, Rate};
 
-/// Of how much time a principal may have one part, a fiftieth of a processor. A correct process that takes part in a hundred
-/// instances a second needs half of it.
+/// Of how much time a principal may have one part, a fiftieth of a processor. A correct process that takes
+/// part in a hundred instances a second needs half of it.
 const PARTS: Duration = Duration::from_micros(50);
 /// The same of a principal with a role from the operator: a coordinator creates and watches the instances of
 /// all processes.

@@ -1,7 +1,7 @@
 //! The rate of requests of a principal: a token bucket that holds what one second allows.
 //!
-//! It is one number, the instant at which the bucket will be full again (the generic cell rate algorithm), so that
-//! many tasks charge it without a lock.
+//! It is one number, the instant at which the bucket will be full again (the generic cell rate algorithm), so
+//! that many tasks charge it without a lock.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,8 +1,9 @@
 //! A bound that many takers share, so that none of them can take it all (SPEC B1).
 //!
-//! Some of it is kept for known takers, in parts: a quarter for those with a role, and the rest in equal parts for the
-//! processes of each coordinator's instances. Within a part each taker has an equal reserve. So a coordinator whose
-//! rosters are long, or change often, takes nothing from those with a role and from the processes of others.
+//! Some of it is kept for known takers, in parts: a quarter for those with a role, and the rest in equal
+//! parts for the processes of each coordinator's instances. Within a part each taker has an equal reserve. So
+//! a coordinator whose rosters are long, or change often, takes nothing from those with a role and from the
+//! processes of others.
 //!
 //! The rest is common: a taker may take while its use of the common part is at most what is still free of it.
 //! So k greedy takers come to hold k/(k+1) of the common part and one more still finds room (a dynamic
@@ -118,7 +119,8 @@ impl Share {
         (self.part(reserve) / reserve.takers.max(1)).max(1)
     }
 
-    /// Takes `amount` for a taker with this reserve (`None`: it is not known). `None`: there is no room for it.
+    /// Takes `amount` for a taker with this reserve (`None`: it is not known). `None`: there is no room for
+    /// it.
     pub(crate) fn take(
         &self,
         usage: &Usage,
@@ -160,7 +162,8 @@ impl Share {
         if kept == 0 {
             return 0;
         }
-        // The reserves were larger while there were fewer takers, and the parts while there were fewer coordinators.
+        // The reserves were larger while there were fewer takers, and the parts while there were fewer
+        // coordinators.
         let add = |used: &AtomicUsize, most: usize| {
             let fits = |used: usize| used.checked_add(kept).filter(|used| *used <= most);
             used.fetch_update(Relaxed, Relaxed, fits).is_ok()
@@ -219,8 +222,9 @@ impl Allocation {
     }
 }
 
-/// Whether one of so many known takers, which has `own` of the total, may take `amount` more, where all (it included) have
-/// so much. The same rule without counters: half is kept for the takers in equal reserves; one taker alone may have all.
+/// Whether one of so many known takers, which has `own` of the total, may take `amount` more, where all (it
+/// included) have so much. The same rule without counters: half is kept for the takers in equal reserves; one
+/// taker alone may have all.
 pub(crate) fn may_take(
     total: usize,
     takers: usize,

@@ -1,9 +1,10 @@
 //! Attach: one stream of one principal, which carries its accesses for any number of instances (SPEC F7, F8).
 //!
-//! The stream is one state machine in one task. When it is polled for what to send, it first reads the messages that the
-//! client has sent and hands each frame to its instance in one step; then it empties its [`Outbox`], where the
-//! instances leave answers, on whichever task their steps run. The transport does not poll the stream of a client that
-//! does not read: no further frames of that client are read then, and no other client is affected.
+//! The stream is one state machine in one task. When it is polled for what to send, it first reads the
+//! messages that the client has sent and hands each frame to its instance in one step; then it empties its
+//! [`Outbox`], where the instances leave answers, on whichever task their steps run. The transport does not
+//! poll the stream of a client that does not read: no further frames of that client are read then, and no
+//! other client is affected.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -163,8 +164,8 @@ impl AttachStream {
     }
 
     fn handle_request(&mut self, DecodedRequest(frames): DecodedRequest) -> Result<(), Status> {
-        // All frames of a message come at one moment, and are charged at once. A message without frames costs as much
-        // as a message with one.
+        // All frames of a message come at one moment, and are charged at once. A message without frames costs
+        // as much as a message with one.
         let (count, now) = (frames.len(), Instant::now());
         let granted = self.caller.account.charge_frames(count.max(1), now);
         let limit = self.service.0.limits.frames_per_message.min(MAX_FRAMES - 1);
@@ -206,8 +207,8 @@ impl AttachStream {
         self.refuse(channel, number, refused.clone().into());
     }
 
-    /// Files an offence that names no channel with every instance that is open on the stream; if none is, with those
-    /// where the principal acted last.
+    /// Files an offence that names no channel with every instance that is open on the stream; if none is,
+    /// with those where the principal acted last.
     fn file_offence(&self, kind: OffenceKind, detail: &str) {
         if self.channels.is_empty() {
             self.caller.account.file_offence(kind, detail);
@@ -215,8 +216,8 @@ impl AttachStream {
         self.channels.all().for_each(|channel| channel.file_offence(kind, None, detail));
     }
 
-    /// The status with which the stream ends because reading from the client has failed. Bytes that are no message are
-    /// an offence; a stream that the client has reset is none.
+    /// The status with which the stream ends because reading from the client has failed. Bytes that are no
+    /// message are an offence; a stream that the client has reset is none.
     fn request_failed(&self, status: &Status) -> Status {
         let body = &self.caller.request;
         let Some(failure) = DecodeFailure::of(status, body).filter(|_| !body.is_broken()) else {
@@ -323,7 +324,8 @@ impl AttachStream {
         Ok(())
     }
 
-    /// The refusal of a hello whose sender is no member of the instance for the reason `why`, also because there is none.
+    /// The refusal of a hello whose sender is no member of the instance for the reason `why`, also because
+    /// there is none.
     fn no_member(&self, id: Option<InstanceId>, why: RpcRefusal) -> Uncommitted<RpcRefusal> {
         match id.filter(|_| why.reason == RefusalReason::InstanceUnknown) {
             Some(id) => self.service.0.instances.not_found_reason(id),
@@ -371,8 +373,8 @@ impl AttachStream {
         Ok((channel, channel.instance().ok_or_else(|| self.service.gone(channel))?))
     }
 
-    /// Refuses a frame before an instance is asked. Most of it is an offence (B2), filed at one instance or at several: so it
-    /// is told when everything is committed that was logged before it.
+    /// Refuses a frame before an instance is asked. Most of it is an offence (B2), filed at one instance or
+    /// at several: so it is told when everything is committed that was logged before it.
     fn refuse(&self, channel: u32, number: Option<AccessNumber>, refused: Uncommitted<RpcRefusal>) {
         self.caller.account.count_refusal(refused.reason());
         let refused = refused.behind(self.service.0.instances.gates().everything_committed());
@@ -380,8 +382,8 @@ impl AttachStream {
         self.outbox.push_gated(channel, number, frame);
     }
 
-    /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on the stream
-    /// any more, so a channel that owes no answer will owe none later.
+    /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on
+    /// the stream any more, so a channel that owes no answer will owe none later.
     fn is_finished(&mut self) -> bool {
         if self.requests.is_some() || self.failed.is_some() {
             return false;
@@ -414,8 +416,9 @@ impl AttachStream {
             failed => self.failed = failed.and_then(Result::err),
         }
         let limits = &self.service.0.limits;
-        // One answer seldom comes alone: other streams, whose turn is now, complete further phases. The frames that
-        // they add go out in the same message and the same write; an idle runtime comes back at once.
+        // One answer seldom comes alone: other streams, whose turn is now, complete further phases. The
+        // frames that they add go out in the same message and the same write; an idle runtime comes back at
+        // once.
         let waiting = self.outbox.len();
         if (self.lingered + 1..limits.frames_per_answer).contains(&waiting) {
             self.lingered = waiting;

@@ -24,8 +24,8 @@ impl ViewBasis {
     }
 }
 
-/// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13), as far as the scope of
-/// a token does not exclude it.
+/// Checks that the caller may use Get, List and Watch: members, the creator and observers may (F13), as far
+/// as the scope of a token does not exclude it.
 pub(super) fn authorize_view(caller: &Caller, instance: &Instance) -> Result<ViewBasis, RpcRefusal> {
     let (config, Caller { principal, rights, .. }) = (instance.config(), caller);
     if caller.scope().coordinator && config.shared.creator == *principal {

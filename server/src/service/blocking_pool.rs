@@ -1,4 +1,5 @@
-//! Work that is too much for a thread that serves: it is done on threads for blocking work, little of it at a time.
+//! Work that is too much for a thread that serves: it is done on threads for blocking work, little of it at a
+//! time.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! The channels of one Attach stream: the instances that are open on it, by the numbers that its client has chosen.
+//! The channels of one Attach stream: the instances that are open on it, by the numbers that its client has
+//! chosen.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -33,8 +34,8 @@ pub(super) struct Channel {
     pub(super) sink: SessionSink,
     /// The access that was refused before its instance was asked, which therefore does not know of it.
     refused: Cell<Option<AccessNumber>>,
-    /// Whether the client may use the number again. The channel stays until it does, so that a late frame is refused
-    /// for the right reason.
+    /// Whether the client may use the number again. The channel stays until it does, so that a late frame is
+    /// refused for the right reason.
     free: bool,
 }
 
@@ -84,8 +85,8 @@ impl Channels {
         }
     }
 
-    /// Makes room for a channel with this free number: removes the channel that had it, and another free one if there
-    /// are as many as may be. Their sessions are closed, so that nothing more comes from them.
+    /// Makes room for a channel with this free number: removes the channel that had it, and another free one
+    /// if there are as many as may be. Their sessions are closed, so that nothing more comes from them.
     pub(super) fn make_room(&mut self, number: u32, limit: usize) {
         self.remove(number);
         if self.by_number.len() >= limit

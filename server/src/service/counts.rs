@@ -1,4 +1,5 @@
-//! `ServerService`: the counts since the server started, as far as the caller may see them, and the servers of the cluster.
+//! `ServerService`: the counts since the server started, as far as the caller may see them, and the servers
+//! of the cluster.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

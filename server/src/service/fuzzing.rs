@@ -12,8 +12,8 @@ use super::instances::create_spec;
 use super::page_token::PageTokens;
 use crate::limits::Limits;
 
-/// A page token opens as it was sealed, for whom it was sealed, and no other one does. The first byte says whether a good
-/// token is changed by the others, or these are one.
+/// A page token opens as it was sealed, for whom it was sealed, and no other one does. The first byte says
+/// whether a good token is changed by the others, or these are one.
 pub fn page_token(bytes: &[u8]) {
     static TOKENS: LazyLock<PageTokens> = LazyLock::new(PageTokens::new);
     let Some((kind, rest)) = bytes.split_first() else { return };

@@ -1,6 +1,7 @@
 //! All instances as a table, sorted and filtered, however many there are: for List.
 //!
-//! Those that run come first, then those that gather, that are finished, and that are closed; of one state the newest first.
+//! Those that run come first, then those that gather, that are finished, and that are closed; of one state
+//! the newest first.
 //!
 //! The table is a sorted copy: a line for each instance. It is renewed in the background while somebody asks,
 //! piece by piece and outside all locks, and takes a fiftieth of one processor at most: the longer it took to

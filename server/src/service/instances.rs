@@ -362,8 +362,8 @@ fn check_roster(roster: &[String], processes: u32) -> Result<(), RpcRefusal> {
     Ok(())
 }
 
-/// Bytes of a roster that is shown, each name with what frames it: the message stays below the 4 MiB that clients take
-/// unless told otherwise.
+/// Bytes of a roster that is shown, each name with what frames it: the message stays below the 4 MiB that
+/// clients take unless told otherwise.
 const SHOWN_ROSTER_BYTES: usize = 2 * 1024 * 1024;
 
 fn instance_to_wire(instance: &Instance) -> v1::Instance {

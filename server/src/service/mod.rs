@@ -1,5 +1,5 @@
-//! The gRPC services: each decodes a request, finds the caller and the instance, hands the request to the instance
-//! and encodes the answer. No rule of the algorithm is decided here.
+//! The gRPC services: each decodes a request, finds the caller and the instance, hands the request to the
+//! instance and encodes the answer. No rule of the algorithm is decided here.
 
 mod attach;
 mod authorization;
@@ -171,8 +171,8 @@ impl Service {
         }
     }
 
-    /// The instance with this id, at which the caller is about to act, and the process of it that the caller is.
-    /// `id`: `None` if the text of the request is no id.
+    /// The instance with this id, at which the caller is about to act, and the process of it that the caller
+    /// is. `id`: `None` if the text of the request is no id.
     fn member(
         &self,
         caller: &Caller,

@@ -1,8 +1,9 @@
 //! The page tokens of List: where the next page begins, for the server alone to read.
 //!
-//! A page begins behind an instance that the caller may not know of. So a token is the place of that one, encrypted for this caller
-//! (AES-128-GCM with a key that lives as long as the server, and a random nonce): it tells nothing, and another caller
-//! cannot use it. After a restart of the server a token is refused, and the caller begins again.
+//! A page begins behind an instance that the caller may not know of. So a token is the place of that one,
+//! encrypted for this caller (AES-128-GCM with a key that lives as long as the server, and a random nonce):
+//! it tells nothing, and another caller cannot use it. After a restart of the server a token is refused, and
+//! the caller begins again.
 
 use std::fmt;
 use std::fmt::Write as _;
@@ -52,7 +53,8 @@ impl PageTokens {
     /// The value that `read` finds in the bytes for which this token stands.
     ///
     /// # Errors
-    /// MALFORMED, if this server has not given the token to this caller since its start, or for something else.
+    /// MALFORMED, if this server has not given the token to this caller since its start, or for something
+    /// else.
     pub(crate) fn open<T>(
         &self,
         token: &str,

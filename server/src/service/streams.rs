@@ -12,7 +12,8 @@ use crate::auth::{Registration, RevocationReason, StreamProof};
 use crate::call_layer::Caller;
 use crate::instances::Outbox;
 
-/// The outboxes of the Attach streams that are open, for metrics. One that is gone is forgotten when room is needed, or when the others are looked at.
+/// The outboxes of the Attach streams that are open, for metrics. One that is gone is forgotten when room is
+/// needed, or when the others are looked at.
 #[derive(Debug, Default)]
 pub(super) struct OpenStreams(Mutex<Vec<Weak<Outbox>>>);
 
@@ -35,7 +36,8 @@ impl OpenStreams {
     }
 }
 
-/// The end of a stream from outside: the server stops, or the proof for the stream does not count any more. Both come by one signal, so that a poll of a stream asks once.
+/// The end of a stream from outside: the server stops, or the proof for the stream does not count any more.
+/// Both come by one signal, so that a poll of a stream asks once.
 pub(super) struct StreamEnd {
     /// A signal of its own, so that streams share no lock when they are polled.
     signal: Pin<Box<WaitForCancellationFutureOwned>>,

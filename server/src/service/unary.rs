@@ -58,7 +58,8 @@ impl StickyCasService for Service {
         drop((caller, request));
         let access = answer.await?;
         let Answer::Read(answer) = access.answer else { return Err(RpcRefusal::internal().into()) };
-        // Before it is made: as long as the client does not take it, it counts as unread, each value with its key and length.
+        // Before it is made: as long as the client does not take it, it counts as unread, each value with its
+        // key and length.
         let bytes = access.values().map(|value| value.len() + 4).sum();
         let held = HeldAnswer::new(account, bytes)?;
         let mut response = Response::new(read_response(access.phase, answer, access.values()));
@@ -98,8 +99,8 @@ impl Service {
         Ok(decided)
     }
 
-    /// Hands one access to its instance, in one step. A call that is cancelled while the access waits loses the answer
-    /// and not the access (F8a).
+    /// Hands one access to its instance, in one step. A call that is cancelled while the access waits loses
+    /// the answer and not the access (F8a).
     fn submit(
         &self,
         caller: &Caller,

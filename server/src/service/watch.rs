@@ -1,7 +1,7 @@
 //! Watch: the events of an instance as they are committed (SPEC F13).
 //!
-//! The stream holds only the index of its next event, so nothing ever waits for a slow watcher: when its next event
-//! is not kept any more, the stream ends with an error that says so.
+//! The stream holds only the index of its next event, so nothing ever waits for a slow watcher: when its next
+//! event is not kept any more, the stream ends with an error that says so.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -130,8 +130,8 @@ fn too_slow(oldest: Phase) -> RpcRefusal {
     RpcRefusal::new(RefusalReason::WatcherTooSlow, why).with_details(details)
 }
 
-/// A snapshot that is sent in parts, each made when the one before it has been taken. The entries are read from the list
-/// itself, which needs no lock and never changes what it has.
+/// A snapshot that is sent in parts, each made when the one before it has been taken. The entries are read
+/// from the list itself, which needs no lock and never changes what it has.
 struct SnapshotParts {
     snapshot: Snapshot,
     /// Entries that were sent.
@@ -141,9 +141,9 @@ struct SnapshotParts {
 }
 
 impl SnapshotParts {
-    /// Charges the list to the client as an answer that has not been read, unless it is that of the instance: a view of an
-    /// ended one has decoded it for itself, and one that has ended meanwhile has let go of it. The latter is noticed with the
-    /// next part, so within `unread_for`.
+    /// Charges the list to the client as an answer that has not been read, unless it is that of the instance:
+    /// a view of an ended one has decoded it for itself, and one that has ended meanwhile has let go of it.
+    /// The latter is noticed with the next part, so within `unread_for`.
     fn charge(&mut self, instance: &Instance, account: &Arc<Account>) -> Result<(), RpcRefusal> {
         let list = &self.snapshot.list;
         if self.charge.is_some() || instance.has_list(list) {

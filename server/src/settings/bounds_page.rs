@@ -1,6 +1,6 @@
-//! The page of all bounds, `docs/limits.md`: of each its default, its reason, its flag unless it is a constant, the metric that
-//! shows its use, and the test that fills it. A bound without a row fails a test, and so does a row whose metric or test does not
-//! exist.
+//! The page of all bounds, `docs/limits.md`: of each its default, its reason, its flag unless it is a
+//! constant, the metric that shows its use, and the test that fills it. A bound without a row fails a test,
+//! and so does a row whose metric or test does not exist.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -190,43 +190,44 @@ const fn loopback(port: u16) -> SocketAddr {
 define_settings! {
     /// Address to listen on for clients. Port 0 takes a free one. The address is printed on standard output.
     listen: SocketAddr = loopback(7420), kind::ADDRESS;
-    /// Address for operators: probes and metrics. They are /livez, /readyz and /metrics over HTTP. Port 0 takes a free one. An
-    /// address that is given is printed on standard output; if the default one is in use, the server goes on without
-    /// it and says so in its log.
+    /// Address for operators: probes and metrics. They are /livez, /readyz and /metrics over HTTP. Port 0
+    /// takes a free one. An address that is given is printed on standard output; if the default one is in
+    /// use, the server goes on without it and says so in its log.
     http: Option<SocketAddr> = Some(loopback(7421)), kind::ADDRESS.or("off"), off "no-http" is "off";
     /// Names of this machine that browsers may use for the operators' pages on a loopback address, beside
     /// these addresses. Requests for any other name are refused: a page of another site could have its name
     /// lead here (DNS rebinding). Repeat the flag for several.
     http_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS;
-    /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started again on it goes on
-    /// where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else $XDG_STATE_HOME/stickycas, else
-    /// ~/.local/state/stickycas. off: no log, and all instances are lost when the server stops.
+    /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started
+    /// again on it goes on where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else
+    /// $XDG_STATE_HOME/stickycas, else ~/.local/state/stickycas. off: no log, and all instances are lost when
+    /// the server stops.
     data: Data = Data::Auto, kind::DATA, off "in-memory" is "off";
-    /// Members of an etcd (http://HOST:PORT or https://...) that several servers share. This server then belongs to a
-    /// cluster, and its logs are in etcd and in no folder. Needs a build with the feature `cluster`. Repeat the flag
-    /// for several.
+    /// Members of an etcd (http://HOST:PORT or https://...) that several servers share. This server then
+    /// belongs to a cluster, and its logs are in etcd and in no folder. Needs a build with the feature
+    /// `cluster`. Repeat the flag for several.
     etcd: Vec<String> = Vec::new(), kind::URLS;
     /// With etcd: folder of this server's credentials for it. The CAs of etcd (ca.crt), a certificate and its
     /// key (tls.crt, tls.key), and a user and its password (user, password); a file that is missing is not
     /// used. The files are read again when a request to etcd fails, for each new token of the user, and on
     /// SIGHUP.
     etcd_credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
-    /// With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the server
-    /// warns, and from 90 % on it creates no instances: see the chapter about several servers.
+    /// With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the
+    /// server warns, and from 90 % on it creates no instances: see the chapter about several servers.
     etcd_quota: u64 = 2 * GIB, kind::SIZE;
     /// With etcd: the name of the cluster, under which its keys are. Several clusters may share an etcd.
     cluster: String = "stickycas".to_owned(), kind::TEXT;
-    /// With etcd: the name of this server in the cluster; auto: its address for clients. Other servers have other
-    /// names.
+    /// With etcd: the name of this server in the cluster; auto: its address for clients. Other servers have
+    /// other names.
     server_name: Option<String> = None, kind::NAME.or("auto");
-    /// With etcd: host and port for clients of other servers; auto: the address to listen on. Other servers name it to
-    /// clients whose instances are here.
+    /// With etcd: host and port for clients of other servers; auto: the address to listen on. Other servers
+    /// name it to clients whose instances are here.
     advertise: Option<String> = None, kind::NAME.or("auto");
-    /// With etcd: how long a server that is silent keeps its shards. Then others take them. etcd makes a very short
-    /// lease longer. Safety does not rest on it.
+    /// With etcd: how long a server that is silent keeps its shards. Then others take them. etcd makes a very
+    /// short lease longer. Safety does not rest on it.
     lease: Duration = Duration::from_secs(5), kind::TIMEOUT;
-    /// With etcd: the number of shards that the servers share. Each has a log of its own. The number is fixed when the
-    /// first server joins, and the same at all of them.
+    /// With etcd: the number of shards that the servers share. Each has a log of its own. The number is fixed
+    /// when the first server joins, and the same at all of them.
     shards: u32 = 64, kind::SHARDS;
     /// Folder of certificates: callers are those that their certificates name. It has the server's
     /// certificate (tls.crt) and key (tls.key), and the CAs of clients (client-ca.crt) with their revocation
@@ -239,31 +240,35 @@ define_settings! {
     trust_domain: String = "stickycas".to_owned(), kind::TRUST_DOMAIN;
     /// With credentials, trust CAs of clients that have no revocation list.
     allow_missing_revocation_list: bool = false, kind::SWITCH;
-    /// With credentials: address to listen on for clients with bearer tokens (JWT). Tokens prove their principals in
-    /// place of certificates. The folder of credentials then has the public keys of tokens, token-keys.json.
+    /// With credentials: address to listen on for clients with bearer tokens (JWT). Tokens prove their
+    /// principals in place of certificates. The folder of credentials then has the public keys of tokens,
+    /// token-keys.json.
     token_listen: Option<SocketAddr> = None, kind::ADDRESS.or("off");
     /// The claim iss of tokens that are taken.
     token_issuer: String = "stickycas".to_owned(), kind::TEXT;
     /// The value that the claim aud of tokens that are taken must contain.
     token_audience: String = "stickycas".to_owned(), kind::TEXT;
-    /// Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing, so the
-    /// server listens on a loopback address only.
+    /// Believe the principal that a caller names in the metadata key `stickycas-principal`. Proves nothing,
+    /// so the server listens on a loopback address only.
     insecure_principals: bool = false, kind::SWITCH;
     /// With insecure_principals, allow listening on an address that other machines may reach.
     insecure_allow_remote: bool = false, kind::SWITCH;
-    /// Principals that may create instances; without one no instance can be created. Repeat the flag for several.
+    /// Principals that may create instances; without one no instance can be created. Repeat the flag for
+    /// several.
     coordinators: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Principals that may look at every instance. Repeat the flag for several.
     observers: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Principals that may see the counts of every principal. Repeat the flag for several.
     admins: Vec<String> = Vec::new(), kind::PRINCIPALS;
-    /// Requests above a rate or a share: off, observe or enforce. That is a rate or a share of their principal. off, they are served; observe,
-    /// they are served, counted and logged as what would be refused; enforce, they are refused. Bounds of the whole
-    /// server, which protect its memory, hold in every mode.
+    /// Requests above a rate or a share: off, observe or enforce. That is a rate or a share of their
+    /// principal. off, they are served; observe, they are served, counted and logged as what would be
+    /// refused; enforce, they are refused. Bounds of the whole server, which protect its memory, hold in
+    /// every mode.
     admission: Admission = Admission::default(), kind::ADMISSION;
     /// The time that connections have to end once the server is told to stop.
     drain: Duration = Duration::from_secs(5), kind::DURATION;
-    /// Threads that serve; auto: one for each processor. Fewer leave processors to others on the same machine.
+    /// Threads that serve; auto: one for each processor. Fewer leave processors to others on the same
+    /// machine.
     workers: Option<u16> = None, kind::WORKERS.or("auto");
     /// Memory that the server may use; auto: the limit of its cgroups. The defaults of the limits are parts
     /// of it, and the limits may not come to more. auto: the smallest limit of the cgroups, memory.high
@@ -276,8 +281,8 @@ define_settings! {
     log: String = "info".to_owned(), kind::FILTER;
     /// Log as JSON, one object a line.
     log_json: bool = false, kind::SWITCH;
-    /// Lines of one kind that are logged in a second. A line says how many more there were. The kind of a line is the
-    /// place in the code that logs it.
+    /// Lines of one kind that are logged in a second. A line says how many more there were. The kind of a
+    /// line is the place in the code that logs it.
     log_lines_per_second: u32 = LINES_PER_SECOND, kind::COUNT;
     /// Endpoint for traces by OTLP over gRPC, with a span for each call. Needs a build with the feature
     /// `otlp`.

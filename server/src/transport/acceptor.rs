@@ -34,8 +34,9 @@ pub struct ProvenClient {
 }
 
 impl ClientAcceptor {
-    /// With the credentials in this folder, for so many handshakes at a time: one address may have half of them, and half
-    /// is kept for addresses from which clients that were expected have come lately. One that has to make room is closed.
+    /// With the credentials in this folder, for so many handshakes at a time: one address may have half of
+    /// them, and half is kept for addresses from which clients that were expected have come lately. One that
+    /// has to make room is closed.
     ///
     /// # Errors
     /// If they cannot be used.
@@ -55,8 +56,8 @@ impl ClientAcceptor {
         Ok(Self { credentials, connections })
     }
 
-    /// Shakes hands with a client at this address within `deadline`. `None`: it has proven nothing, and was told so by an
-    /// alert; or it is not expected; or it had to make room for others.
+    /// Shakes hands with a client at this address within `deadline`. `None`: it has proven nothing, and was
+    /// told so by an alert; or it is not expected; or it had to make room for others.
     pub async fn accept<T>(
         &self,
         io: T,

@@ -1,7 +1,9 @@
-//! A span for each call, from its request to the end of its response, for traces. Only with the feature `otlp`.
+//! A span for each call, from its request to the end of its response, for traces. Only with the feature
+//! `otlp`.
 //!
-//! It names the method and the gRPC status, and no data of a client: names of methods that do not exist are one name. A
-//! trace that the client began is not continued, for its id and its sampling are not to be trusted.
+//! It names the method and the gRPC status, and no data of a client: names of methods that do not exist are
+//! one name. A trace that the client began is not continued, for its id and its sampling are not to be
+//! trusted.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};

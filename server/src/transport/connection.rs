@@ -1,9 +1,10 @@
 //! The handle of one connection: the connection and the calls on it share it.
 //!
-//! Principals are identified call by call, so a connection belongs to no principal until a call on it is admitted;
-//! from then on it belongs to the principal of that call; a connection with a certificate belongs to its principal from
-//! its handshake on. Unclaimed connections are few ([`super::unclaimed`]), and each has a deadline: a client that opens
-//! connections and makes no call takes no place from those that do (SPEC section 8, `slow-open`).
+//! Principals are identified call by call, so a connection belongs to no principal until a call on it is
+//! admitted; from then on it belongs to the principal of that call; a connection with a certificate belongs
+//! to its principal from its handshake on. Unclaimed connections are few ([`super::unclaimed`]), and each has
+//! a deadline: a client that opens connections and makes no call takes no place from those that do (SPEC
+//! section 8, `slow-open`).
 
 //!
 //! A connection whose client leaves an answer unread is closed. The transport does not poll the body of a
@@ -119,7 +120,8 @@ impl Connections {
         Arc::new(Self { open, pool, period, principals })
     }
 
-    /// The handle of a new connection from this address. If there are more than the limits, one makes room: it is aborted.
+    /// The handle of a new connection from this address. If there are more than the limits, one makes room:
+    /// it is aborted.
     pub(crate) fn register(self: &Arc<Self>, address: SocketAddr) -> Connection {
         let source = Source::of(address);
         let mut pool = self.pool();
@@ -264,8 +266,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Makes the connection that of the principal that its handshake has proven. Without a place for it the connection
-    /// stays unclaimed, and its first call is told why.
+    /// Makes the connection that of the principal that its handshake has proven. Without a place for it the
+    /// connection stays unclaimed, and its first call is told why.
     pub(super) fn claim_for_identity(&self) {
         let Some(identity) = self.identity() else { return };
         let account = self.0.connections.principals.account(&identity.principal);
@@ -278,8 +280,8 @@ impl Connection {
         }
     }
 
-    /// The account of the principal that the connection belongs to, or that its handshake has proven though there was no
-    /// place for one more connection of it.
+    /// The account of the principal that the connection belongs to, or that its handshake has proven though
+    /// there was no place for one more connection of it.
     pub(super) fn proven_account(&self) -> Option<&Arc<Account>> {
         self.account().or_else(|| self.0.proven.get())
     }
@@ -289,14 +291,15 @@ impl Connection {
         self.0.claim.get().map(|claim| &claim.account)
     }
 
-    /// The rounds in which its tasks have their turns while the account is greedy to which they are charged: those of its
-    /// principal; without one those of its address, so that no address waits for all tasks of another.
+    /// The rounds in which its tasks have their turns while the account is greedy to which they are charged:
+    /// those of its principal; without one those of its address, so that no address waits for all tasks of
+    /// another.
     pub(super) fn rounds(&self) -> &Rounds {
         self.proven_account().map_or(&self.0.rounds, |account| account.rounds())
     }
 
-    /// The account to which its frames and its processor time are charged: that of its principal, or that of all clients
-    /// without identity.
+    /// The account to which its frames and its processor time are charged: that of its principal, or that of
+    /// all clients without identity.
     pub(super) fn charged_account(&self) -> &Arc<Account> {
         self.proven_account().unwrap_or_else(|| self.0.connections.principals.anonymous())
     }

@@ -1,15 +1,16 @@
 //! The byte stream of one connection: bounds of the server's time for it, by turns that end and a rate of
 //! control frames; the deadlines of a [silent client](super::silent_client); and fewer writes.
 //!
-//! **Turns.** HTTP/2 goes on reading as long as bytes are there, and hyper tries again after each request that it takes; a
-//! task of tokio ends its turn only when its cooperative budget is used up, of which a read takes one unit however much it
-//! brings. So a client that floods would keep a thread for milliseconds, and hundreds of them everybody else for
-//! seconds. Here a read is charged by what it brings, and reads nothing while the budget is used up: the turn has then
-//! ended and stays ended, until the task is polled again behind the tasks of others.
+//! **Turns.** HTTP/2 goes on reading as long as bytes are there, and hyper tries again after each request
+//! that it takes; a task of tokio ends its turn only when its cooperative budget is used up, of which a read
+//! takes one unit however much it brings. So a client that floods would keep a thread for milliseconds, and
+//! hundreds of them everybody else for seconds. Here a read is charged by what it brings, and reads nothing
+//! while the budget is used up: the turn has then ended and stays ended, until the task is polled again
+//! behind the tasks of others.
 //!
-//! HTTP/2 closes a connection on which too many small messages wait, half of its window counting each as 256 bytes. A
-//! turn ends long before these have come, so that the tasks of calls can take them: however many a correct client
-//! sends at once, it keeps its connection.
+//! HTTP/2 closes a connection on which too many small messages wait, half of its window counting each as 256
+//! bytes. A turn ends long before these have come, so that the tasks of calls can take them: however many a
+//! correct client sends at once, it keeps its connection.
 //!
 //! **Pace.** Frames that carry no request cost the server time, and nothing else bounds them: WINDOW_UPDATE,
 //! PING, SETTINGS, RST_STREAM, CONTINUATION, frames of unknown types and empty ones. They are charged to the
@@ -19,8 +20,8 @@
 //! connection is not read. It is never closed for it; the writes of the server, and all other connections, go
 //! on.
 //!
-//! **Writes.** HTTP/2 writes as soon as one answer is ready. A write costs as much as the making of an answer, so a write is
-//! put off here until the answers that are ready next can go with it.
+//! **Writes.** HTTP/2 writes as soon as one answer is ready. A write costs as much as the making of an
+//! answer, so a write is put off here until the answers that are ready next can go with it.
 
 use std::io;
 use std::pin::Pin;
@@ -46,10 +47,12 @@ const STRANGERS_READ: usize = 1024;
 const BYTES_PER_UNIT: usize = 1024;
 /// Control frames for one unit. A request takes a unit of its own: a task is made for it.
 const FRAMES_PER_UNIT: u32 = 16;
-/// The window of a connection of which a frame with content takes one unit; with larger ones, less. A turn of 128 units
-/// then has frames of 256 bytes for a sixteenth of the window: the task of a call takes some turns to begin.
+/// The window of a connection of which a frame with content takes one unit; with larger ones, less. A turn of
+/// 128 units then has frames of 256 bytes for a sixteenth of the window: the task of a call takes some turns
+/// to begin.
 const WINDOW_OF_UNIT: usize = 512 * 1024;
-/// The part of the window that one read may bring, for the same reason. The smallest frame of a message has 14 bytes.
+/// The part of the window that one read may bring, for the same reason. The smallest frame of a message has
+/// 14 bytes.
 const READS_OF_WINDOW: usize = 256;
 /// The time that the first pause lasts beyond the moment when the account is not overdrawn any more: timers
 /// are no finer than a millisecond.
@@ -96,8 +99,8 @@ impl<T> ConnectionIo<T> {
         }
     }
 
-    /// Whether to write one turn later. One answer seldom comes alone: the tasks that run now have others for the
-    /// same client, which then go out in the same write. An idle runtime polls this task again at once.
+    /// Whether to write one turn later. One answer seldom comes alone: the tasks that run now have others for
+    /// the same client, which then go out in the same write. An idle runtime polls this task again at once.
     fn defer_write(&mut self, cx: &mut Context<'_>) -> bool {
         self.write_deferred = !self.write_deferred;
         if self.write_deferred {
@@ -254,7 +257,8 @@ mod tests {
     use crate::counting_waker::CountingWaker;
     use crate::quota::Principals;
 
-    /// Frames of this type, with content of so many bytes each, in a megabyte or a little more, behind the preface.
+    /// Frames of this type, with content of so many bytes each, in a megabyte or a little more, behind the
+    /// preface.
     fn flood(code: u8, content: usize) -> Vec<u8> {
         let length = u32::try_from(content).unwrap().to_be_bytes();
         let frame = [&length[1..], &[code, 0, 0, 0, 0, 1], &vec![9; content]].concat();
@@ -275,7 +279,8 @@ mod tests {
         (io, principals, client)
     }
 
-    /// Reads until nothing is ready, and then again as hyper does after each request; how much was read in one turn.
+    /// Reads until nothing is ready, and then again as hyper does after each request; how much was read in
+    /// one turn.
     fn read_for_one_turn(io: &mut ConnectionIo<DuplexStream>, cx: &mut Context<'_>) -> usize {
         let (mut bytes, mut all, mut pending) = (vec![0; 64 * 1024], 0, 0);
         while pending < 5 {
@@ -322,7 +327,8 @@ mod tests {
         }
     }
 
-    /// HTTP/2 closes a connection on which more small messages wait than half of its window, each counted as 256 bytes.
+    /// HTTP/2 closes a connection on which more small messages wait than half of its window, each counted as
+    /// 256 bytes.
     #[tokio::test]
     async fn small_messages_of_some_turns_wait_in_every_window() {
         const DATA: u8 = 0;

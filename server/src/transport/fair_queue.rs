@@ -10,12 +10,12 @@
 //! behind, one at a time, and only when all others were served, with what these sent meanwhile; or when they
 //! have waited for [`LONGEST_PAUSE`]. So a correct client that comes above its share for a while is not among
 //! those that never have enough. Accounts take turns, one task of each in a round, so that greedy clients
-//! share alike what is left, however many connections and calls they have. They get all time that no
-//! other task wants.
+//! share alike what is left, however many connections and calls they have. They get all time that no other
+//! task wants.
 //!
-//! Connections that belong to no principal yet, in their handshake or before their first call, are charged to the account of
-//! all clients without identity. They take their turns by address: a flood of them waits for itself, and a newcomer from
-//! elsewhere has its turn in the next round.
+//! Connections that belong to no principal yet, in their handshake or before their first call, are charged to
+//! the account of all clients without identity. They take their turns by address: a flood of them waits for
+//! itself, and a newcomer from elsewhere has its turn in the next round.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -35,8 +35,8 @@ use crate::quota::Rounds;
 
 /// Turns of a pass while nobody else is there.
 const TURNS_ALONE: usize = 64;
-/// Turns of a pass while others are there; and of tasks that are a little above their share, one after the other, before one
-/// of those far above it has its turn too.
+/// Turns of a pass while others are there; and of tasks that are a little above their share, one after the
+/// other, before one of those far above it has its turn too.
 const IN_A_ROW: usize = 8;
 /// The longest wait of a turn for others that are served one after the other: a greedy account goes on,
 /// slowly.
@@ -142,8 +142,8 @@ impl Queue {
         }
     }
 
-    /// Completes when the runtime has come to other tasks, and if only those wait that have taken far more, when no others
-    /// are served any more, or after the longest pause.
+    /// Completes when the runtime has come to other tasks, and if only those wait that have taken far more,
+    /// when no others are served any more, or after the longest pause.
     async fn let_others_go_first(&self) {
         let began = Instant::now();
         loop {

@@ -1,4 +1,5 @@
-//! The headers of the HTTP/2 frames in the byte stream of a client (RFC 9113, section 4.1), without their content.
+//! The headers of the HTTP/2 frames in the byte stream of a client (RFC 9113, section 4.1), without their
+//! content.
 
 use crate::quota::{FRAME_TYPES, FrameType};
 
@@ -13,8 +14,8 @@ const END_STREAM: u8 = 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct FrameTally {
     pub(super) by_type: [u32; FRAME_TYPES],
-    /// Those that neither open a request nor carry content. Not among them: as many empty last frames of requests as
-    /// requests were opened, since some clients end each request with one.
+    /// Those that neither open a request nor carry content. Not among them: as many empty last frames of
+    /// requests as requests were opened, since some clients end each request with one.
     pub(super) control: u32,
     /// Resets of streams that were opened in the same bytes: nobody can have waited for an answer.
     pub(super) early_resets: u32,

@@ -1,5 +1,5 @@
-//! Decoders of this folder for [`crate::fuzzing`], each beside a second one that is written as the standard is: over all
-//! bytes at once, and so without the states between two chunks.
+//! Decoders of this folder for [`crate::fuzzing`], each beside a second one that is written as the standard
+//! is: over all bytes at once, and so without the states between two chunks.
 
 use std::time::Duration;
 

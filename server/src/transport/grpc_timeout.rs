@@ -1,8 +1,8 @@
 //! Responds with DEADLINE_EXCEEDED when the deadline of a call (`grpc-timeout`) passes.
 //!
-//! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The deadline
-//! covers unary calls to their end, and streams up to their beginning. The layer of calls refuses a deadline that cannot be
-//! read ([`refuse_malformed_timeout`]).
+//! tonic's own timer would respond with CANCELLED, which tells the caller nothing about its access. The
+//! deadline covers unary calls to their end, and streams up to their beginning. The layer of calls refuses a
+//! deadline that cannot be read ([`refuse_malformed_timeout`]).
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -28,7 +28,8 @@ pub(crate) struct GrpcTimeout<S> {
 }
 
 impl<S> GrpcTimeout<S> {
-    /// The clients of this service are told that a deadline has passed when everything is committed that was logged before.
+    /// The clients of this service are told that a deadline has passed when everything is committed that was
+    /// logged before.
     pub(crate) fn new(inner: S, gates: Gates) -> Self {
         Self { inner, gates }
     }
@@ -66,8 +67,8 @@ where
     }
 }
 
-/// INTERNAL for a deadline that cannot be read, as other servers of gRPC refuse it: without one the call would wait for longer
-/// than its caller. `None`: it can be read, or there is none.
+/// INTERNAL for a deadline that cannot be read, as other servers of gRPC refuse it: without one the call
+/// would wait for longer than its caller. `None`: it can be read, or there is none.
 pub(crate) fn refuse_malformed_timeout(headers: &HeaderMap) -> Option<Response<Body>> {
     const MALFORMED: &str = "malformed grpc-timeout: give at most eight digits and one of H, M, S, m, u, n";
     let is_malformed = headers.get(GRPC_TIMEOUT).is_some_and(|timeout| grpc_timeout(timeout).is_none());
@@ -81,8 +82,8 @@ fn deadline_exceeded() -> RpcRefusal {
     )
 }
 
-/// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None`: it is
-/// malformed.
+/// The time that the caller allows: at most eight digits and a unit (the gRPC protocol over HTTP/2). `None`:
+/// it is malformed.
 pub(super) fn grpc_timeout(value: &HeaderValue) -> Option<Duration> {
     let text = value.to_str().ok()?;
     let (digits, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;

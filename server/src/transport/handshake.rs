@@ -25,8 +25,8 @@ pub(super) struct Secured<T> {
     pub(super) registration: Option<Registration>,
 }
 
-/// Secures a connection as its listener demands, within `deadline`. `None`: the client failed, or is not allowed; it has
-/// been told by an alert.
+/// Secures a connection as its listener demands, within `deadline`. `None`: the client failed, or is not
+/// allowed; it has been told by an alert.
 pub(super) async fn secure<T>(
     io: T,
     security: &Security,
@@ -63,7 +63,8 @@ where
 {
     match timeout(deadline, shake_hands(io, tls)).await {
         Ok(Ok(stream)) => Some(stream),
-        // A client that goes has failed to prove nothing: a load balancer looks in this way whether somebody listens.
+        // A client that goes has failed to prove nothing: a load balancer looks in this way whether somebody
+        // listens.
         Ok(Err(error)) if error.kind() != io::ErrorKind::InvalidData => {
             connection.count(Counter::ConnectionClosedEarly);
             tracing::debug!(address = %connection.address(), %error, "closed by the client in its handshake");

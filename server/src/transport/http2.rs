@@ -1,7 +1,7 @@
 //! HTTP/2 on one connection, by hyper: its settings, keepalive PINGs and its end.
 //!
-//! hyper is used directly. The builder of hyper-util that recognises a version has nothing to recognise here, and its
-//! graceful end waits for clients that answer nothing.
+//! hyper is used directly. The builder of hyper-util that recognises a version has nothing to recognise here,
+//! and its graceful end waits for clients that answer nothing.
 
 use std::convert::Infallible;
 use std::error::Error;
@@ -85,8 +85,8 @@ impl<S> HttpServer<S> {
         http
     }
 
-    /// Serves HTTP/2 on this byte stream, TCP or TLS, to its end, or until it is to be drained and its calls have ended.
-    /// Each request carries the connection in its extensions.
+    /// Serves HTTP/2 on this byte stream, TCP or TLS, to its end, or until it is to be drained and its calls
+    /// have ended. Each request carries the connection in its extensions.
     pub(super) async fn serve_connection<T>(&self, io: T, connection: Connection, drain: CancellationToken)
     where
         S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>
@@ -139,14 +139,14 @@ fn log_end(error: &hyper::Error, connection: &Connection) {
 }
 
 /// Whether the connection ended because its client did too much of something: h2 then sends a GOAWAY with
-/// ENHANCE_YOUR_CALM (RFC 9113, section 7) and fails with it. h2 does so for streams that the client resets before
-/// they are accepted, for streams that it has the server reset, for CONTINUATION frames and for empty DATA frames
-/// without end. [`super::connection_io`] paces all of them, so clients seldom come to this, and a correct one can: that is no
-/// offence.
+/// ENHANCE_YOUR_CALM (RFC 9113, section 7) and fails with it. h2 does so for streams that the client resets
+/// before they are accepted, for streams that it has the server reset, for CONTINUATION frames and for empty
+/// DATA frames without end. [`super::connection_io`] paces all of them, so clients seldom come to this, and a
+/// correct one can: that is no offence.
 ///
-/// The error does not show this, and the connection is not counted, if the client has sent a GOAWAY with an error
-/// before (h2 then reports the client's error) or has closed the socket before our GOAWAY was written (the error is
-/// then one of I/O).
+/// The error does not show this, and the connection is not counted, if the client has sent a GOAWAY with an
+/// error before (h2 then reports the client's error) or has closed the socket before our GOAWAY was written
+/// (the error is then one of I/O).
 pub(super) fn is_flood(error: &(dyn Error + 'static)) -> bool {
     successors(Some(error), |error| Error::source(*error))
         .filter_map(|error| error.downcast_ref::<h2::Error>())
@@ -202,7 +202,8 @@ mod tests {
         Request::post(format!("http://server{path}")).body(()).unwrap()
     }
 
-    /// Whether a connection still answers after the window of a stream was filled by messages of so many bytes.
+    /// Whether a connection still answers after the window of a stream was filled by messages of so many
+    /// bytes.
     async fn survives(message: usize, limits: &Limits) -> bool {
         survives_messages(message, u64::from(limits.stream_window_bytes) / message as u64, limits).await
     }
@@ -280,8 +281,8 @@ mod tests {
             all.push(windows(&mut client).await);
             clients.push(client);
         }
-        // A connection without identity has a part of what is free of the common half, so the windows become smaller
-        // slowly, and in the end they are the smallest.
+        // A connection without identity has a part of what is free of the common half, so the windows become
+        // smaller slowly, and in the end they are the smallest.
         assert_eq!(all[0], (512 * KIB, 32 * KIB));
         assert!(all.is_sorted_by(|before, after| before.0 >= after.0), "{all:?}");
         assert!(all[20].0 > 200 * KIB, "{all:?}");
@@ -359,9 +360,9 @@ mod tests {
         }
     }
 
-    /// HTTP/2 keeps what waits in the buffers into which it was read, so a small message between others that are taken
-    /// holds a whole buffer. How much that is at most:
-    /// `cargo test -p stickycas-server --lib -- --ignored --nocapture what_small_messages_hold`.
+    /// HTTP/2 keeps what waits in the buffers into which it was read, so a small message between others that
+    /// are taken holds a whole buffer. How much that is at most: `cargo test -p stickycas-server --lib --
+    /// --ignored --nocapture what_small_messages_hold`.
     #[tokio::test]
     #[ignore = "a measurement"]
     async fn what_small_messages_hold_is_measured() {
@@ -406,7 +407,8 @@ mod tests {
         let usual =
             Limits { connection_window_bytes: window, stream_window_bytes: window, ..Limits::default() };
         assert!(!survives(40, &usual).await);
-        // A connection for whose window there is no room: as many as `LEAST_OF_STREAM` says, and not as many as fit.
+        // A connection for whose window there is no room: as many as `LEAST_OF_STREAM` says, and not as many
+        // as fit.
         let pressed = Limits { window_bytes: 0, ..Limits::default() };
         assert!(survives_messages(16, 128, &pressed).await);
         assert!(!survives_messages(16, 16 * 1024 / 16, &pressed).await);

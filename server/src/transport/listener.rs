@@ -10,13 +10,13 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use crate::auth::CredentialStore;
 
-/// Connections that the kernel has accepted and the server has not yet. tokio asks for 128: of clients that connect at the
-/// same moment, those above it wait a second before they try again. The kernel has a bound of its own
-/// (`net.core.somaxconn`, 4,096 on Linux).
+/// Connections that the kernel has accepted and the server has not yet. tokio asks for 128: of clients that
+/// connect at the same moment, those above it wait a second before they try again. The kernel has a bound of
+/// its own (`net.core.somaxconn`, 4,096 on Linux).
 const BACKLOG: u32 = 4_096;
 
-/// Connections that are accepted before other tasks have their turn: few, since one takes a tenth of a millisecond beside a
-/// flood, and enough that a flood does not fill the backlog for newcomers.
+/// Connections that are accepted before other tasks have their turn: few, since one takes a tenth of a
+/// millisecond beside a flood, and enough that a flood does not fill the backlog for newcomers.
 pub(crate) const IN_A_TURN: usize = 16;
 
 /// The pause after an accept that failed, usually for want of file descriptors.
@@ -68,8 +68,9 @@ pub(crate) async fn accept<L: Listener>(listener: &L) -> (L::Io, SocketAddr) {
     }
 }
 
-/// The same for a task that accepts in a loop and has accepted so many in its turn: after [`IN_A_TURN`] others are served first.
-/// Without that it would take 128 connections before those that have come can be served, and before all other tasks.
+/// The same for a task that accepts in a loop and has accepted so many in its turn: after [`IN_A_TURN`]
+/// others are served first. Without that it would take 128 connections before those that have come can be
+/// served, and before all other tasks.
 pub(crate) async fn accept_in_turns<L: Listener>(listener: &L, accepted: &mut usize) -> (L::Io, SocketAddr) {
     if *accepted >= IN_A_TURN {
         tokio::task::yield_now().await;

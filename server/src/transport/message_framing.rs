@@ -21,7 +21,8 @@ pub(super) struct MessageFraming {
 pub(super) enum Scanned {
     /// So many of its bytes belong to messages that are complete now.
     Complete(usize),
-    /// A message begins that is announced with so many bytes, more than may be, or that says that it is compressed.
+    /// A message begins that is announced with so many bytes, more than may be, or that says that it is
+    /// compressed.
     Refused(Announced),
 }
 
@@ -38,7 +39,8 @@ impl MessageFraming {
         self.complete + u64::from(self.prefix_length > 0)
     }
 
-    /// Follows the bytes of the next chunk. No message may have more than `longest` bytes, its prefix not counted.
+    /// Follows the bytes of the next chunk. No message may have more than `longest` bytes, its prefix not
+    /// counted.
     pub(super) fn scan(&mut self, chunk: &[u8], longest: usize) -> Scanned {
         let (mut at, mut complete) = (0, 0);
         while at < chunk.len() {

@@ -1,12 +1,14 @@
 //! The body of a response, until it has left the server.
 //!
-//! With its headers a call looks answered, but its data waits for the client: in the body while the client opens no
-//! window, then in the transport until the socket takes it. A client that reads nothing could so have any number of
-//! responses wait here. So every chunk of the body shares the permit of the call, a long chunk is charged to the share
-//! of all answers that have not been read ([`Buffer::Answers`]), and each piece counts as unread on its connection until it has left.
+//! With its headers a call looks answered, but its data waits for the client: in the body while the client
+//! opens no window, then in the transport until the socket takes it. A client that reads nothing could so
+//! have any number of responses wait here. So every chunk of the body shares the permit of the call, a long
+//! chunk is charged to the share of all answers that have not been read ([`Buffer::Answers`]), and each piece
+//! counts as unread on its connection until it has left.
 //!
-//! Attach and Watch have permits of their own, and what they hand over is mostly short: only their long chunks are held. A
-//! short one counts as unread until the transport asks for the next: it does so while the client opens its window.
+//! Attach and Watch have permits of their own, and what they hand over is mostly short: only their long
+//! chunks are held. A short one counts as unread until the transport asks for the next: it does so while the
+//! client opens its window.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -40,8 +42,8 @@ pub(crate) struct ResponseHold {
     pub(crate) answer: Option<HeldAnswer>,
 }
 
-/// The bytes of an answer that are charged before it is made, in the extensions of its response. Without it a client
-/// could have the server make any number of answers before one of them is refused.
+/// The bytes of an answer that are charged before it is made, in the extensions of its response. Without it a
+/// client could have the server make any number of answers before one of them is refused.
 #[derive(Clone, Debug)]
 pub(crate) struct HeldAnswer(Option<Arc<BufferedBytes>>);
 

@@ -1,16 +1,18 @@
-//! The body of a request: its size limit, how it ended, and which refusals mean that its message did not decode.
+//! The body of a request: its size limit, how it ended, and which refusals mean that its message did not
+//! decode.
 //!
-//! tonic refuses a message that it cannot decode before a handler sees it, without details: with INTERNAL, which
-//! would tell the caller of a bug of ours, or with OUT_OF_RANGE if it is too large. Where we decode ourselves we do
-//! likewise ([`oversized`]). For both the rules demand INVALID_ARGUMENT (SPEC section 11) and an
-//! offence (B2). A refusal by a handler carries details, which distinguish it from a refusal by tonic.
+//! tonic refuses a message that it cannot decode before a handler sees it, without details: with INTERNAL,
+//! which would tell the caller of a bug of ours, or with OUT_OF_RANGE if it is too large. Where we decode
+//! ourselves we do likewise ([`oversized`]). For both the rules demand INVALID_ARGUMENT (SPEC section 11) and
+//! an offence (B2). A refusal by a handler carries details, which distinguish it from a refusal by tonic.
 //!
-//! A client that resets its stream in the middle of a message leaves just such a message behind, and that is no
-//! offence. So the body keeps a [`BodyState`]: only a request that was sent to its end is judged by its content.
+//! A client that resets its stream in the middle of a message leaves just such a message behind, and that is
+//! no offence. So the body keeps a [`BodyState`]: only a request that was sent to its end is judged by its
+//! content.
 //!
-//! tonic has one size limit for all methods of a service, and the largest message decides it. The limit of one call
-//! is kept here, so that many calls at once hold little. `http_body_util::Limited` would report it as an error among
-//! others and box every error; here the body ends, and the state tells why.
+//! tonic has one size limit for all methods of a service, and the largest message decides it. The limit of
+//! one call is kept here, so that many calls at once hold little. `http_body_util::Limited` would report it
+//! as an error among others and box every error; here the body ends, and the state tells why.
 //!
 //! A decoder gets whole messages only. The bytes of a message that has come in part are kept here: they are
 //! charged to the share of all requests that are not complete ([`Buffer::Requests`]), and there is a time for
@@ -166,8 +168,8 @@ pub(crate) struct RequestLimits {
     pub(crate) is_single: bool,
 }
 
-/// The body of a request. It ends at its limits, and its state says how it ended. It is not read while as much waits for
-/// its commit as may.
+/// The body of a request. It ends at its limits, and its state says how it ended. It is not read while as
+/// much waits for its commit as may.
 pub(crate) struct LimitedBody<B> {
     body: B,
     state: Arc<BodyState>,
@@ -186,7 +188,8 @@ pub(crate) struct LimitedBody<B> {
     deadline: Option<Pin<Box<Sleep>>>,
     /// The charge for the buffer that the decoder of a stream keeps because of a long message, and its bytes.
     kept: Option<(BufferedBytes, usize)>,
-    /// Whether the decoder gets the bytes as they come, because they say that they are compressed: it refuses them.
+    /// Whether the decoder gets the bytes as they come, because they say that they are compressed: it refuses
+    /// them.
     refused: bool,
 }
 
@@ -246,7 +249,8 @@ impl<B> LimitedBody<B> {
         Poll::Ready(())
     }
 
-    /// The messages that are complete with this chunk, if any. The rest of it is kept. `is_end`: it is the last one.
+    /// The messages that are complete with this chunk, if any. The rest of it is kept. `is_end`: it is the
+    /// last one.
     ///
     /// # Errors
     /// The reason for which no more of the body is read.

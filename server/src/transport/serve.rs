@@ -1,8 +1,8 @@
 //! The accept loop and the connections that it serves.
 //!
-//! An accepted connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and its
-//! end. tonic's server is not used: it has no limit on connections and no deadline for a handshake, does not report
-//! why a connection ended, and ignores TCP_NODELAY on connections that it is handed.
+//! An accepted connection goes through three steps in a task of its own: a handshake, HTTP/2 by hyper, and
+//! its end. tonic's server is not used: it has no limit on connections and no deadline for a handshake, does
+//! not report why a connection ended, and ignores TCP_NODELAY on connections that it is handed.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -34,9 +34,9 @@ pub(crate) struct GrpcListener<L> {
     pub(crate) security: Security,
 }
 
-/// Serves `service` on the connections of all these listeners until `drain` is cancelled. Then the listeners are closed, so
-/// that new clients are turned away and not left to wait, every connection gets a GOAWAY, and the future completes when
-/// all of them have ended. Dropping the future aborts those that are still open.
+/// Serves `service` on the connections of all these listeners until `drain` is cancelled. Then the listeners
+/// are closed, so that new clients are turned away and not left to wait, every connection gets a GOAWAY, and
+/// the future completes when all of them have ended. Dropping the future aborts those that are still open.
 pub(crate) async fn serve<L, S>(
     listeners: Vec<GrpcListener<L>>,
     service: S,
@@ -51,9 +51,9 @@ pub(crate) async fn serve<L, S>(
     let server = Arc::new(HttpServer::new(service, limits));
     let connections = Connections::new(limits, principals.clone());
     let _closing = AbortOnDropHandle::new(tokio::spawn(connections.clone().close_unread(limits.unread_for)));
-    // The permits of accepted connections whose tasks have not begun: so a flood of connections waits in the backlog of the kernel,
-    // and not in the queue of the runtime before the tasks of others. This may run on a thread of its own, where to yield
-    // would not bound what it adds to that queue.
+    // The permits of accepted connections whose tasks have not begun: so a flood of connections waits in the
+    // backlog of the kernel, and not in the queue of the runtime before the tasks of others. This may run on
+    // a thread of its own, where to yield would not bound what it adds to that queue.
     let not_begun = Arc::new(Semaphore::new(IN_A_TURN));
     let mut tasks = JoinSet::new();
     loop {
@@ -86,8 +86,8 @@ pub(crate) async fn serve<L, S>(
     }
 }
 
-/// The next connection of any of these listeners. None of them is preferred: where several have one, it is drawn whose is
-/// taken.
+/// The next connection of any of these listeners. None of them is preferred: where several have one, it is
+/// drawn whose is taken.
 async fn accept_any<L: Listener>(listeners: &[GrpcListener<L>]) -> (&Security, L::Io, SocketAddr) {
     let mut accepting: Vec<_> = listeners
         .iter()
@@ -162,8 +162,8 @@ mod tests {
     use super::*;
     use crate::transport::connection::LOCAL;
 
-    /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while `panics` is
-    /// set.
+    /// Responds 200 to a request that carries its connection, and 500 to others. A clone panics while
+    /// `panics` is set.
     #[derive(Default)]
     struct TestService {
         panics: Arc<AtomicBool>,
@@ -240,7 +240,8 @@ mod tests {
         }
     }
 
-    /// How many connections the accept loop takes in each of its first turns, when all tasks were served between them.
+    /// How many connections the accept loop takes in each of its first turns, when all tasks were served
+    /// between them.
     async fn accepted_by_turn(limits: Limits) -> Vec<usize> {
         let left = Arc::new(AtomicUsize::new(1_000));
         let listeners = vec![GrpcListener { listener: Flood(left.clone()), security: Security::Plain }];

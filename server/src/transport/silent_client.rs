@@ -1,5 +1,5 @@
-//! The deadlines of a client that connects and sends nothing: for the HTTP/2 preface, and then for the first call that is
-//! admitted for a principal, unless a call without one is open.
+//! The deadlines of a client that connects and sends nothing: for the HTTP/2 preface, and then for the first
+//! call that is admitted for a principal, unless a call without one is open.
 
 use std::io;
 use std::pin::Pin;
@@ -27,8 +27,8 @@ impl SilentClientDeadline {
         Self { missing_preface: PREFACE, first_call_timeout, deadline }
     }
 
-    /// Checks the deadline after a read of so many bytes. Returns whether the connection belongs to a principal, and so
-    /// has no deadline any more.
+    /// Checks the deadline after a read of so many bytes. Returns whether the connection belongs to a
+    /// principal, and so has no deadline any more.
     ///
     /// # Errors
     /// The client has sent neither preface nor first call in time.
@@ -49,7 +49,8 @@ impl SilentClientDeadline {
             Poll::Pending if connection.account().is_some() => return Ok(true),
             Poll::Pending => {
                 while self.deadline.as_mut().poll(cx).is_ready() {
-                    // A call that needs no principal, such as a Watch of the health service, may take its time.
+                    // A call that needs no principal, such as a Watch of the health service, may take its
+                    // time.
                     if !connection.has_calls() {
                         connection.count(Counter::ConnectionSilent);
                         return Err(io::ErrorKind::TimedOut.into());

@@ -1,9 +1,10 @@
 //! The open connections that belong to no principal yet: in their handshake, or without a first call.
 //!
-//! They are few. If there are too many, the address that holds most of them loses its oldest: a client that opens many
-//! takes no place from clients elsewhere. An address is that of IPv4, or the network of 64 bits of IPv6, of which one machine
-//! usually has all. Half of the places are kept for addresses from which principals were identified lately, so that
-//! strangers, from however many addresses they come, leave room for them.
+//! They are few. If there are too many, the address that holds most of them loses its oldest: a client that
+//! opens many takes no place from clients elsewhere. An address is that of IPv4, or the network of 64 bits of
+//! IPv6, of which one machine usually has all. Half of the places are kept for addresses from which
+//! principals were identified lately, so that strangers, from however many addresses they come, leave room
+//! for them.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -106,7 +107,8 @@ impl<C> Pool<C> {
         }
     }
 
-    /// The number of the next connection from this address, which is to be added, and the rounds of the address.
+    /// The number of the next connection from this address, which is to be added, and the rounds of the
+    /// address.
     pub(crate) fn next_number(&mut self, source: Source) -> (u64, Arc<Rounds>) {
         self.next += 1;
         let rounds = self.sources.get(&source).map(|held| held.rounds.clone());

@@ -1,8 +1,8 @@
 //! The processor time of a poll.
 //!
-//! The clock of the system tells it at little cost, unless the thread was interrupted meanwhile: for other programs, that of
-//! the client itself among them, which would be held against the client. So a poll that seems to have taken long is looked at
-//! with the clock of the thread, which costs a system call.
+//! The clock of the system tells it at little cost, unless the thread was interrupted meanwhile: for other
+//! programs, that of the client itself among them, which would be held against the client. So a poll that
+//! seems to have taken long is looked at with the clock of the thread, which costs a system call.
 
 use std::cell::Cell;
 use std::time::Duration;

@@ -151,8 +151,8 @@ pub(crate) fn read(id: &str, access_number: u64) -> ReadRequest {
     ReadRequest { instance_id: id.to_owned(), access_number, start: 0, no_wait: false }
 }
 
-/// Every process goes on from its present state as a correct one does, and decides. All of them decide `expected`.
-/// Needs n = r, so that one read returns the whole list.
+/// Every process goes on from its present state as a correct one does, and decides. All of them decide
+/// `expected`. Needs n = r, so that one read returns the whole list.
 pub(crate) async fn play(server: &Server, id: &str, expected: &str) {
     let processes = server.client(COORDINATOR).await.facts(id).await.parameters.unwrap().processes;
     let playing: Vec<_> = (1..=processes)

@@ -235,7 +235,8 @@ const WITH_RETRY_INFO: [&str; 11] = [
     "DRAINING",
 ];
 
-/// Asserts that the call was refused with this code and reason, and with RetryInfo exactly if the rules promise it.
+/// Asserts that the call was refused with this code and reason, and with RetryInfo exactly if the rules
+/// promise it.
 #[track_caller]
 pub(crate) fn assert_refused<T: Debug>(
     outcome: Result<Response<T>, Status>,
@@ -257,8 +258,8 @@ pub(crate) fn assert_status(status: &Status, code: Code, reason: &str) -> ErrorM
     ErrorMetadata(info.metadata)
 }
 
-/// Fails if the future does not complete. The timeout is long enough for any machine: only a server that hangs
-/// reaches it.
+/// Fails if the future does not complete. The timeout is long enough for any machine: only a server that
+/// hangs reaches it.
 pub(crate) async fn with_timeout<T>(future: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_secs(120), future).await.expect("the server hangs")
 }

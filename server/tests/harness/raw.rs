@@ -1,4 +1,5 @@
-//! A client of raw HTTP/2: for bytes that no generated client sends, and headers that it would act upon itself.
+//! A client of raw HTTP/2: for bytes that no generated client sends, and headers that it would act upon
+//! itself.
 
 use std::net::SocketAddr;
 

@@ -7,7 +7,8 @@ use tokio::time::{Instant, sleep};
 use super::{ContainerId, DockerError, Project};
 use crate::plan::Service;
 
-/// How long a member that was just started may take until another one reaches it: seconds, but on a busy machine.
+/// How long a member that was just started may take until another one reaches it: seconds, but on a busy
+/// machine.
 const LONGEST_START: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(200);
 

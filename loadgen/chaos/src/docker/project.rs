@@ -61,7 +61,8 @@ impl Project {
         Ok(Self { compose, ..project })
     }
 
-    /// Where this machine reaches the ports of the project's containers, by service and port, as in `server-1:7420`.
+    /// Where this machine reaches the ports of the project's containers, by service and port, as in
+    /// `server-1:7420`.
     ///
     /// # Errors
     /// The engine fails.

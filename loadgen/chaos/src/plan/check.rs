@@ -1,5 +1,5 @@
-//! From a plan as written to one that can be carried out: every value checked, every step possible after those
-//! before it.
+//! From a plan as written to one that can be carried out: every value checked, every step possible after
+//! those before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;

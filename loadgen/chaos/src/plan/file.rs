@@ -65,8 +65,8 @@ pub(super) struct Step {
     /// The operation on the containers.
     #[serde(rename = "do")]
     pub(super) action: Action,
-    /// The containers: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server that owns the
-    /// instance when it is first named), owner-2 (the next one), etcd-1, ...
+    /// The containers: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server
+    /// that owns the instance when it is first named), owner-2 (the next one), etcd-1, ...
     pub(super) services: Spanned<Vec<Spanned<String>>>,
     /// With disconnect and reconnect: this network alone, by its name in the compose file [default: all].
     pub(super) network: Option<Spanned<String>>,

@@ -1,6 +1,7 @@
 //! Plans: the operations on containers and their moments, and the evidence that they hit.
 //!
-//! A plan is a file, `demo/perturbations/NAME.toml`. Unknown keys and impossible values are refused with their line.
+//! A plan is a file, `demo/perturbations/NAME.toml`. Unknown keys and impossible values are refused with
+//! their line.
 //!
 //! ```toml
 //! name = "paused-over-its-append"     # letters, digits, '-' and '_'
@@ -42,8 +43,8 @@
 //! | `{ decided = 6 }` | process 6 has reported its decision |
 //! | `{ after = "3s" }` | so long after the step before; a server that is down has no event to wait for |
 //!
-//! All but the first and the last are events of the instance, seen on its watch. `by` is such an event too: if it
-//! is seen before the step is done, the step came too late, and the plan did not do what it was to do.
+//! All but the first and the last are events of the instance, seen on its watch. `by` is such an event too:
+//! if it is seen before the step is done, the step came too late, and the plan did not do what it was to do.
 //!
 //! | `do` | what happens to the container |
 //! | --- | --- |
@@ -54,10 +55,11 @@
 //! | `start` | it starts again after `kill` or `stop` |
 //! | `disconnect`, `reconnect` | it is taken off its networks without a word to anybody; it is put back. With `network = "etcd"`: off this one alone, by its name in the compose file |
 //!
-//! `services` are `server`, `judge`, `process-1`, `process-2` and so on; of a cluster `server-1`, `server-2` and so on,
-//! members of etcd `etcd-1`, `etcd-2` and so on, and `owner`: the server that owns the instance when a step first names it,
-//! and the same server in all later steps. `owner-2` is the next other server that owns it, and so on. The judge is made anew
-//! for each plan, so no step `before` names it. At the end of a plan everything is put back as it was.
+//! `services` are `server`, `judge`, `process-1`, `process-2` and so on; of a cluster `server-1`, `server-2`
+//! and so on, members of etcd `etcd-1`, `etcd-2` and so on, and `owner`: the server that owns the instance
+//! when a step first names it, and the same server in all later steps. `owner-2` is the next other server
+//! that owns it, and so on. The judge is made anew for each plan, so no step `before` names it. At the end of
+//! a plan everything is put back as it was.
 //!
 //! `[expectations]` is the evidence in the record of the run that the plan hit; without it the run proves
 //! nothing (B3):
@@ -115,7 +117,8 @@ pub struct Plan {
     pub late: BTreeSet<ProcessId>,
     /// The values in place of the scenario's, [`faulty`](Self::faulty) and [`late`](Self::late) included.
     pub settings: Settings,
-    /// Whether the server keeps its log in memory while the plan is carried out, and so forgets when it stops.
+    /// Whether the server keeps its log in memory while the plan is carried out, and so forgets when it
+    /// stops.
     pub in_memory: bool,
     /// The steps, in order. Those [`When::Before`] come first.
     pub steps: Vec<Step>,
@@ -262,7 +265,8 @@ impl Plan {
     /// Whether this plan goes with a scenario that was read with its [`settings`](Self::settings).
     ///
     /// # Errors
-    /// It names processes that there are not, or kills or restarts a correct one and does not count it as faulty.
+    /// It names processes that there are not, or kills or restarts a correct one and does not count it as
+    /// faulty.
     pub fn check_against(&self, scenario: &Scenario) -> Result<(), Mismatch> {
         let n = scenario.params.processes();
         let named = self.steps.iter().flat_map(|step| &step.services).filter_map(|service| service.process());

@@ -15,8 +15,8 @@ pub enum Service {
     Server,
     /// `server-1`, `server-2`, ...: a server of a cluster, which has the same name there.
     ServerOfCluster(NonZeroU32),
-    /// `owner`: the server that owns the instance when a step first names it, and that server in all later steps.
-    /// `owner-2`: likewise the first other one that owns it after that; and so on.
+    /// `owner`: the server that owns the instance when a step first names it, and that server in all later
+    /// steps. `owner-2`: likewise the first other one that owns it after that; and so on.
     Owner(NonZeroU32),
     /// `etcd-1`, `etcd-2`, ...: a member of etcd.
     Etcd(NonZeroU32),

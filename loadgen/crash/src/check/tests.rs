@@ -12,7 +12,8 @@ use stickycas_model::types::{Phase, Position, Time};
 
 use super::*;
 
-/// An instance of three correct processes that came to its end in the simulator, and what its clients were told of it.
+/// An instance of three correct processes that came to its end in the simulator, and what its clients were
+/// told of it.
 struct Story {
     plan: InstancePlan,
     facts: Vec<Fact>,

@@ -29,8 +29,8 @@ use crate::fault::{ClusterSize, Fault, Hit};
 use crate::instance::RETRIES;
 use crate::server::{CREATOR, Server};
 
-/// The longest time until all shards are served. A server keeps shards for 16 leases that it took in the place of another,
-/// and on a slow machine more than one of them loses its lease meanwhile.
+/// The longest time until all shards are served. A server keeps shards for 16 leases that it took in the
+/// place of another, and on a slow machine more than one of them loses its lease meanwhile.
 const LONGEST_TAKE_OVER: Duration = Duration::from_secs(180);
 /// The longest time until a server answers with the owners of all shards.
 const LONGEST_VIEW: Duration = Duration::from_secs(2);
@@ -88,7 +88,8 @@ pub fn server_name(server: usize) -> String {
     format!("s{server}")
 }
 
-/// A client of all servers for the connection with this number: it asks another server first than the next one.
+/// A client of all servers for the connection with this number: it asks another server first than the next
+/// one.
 pub fn client_of_all(size: ClusterSize, machines: &impl Machines, connection: usize) -> ClientBuilder {
     of_servers(machines, (0..size.servers).map(|server| (connection + server) % size.servers))
 }
@@ -100,8 +101,8 @@ fn of_servers(machines: &impl Machines, servers: impl IntoIterator<Item = usize>
     urls.fold(first, ClientBuilder::server).principal(CREATOR).retry(RETRIES).keep_alive(KEEP_ALIVE)
 }
 
-/// A client that knows this server alone, and tries once. A call that names an instance goes where the server says that its owner
-/// is; for such calls there is [`Client::connection`].
+/// A client that knows this server alone, and tries once. A call that names an instance goes where the server
+/// says that its owner is; for such calls there is [`Client::connection`].
 fn of_one(machines: &impl Machines, server: usize) -> Result<Client, Error> {
     let retry = RetryPolicy { give_up_after: Duration::ZERO, ..RetryPolicy::default() };
     machines.connect(Client::builder(machines.url(server)).principal(CREATOR).retry(retry))

@@ -1,5 +1,5 @@
-//! A network of its own for each round, so that servers and members of etcd can be cut off from each other: a network
-//! namespace for each of them (Linux, root, `ip` of iproute2), joined by a router in one more.
+//! A network of its own for each round, so that servers and members of etcd can be cut off from each other: a
+//! network namespace for each of them (Linux, root, `ip` of iproute2), joined by a router in one more.
 //!
 //! A rule of the router drops the packets from one host to another, `from A to B blackhole`: the sender gets
 //! no answer and does not learn of it, and the other direction can stay open. Connections stay open, and go

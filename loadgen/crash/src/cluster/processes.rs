@@ -48,7 +48,8 @@ pub(crate) struct ClusterProcesses {
     etcd: etcd::Etcd,
     servers: Vec<Member>,
     lateness: Lateness,
-    /// Without it, all are on the machine's own loopback interface. Behind the processes: it is removed after them.
+    /// Without it, all are on the machine's own loopback interface. Behind the processes: it is removed after
+    /// them.
     network: Option<Network>,
 }
 
@@ -251,7 +252,8 @@ impl Machines for ClusterProcesses {
 }
 
 impl ClusterProcesses {
-    /// Ends the lease of a server, which does not learn of it. etcd may be without a leader for a while after the fault before.
+    /// Ends the lease of a server, which does not learn of it. etcd may be without a leader for a while after
+    /// the fault before.
     async fn revoke(&self, server: usize) -> anyhow::Result<()> {
         let (cluster, name) = (Name::new(CLUSTER)?, Name::new(&self.servers[server].name)?);
         let key = Keys::new(&cluster).server(&name);

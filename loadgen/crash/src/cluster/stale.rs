@@ -14,8 +14,8 @@ use tokio::time::timeout;
 use crate::fault::Stale;
 use crate::violation::ViolationKind;
 
-/// Instances that are closed at their new owners, and instances that are created there: of the latter, some fall to shards
-/// of the server.
+/// Instances that are closed at their new owners, and instances that are created there: of the latter, some
+/// fall to shards of the server.
 const INSTANCES: usize = 10;
 /// The longest wait for answers; a server that is not sure of its lease may delay them for longer.
 const LONGEST_ANSWER: Duration = Duration::from_secs(3);

@@ -14,8 +14,8 @@ use super::spanned::Spanned;
 use super::values::seed_or;
 use crate::fault_plan::{FaultPlan, Placement};
 
-/// `[[faults]]`: processes that play a strategy or carry out a wire attack. Give one of processes, count and share, and
-/// one of strategy and attack.
+/// `[[faults]]`: processes that play a strategy or carry out a wire attack. Give one of processes, count and
+/// share, and one of strategy and attack.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {

@@ -1,7 +1,8 @@
-//! Values that take the place of a file's, from elsewhere than the file: `--set KEY=VALUE`, another flag, or a plan.
+//! Values that take the place of a file's, from elsewhere than the file: `--set KEY=VALUE`, another flag, or
+//! a plan.
 //!
-//! They are written down as TOML and merged into the tables of the file before anything is checked. An error in one of
-//! them names where it came from.
+//! They are written down as TOML and merged into the tables of the file before anything is checked. An error
+//! in one of them names where it came from.
 
 use std::fmt;
 
@@ -68,8 +69,9 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Takes the argument of a flag: `KEY=VALUE`. A key without a dot is one of `[instance]`, unless it stands at the top
-    /// of the file. The value is TOML, or a bare word that is taken as a text; if it is empty, the key is left as it is.
+    /// Takes the argument of a flag: `KEY=VALUE`. A key without a dot is one of `[instance]`, unless it
+    /// stands at the top of the file. The value is TOML, or a bare word that is taken as a text; if it is
+    /// empty, the key is left as it is.
     ///
     /// # Errors
     /// It is no such argument.
@@ -163,7 +165,8 @@ impl Settings {
         })
     }
 
-    /// The fault as the error of one of these, if it is about one; `text_len` as for [`placed`](Self::placed).
+    /// The fault as the error of one of these, if it is about one; `text_len` as for
+    /// [`placed`](Self::placed).
     pub(super) fn blame(&self, text_len: usize, fault: &Fault) -> Option<SettingError> {
         let mut placed = self.placed(text_len);
         let about = |(place, setting): &(usize, &Setting)| {

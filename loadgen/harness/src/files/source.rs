@@ -83,7 +83,8 @@ impl Source {
     }
 }
 
-/// Puts the values of `from` into the place of those of `into`, table by table; with `extend` lists become longer.
+/// Puts the values of `from` into the place of those of `into`, table by table; with `extend` lists become
+/// longer.
 fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>, extend: bool) {
     for (key, value) in from {
         let name: &str = key.get_ref();

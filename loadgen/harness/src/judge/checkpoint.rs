@@ -1,7 +1,7 @@
 //! The checkpoint of a series of instances: the state that a judge needs in order to go on after a restart.
 //!
-//! The state is a file beside the run folders, `NAME.series.json`, replaced as a whole at each step. A judge that
-//! finds one which is not done goes on with it if it was asked for the same; otherwise it begins anew.
+//! The state is a file beside the run folders, `NAME.series.json`, replaced as a whole at each step. A judge
+//! that finds one which is not done goes on with it if it was asked for the same; otherwise it begins anew.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -110,8 +110,8 @@ pub enum CheckpointError {
 }
 
 impl SeriesCheckpoint {
-    /// The series that is under way here if it is the one that is asked for, or a new one, whose first seed is drawn
-    /// or given by `first_seed`.
+    /// The series that is under way here if it is the one that is asked for, or a new one, whose first seed
+    /// is drawn or given by `first_seed`.
     ///
     /// # Errors
     /// The state cannot be read, or is none.
@@ -222,7 +222,8 @@ impl SeriesCheckpoint {
         self.save()
     }
 
-    /// The judge was told to end. If the instance under way is gone when it comes back, that was the end of it.
+    /// The judge was told to end. If the instance under way is gone when it comes back, that was the end of
+    /// it.
     ///
     /// # Errors
     /// The state cannot be written.

@@ -15,8 +15,9 @@ use crate::run::collect::InstanceProgress;
 use crate::run::completion::{CompletionSource, ProcessEnding};
 use crate::scenario::Scenario;
 
-/// So long after its decision was seen a process is expected to report; then the decision stands for a report. A
-/// client that finds the judge gone tries again within [`RetryPolicy::longest`](stickycas_client::RetryPolicy).
+/// So long after its decision was seen a process is expected to report; then the decision stands for a
+/// report. A client that finds the judge gone tries again within
+/// [`RetryPolicy::longest`](stickycas_client::RetryPolicy).
 pub const REPORT_GRACE: Duration = Duration::from_secs(6);
 /// Between two lines that say how many have joined.
 const TELL_AGAIN: Duration = Duration::from_secs(1);

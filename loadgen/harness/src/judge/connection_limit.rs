@@ -1,5 +1,6 @@
-//! The connections to the [`ReportService`](super::ReportService): no more at a time than the limit, and, where reporters
-//! show certificates, only those of reporters that are known, each of which has places that no other can take.
+//! The connections to the [`ReportService`](super::ReportService): no more at a time than the limit, and,
+//! where reporters show certificates, only those of reporters that are known, each of which has places that
+//! no other can take.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,8 +23,8 @@ use tonic::transport::server::Connected;
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Places that each reporter that has shown a certificate has for itself, however many others there are and whatever they
-/// open: its client has one connection, and another one that takes its place.
+/// Places that each reporter that has shown a certificate has for itself, however many others there are and
+/// whatever they open: its client has one connection, and another one that takes its place.
 const OWN: usize = 2;
 /// Connections of one such reporter, at most.
 const PER_REPORTER: usize = 4;
@@ -37,9 +38,9 @@ pub(super) struct KnownReporters {
     pub(super) are: Arc<dyn Fn(&str) -> bool + Send + Sync>,
 }
 
-/// Accepted connections, as many at a time as there are `places`; one more is closed at once. No more are accepted when
-/// the stream is dropped. With `reporters` those that have shown the certificate of one of them, and the places are
-/// those beside the ones that each has for itself.
+/// Accepted connections, as many at a time as there are `places`; one more is closed at once. No more are
+/// accepted when the stream is dropped. With `reporters` those that have shown the certificate of one of
+/// them, and the places are those beside the ones that each has for itself.
 pub(super) fn accept(
     listener: TcpListener,
     places: usize,
@@ -289,8 +290,8 @@ mod tests {
     }
 
     impl Site {
-        /// A listener that asks for certificates and expects process-1, with one place that is shared and so many
-        /// handshakes.
+        /// A listener that asks for certificates and expects process-1, with one place that is shared and so
+        /// many handshakes.
         async fn new(handshakes: usize) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let mut cas = DevelopmentCas::new("example.org", DAY).unwrap();
@@ -343,7 +344,8 @@ mod tests {
         for _ in 0..HANDSHAKES {
             silent.push(TcpStream::connect(site.address).await.unwrap());
         }
-        // The oldest of them has made room for the youngest. Nobody says so to it, so an end without an alert.
+        // The oldest of them has made room for the youngest. Nobody says so to it, so an end without an
+        // alert.
         assert_eq!(silent[0].read_to_end(&mut Vec::new()).await.unwrap_or(0), 0);
         let _reporter = site.connect("process-1").await.unwrap();
         assert_eq!(site.next().await, "process-1");

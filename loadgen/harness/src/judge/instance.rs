@@ -32,8 +32,8 @@ pub const REPORTS_FOR_OTHERS: &str = "reports_for_others";
 /// before any process acted at it.
 ///
 /// # Errors
-/// If the server is there and does not do what it is asked. Whatever processes do or fail to do is in the record, and
-/// so is a server that is lost.
+/// If the server is there and does not do what it is asked. Whatever processes do or fail to do is in the
+/// record, and so is a server that is lost.
 pub async fn judge(
     handle: &ServerHandle,
     reports_at: &ReportService,

@@ -1,12 +1,12 @@
 //! The judge of processes that others have started.
 //!
 //! As in [`run`](mod@crate::run), there is a scenario, an instance of it and a verdict. But the processes are
-//! started by others, in any order, before or after the judge: by compose, by hand, in another language.
-//! All of them know the name of the instance and the roster, in which process i is `process-i`.
+//! started by others, in any order, before or after the judge: by compose, by hand, in another language. All
+//! of them know the name of the instance and the roster, in which process i is `process-i`.
 //!
 //! [`judge`] follows one instance from its first event on. A process has ended when it has reported to the
-//! [`ReportService`], or a moment after it has left without a report. A [`SeriesCheckpoint`] is one instance after
-//! another, and the state on disk from which a judge that is restarted goes on with the same instance.
+//! [`ReportService`], or a moment after it has left without a report. A [`SeriesCheckpoint`] is one instance
+//! after another, and the state on disk from which a judge that is restarted goes on with the same instance.
 //!
 //! If a server lost its memory, or a correct process was started again without a plan, the judge cannot know
 //! enough: the run proves nothing, and the verdict says so. A correct process that plays another part than

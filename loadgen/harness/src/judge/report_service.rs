@@ -1,9 +1,10 @@
 //! Where processes report: the judge's end of `JudgeService`.
 //!
-//! A [`ReportService`] knows which instance is being judged and which were lately. It keeps one report of each process
-//! of the current one, the newest, and holds the call until there is a verdict. Between two instances, and before a
-//! judge that was restarted knows which one it goes on with, calls wait: that an instance is unknown is a final
-//! answer. A process has one call that waits, the newest: so many processes, so many calls.
+//! A [`ReportService`] knows which instance is being judged and which were lately. It keeps one report of
+//! each process of the current one, the newest, and holds the call until there is a verdict. Between two
+//! instances, and before a judge that was restarted knows which one it goes on with, calls wait: that an
+//! instance is unknown is a final answer. A process has one call that waits, the newest: so many processes,
+//! so many calls.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -97,8 +98,8 @@ struct Current {
 }
 
 impl ReportService {
-    /// Listens at this address for processes of instances with these parameters. It knows them by certificates with the
-    /// `credentials` of a server; without, it believes the names that they give.
+    /// Listens at this address for processes of instances with these parameters. It knows them by
+    /// certificates with the `credentials` of a server; without, it believes the names that they give.
     ///
     /// # Errors
     /// If the address cannot be had, or the credentials cannot be used.

@@ -1,5 +1,5 @@
-//! Whether correct processes play the part that the scenario gives them, as far as that is no matter of Algorithm 1, which
-//! the model judges: they act, in one life, and say that they propose what it has.
+//! Whether correct processes play the part that the scenario gives them, as far as that is no matter of
+//! Algorithm 1, which the model judges: they act, in one life, and say that they propose what it has.
 
 use std::collections::BTreeMap;
 

@@ -36,8 +36,8 @@ impl Subject {
     }
 }
 
-/// Judges instance after instance until the series is done. `each` is given the record of every one, before the
-/// processes are told.
+/// Judges instance after instance until the series is done. `each` is given the record of every one, before
+/// the processes are told.
 ///
 /// # Errors
 /// As for [`judge`], or the state of the series cannot be kept.
@@ -107,8 +107,9 @@ fn who(scenario: &Scenario) -> String {
     }
 }
 
-/// The instance that an earlier life of this judge left. One that the server has lost meanwhile is gone on with all
-/// the same, so that this is said and judged; unless that judge was told to end, since then everything may have been.
+/// The instance that an earlier life of this judge left. One that the server has lost meanwhile is gone on
+/// with all the same, so that this is said and judged; unless that judge was told to end, since then
+/// everything may have been.
 async fn left(
     handle: &ServerHandle,
     current: &CurrentInstance,

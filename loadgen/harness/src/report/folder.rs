@@ -11,7 +11,8 @@
 //! | `verdict.json` | the verdict |
 //! | `report.txt` | the same for people |
 //!
-//! It is written beside its place and then moved there, so a folder that exists is whole. [`Folder`] is one read back.
+//! It is written beside its place and then moved there, so a folder that exists is whole. [`Folder`] is one
+//! read back.
 
 mod read;
 
@@ -85,7 +86,8 @@ pub fn write(record: &Record, environment: &Environment, to: Option<&Path>) -> i
     write_folder(to, &Path::new(DEFAULT_PARENT).join(name), |folder| fill(folder, record, environment))
 }
 
-/// Writes the folder of a run as the first of `wanted`, `wanted-2`, ... that does not exist. Returns where it is.
+/// Writes the folder of a run as the first of `wanted`, `wanted-2`, ... that does not exist. Returns where it
+/// is.
 ///
 /// # Errors
 /// It cannot be written.

@@ -107,8 +107,8 @@ impl Collector {
 }
 
 impl Collected {
-    /// Adds what has happened since the instance was finished, where a watch ends: an attack may go on when its process has
-    /// left, and its offences are on record to the close.
+    /// Adds what has happened since the instance was finished, where a watch ends: an attack may go on when
+    /// its process has left, and its offences are on record to the close.
     async fn add_rest(&mut self, mut again: Watch) -> Result<(), String> {
         while let Some(watched) = again.try_next().await.map_err(|error| error.to_string())? {
             match watched {

@@ -11,8 +11,8 @@ use tokio::time::{Instant, sleep_until};
 use super::collect::{Collector, InstanceProgress};
 use crate::scenario::Scenario;
 
-/// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance itself
-/// may wait.
+/// When all correct processes have ended, Byzantine ones have so long to leave, beyond what the instance
+/// itself may wait.
 const LAST_WORDS: Duration = Duration::from_secs(2);
 /// So long an attacker may take for the rest of its process.
 const BEYOND_AN_ATTACK: Duration = Duration::from_secs(5);
@@ -88,8 +88,9 @@ pub(crate) async fn await_correct(
     Ok(false)
 }
 
-/// Waits until those Byzantine processes have ended that do, so that what they do is on record: for a moment for
-/// those that leave by themselves, unless nothing happens any more, and for attacks as long as they may take.
+/// Waits until those Byzantine processes have ended that do, so that what they do is on record: for a moment
+/// for those that leave by themselves, unless nothing happens any more, and for attacks as long as they may
+/// take.
 pub(crate) async fn await_byzantine(
     ends: &mut impl CompletionSource,
     collector: &mut Collector,

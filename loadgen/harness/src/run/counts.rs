@@ -219,7 +219,8 @@ impl CountsOfAll {
         }
     }
 
-    /// The life that began at this moment, whatever its address; where that is not known, the one at the same address.
+    /// The life that began at this moment, whatever its address; where that is not known, the one at the same
+    /// address.
     fn find(&self, at_this_address: Option<usize>, started: Option<SystemTime>) -> Option<usize> {
         if started.is_none() {
             return at_this_address;

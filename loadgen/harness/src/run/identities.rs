@@ -19,7 +19,8 @@ pub enum Identities {
 }
 
 impl Identities {
-    /// Those in a folder: one with the tokens of all principals (`tokens`, `ca.crt`), or one with a folder for each.
+    /// Those in a folder: one with the tokens of all principals (`tokens`, `ca.crt`), or one with a folder
+    /// for each.
     ///
     /// # Errors
     /// If the tokens cannot be read.
@@ -30,8 +31,8 @@ impl Identities {
         Credentials::read(folder).map(Self::Tokens)
     }
 
-    /// The settings of a client for this principal. `servers`: the address of a server; of a cluster, those of several of its
-    /// servers, separated by commas.
+    /// The settings of a client for this principal. `servers`: the address of a server; of a cluster, those
+    /// of several of its servers, separated by commas.
     ///
     /// # Errors
     /// If there are no credentials for it, or they cannot be used.
@@ -70,8 +71,8 @@ impl Identities {
         matches!(self, Self::Names)
     }
 
-    /// Whether one connection may carry several principals. Not with certificates: a connection is the principal that its
-    /// handshake has proven. Tokens are shown with each call.
+    /// Whether one connection may carry several principals. Not with certificates: a connection is the
+    /// principal that its handshake has proven. Tokens are shown with each call.
     #[must_use]
     pub const fn may_share_connections(&self) -> bool {
         matches!(self, Self::Names | Self::Tokens(_))

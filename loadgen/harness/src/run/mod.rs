@@ -3,11 +3,11 @@
 //! A [`ServerHandle`] is a server and the connections to it. On it, a run goes
 //!
 //! 1. create the instance, and watch it from its first event on, before anybody joins;
-//! 2. start all processes, those that come late once their first phase has passed, and wait until every correct one
-//!    has ended, as long as something happens at the instance, and for a moment for those Byzantine ones that leave
-//!    by themselves;
-//! 3. if there are wire attacks, let them come to their end; meanwhile and then, ask the server what it has counted
-//!    since before the run;
+//! 2. start all processes, those that come late once their first phase has passed, and wait until every
+//!    correct one has ended, as long as something happens at the instance, and for a moment for those
+//!    Byzantine ones that leave by themselves;
+//! 3. if there are wire attacks, let them come to their end; meanwhile and then, ask the server what it has
+//!    counted since before the run;
 //! 4. close the instance and follow the watch to its end, so that the history lacks nothing;
 //! 5. stop the processes that are still there (a silent Byzantine process is no failure), and judge.
 //!
@@ -54,8 +54,8 @@ pub const DEFAULT_STALL: Duration = Duration::from_secs(60);
 /// How a scenario is run over the network.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
-    /// The program that plays a process when called with `client propose`, one child process for each. `None`:
-    /// processes are tasks of this process.
+    /// The program that plays a process when called with `client propose`, one child process for each.
+    /// `None`: processes are tasks of this process.
     pub program: Option<PathBuf>,
     /// Give up waiting after so long without any event, beyond what the instance itself may wait.
     pub stall: Duration,

@@ -18,8 +18,9 @@ use tokio::task::JoinHandle;
 use super::identities::Identities;
 use super::server_handle::{COORDINATOR, ServerHandle, principal};
 
-/// The most processes that get certificates of their own: each has a connection of its own then, with two open files in
-/// this process, and its certificate is written to disk. More of them have tokens, and share connections.
+/// The most processes that get certificates of their own: each has a connection of its own then, with two
+/// open files in this process, and its certificate is written to disk. More of them have tokens, and share
+/// connections.
 pub const MOST_CERTIFICATES: u32 = 128;
 
 /// The trust domain of our own certificates.
@@ -42,8 +43,8 @@ pub struct OwnServer {
     task: JoinHandle<anyhow::Result<()>>,
 }
 
-/// The bounds of a server that a run may attack: the usual ones, but for resets. A flood of them shows if it exceeds the
-/// rate, and a machine on which much else runs must be fast enough for that.
+/// The bounds of a server that a run may attack: the usual ones, but for resets. A flood of them shows if it
+/// exceeds the rate, and a machine on which much else runs must be fast enough for that.
 #[must_use]
 pub fn attacked_limits() -> Limits {
     Limits { resets_per_second: 512, ..Limits::default() }
@@ -69,8 +70,9 @@ impl OwnServer {
         Ok(Self::serve(listener.into(), config, (url, None), Identities::Names, None))
     }
 
-    /// Starts it for runs of instances with these parameters. It knows the coordinator and every process by certificates,
-    /// which are made for it, or by tokens, if there are more than [`MOST_CERTIFICATES`] processes.
+    /// Starts it for runs of instances with these parameters. It knows the coordinator and every process by
+    /// certificates, which are made for it, or by tokens, if there are more than [`MOST_CERTIFICATES`]
+    /// processes.
     ///
     /// # Errors
     /// If there is no port to be had, or the credentials cannot be made.
@@ -82,8 +84,8 @@ impl OwnServer {
         Self::start_certified(principals, limits).await
     }
 
-    /// Starts it with these limits. It knows the coordinator and these principals by certificates, which are made for it.
-    /// It takes tokens too, and nobody has any.
+    /// Starts it with these limits. It knows the coordinator and these principals by certificates, which are
+    /// made for it. It takes tokens too, and nobody has any.
     ///
     /// # Errors
     /// If there is no port to be had, or the certificates cannot be made.
@@ -94,8 +96,8 @@ impl OwnServer {
         Self::start_secure(principals, limits, Form::Certificates).await
     }
 
-    /// Starts it with these limits. It knows the coordinator and these principals by tokens, which are made for it: any number
-    /// of principals can share a connection.
+    /// Starts it with these limits. It knows the coordinator and these principals by tokens, which are made
+    /// for it: any number of principals can share a connection.
     ///
     /// # Errors
     /// If there is no port to be had, or the tokens cannot be made.

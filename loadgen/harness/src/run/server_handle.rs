@@ -48,8 +48,8 @@ impl ServerHandle {
         Ok(Self { client: handle.client.with_retry(Identities::retries(url)), ..handle })
     }
 
-    /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and later. `url`:
-    /// its address; of a cluster, those of several of its servers, separated by commas.
+    /// Connects to a server that may not be there yet, or be away for a while: waits so long for it, now and
+    /// later. `url`: its address; of a cluster, those of several of its servers, separated by commas.
     ///
     /// # Errors
     /// If it cannot be reached within this time, or the coordinator has no credentials.
@@ -94,8 +94,8 @@ impl ServerHandle {
         &self.identities
     }
 
-    /// A client for this process, on a connection of its own: an attack on the connection must hurt no
-    /// other process.
+    /// A client for this process, on a connection of its own: an attack on the connection must hurt no other
+    /// process.
     pub(super) fn client_apart(&self, process: ProcessId) -> anyhow::Result<Client> {
         Ok(self.identities.client(self.url(), &principal(process))?.connect_lazy()?)
     }

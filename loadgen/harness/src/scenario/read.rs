@@ -25,7 +25,8 @@ impl Scenario {
         Self::read(&Source::load(path, settings)?, seed)
     }
 
-    /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for [`Scenario::load`].
+    /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for
+    /// [`Scenario::load`].
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.

@@ -1,7 +1,7 @@
 //! A scenario for many runs, which differ by their seed and by what is drawn from it.
 //!
-//! The file is read and checked once. Then [`Template::redraw`] makes of the plan of one run that of another, exactly
-//! as if the file had been read with that seed, but does again only what the seed has a say in.
+//! The file is read and checked once. Then [`Template::redraw`] makes of the plan of one run that of another,
+//! exactly as if the file had been read with that seed, but does again only what the seed has a say in.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,7 +33,8 @@ impl Template {
         Self::read(Source::load(path, settings)?, seed)
     }
 
-    /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for [`Scenario::load`].
+    /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for
+    /// [`Scenario::load`].
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.

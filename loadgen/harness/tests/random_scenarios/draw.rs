@@ -87,7 +87,8 @@ impl Draw {
         }
         let window = if self.one_in(4) { "open" } else { "first_access" };
         writeln!(text, "append_window = \"{window}\"")?;
-        // Where somebody must be waited for, the wait is short; else nobody correct must be late on a slow machine.
+        // Where somebody must be waited for, the wait is short; else nobody correct must be late on a slow
+        // machine.
         let patience = match (waited_for, leave) {
             (true, _) => "1500ms",
             (false, true) => self.pick(&["none", "20s", "1h"]),

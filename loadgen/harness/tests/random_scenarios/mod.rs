@@ -1,9 +1,10 @@
-//! The simulator and the network agree: of scenarios drawn from the whole space of parameters, each run over the
-//! network replays event by event in the simulator's machine, and is judged the same from the replay.
+//! The simulator and the network agree: of scenarios drawn from the whole space of parameters, each run over
+//! the network replays event by event in the simulator's machine, and is judged the same from the replay.
 //!
-//! The same scenario in the simulator, under the same seed, is another run: what the network decides by chance,
-//! the order of arrival, is drawn there. Where that order cannot matter ([`order_matters`]) the two must come to the
-//! same list and the same decisions, each in the same phase; everywhere they must come to the same promises.
+//! The same scenario in the simulator, under the same seed, is another run: what the network decides by
+//! chance, the order of arrival, is drawn there. Where that order cannot matter ([`order_matters`]) the two
+//! must come to the same list and the same decisions, each in the same phase; everywhere they must come to
+//! the same promises.
 //!
 //! The scenario with number i has seed `STICKYCAS_RANDOM_SEED` + i (1 without that variable), and there are
 //! `STICKYCAS_RANDOM_RUNS` (50). So the seed that a failure prints repeats it alone.
@@ -47,8 +48,8 @@ fn told(seed: u64) -> String {
     )
 }
 
-/// Whether the list and the decisions may depend on the order in which messages arrive: under `first_come`, where
-/// members of a warp compete; and where processes race with the end of their patience.
+/// Whether the list and the decisions may depend on the order in which messages arrive: under `first_come`,
+/// where members of a warp compete; and where processes race with the end of their patience.
 fn order_matters(scenario: &Scenario) -> bool {
     let competing = scenario.params.warp_size() > 1;
     let first_come = scenario.params.spec().arbiter == Arbiter::FirstCome;
@@ -56,8 +57,9 @@ fn order_matters(scenario: &Scenario) -> bool {
     (first_come && competing) || scenario.truth.assignments().any(|(_, assignment)| racing(&assignment.role))
 }
 
-/// Whether every process is waited for longer than any machine that runs tests may keep it. In the other scenarios
-/// somebody stays away, and the wait is short: there a slow machine may make a correct process late.
+/// Whether every process is waited for longer than any machine that runs tests may keep it. In the other
+/// scenarios somebody stays away, and the wait is short: there a slow machine may make a correct process
+/// late.
 fn is_patient(scenario: &Scenario) -> bool {
     match scenario.params.spec().patience {
         Patience::Finite(patience) => patience >= Duration::from_secs(20),
@@ -65,7 +67,8 @@ fn is_patient(scenario: &Scenario) -> bool {
     }
 }
 
-/// Whether no correct process was late or missed a phase, and nothing else happened that no scenario asks for.
+/// Whether no correct process was late or missed a phase, and nothing else happened that no scenario asks
+/// for.
 fn undisturbed(record: &Record) -> bool {
     let verdict = &record.verdict;
     record.anomalies.is_empty()

@@ -5,8 +5,8 @@
 //! scenario with its seed. The counts depend on nothing but the seeds, so they are the same on any number of
 //! threads.
 //!
-//! Whether the machine kept every rule of SPEC takes a history to see. One run in [`IN_FULL`] is therefore judged with
-//! its whole history, like a single run; a rule that broke makes it a violation.
+//! Whether the machine kept every rule of SPEC takes a history to see. One run in [`IN_FULL`] is therefore
+//! judged with its whole history, like a single run; a rule that broke makes it a violation.
 
 pub mod report;
 mod tally;
@@ -26,8 +26,8 @@ use crate::workers;
 /// Of so many runs one is judged with its whole history: those whose seeds it divides.
 pub const IN_FULL: u64 = 1_000;
 
-/// Seeds that a thread takes at a time: enough that threads do not wait for each other, few enough that an interrupt
-/// is heard at once.
+/// Seeds that a thread takes at a time: enough that threads do not wait for each other, few enough that an
+/// interrupt is heard at once.
 const PIECE: u64 = 256;
 
 /// Runs of one scenario, one after the other in the same memory.
@@ -59,8 +59,9 @@ impl<'a> Runs<'a> {
     }
 }
 
-/// Runs the scenario once with each of these seeds, on so many threads, and adds up what the runs show. After each few
-/// runs `ran` is told how many they were; once `stop` is set, what has been counted so far is returned.
+/// Runs the scenario once with each of these seeds, on so many threads, and adds up what the runs show. After
+/// each few runs `ran` is told how many they were; once `stop` is set, what has been counted so far is
+/// returned.
 ///
 /// # Errors
 /// If the scenario cannot be had with one of the seeds, or the threads cannot be started.

@@ -1,4 +1,5 @@
-//! One axis as written: one value, a list of values, or for numbers a range, `{ from = 0, to = 12, step = 2 }`.
+//! One axis as written: one value, a list of values, or for numbers a range, `{ from = 0, to = 12, step = 2
+//! }`.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -1,8 +1,8 @@
 //! The results of a campaign: counts over runs that differ by their seeds alone, cell by cell.
 //!
-//! [`Results`] is the content of `results.json` and all that the other formats are made from. Everything in it but
-//! [`Made`] follows from the campaign and its seed, byte by byte, however many cores it took and however often it was
-//! interrupted.
+//! [`Results`] is the content of `results.json` and all that the other formats are made from. Everything in
+//! it but [`Made`] follows from the campaign and its seed, byte by byte, however many cores it took and
+//! however often it was interrupted.
 
 use std::fmt;
 
@@ -98,7 +98,8 @@ pub struct Sweep {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// The fraction of runs whose strong validity broke against f, for each (p, |Vc|), with the proven frontier (V3).
+    /// The fraction of runs whose strong validity broke against f, for each (p, |Vc|), with the proven
+    /// frontier (V3).
     Resilience,
     /// The phase of the last decision against the bound W*(1+c), over n, p and r (D2).
     Phases,

@@ -122,7 +122,8 @@ fn sweep(
     Ok(SweepPlan { name, about, figure, runs: count, impossible, repeated, cells })
 }
 
-/// That the values of a point's strategy are not too long; those that it makes up are longest for the last process.
+/// That the values of a point's strategy are not too long; those that it makes up are longest for the last
+/// process.
 fn check_values(point: &Point, instance: &ParamsSpec) -> Result<(), String> {
     let (Ok(strategy), Some(last)) = (point.strategy.parse::<Strategy>(), ProcessId::new(point.n)) else {
         return Ok(());

@@ -28,8 +28,8 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    /// Runs it, and counts. A piece that was stopped in its middle is not counted: its cell is run again from the
-    /// start.
+    /// Runs it, and counts. A piece that was stopped in its middle is not counted: its cell is run again from
+    /// the start.
     fn count(&self, stop: &AtomicBool) -> Result<(&'a CellPlan, Option<Tally>), FileError> {
         let tally = count(self.template, self.seeds.clone(), stop)?;
         Ok((self.cell, (tally.runs == self.seeds.end - self.seeds.start).then_some(tally)))

@@ -56,7 +56,8 @@ pub(super) struct Sweep {
     pub(super) axes: Axes,
 }
 
-/// `[axes]` and `[sweep.axes]`: a value, a list of values, or for numbers a range, { from = 0, to = 12, step = 2 }.
+/// `[axes]` and `[sweep.axes]`: a value, a list of values, or for numbers a range, { from = 0, to = 12, step
+/// = 2 }.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Axes {
@@ -117,7 +118,8 @@ fn append_windows(_: &mut SchemaGenerator) -> Schema {
 }
 
 impl Axes {
-    /// The axes of one value each that `[instance]` gives. An arbiter that names processes by number is no axis.
+    /// The axes of one value each that `[instance]` gives. An arbiter that names processes by number is no
+    /// axis.
     pub(super) fn of_instance(instance: &Instance) -> Self {
         let number = |key: &Option<Spanned<u32>>| {
             key.as_ref().map(|key| Spanned::new(key.span(), Numbers(vec![*key.get_ref()])))

@@ -1,7 +1,7 @@
 //! Campaigns: many runs over the axes of a scenario, counted.
 //!
-//! A campaign file names sweeps; a sweep names the values of its axes; each combination of them is a cell, and a cell
-//! is a scenario that is run with many seeds. It goes
+//! A campaign file names sweeps; a sweep names the values of its axes; each combination of them is a cell,
+//! and a cell is a scenario that is run with many seeds. It goes
 //!
 //! 1. [`Campaign::load`]: every cell with its seeds, or what is wrong with the file, and where;
 //! 2. [`cost`]: its time, measured; a campaign that does not fit its budget is refused before it begins;
@@ -10,7 +10,8 @@
 //! 4. [`network`]: a sample of its runs over the network, compared with their replay and their simulation;
 //! 5. [`results`] and their [`report`]: the counts as JSON, as CSV, and as a page.
 //!
-//! The results follow from the file and the seed alone, byte by byte, apart from where and when they were made.
+//! The results follow from the file and the seed alone, byte by byte, apart from where and when they were
+//! made.
 
 mod axis;
 pub mod cell;

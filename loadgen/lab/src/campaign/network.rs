@@ -1,12 +1,13 @@
-//! A sample of the runs of a campaign, made over the network as well: whether the simulator stands for the real thing.
+//! A sample of the runs of a campaign, made over the network as well: whether the simulator stands for the
+//! real thing.
 //!
-//! Which runs is drawn from the campaign's seed: a larger sample holds the smaller one. Each is made by real clients
-//! on a real server; then
+//! Which runs is drawn from the campaign's seed: a larger sample holds the smaller one. Each is made by real
+//! clients on a real server; then
 //!
 //! 1. the machine, given the inputs of its history again, must do and answer the same, event by event;
 //! 2. the promises and their premises (f, |Vc|) must be as in the simulated run with the same seed;
-//! 3. where the arbiter and not the order of arrival chooses who wins, the list and the decision must be the same too,
-//!    unless a process was too slow for its patience on the real clock.
+//! 3. where the arbiter and not the order of arrival chooses who wins, the list and the decision must be the
+//!    same too, unless a process was too slow for its patience on the real clock.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -34,8 +35,8 @@ pub(super) const AT_A_TIME: usize = 8;
 /// Mixed into the seed of the campaign, so that the sample is not drawn from the same numbers as its runs.
 const DRAW: u64 = 0x6e65_7477_6f72_6b00;
 
-/// The runs of the sample, each with its cell, in the order in which they are drawn: `count` of them, or all there
-/// are.
+/// The runs of the sample, each with its cell, in the order in which they are drawn: `count` of them, or all
+/// there are.
 #[must_use]
 pub fn draw(campaign: &Campaign, count: u64) -> Vec<(&CellPlan, u64)> {
     let cells: Vec<&CellPlan> = campaign.cells().collect();
@@ -53,8 +54,8 @@ pub fn draw(campaign: &Campaign, count: u64) -> Vec<(&CellPlan, u64)> {
     drawn
 }
 
-/// Makes these runs over the network, on a server of its own, and tells the result of each. False if it was told to
-/// stop before the last.
+/// Makes these runs over the network, on a server of its own, and tells the result of each. False if it was
+/// told to stop before the last.
 ///
 /// # Errors
 /// If there is no server to be had, a run cannot be set up, or what `tell` returns.

@@ -101,8 +101,8 @@ impl Campaign {
         Template::parse(&format!("cell {}", cell.number), &self.scenario(cell), Some(cell.seeds.start))
     }
 
-    /// A cell as the text of a scenario file: with the seed of one of its runs it is that run, in the simulator and
-    /// over the network.
+    /// A cell as the text of a scenario file: with the seed of one of its runs it is that run, in the
+    /// simulator and over the network.
     #[must_use]
     pub fn scenario(&self, cell: &CellPlan) -> String {
         let CellPlan { number, point, seeds } = cell;
@@ -143,7 +143,8 @@ impl CellPlan {
         self.seeds.end - self.seeds.start
     }
 
-    /// Messages of one run, which is what its cost grows with: each process joins, has 1 + c accesses, and decides.
+    /// Messages of one run, which is what its cost grows with: each process joins, has 1 + c accesses, and
+    /// decides.
     #[must_use]
     pub fn messages(&self) -> u64 {
         u64::from(self.point.n) * (3 + u64::from(self.point.reads()))

@@ -127,7 +127,8 @@ mod tests {
         let Points { points, impossible, repeated } = grid.points();
         assert_eq!(grid.size(), 48);
         assert_eq!(points.len() as u64 + impossible + repeated, 48);
-        // n = 4 has no warps of five (12 of the 48), and with p = 1 nobody left for two values if f = 4 (4 more).
+        // n = 4 has no warps of five (12 of the 48), and with p = 1 nobody left for two values if f = 4 (4
+        // more).
         assert_eq!(impossible, 16);
         // f = 0 is the same for two strategies in two places: 3 of 4 in each of three shapes.
         assert_eq!(repeated, 9);

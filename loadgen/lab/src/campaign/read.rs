@@ -9,7 +9,8 @@ use super::file::File;
 use super::plan::{Campaign, Limits};
 
 impl Campaign {
-    /// Reads and checks a campaign file with these settings. `seed` takes the place of the file's; if neither is given, one is drawn.
+    /// Reads and checks a campaign file with these settings. `seed` takes the place of the file's; if neither
+    /// is given, one is drawn.
     ///
     /// # Errors
     /// The file cannot be read, or the first thing in it that is wrong.
@@ -17,7 +18,8 @@ impl Campaign {
         Source::load(path, &of_campaigns(settings))?.check(|written: File| check(written, seed))
     }
 
-    /// Checks a campaign given as the text of a file, named `file` in errors. `seed` as for [`Campaign::load`].
+    /// Checks a campaign given as the text of a file, named `file` in errors. `seed` as for
+    /// [`Campaign::load`].
     ///
     /// # Errors
     /// The first thing that is wrong, with its line.

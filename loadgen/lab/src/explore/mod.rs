@@ -86,8 +86,9 @@ impl Report {
     }
 }
 
-/// Makes the searches. `done` is told how many of how many are over, now and then. Once `stop` is set, the report is of
-/// the searches that are over; those that are not go on in threads of their own until the program ends.
+/// Makes the searches. `done` is told how many of how many are over, now and then. Once `stop` is set, the
+/// report is of the searches that are over; those that are not go on in threads of their own until the
+/// program ends.
 ///
 /// # Errors
 /// If one of them is too large.

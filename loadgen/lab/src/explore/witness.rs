@@ -47,8 +47,8 @@ fn text_of(index: u8) -> String {
 /// A disagreement as the text of a scenario file, with the phases in a comment.
 ///
 /// # Errors
-/// If no scenario can say it: another order of warps than the ascending one, a correct process that is late, or
-/// conduct of a Byzantine process for which there is no strategy.
+/// If no scenario can say it: another order of warps than the ascending one, a correct process that is late,
+/// or conduct of a Byzantine process for which there is no strategy.
 pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<String> {
     ensure!(
         setup.schedule == ScheduleClass::Ascending,
@@ -136,8 +136,8 @@ fn strategy(process: ProcessId, doings: &[Action]) -> anyhow::Result<Strategy> {
     }
 }
 
-/// The winners of phases, in order. A correct process appends once and no other member of its warp wins that phase, so
-/// one order of priority says it all.
+/// The winners of phases, in order. A correct process appends once and no other member of its warp wins that
+/// phase, so one order of priority says it all.
 fn winners(witness: &Witness) -> Vec<ProcessId> {
     let mut winners = Vec::new();
     for step in &witness.transitions {

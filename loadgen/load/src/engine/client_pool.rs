@@ -1,4 +1,5 @@
-//! The clients of a load: for each roster, n principals, each with its connection and, over Attach, its stream.
+//! The clients of a load: for each roster, n principals, each with its connection and, over Attach, its
+//! stream.
 
 use std::sync::{Arc, Mutex};
 
@@ -21,8 +22,8 @@ use crate::profile::{Profile, Transport};
 
 /// Connections opened at a time.
 const AT_A_TIME: usize = 64;
-/// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from anything else for so
-/// long that connections count as broken.
+/// Attach streams opened at a time: all 65,536 of a large load at once would keep client and server from
+/// anything else for so long that connections count as broken.
 const STREAMS_AT_A_TIME: usize = 1_024;
 
 /// See the module.
@@ -153,8 +154,9 @@ async fn connect(
     Ok(connections.into_iter().flatten().collect())
 }
 
-/// One call of the first principal on a connection. From then on the connection is charged to that principal: if all began at
-/// once, each token would be charged to the one small share of clients without identity until the first was verified.
+/// One call of the first principal on a connection. From then on the connection is charged to that principal:
+/// if all began at once, each token would be charged to the one small share of clients without identity until
+/// the first was verified.
 async fn identify(connection: &Connection) -> anyhow::Result<()> {
     let client = Client::on(connection.clone(), RetryPolicy::default());
     client.counts(&[]).await.context("cannot identify the first principal of a connection")?;

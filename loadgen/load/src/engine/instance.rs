@@ -53,8 +53,8 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
     }
 }
 
-/// In a closed loop, a place that was refused stays empty for a moment, as if a client waited before it tries again:
-/// else the loop would spin on refusals. An open loop goes by its schedule.
+/// In a closed loop, a place that was refused stays empty for a moment, as if a client waited before it tries
+/// again: else the loop would spin on refusals. An open loop goes by its schedule.
 async fn hold_back(engine: &Engine, ended: OperationOutcome) {
     let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
     if closed && matches!(ended, OperationOutcome::Refused(_)) {
@@ -157,7 +157,8 @@ async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
     judge(engine, &state, endings, watching).await;
 }
 
-/// Waits until all processes have ended that end by themselves. Returns what stopped it before, if anything did.
+/// Waits until all processes have ended that end by themselves. Returns what stopped it before, if anything
+/// did.
 async fn wait(engine: &Engine, state: &InstanceState) -> Option<OperationOutcome> {
     let stall = engine.shared.stall;
     let mut grace = None;

@@ -1,5 +1,5 @@
-//! Says when instances begin in an open loop. It is a thread of its own, since the runtime's timer is no finer than a
-//! millisecond, and a busy runtime is what must not shift the schedule.
+//! Says when instances begin in an open loop. It is a thread of its own, since the runtime's timer is no
+//! finer than a millisecond, and a busy runtime is what must not shift the schedule.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 //! One process of one instance at play: the model's [`Player`], its observations, and the time of each
 //! answer. The stream or the call that carries its accesses to the server drives this.
 //!
-//! The load generator has just created the instance and is alone in playing its processes. So a player need not
-//! wait to be welcomed: it knows what it would be told, sends its first access along with its hello, and has what
-//! it is told checked against that.
+//! The load generator has just created the instance and is alone in playing its processes. So a player need
+//! not wait to be welcomed: it knows what it would be told, sends its first access along with its hello, and
+//! has what it is told checked against that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -90,8 +90,8 @@ impl ProcessTask {
         step
     }
 
-    /// How long an access is held back that is to be sent at the last moment; such processes do not know when their
-    /// phase opens, and so spend their patience from now on.
+    /// How long an access is held back that is to be sent at the last moment; such processes do not know when
+    /// their phase opens, and so spend their patience from now on.
     pub(super) fn last_moment(&mut self) -> Duration {
         let hold = self.patience.saturating_sub(LAST_MOMENT);
         self.patience = self.patience.saturating_sub(hold);
@@ -199,7 +199,8 @@ impl ProcessTask {
         }
         let report = self.player.report();
         let left = report.ended == stickycas_model::process::ProcessEnd::Decided;
-        // By itself it ends with a decision, because there is nothing to decide, or because its strategy ends.
+        // By itself it ends with a decision, because there is nothing to decide, or because its strategy
+        // ends.
         let failed = self.party == Party::Correct
             && matches!(report.ended, stickycas_model::process::ProcessEnd::Failed(_));
         let ended = if ended.is_answer() && failed { OperationOutcome::Failed(Fault::GaveUp) } else { ended };

@@ -103,8 +103,8 @@ pub struct LoadProgress<'a> {
     pub whole: Option<Duration>,
 }
 
-/// Puts the load of a profile on a server, until its end or until `stop` resolves. Once a second `look` is shown
-/// how far it is.
+/// Puts the load of a profile on a server, until its end or until `stop` resolves. Once a second `look` is
+/// shown how far it is.
 ///
 /// # Errors
 /// If not all principals can connect. Whatever happens afterwards is a result.

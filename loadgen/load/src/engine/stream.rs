@@ -1,5 +1,5 @@
-//! Plays one principal's processes on an Attach stream: any number of instances at a time, each on a channel of its
-//! own, and everything that follows from one message of the server in one message back.
+//! Plays one principal's processes on an Attach stream: any number of instances at a time, each on a channel
+//! of its own, and everything that follows from one message of the server in one message back.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;

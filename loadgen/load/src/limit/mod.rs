@@ -82,12 +82,12 @@ pub struct Limit {
     pub conditions: Vec<String>,
     /// The median of the rates that held; `None` if in some search none did, or it was not finished.
     pub rate: Option<f64>,
-    /// From the lowest rate that held to the highest that did not, of those at which searches ended. The second is
-    /// the first as well if everything held.
+    /// From the lowest rate that held to the highest that did not, of those at which searches ended. The
+    /// second is the first as well if everything held.
     pub between: Option<[f64; 2]>,
-    /// The probability that an interval so made contains the median of all limits that could be found, if searches
-    /// are independent and settle, and the machine stays what it is. 0 if in some search everything held: then nothing
-    /// is known of the upper end.
+    /// The probability that an interval so made contains the median of all limits that could be found, if
+    /// searches are independent and settle, and the machine stays what it is. 0 if in some search everything
+    /// held: then nothing is known of the upper end.
     pub confidence: f64,
     /// The result of each search, in order.
     pub searches: Vec<Found>,
@@ -127,8 +127,8 @@ pub struct ProbeResult {
     pub judged: VerdictCounts,
 }
 
-/// Searches with this profile, whose rate is where it begins. `probe` puts the load of a profile on the server;
-/// `look` is told of each probe. Ends early when `probe` gives nothing: then with what there is.
+/// Searches with this profile, whose rate is where it begins. `probe` puts the load of a profile on the
+/// server; `look` is told of each probe. Ends early when `probe` gives nothing: then with what there is.
 ///
 /// # Errors
 /// Those of `probe`.

@@ -1,12 +1,12 @@
 //! Results of several load generators as one.
 //!
-//! Each of them has written its folder, on whatever machine, and none knew of the others. Their HDR logs hold every
-//! histogram of every second with the clock time at which it was taken; so they are laid side by side by their
-//! clocks, second by second, and recorded again as if one generator had measured all of it. Percentiles are those of
-//! the merged histograms: nothing is averaged.
+//! Each of them has written its folder, on whatever machine, and none knew of the others. Their HDR logs hold
+//! every histogram of every second with the clock time at which it was taken; so they are laid side by side
+//! by their clocks, second by second, and recorded again as if one generator had measured all of it.
+//! Percentiles are those of the merged histograms: nothing is averaged.
 //!
-//! Rates add up only where all generators measured at the same time: `overlap` finds that time, and says what makes
-//! the sum mean less than it seems.
+//! Rates add up only where all generators measured at the same time: `overlap` finds that time, and says what
+//! makes the sum mean less than it seems.
 
 mod folder;
 mod overlap;

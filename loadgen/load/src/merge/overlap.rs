@@ -1,5 +1,5 @@
-//! Whether results that are to be merged belong together: the time in which all of them measured, the rates in that
-//! time, and whether they are of the same work.
+//! Whether results that are to be merged belong together: the time in which all of them measured, the rates
+//! in that time, and whether they are of the same work.
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -112,8 +112,8 @@ impl Overlap {
     }
 }
 
-/// In what the work of these results differs, in words. Generators may put on different loads of the same work: other
-/// rates, other seeds, other principals.
+/// In what the work of these results differs, in words. Generators may put on different loads of the same
+/// work: other rates, other seeds, other principals.
 fn differences(parts: &[GeneratorResult]) -> anyhow::Result<Vec<String>> {
     let mut values: BTreeMap<String, Vec<String>> = BTreeMap::new();
     let profiles: Vec<&String> = parts.iter().flat_map(|part| &part.result.profiles).collect();

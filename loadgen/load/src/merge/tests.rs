@@ -11,8 +11,8 @@ use crate::report::folder;
 
 const DONE: Label = Label::own(Measure::Instance, OperationOutcome::Done);
 
-/// A generator that began so many seconds after 1970, warmed up for two seconds, and then measured: in each second the
-/// latencies, in milliseconds, of the instances that ended in it.
+/// A generator that began so many seconds after 1970, warmed up for two seconds, and then measured: in each
+/// second the latencies, in milliseconds, of the instances that ended in it.
 struct Generator {
     began: u64,
     processes: u32,

@@ -190,7 +190,8 @@ fn a_phase_of_another_warp_and_phases_out_of_order_are_caught() {
 fn a_read_that_hides_entries_is_caught() {
     let fewer = |seen: &mut Vec<ProcessObservation>| drop(reads(&mut seen[2]).next().unwrap().2.pop());
     violates("R1", &plain().changed(fewer));
-    // In the whole of its phase the list is said to be shorter, and so a reader of the next phase contradicts.
+    // In the whole of its phase the list is said to be shorter, and so a reader of the next phase
+    // contradicts.
     let shorter = |seen: &mut Vec<ProcessObservation>| {
         for seen in &mut seen[9..12] {
             let (_, answer, _) = reads(seen).next().unwrap();

@@ -19,7 +19,8 @@ pub(crate) struct File {
     /// Its purpose, in one line.
     #[serde(default)]
     pub(super) about: String,
-    /// From which everything is drawn: seeds of instances, proposals, arrivals; without it, a seed is drawn and shown.
+    /// From which everything is drawn: seeds of instances, proposals, arrivals; without it, a seed is drawn
+    /// and shown.
     pub(super) seed: Option<Spanned<u64>>,
     pub(super) instance: Spanned<Instance>,
     #[serde(default)]
@@ -43,7 +44,8 @@ pub(super) struct Proposals {
     pub(super) value_bytes: Option<Spanned<u32>>,
 }
 
-/// `[load]`: how the load is put on. Give one of in_flight, rate, ramp and steps. Durations are texts such as "1s".
+/// `[load]`: how the load is put on. Give one of in_flight, rate, ramp and steps. Durations are texts such as
+/// "1s".
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct Load {
@@ -65,7 +67,8 @@ pub(super) struct Load {
     pub(super) steps: Option<Spanned<Vec<Step>>>,
     /// An open loop: how regularly instances begin.
     pub(super) arrivals: Option<Spanned<Spacing>>,
-    /// An open loop: a start beyond this number of instances under way is missed [default: 2048 for each roster].
+    /// An open loop: a start beyond this number of instances under way is missed [default: 2048 for each
+    /// roster].
     pub(super) max_in_flight: Option<Spanned<u32>>,
     /// An open loop: a start that is later than this is missed [default: "10ms"].
     pub(super) late_after: Option<Spanned<String>>,
@@ -85,7 +88,8 @@ pub(super) struct Load {
     pub(super) stall: Option<Spanned<String>>,
     /// The share of instances of which the server's whole history is judged [default: 0.01].
     pub(super) history_sample: Option<Spanned<f64>>,
-    /// A larger share of instances that fail or are refused fails the load [default: 0.01; 1 if fail_if looks at errors].
+    /// A larger share of instances that fail or are refused fails the load [default: 0.01; 1 if fail_if looks
+    /// at errors].
     pub(super) max_errors: Option<Spanned<f64>>,
 }
 

@@ -94,8 +94,8 @@ pub struct Flags {
     /// The share of instances of which the server's whole history is judged too
     #[arg(long, value_name = "SHARE")]
     pub history_sample: Option<f64>,
-    /// A larger share of instances that fail or are refused fails the run [default: 0.01, or what the profile's own
-    /// conditions say of errors]
+    /// A larger share of instances that fail or are refused fails the run [default: 0.01, or what the
+    /// profile's own conditions say of errors]
     #[arg(long, value_name = "SHARE")]
     pub max_errors: Option<f64>,
     /// Any key of the profile, such as order=descending or load.principal_prefix=a; repeat for several

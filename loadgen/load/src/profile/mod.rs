@@ -124,7 +124,8 @@ pub struct Open {
     pub pieces: Vec<Piece>,
     /// How regularly instances begin.
     pub spacing: Spacing,
-    /// An instance that would be one more under way does not begin, and its start is missed: a bound on memory.
+    /// An instance that would be one more under way does not begin, and its start is missed: a bound on
+    /// memory.
     pub max_in_flight: u32,
     /// A start so late after its planned moment is missed.
     pub late_after: Duration,

@@ -24,7 +24,8 @@ in_flight = 16
 duration = "10s"
 "#;
 
-/// The warm-up of [`DEFAULT`], unless a tenth of the duration is less. A profile of one's own has none by default.
+/// The warm-up of [`DEFAULT`], unless a tenth of the duration is less. A profile of one's own has none by
+/// default.
 const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
 
 impl Profile {

@@ -9,11 +9,11 @@
 //! | `report.txt`, `report.html` | the same for people |
 //! | `instances/` | of some instances that were not valid, see below |
 //!
-//! Of an instance that was not valid, `NUMBER.seen.json` has what its correct processes were answered; where the
-//! history could be collected, the folder `NUMBER` is as `run` leaves it.
+//! Of an instance that was not valid, `NUMBER.seen.json` has what its correct processes were answered; where
+//! the history could be collected, the folder `NUMBER` is as `run` leaves it.
 //!
-//! It is written beside its place and then moved there, so a folder that exists is whole. Of several generators
-//! there is one folder each, which `report merge` makes into one.
+//! It is written beside its place and then moved there, so a folder that exists is whole. Of several
+//! generators there is one folder each, which `report merge` makes into one.
 
 use std::fs;
 use std::io;
@@ -31,8 +31,8 @@ use crate::recorder::Second;
 use crate::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
 use crate::verdicts::{Evidence, InstanceObservations};
 
-/// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ... that does
-/// not exist. Returns where it is.
+/// Writes the folder of a load. Without `to`, it is the first of `runs/NAME-SEED`, `runs/NAME-SEED-2`, ...
+/// that does not exist. Returns where it is.
 ///
 /// # Errors
 /// `to` exists already, or it cannot be written.

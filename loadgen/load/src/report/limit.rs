@@ -1,4 +1,5 @@
-//! The result of a search for the limit: for people, and as a folder with `limit.json`, `probes.csv` and pages.
+//! The result of a search for the limit: for people, and as a folder with `limit.json`, `probes.csv` and
+//! pages.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -98,7 +99,8 @@ pub fn line(probe: &Probe) -> String {
     format!("search {repeat}: {rate:.1}/s asked for, {done:.1}/s done{latency}  {says}")
 }
 
-/// Writes the folder. Without `to`, it is the first of `runs/NAME-limit`, `runs/NAME-limit-2`, ... that does not exist.
+/// Writes the folder. Without `to`, it is the first of `runs/NAME-limit`, `runs/NAME-limit-2`, ... that does
+/// not exist.
 ///
 /// # Errors
 /// `to` exists already, or it cannot be written.

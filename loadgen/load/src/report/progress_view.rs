@@ -1,5 +1,5 @@
-//! How a load stands while it runs, on standard error: a view that is drawn over itself in a terminal, a line each
-//! second elsewhere.
+//! How a load stands while it runs, on standard error: a view that is drawn over itself in a terminal, a line
+//! each second elsewhere.
 
 use std::fmt::Write as _;
 use std::time::Duration;

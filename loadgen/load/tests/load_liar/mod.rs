@@ -1,5 +1,5 @@
-//! A load is judged: a server that lies is caught, whatever the lie, and one that does the same honestly is not
-//! accused.
+//! A load is judged: a server that lies is caught, whatever the lie, and one that does the same honestly is
+//! not accused.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 mod server;

@@ -1,5 +1,5 @@
-//! A server of a few hundred lines for instances of two processes, that can be told to lie: over unary calls and over
-//! Attach. It knows no sessions and no timeouts; process 1 always comes first.
+//! A server of a few hundred lines for instances of two processes, that can be told to lie: over unary calls
+//! and over Attach. It knows no sessions and no timeouts; process 1 always comes first.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! Several whole servers over a model of etcd, in virtual time: the round of the kill test for a cluster, repeated exactly by
-//! a seed.
+//! Several whole servers over a model of etcd, in virtual time: the round of the kill test for a cluster,
+//! repeated exactly by a seed.
 //!
 //! The servers, their clients, the faults and the checks are those of real processes (`stickycas-crash`).
 //! Between clients and each server is a simulated network, between servers and the model its delays and

@@ -1,5 +1,5 @@
-//! Names that several creators want at once, each at another server: one of them gets it, and keeps it until its instance is
-//! closed; then another one gets it.
+//! Names that several creators want at once, each at another server: one of them gets it, and keeps it until
+//! its instance is closed; then another one gets it.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

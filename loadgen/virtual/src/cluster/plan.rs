@@ -59,8 +59,9 @@ impl ClusterPlan {
         let mut round = RoundPlan::cluster(seed, LOAD, size);
         kill_clients(&mut round, CLIENT_KILLED, random);
         for fault in &mut round.faults {
-            // Most follow each other closely: a server that has come back waits for many leases until it has shards again, and
-            // few instances would be under way by then. One that has no shards cannot lose them.
+            // Most follow each other closely: a server that has come back waits for many leases until it has
+            // shards again, and few instances would be under way by then. One that has no shards cannot lose
+            // them.
             fault.is_alone &= fault.kind == FaultKind::ServerDeposed || random.below(4) == 0;
         }
         let delay = Duration::from_millis([1, 10, 80][random.index(3)]);

@@ -1,4 +1,5 @@
-//! The runtimes of a cluster, which take turns in one thread: one of the clients and of etcd, and one for each server.
+//! The runtimes of a cluster, which take turns in one thread: one of the clients and of etcd, and one for
+//! each server.
 //!
 //! Each has a paused clock of its own and is driven for a short while, then the next. So a server is stopped
 //! as SIGSTOP stops a process: it is driven no more, while time goes on for the others, its connections

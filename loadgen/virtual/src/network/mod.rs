@@ -1,8 +1,10 @@
-//! A simulated network between one server and the connections of its clients. Every delay is drawn from the seed.
+//! A simulated network between one server and the connections of its clients. Every delay is drawn from the
+//! seed.
 //!
-//! It is one of byte streams, as TCP makes them: in order and without loss as long as a connection stands. Messages are
-//! split, delayed, and held back by a partition, one way or both; a connection can be reset; and a server that is gone
-//! leaves connections that are reset, or, where its machine is gone, connections on which nothing is heard any more.
+//! It is one of byte streams, as TCP makes them: in order and without loss as long as a connection stands.
+//! Messages are split, delayed, and held back by a partition, one way or both; a connection can be reset; and
+//! a server that is gone leaves connections that are reset, or, where its machine is gone, connections on
+//! which nothing is heard any more.
 
 mod pipe;
 mod stream;
@@ -155,7 +157,8 @@ impl Network {
         self.state().links.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Nothing passes between this host and the server in this direction for so long; afterwards everything arrives.
+    /// Nothing passes between this host and the server in this direction for so long; afterwards everything
+    /// arrives.
     pub(crate) fn hold(&self, host: usize, direction: Direction, time: Duration) {
         self.0.trace.disturbance(format_args!("held: {host} {direction:?} for {time:?}, {}", self.0.server));
         let until = after(time);

@@ -240,7 +240,8 @@ fn what_ends_while_it_is_in_force_counts_on_with_a_warning() {
         assert!(warning.contains(name) && warning.contains("has expired"), "{warnings:?}");
     }
     assert_eq!(warnings.len(), 3);
-    // Other files can be replaced all the same, and nothing else: a new file, and a start, is held to the clock.
+    // Other files can be replaced all the same, and nothing else: a new file, and a start, is held to the
+    // clock.
     let denied = content.with(DENIED, "bob\n");
     let next = denied.read(Some(&in_force), after).unwrap();
     assert!(next.verifier.check_denied(&Principal::new("bob")).is_err());
@@ -315,7 +316,8 @@ fn each_key_of_a_name_needs_its_list() {
     assert!(refused.contains("too many CAs share their names"), "{refused}");
 }
 
-/// Two lists of an issuer that only clients show: of two keys either may be the right one, of one key the newest alone.
+/// Two lists of an issuer that only clients show: of two keys either may be the right one, of one key the
+/// newest alone.
 #[test]
 fn a_ca_below_ours_may_be_renewed_with_its_name() {
     let ours = ca("ours", |_| ());
@@ -353,7 +355,8 @@ fn half_a_file_is_refused_wherever_it_ends() {
     content.read(None, 0).unwrap();
     for name in ALL.into_iter().filter(|name| content.0.contains_key(name)) {
         let whole = content.0[name].clone();
-        // Whole lines of names, or certificates, are a file of their own: that is known by how it was written.
+        // Whole lines of names, or certificates, are a file of their own: that is known by how it was
+        // written.
         let is_end = |end: usize| match name {
             DENIED => end == 0 || whole[end - 1] == b'\n',
             // A line of dashes alone is none.

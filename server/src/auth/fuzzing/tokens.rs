@@ -83,8 +83,8 @@ fn signed(header: &str, claims: &str, key: &EncodingKey, algorithm: Algorithm) -
     format!("{message}.{signature}")
 }
 
-/// The first byte says what the others are: a token; the header and the claims of one, each in a line, which is then
-/// signed; or changes of a good one.
+/// The first byte says what the others are: a token; the header and the claims of one, each in a line, which
+/// is then signed; or changes of a good one.
 pub fn token(bytes: &[u8]) {
     let Some((kind, rest)) = bytes.split_first() else { return };
     let Setup { tokens, ed, ec, good } = &*SETUP;

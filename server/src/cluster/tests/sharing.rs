@@ -123,7 +123,8 @@ fn a_name_that_a_closed_instance_gave_up_is_not_found_there() {
         assert!(is_new);
         pairs.push([closed, heir]);
     }
-    // Half of the shards move, so closed instances are at other servers than those that have taken their names.
+    // Half of the shards move, so closed instances are at other servers than those that have taken their
+    // names.
     let second = world.start();
     world.resolve();
     let mut apart = 0;
@@ -177,7 +178,8 @@ fn of_two_creates_of_a_name_at_two_servers_one_wins_and_the_other_leaves_nothing
     assert!(by_commit, "no commit has decided: {refusals:?}");
 }
 
-/// A checkpoint covers what stands before it in the batch that forms, and of that a creation is refused afterwards.
+/// A checkpoint covers what stands before it in the batch that forms, and of that a creation is refused
+/// afterwards.
 #[test]
 fn what_stands_behind_a_refused_creation_in_its_batch_is_recovered() {
     let mut shown = 0;

@@ -68,8 +68,9 @@ fn a_server_that_was_stopped_and_deposed_tells_nothing_when_it_goes_on() {
     assert_eq!(reason(world.run(1, find(b, "other"))), RefusalReason::InstanceUnknown);
 }
 
-/// The transaction is on its way when the server is stopped. It arrives when another one owns the shard and has not written
-/// yet, so the end of the log is as the transaction expects it: nothing but the owner's key tells that it must not be.
+/// The transaction is on its way when the server is stopped. It arrives when another one owns the shard and
+/// has not written yet, so the end of the log is as the transaction expects it: nothing but the owner's key
+/// tells that it must not be.
 #[test]
 fn what_a_stopped_server_has_sent_is_not_written_once_another_one_owns_the_shard() {
     let mut shown = 0;

@@ -107,7 +107,8 @@ fn what_waits_to_be_confirmed_is_told_when_etcd_answers_again_within_a_lease() {
     assert_eq!(refused.reason, RefusalReason::OwnerLost, "not within a lease");
 }
 
-/// The end of the epoch and the beginning of the next one are told at once, before anything is done about the first.
+/// The end of the epoch and the beginning of the next one are told at once, before anything is done about the
+/// first.
 #[test]
 fn a_shard_that_is_lost_and_owned_again_at_once_is_read_again() {
     let mut world = World::of(2, 19, Duration::ZERO, 8);

@@ -1,8 +1,8 @@
 //! Servers of one cluster in one process, over the model of etcd.
 //!
-//! Each server has a runtime of its own, whose time is paused, and the test drives them in turn, a short while each. So
-//! a server is stopped as SIGSTOP stops a process: it is driven no more, while time goes on for the others; when it
-//! goes on, its clock has jumped, its timers are late, and calls have come meanwhile.
+//! Each server has a runtime of its own, whose time is paused, and the test drives them in turn, a short
+//! while each. So a server is stopped as SIGSTOP stops a process: it is driven no more, while time goes on
+//! for the others; when it goes on, its clock has jumped, its timers are late, and calls have come meanwhile.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -246,7 +246,8 @@ impl World {
     pub(super) fn served(&self, server: usize) -> Vec<u32> {
         let server = &self.servers[server];
         let _inside = server.runtime.enter();
-        // Of an instance that there is not: in a shard that is served there is none, any other is somebody else's.
+        // Of an instance that there is not: in a shard that is served there is none, any other is somebody
+        // else's.
         let is_served = |probe: &InstanceId| {
             server.instances.get(*probe).is_err_and(|why| why.reason == RefusalReason::InstanceUnknown)
         };
@@ -329,7 +330,8 @@ impl World {
         }
     }
 
-    /// Checks that each batch and each end of a log was written by the owner of that moment; returns how many were.
+    /// Checks that each batch and each end of a log was written by the owner of that moment; returns how many
+    /// were.
     #[track_caller]
     pub(super) fn check_writers(&self) -> usize {
         let (keys, mut batches) = (Self::keys(), 0);

@@ -26,7 +26,8 @@ pub(super) struct Queue {
     pub(super) dirty_since: LogIndex,
     /// Instances whose creation was refused, by number, until they are gone: the log takes nothing of them.
     pub(super) refused: BTreeMap<u64, InstanceId>,
-    /// Batches that take nothing more and have not been handed to the engine yet. They are among those in flight.
+    /// Batches that take nothing more and have not been handed to the engine yet. They are among those in
+    /// flight.
     pub(super) sealed: VecDeque<(LogIndex, Forming)>,
     /// Batches that the engine has not resolved yet, in order.
     pub(super) in_flight: VecDeque<InFlight>,
@@ -38,13 +39,14 @@ pub(super) struct Queue {
     pub(super) counted: usize,
     /// The last batch that is written, once the log closes; batches behind it are never resolved.
     pub(super) closing: Option<LogIndex>,
-    /// The last batch of which all effects have left, and how long instances had been served then, in nanoseconds.
+    /// The last batch of which all effects have left, and how long instances had been served then, in
+    /// nanoseconds.
     pub(super) released: (LogIndex, u64),
 }
 
 impl Queue {
-    /// The next batch for the engine, which is in flight from now on. `served`: how long instances have been served, in
-    /// nanoseconds.
+    /// The next batch for the engine, which is in flight from now on. `served`: how long instances have been
+    /// served, in nanoseconds.
     pub(super) fn begin_batch(&mut self, served: u64) -> (LogIndex, Forming) {
         self.sealed.pop_front().unwrap_or_else(|| self.take_forming(served))
     }
@@ -98,8 +100,8 @@ impl Queue {
         }
     }
 
-    /// The checkpoint of this instance as it may be set: there is none of an instance whose creation was refused. It is removed, and
-    /// once more in the next turn if the instance was not gone yet.
+    /// The checkpoint of this instance as it may be set: there is none of an instance whose creation was
+    /// refused. It is removed, and once more in the next turn if the instance was not gone yet.
     pub(super) fn accept_checkpoint(&mut self, number: u64, state: Option<Vec<u8>>) -> Option<Vec<u8>> {
         let Some(&instance) = self.refused.get(&number) else { return state };
         match state {

@@ -200,8 +200,8 @@ impl Shared {
         self.work.notify_one();
     }
 
-    /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that bytes are counted in the
-    /// order in which they come and go.
+    /// Too much may wait by now, or there may be room again. Under the lock of the queue, so that bytes are
+    /// counted in the order in which they come and go.
     pub(super) fn check_room(&self, queue: &mut Queue) {
         if self.failure.get().is_none() {
             self.count_bytes(queue);

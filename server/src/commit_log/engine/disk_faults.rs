@@ -2,8 +2,8 @@
 //! committed is there, and nothing that was not written; or the engine says that it is damaged.
 //!
 //! The writes are made up here; the tests of the same name in [`crate::instances`] have the writes of
-//! instances. The short form runs with all tests, the long one if `STICKYCAS_FAULTS=long`
-//! (`scripts/verify --all`). Both print what they have counted.
+//! instances. The short form runs with all tests, the long one if `STICKYCAS_FAULTS=long` (`scripts/verify
+//! --all`). Both print what they have counted.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -229,7 +229,8 @@ impl Counted {
         Ok(())
     }
 
-    /// Loses power at every moment of the run at which that can matter. The error is the first that does not hold.
+    /// Loses power at every moment of the run at which that can matter. The error is the first that does not
+    /// hold.
     fn lose_power(
         &mut self,
         run: &Run,
@@ -278,7 +279,8 @@ fn a_torn_write_is_cut_off() {
     println!("torn writes: {counted}");
 }
 
-/// Runs the writes with each fault in turn, until one does not come about any more. The faults are `step` apart.
+/// Runs the writes with each fault in turn, until one does not come about any more. The faults are `step`
+/// apart.
 fn with_each(seed: u64, count: u64, step: usize, fault: impl Fn(u64) -> Fault, mut visit: impl FnMut(Run)) {
     for number in (1..).step_by(step) {
         let run = Run::new(FaultyDisk::with_fault(Vec::new(), fault(number)), seed, count);
@@ -357,7 +359,8 @@ fn a_read_that_fails_is_told_and_changes_nothing() {
                 counted.disks += 1;
                 match found {
                     Found::Reported(_) => counted.reported += 1,
-                    // The database was whole when it was opened, so redb trusts it. No server serves then either.
+                    // The database was whole when it was opened, so redb trusts it. No server serves then
+                    // either.
                     Found::Panicked if matches!(fault, Fault::ReadFlips(..)) => counted.panicked += 1,
                     Found::Contents(contents)
                         if matches!(fault, Fault::ReadFlips(..)) && contents.hides_a_table(&expected) =>

@@ -1,8 +1,8 @@
 //! Engines, which keep the batches and checkpoints of a log.
 //!
-//! An engine knows places and bytes, and nothing of instances. It keeps two things: the tail, which is batches by
-//! place, and checkpoints, which are states by the number of the instance. One [`WriteBatch`] adds a batch, sets and removes
-//! checkpoints, and trims the tail, all of it or nothing.
+//! An engine knows places and bytes, and nothing of instances. It keeps two things: the tail, which is
+//! batches by place, and checkpoints, which are states by the number of the instance. One [`WriteBatch`] adds
+//! a batch, sets and removes checkpoints, and trims the tail, all of it or nothing.
 
 #[cfg(test)]
 mod disk_faults;
@@ -36,8 +36,8 @@ pub(crate) trait Engine: fmt::Debug + Send + Sync {
         true
     }
 
-    /// Appends a batch. `done` is called once, from any thread, perhaps before this returns. Several batches may be in
-    /// flight; a batch is committed only if all batches before it are.
+    /// Appends a batch. `done` is called once, from any thread, perhaps before this returns. Several batches
+    /// may be in flight; a batch is committed only if all batches before it are.
     fn write(&self, batch: WriteBatch, done: Done);
 
     /// Reads everything back, checkpoints first and then the batches in the order of their places.
@@ -87,7 +87,8 @@ pub(crate) struct NameChange {
     pub(crate) instance: InstanceId,
     /// The number of the instance.
     pub(crate) number: u64,
-    /// Whether the instance claims it, with the record of its creation; else it expires, and releases it if it has it.
+    /// Whether the instance claims it, with the record of its creation; else it expires, and releases it if
+    /// it has it.
     pub(crate) is_claim: bool,
 }
 

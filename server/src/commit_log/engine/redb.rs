@@ -1,12 +1,12 @@
 //! The engine of one server with a disk: an embedded database, redb.
 //!
-//! Each write is one transaction and so one sync of the disk, or rather two: the values in it come from hostile clients,
-//! and with a single sync redb relies on a checksum that such a client could forge to tell a torn commit from a whole
-//! one.
+//! Each write is one transaction and so one sync of the disk, or rather two: the values in it come from
+//! hostile clients, and with a single sync redb relies on a checksum that such a client could forge to tell a
+//! torn commit from a whole one.
 //!
-//! When it is opened, the whole database is walked through and every page is compared with its checksum, after a crash or
-//! not. Otherwise redb trusts what it finds: of flipped bits it noticed none in values, and panicked at some. A recovery
-//! reads everything anyway.
+//! When it is opened, the whole database is walked through and every page is compared with its checksum,
+//! after a crash or not. Otherwise redb trusts what it finds: of flipped bits it noticed none in values, and
+//! panicked at some. A recovery reads everything anyway.
 //!
 //! The database does not verify the checksum of a page that it reads again later, and a damage that it finds
 //! has no name. So each value carries a checksum of its table, its key and its bytes besides, which is
@@ -46,8 +46,8 @@ const HEADER: usize = FLAGS + 1;
 const FLAGS: usize = 9;
 /// The flag that a database has as long as it is open.
 const NOT_CLOSED: u8 = 2;
-/// Memory for pages that the database has read or will write, where everything is read or written in its order: little is
-/// needed twice.
+/// Memory for pages that the database has read or will write, where everything is read or written in its
+/// order: little is needed twice.
 const SMALL_CACHE: usize = 4 * 1024 * 1024;
 
 /// See the module.

@@ -114,8 +114,8 @@ fn play(instance: &Instance, process: ProcessId, act: Act, number: u64) {
     }
 }
 
-/// What an instance with these parameters takes in the log is within what is reserved for it, whatever its processes do:
-/// while it lives, once it has ended, and when they go on then.
+/// What an instance with these parameters takes in the log is within what is reserved for it, whatever its
+/// processes do: while it lives, once it has ended, and when they go on then.
 fn check_reserve(
     spec: ParamsSpec,
     acts: &[(u32, Act)],
@@ -133,7 +133,8 @@ fn check_reserve(
     let shares =
         InstanceShares { memory: memory_share, log: Some(log_share), expirations: Expirations::default() };
     instance.lock().set_shares(shares, instance.config());
-    // A checkpoint of an ended instance lets its share grow by what was filed since; else there is nothing to grow by.
+    // A checkpoint of an ended instance lets its share grow by what was filed since; else there is nothing to
+    // grow by.
     let check = |when: &dyn Debug, is_filed_at_its_end: bool| {
         let before = reserve.bytes();
         let captured = Captured::of(&instance, &log, true).expect("it is not gone");

@@ -1,9 +1,10 @@
 //! Whole servers, without their network, over a disk that fails, tears, lies or loses its power: every fact
 //! that a client was told holds after the restart, and nothing is there that no client has sent.
 //!
-//! Each run is recorded by [`clients`]: everything that was sent and told, with the place of the disk's tape. Then the
-//! power is lost wherever that can matter, the server is recovered, and asked again. The disk and the moments at which
-//! power may be lost are those of [`faulty_disk`](crate::commit_log::engine::faulty_disk).
+//! Each run is recorded by [`clients`]: everything that was sent and told, with the place of the disk's tape.
+//! Then the power is lost wherever that can matter, the server is recovered, and asked again. The disk and
+//! the moments at which power may be lost are those of
+//! [`faulty_disk`](crate::commit_log::engine::faulty_disk).
 
 mod calls;
 mod clients;
@@ -238,8 +239,8 @@ fn a_server_whose_disk_fails_tells_nothing_more() {
     println!("failing disks: {counted}");
 }
 
-/// After a loss of power the clients come back to the server, which goes on with its log, and power is lost again, also
-/// while the server recovers.
+/// After a loss of power the clients come back to the server, which goes on with its log, and power is lost
+/// again, also while the server recovers.
 #[test]
 fn power_may_be_lost_again() {
     let mut counted = Counted::default();
@@ -302,7 +303,8 @@ fn a_disk_that_lies_is_noticed_or_loses_only_the_end() {
 /// damaged.
 #[test]
 fn a_flipped_bit_is_reported_or_changes_nothing() {
-    /// The byte of the database's header that names the commit that counts: see the engine's test of this name.
+    /// The byte of the database's header that names the commit that counts: see the engine's test of this
+    /// name.
     const COMMIT_BYTE: usize = 9;
     let mut counted = Counted::default();
     let mut reasons = BTreeSet::new();

@@ -59,7 +59,8 @@ impl SteppedEngine {
 }
 
 impl SteppedEngine {
-    /// Tells that an append is committed in the middle of a sync, which goes on when the clients have listened.
+    /// Tells that an append is committed in the middle of a sync, which goes on when the clients have
+    /// listened.
     fn tell_early(&self, append: u64, done: Done) {
         done(Outcome::Committed);
         self.steps().told = append;

@@ -34,7 +34,8 @@ mod uncommitted;
 
 const READ: Op = Op::Read { start: Position::new(0) };
 
-/// Two processes in one warp with hardly any patience. No timer fires: what is due happens with the next input.
+/// Two processes in one warp with hardly any patience. No timer fires: what is due happens with the next
+/// input.
 fn instance_with(log: Arc<dyn CommitLog>, patience: Patience) -> Instance {
     instance_within(log, patience, Duration::MAX)
 }

@@ -20,8 +20,8 @@ use super::text;
 use crate::commit_log::engine::Stored;
 use crate::commit_log::{LogIndex, RULES};
 
-/// Bytes from which on a chunk is full: enough that passing it to another thread costs little; in tests so few that
-/// there are several.
+/// Bytes from which on a chunk is full: enough that passing it to another thread costs little; in tests so
+/// few that there are several.
 const CHUNK: usize = if cfg!(test) { 1024 } else { 256 * 1024 };
 
 /// Checkpoints and batches in the order in which they were read, which are decoded together.

@@ -18,8 +18,8 @@ pub(super) struct OrderedMap<'a, I, O> {
     threads: usize,
 }
 
-/// Calls `run` with a map that applies this function on so many threads, which end with it. With none, or if the system
-/// gives none, the caller's is used.
+/// Calls `run` with a map that applies this function on so many threads, which end with it. With none, or if
+/// the system gives none, the caller's is used.
 pub(super) fn map_in_order<I: Send, O: Send, R>(
     threads: usize,
     map: impl Fn(I) -> O + Sync,

@@ -1,4 +1,5 @@
-//! One instance while it is recovered: its inputs once more, and its time, which goes on where the log tells (SPEC F3).
+//! One instance while it is recovered: its inputs once more, and its time, which goes on where the log tells
+//! (SPEC F3).
 
 use std::mem;
 use std::time::Duration;
@@ -15,8 +16,8 @@ use super::{Known, text};
 use crate::commit_log::LogIndex;
 
 impl Known {
-    /// Takes an input from the log once more, which was written at this place, when instances had been served for so long.
-    /// The error says how the outcome differs.
+    /// Takes an input from the log once more, which was written at this place, when instances had been served
+    /// for so long. The error says how the outcome differs.
     pub(super) fn replay(
         &self,
         log_index: LogIndex,
@@ -60,8 +61,8 @@ impl Known {
         Ok(())
     }
 
-    /// All has been replayed. If its time stood still until a step was committed, it has gone on since the effects of that had
-    /// left, as far as the log tells that, and else not at all.
+    /// All has been replayed. If its time stood still until a step was committed, it has gone on since the
+    /// effects of that had left, as far as the log tells that, and else not at all.
     pub(super) fn resume_released(&self, released: &[(LogIndex, u64)], served: Duration) {
         let inner = &mut *self.instance.lock();
         let latest = inner.latest();

@@ -32,8 +32,8 @@ pub struct Folder {
     pub verdict: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Why a run folder cannot be read. Each says what is wrong with which file, and what to do where something can be
-/// done.
+/// Why a run folder cannot be read. Each says what is wrong with which file, and what to do where something
+/// can be done.
 #[derive(Debug, thiserror::Error)]
 pub enum FolderError {
     /// There is no such folder.

@@ -1,8 +1,9 @@
 //! The journal of a campaign: the work that is done, one JSON record a line, in `journal.ndjson`.
 //!
-//! A line is written as soon as a cell is done, so that no kill loses it; every second the lines are flushed to the
-//! disk, so that a loss of power loses no more. The first line holds the campaign itself: a folder can be taken up
-//! again, and reported on, without the file that it began with. A last line that a kill cut off is dropped.
+//! A line is written as soon as a cell is done, so that no kill loses it; every second the lines are flushed
+//! to the disk, so that a loss of power loses no more. The first line holds the campaign itself: a folder can
+//! be taken up again, and reported on, without the file that it began with. A last line that a kill cut off
+//! is dropped.
 
 mod record;
 

@@ -1,5 +1,5 @@
-//! How likely strong validity breaks: the closed form of [`stickycas_model::chance`] as a line, through what was
-//! counted with its 99 % intervals.
+//! How likely strong validity breaks: the closed form of [`stickycas_model::chance`] as a line, through what
+//! was counted with its 99 % intervals.
 
 use crate::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use maud::{Markup, html};
@@ -31,9 +31,9 @@ const LARGEST: (u32, u32) = (256, 16);
 /// Up to this f a line has a place for every f, beyond only for those that were counted.
 const FINE: u32 = 128;
 
-/// The probability that strong validity breaks in a run of this cell, over all seeds. `None` where there is no
-/// formula for it: it takes colluders who append in their first access, and an arbiter that does not depend
-/// on the order of arrival.
+/// The probability that strong validity breaks in a run of this cell, over all seeds. `None` where there is
+/// no formula for it: it takes colluders who append in their first access, and an arbiter that does not
+/// depend on the order of arrival.
 pub(super) fn closed_form(at: &Point) -> Option<f64> {
     if at.f == 0 || at.strategy == NO_STRATEGY {
         return Some(0.0);

@@ -50,7 +50,8 @@ impl Axis {
         }
     }
 
-    /// Whether the point has a place on this axis: without Byzantine processes there is no strategy and no placement.
+    /// Whether the point has a place on this axis: without Byzantine processes there is no strategy and no
+    /// placement.
     fn matters_to(self, point: &Point) -> bool {
         let about_byzantine = matches!(self, Self::Strategy | Self::Placement);
         !(about_byzantine && point.strategy == NO_STRATEGY)
@@ -64,8 +65,8 @@ pub(super) struct Facet<'a> {
     pub(super) cells: Vec<&'a Cell>,
 }
 
-/// The cells by where they lie on all axes but `within`, in the order in which they come. Cells without Byzantine
-/// processes belong to every strategy and placement.
+/// The cells by where they lie on all axes but `within`, in the order in which they come. Cells without
+/// Byzantine processes belong to every strategy and placement.
 pub(super) fn facets<'a>(cells: &[&'a Cell], within: &[Axis]) -> Vec<Facet<'a>> {
     let across: Vec<Axis> = Axis::ALL.into_iter().filter(|axis| !within.contains(axis)).collect();
     let differing: Vec<Axis> = across.iter().copied().filter(|axis| differs(cells, *axis)).collect();

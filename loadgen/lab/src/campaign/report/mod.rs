@@ -13,8 +13,8 @@
 //! | `results.csv` | a line for each cell |
 //! | `report.html` | the same for people, in one file that needs no network |
 //!
-//! Each appears whole or not at all. Beside them stands the journal from which they follow,
-//! see [`crate::campaign::journal`].
+//! Each appears whole or not at all. Beside them stands the journal from which they follow, see
+//! [`crate::campaign::journal`].
 
 mod blame;
 mod chance;

@@ -1,5 +1,5 @@
-//! The phase of the last decision against the bound W*(1+c), over n, p and r (paper, Theorem 1, Termination; SPEC
-//! D2).
+//! The phase of the last decision against the bound W*(1+c), over n, p and r (paper, Theorem 1, Termination;
+//! SPEC D2).
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{

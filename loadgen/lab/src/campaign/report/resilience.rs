@@ -1,8 +1,8 @@
 //! The resilience map: in which share of the runs strong validity held, for each warp size p, number |Vc| of
 //! values and number f of Byzantine processes; with the frontier of the theorem drawn in (SPEC V3).
 //!
-//! Each strategy that ever broke strong validity has a figure of its own, the one that did most first. All others
-//! share one.
+//! Each strategy that ever broke strong validity has a figure of its own, the one that did most first. All
+//! others share one.
 
 use std::collections::BTreeSet;
 
@@ -264,8 +264,8 @@ fn axes(frame: Frame, columns: &[u32], rows: &[(u32, u32)], (width, height): (f6
     }
 }
 
-/// Along the right ends of what is inside, row by row; on a wider line in the colour of the page, so that it is
-/// seen on every shade.
+/// Along the right ends of what is inside, row by row; on a wider line in the colour of the page, so that it
+/// is seen on every shade.
 fn line(rows: &[(f64, f64, f64)]) -> Markup {
     let mut path = String::new();
     for (top, bottom, x) in rows {

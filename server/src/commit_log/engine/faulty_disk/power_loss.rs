@@ -108,7 +108,8 @@ impl Tape {
         content
     }
 
-    /// Visits the moments at which power may be lost that are worth a look: right before each sync, and at the end.
+    /// Visits the moments at which power may be lost that are worth a look: right before each sync, and at
+    /// the end.
     pub(crate) fn power_losses(&self, mut visit: impl FnMut(PowerLoss<'_>)) {
         let mut durable = self.start.clone();
         let mut since = 0;

@@ -14,7 +14,8 @@ fn spends_patience(instance: &Instance) -> bool {
     events.any(|event| matches!(event, Event::PatienceSpent { .. }))
 }
 
-/// One process waits for another, whose access comes when the patience would be over. Returns whether it is spent.
+/// One process waits for another, whose access comes when the patience would be over. Returns whether it is
+/// spent.
 fn comes_late(full: bool) -> bool {
     let engine = Arc::new(ManualEngine::new(1));
     let log = Arc::new(DurableLog::new(Arc::new(LogState::new(16 * 1024)), Arc::default()));

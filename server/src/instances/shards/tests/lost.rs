@@ -1,4 +1,5 @@
-//! A shard that is lost while its log is read back, and an instance of an earlier ownership in the place of one of a later.
+//! A shard that is lost while its log is read back, and an instance of an earlier ownership in the place of
+//! one of a later.
 
 use std::sync::mpsc;
 

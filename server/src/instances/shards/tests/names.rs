@@ -1,4 +1,5 @@
-//! Names in a cluster: asked for, found, taken; and instances whose shards are served while they are looked for.
+//! Names in a cluster: asked for, found, taken; and instances whose shards are served while they are looked
+//! for.
 
 use super::super::super::names::Claimed;
 use super::*;
@@ -88,7 +89,8 @@ async fn find(server: &Server) -> Result<Arc<Instance>, RpcRefusal> {
     server.instances.find(&InstanceRef::Name("name".parse().unwrap())).await
 }
 
-/// A server of two shards, its claim, and a closed instance with the one that has taken its name, in the other shard.
+/// A server of two shards, its claim, and a closed instance with the one that has taken its name, in the
+/// other shard.
 async fn heir() -> (Server, Arc<Claim>, [Arc<Instance>; 2]) {
     let claim = Arc::<Claim>::default();
     let server = Server::new(Some(claim.clone()));
@@ -137,7 +139,8 @@ async fn the_claim_says_who_has_a_name_after_a_take_over() {
     let (server, claim, [closed, heir]) = heir().await;
     let of_closed = |server: &Server| server.instances.registry_mut().give_name_back(&closed);
     let of_nobody = |server: &Server| server.instances.registry_mut().release_name(&heir);
-    // The close was read back after the heir; or the heir before the closed instance, which has lost the name.
+    // The close was read back after the heir; or the heir before the closed instance, which has lost the
+    // name.
     for read_back in [&of_closed as &dyn Fn(&Server), &of_nobody] {
         read_back(&server);
         assert!(Arc::ptr_eq(&find(&server).await.unwrap(), &heir));

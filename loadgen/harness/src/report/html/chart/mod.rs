@@ -1,8 +1,8 @@
-//! Charts as SVG inside the page: a few shapes on a frame, coloured by classes, so that one style sheet serves
-//! screens light and dark and paper.
+//! Charts as SVG inside the page: a few shapes on a frame, coloured by classes, so that one style sheet
+//! serves screens light and dark and paper.
 //!
-//! Colour is never the only cue: series differ by the shape of their points and the dashes of their lines, cells
-//! carry their number. Title and description stand for the drawing where it cannot be seen.
+//! Colour is never the only cue: series differ by the shape of their points and the dashes of their lines,
+//! cells carry their number. Title and description stand for the drawing where it cannot be seen.
 
 mod heat;
 mod marks;

@@ -1,4 +1,5 @@
-//! From a number to a place, and the axes that show it: ticks with their numbers, and a title that tells the unit.
+//! From a number to a place, and the axes that show it: ticks with their numbers, and a title that tells the
+//! unit.
 
 use maud::{Markup, html};
 
