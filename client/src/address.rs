@@ -13,7 +13,7 @@ const LONGEST: usize = 300;
 pub(crate) struct Address(Arc<str>);
 
 impl Address {
-    /// What a server calls the address of a server; `None` if it is not a host and a port.
+    /// The address that a server gives for a server; `None` if it is not a host and a port.
     pub(crate) fn parse(text: &str) -> Option<Self> {
         let uri: Uri = Some(text).filter(|text| text.len() <= LONGEST)?.parse().ok()?;
         let authority = uri.authority()?;

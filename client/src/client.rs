@@ -23,7 +23,7 @@ pub struct Client {
     policy: RetryPolicy,
 }
 
-/// What a correct process decided, and what from.
+/// The decision of a correct process, and the entries that it comes from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// The process.

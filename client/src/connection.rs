@@ -46,7 +46,7 @@ pub struct ClientConfig {
     keep_alive: Duration,
     metadata: MetadataValue<Ascii>,
     token: Option<Token>,
-    /// What connections prove the principal with, so that there is no other on them.
+    /// The credentials by which connections prove the principal, so that there is no other on them.
     credentials: Option<Credentials>,
 }
 
@@ -129,13 +129,13 @@ impl ClientConfig {
         &self.principal
     }
 
-    /// What connections prove the principal with; `None`: nothing, the server believes the name.
+    /// The credentials by which connections prove the principal; `None`: the server believes the name.
     #[must_use]
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
     }
 
-    /// What every call shows in the metadata key `authorization`, if a token proves the principal.
+    /// The value of the metadata key `authorization` in every call, if a token proves the principal.
     #[must_use]
     pub fn authorization(&self) -> Option<MetadataValue<Ascii>> {
         self.token.as_ref().and_then(Token::authorization)
@@ -323,15 +323,15 @@ impl Connection {
         InterceptedService::new(self.channel.clone(), Identify { principal, token })
     }
 
-    /// What the status of a call that failed on this connection means.
+    /// The error of a call that failed on this connection with this status.
     #[must_use]
     pub fn error(&self, status: &Status) -> Error {
         Error::from_status(&self.config.server, status)
     }
 
-    /// What the status means with which an open stream has ended. Without a reason of ours the connection broke, whatever the
-    /// code: proxies make such ends. The token that it was opened with may have expired, and another be in the file by now:
-    /// opening the stream again shows it.
+    /// The error of an open stream that has ended with this status. A status without a refusal of StickyCAS
+    /// means that the connection broke, whatever the code: proxies make such ends. The token of the stream
+    /// may have expired, and another be in the file by now: opening the stream again shows it.
     pub(crate) fn stream_error(&self, status: &Status) -> Error {
         let error = self.error(status);
         match (&error, &self.config.token) {

@@ -1,4 +1,4 @@
-//! What operations take for an instance and for a value.
+//! The arguments of operations for an instance and for a value.
 
 use stickycas_model::types::Value;
 use stickycas_proto::names::{InstanceId, InstanceRef};

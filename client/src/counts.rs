@@ -1,4 +1,4 @@
-//! What a server has counted of the conduct of its callers: how an attack is seen to have fired (SPEC B3).
+//! A server's counts of the conduct of its callers: they show that an attack has fired (SPEC B3).
 //!
 //! A count is no accusation. Offences stand in the record of the instance that they were committed at
 //! ([`Client::get`](crate::Client::get), [`Client::watch`](crate::watch)).
@@ -13,7 +13,7 @@ use stickycas_proto::v1::RefusalReason;
 
 use crate::info::{optional_duration, optional_time};
 
-/// What a server has counted since it started; of a cluster, the sums of what its servers have counted.
+/// The counts of a server since it started; of a cluster, the sums over its servers.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ServerCounts {
     /// When it started, by its own clock; of several servers, the first of them.
@@ -24,16 +24,16 @@ pub struct ServerCounts {
     pub uptime: Option<Duration>,
     /// The counts of all callers together. Zeros for a caller who may not see them: one without a role.
     pub all: Counts,
-    /// What each principal is known to have done. Without those of whom there is nothing to tell.
+    /// The counts of each principal. Principals without any are left out.
     pub principals: BTreeMap<String, Counts>,
     /// How many more principals there are; of several servers, that many at most.
     pub left_out: u32,
-    /// What the server is and runs on. `None`: it does not tell, or these are the counts of several.
+    /// The facts of the server. `None`: it does not tell, or these are the counts of several.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ServerFacts>,
 }
 
-/// What a server is, what it runs on, and how it stands at this moment.
+/// The build of a server, its machine, and its load at this moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerFacts {
     /// Its version.

@@ -1,4 +1,4 @@
-//! [`Credentials`]: what a client proves its principal with, and by what it knows the server (SPEC section 10).
+//! [`Credentials`]: the proof of a client's principal, and the CAs of trusted servers (SPEC section 10).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub struct Credentials {
 pub(crate) struct Token(Arc<Tokens>, Arc<str>);
 
 impl Token {
-    /// What goes into the metadata key `authorization`.
+    /// The value of the metadata key `authorization`.
     pub(crate) fn authorization(&self) -> Option<MetadataValue<Ascii>> {
         self.0.authorization(&self.1)
     }

@@ -25,7 +25,7 @@ pub enum Error {
     Unreachable {
         /// The server's address as given.
         server: String,
-        /// What broke, with its causes.
+        /// The failure, with its causes.
         cause: String,
         /// Whether the request may have left before that.
         sent: bool,
@@ -37,7 +37,7 @@ pub enum Error {
         tries: u32,
         /// Time since the first of them began, or since the last progress.
         after: Duration,
-        /// What the last one failed with.
+        /// The error of the last one.
         last: Box<Self>,
     },
     /// The peer does not speak this protocol: it is a proxy, or another service.
@@ -130,13 +130,13 @@ impl Error {
         }
     }
 
-    /// What the status of a failed call means.
+    /// The error of a call that failed with this status.
     pub(crate) fn from_status(server: &str, status: &Status) -> Self {
         if let Some(refused) = Refusal::from_status(status) {
             return refused.into();
         }
         match status.code() {
-            // What tonic, hyper and proxies report of a connection that was refused, broke or was shut down.
+            // Codes by which tonic, hyper and proxies report a connection that was refused or broken off.
             Code::Unavailable
             | Code::Unknown
             | Code::Internal
@@ -200,7 +200,7 @@ impl From<WireError> for Error {
     }
 }
 
-/// tonic's own text is often only "transport error": what broke stands in the chain behind it.
+/// tonic's own text is often only "transport error": the failure stands in the chain of its sources.
 fn causes(status: &Status) -> String {
     let mut parts = vec![status.message().to_owned()];
     let mut next = status.source();

@@ -17,7 +17,7 @@ use stickycas_proto::convert::{WireError, duration_from_wire};
 use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_proto::v1;
 
-/// What was fixed when an instance was created.
+/// The facts of an instance that were fixed when it was created.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceInfo {
     /// Its id.
@@ -44,7 +44,7 @@ pub struct InstanceInfo {
     pub created: Option<SystemTime>,
 }
 
-/// What lists show of an instance.
+/// An instance in a list.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     /// Its id.
@@ -106,7 +106,7 @@ pub struct InstanceStatus {
     pub length: u32,
     /// Whether the list takes no more entries.
     pub sealed: bool,
-    /// Who has left.
+    /// The processes that have left.
     pub left: Rows<ProcessId>,
     /// Offences, one row per process and kind.
     pub offences: Rows<Offences>,
@@ -124,9 +124,9 @@ pub struct Rows<T> {
 /// A process that is awaited.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Awaited {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
-    /// What is left of its patience.
+    /// The rest of its patience.
     #[serde(serialize_with = "patience")]
     pub patience_left: Patience,
 }
@@ -134,7 +134,7 @@ pub struct Awaited {
 /// A process with waiting accesses.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Waiting {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
     /// Numbers of its appends.
     pub appends: Vec<AccessNumber>,
@@ -145,7 +145,7 @@ pub struct Waiting {
 /// All offences of one process and kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Offences {
-    /// Who.
+    /// The process.
     pub process: ProcessId,
     /// Which of the closed list.
     pub kind: OffenceKind,
@@ -164,11 +164,11 @@ pub struct Offences {
 /// An instance, how it stands, and where the caller stands in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct InstanceView {
-    /// What was fixed when it was created.
+    /// The facts that were fixed when it was created.
     pub instance: InstanceInfo,
-    /// How it stands.
+    /// Its status.
     pub status: InstanceStatus,
-    /// Where the caller stands. `None`: it is no process of it.
+    /// The state of the caller's process. `None`: the caller has none in it.
     #[serde(serialize_with = "own", skip_serializing_if = "Option::is_none")]
     pub own: Option<MemberState>,
 }
@@ -191,7 +191,7 @@ pub struct ListEntry {
     pub position: Position,
     /// The value.
     pub value: Value,
-    /// Whose append won.
+    /// The process whose append won.
     pub process: ProcessId,
     /// In which phase.
     pub phase: Phase,
@@ -332,7 +332,7 @@ pub fn patience_text(patience: Patience) -> String {
     }
 }
 
-// What serde asks of a `serialize_with` function.
+// serde passes a reference to a `serialize_with` function.
 #[allow(clippy::trivially_copy_pass_by_ref)]
 fn state<S: Serializer>(state: &State, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_str(state_word(*state))

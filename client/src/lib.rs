@@ -36,9 +36,9 @@
 //! - [`Client`]: connect, [`propose`](Client::propose), [`play`](Client::play) for Byzantine processes too, and
 //!   every single operation.
 //! - [`CreateInstance`]: the parameters of a new instance. [`info`]: an instance and its status.
-//! - [`watch`]: what happens at an instance, as a stream. [`counts`]: what the server has counted of its callers'
+//! - [`watch`]: the events of an instance, as a stream. [`counts`]: the server's counts of its callers'
 //!   conduct.
-//! - [`error`] and [`retry`]: what can go wrong, whether it may have happened, whether and when to ask again.
+//! - [`error`] and [`retry`]: the errors of calls, whether a call may have happened, when to ask again.
 //! - [`Client::report`]: telling the judge of a run how a process has ended.
 //!
 //! The types of values, phases, parameters and events are those of the crates `stickycas_model` and

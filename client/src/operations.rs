@@ -47,11 +47,11 @@ impl WaitMode {
 pub struct Appended {
     /// In which phase.
     pub phase: Phase,
-    /// How it ended (A1).
+    /// Its answer (A1).
     pub answer: AppendAnswer,
 }
 
-/// What a read returned (R1).
+/// The result of a read (R1).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Read {
     /// In which phase it was executed; `None`: outside phases, because the instance is over (F10).
@@ -302,7 +302,7 @@ impl Connection {
     /// An instance as this server tells it: it is asked once, and no other server is, whatever it says of an owner.
     ///
     /// # Errors
-    /// What the server refuses, or why there is no answer.
+    /// The refusal of the server, or the reason why there is no answer.
     pub async fn get(&self, id: InstanceId) -> Result<InstanceView, Error> {
         let instance = Some(v1::get_request::Instance::InstanceId(id.to_string()));
         let mut client = self.instances();

@@ -104,10 +104,10 @@ impl Backoff {
         }
     }
 
-    /// A try failed: how long to wait before the next one.
+    /// A try failed. Returns the time to wait before the next one.
     ///
     /// # Errors
-    /// What to give up with: the same error if a retry does not help, else [`Error::GaveUp`] once the time
+    /// The error to give up with: the same one if a retry does not help, else [`Error::GaveUp`] once the time
     /// is over.
     pub(crate) fn failed(&mut self, error: Error) -> Result<Duration, Error> {
         self.failed_at(Instant::now(), error, rand::random())

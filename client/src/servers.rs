@@ -1,4 +1,4 @@
-//! What all servers of a cluster tell together: lists of instances, the table, counts, and who owns what.
+//! Answers of all servers of a cluster together: lists of instances, the table, counts, owners of shards.
 //!
 //! A server answers for itself and names the others; this client asks each of them and merges what they say. A server that
 //! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
@@ -75,7 +75,8 @@ trait Question: Sync {
         route: &mut Route,
     ) -> impl Future<Output = Result<Part<Self::Answer>, Error>> + Send;
 
-    /// Asks servers that nobody has named, where these have an answer. Returns the servers that they name, each with who does.
+    /// Asks servers that no server has named, where these have an answer. Returns the servers that they name,
+    /// each with the one that names it.
     fn ask_unnamed(
         &self,
         _client: &Client,
@@ -174,9 +175,9 @@ impl Client {
         Ok(Listed { instances, shards_left_out })
     }
 
-    /// What the server has counted: of these principals, or of all if none is named. A principal sees
-    /// its own counts, a coordinator also those of the processes of its instances, an observer or admin those of all. Of a
-    /// cluster, the sums of what [all servers](Self::counts_of_servers) have counted.
+    /// The counts of the server: of these principals, or of all if none is named. A principal sees its own
+    /// counts, a coordinator also those of the processes of its instances, an observer or admin those of all.
+    /// Of a cluster, the sums of the counts of [all servers](Self::counts_of_servers).
     ///
     /// # Errors
     /// When a server cannot be reached.
@@ -310,7 +311,8 @@ impl Client {
     }
 }
 
-/// How many shards no server tells all instances of. If one is so old that it does not say which it tells of, nobody knows.
+/// The number of shards that are in no server's list; 0 if a server is so old that it does not name the
+/// shards of its list.
 fn left_out(parts: &[InstancesOfServer]) -> usize {
     if parts.iter().any(|part| part.of_cluster == 0) {
         return 0;

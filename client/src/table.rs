@@ -60,7 +60,7 @@ impl TableQuery {
     }
 }
 
-/// What a server has answered.
+/// The answer of a server.
 pub(crate) struct PageOfServer {
     pub(crate) server: Address,
     pub(crate) place: PlaceAtServer,
@@ -70,8 +70,8 @@ pub(crate) struct PageOfServer {
     pub(crate) next: String,
 }
 
-/// The first rows of all pages. Where a page ends and another one follows at its server, what comes next is not known: then there
-/// are fewer.
+/// The first rows of all pages. Where a page ends and another one follows at its server, the next row is not
+/// known: then there are fewer.
 pub(crate) fn merged(pages: Vec<PageOfServer>, most: usize) -> TablePage {
     let mut taken = vec![0; pages.len()];
     let mut rows = Vec::new();

@@ -68,8 +68,8 @@ impl Tokens {
         self.lock().tokens.contains_key(principal)
     }
 
-    /// What goes into the metadata key `authorization` for this principal. If the file cannot be read any more, or has lost
-    /// the line of a principal, the last token goes on.
+    /// The value of the metadata key `authorization` for this principal. If the file cannot be read any more,
+    /// or has lost the line of a principal, the last token goes on.
     pub(crate) fn authorization(&self, principal: &str) -> Option<MetadataValue<Ascii>> {
         let mut latest = self.lock();
         if latest.looked.elapsed() >= READ_EVERY {

@@ -1,4 +1,4 @@
-//! What happens at an instance, as it happens (SPEC F13).
+//! The events of an instance, as they happen (SPEC F13).
 //!
 //! A [`Watch`] goes on by itself after a broken connection: it asks again from the phase that it had reached
 //! and passes over what it has given already, so that every event comes once, in order, without gaps. A correct
@@ -393,8 +393,9 @@ impl Cursor {
 /// The instance is at least what it was: nothing that only grows is less, its list begins as it did, and with as many
 /// events the same accesses wait.
 ///
-/// Its history alone does not show that: a server that is started again adds an event, which may take the place of one that
-/// was lost. What else a status says may change without an event, such as the patience that is left.
+/// Its history alone does not show that: a server that is started again adds an event, which may take the
+/// place of one that was lost. The rest of a status may change without an event, such as the patience that is
+/// left.
 ///
 /// # Errors
 /// [`Error::Lost`] if it is less.
@@ -415,7 +416,7 @@ fn compare(before: &Snapshot, now: &Snapshot) -> Result<(), Error> {
     Ok(())
 }
 
-/// What is never less at a later moment, with its name.
+/// The numbers that are never less at a later moment, with their names.
 fn what_grows(Snapshot { status, next_index, .. }: &Snapshot) -> [(&'static str, u64); 6] {
     let left = status.left.shown.len() as u64 + u64::from(status.left.left_out);
     [

@@ -1,4 +1,4 @@
-//! Connections that never come to a request: they say nothing, half a greeting, or what is no message.
+//! Connections that never come to a request: they say nothing, half a greeting, or bytes that are no message.
 
 use stickycas_client::Error;
 use stickycas_model::random::SplitMix64;
@@ -83,7 +83,7 @@ async fn connection(
     bytes: &[u8],
 ) -> Result<(), Error> {
     context.tally.attempts(1);
-    // Nothing more comes, so whoever waits for more knows that it waits in vain.
+    // The end of the stream tells a server that waits for more that nothing more comes.
     let said = async {
         stream.write_all(bytes).await?;
         stream.shutdown().await?;

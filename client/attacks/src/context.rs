@@ -1,4 +1,4 @@
-//! What every attack is given, and what it did: [`AttackContext`], [`AttackReport`].
+//! The input of every attack, and the record of its acts: [`AttackContext`], [`AttackReport`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,14 +15,14 @@ use stickycas_proto::v1;
 use tokio::sync::watch;
 use tonic::{Code, Status};
 
-/// What every attack is given. Clones share the tally.
+/// The input of every attack. Clones share the tally.
 #[derive(Clone, Debug)]
 pub(super) struct AttackContext {
     pub(super) client: Client,
     /// To the server that is attacked, which has the instance.
     pub(super) connection: Connection,
     pub(super) instance: InstanceId,
-    /// How much of the attack.
+    /// The amount of the attack, as its argument gives it.
     pub(super) count: u32,
     pub(super) seed: u64,
     /// Where the judge hears how processes have ended, if there is one.
@@ -85,7 +85,7 @@ impl AttackContext {
     }
 }
 
-/// What an attack did, as the attacker saw it: evidence and no result (V5).
+/// The acts of an attack, as the attacker saw them: evidence and no result (V5).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AttackReport {
     /// Calls, frames, streams and connections that it tried.

@@ -53,7 +53,7 @@ async fn drain(context: &AttackContext, read: &mut (impl AsyncRead + Unpin)) {
     }
 }
 
-/// Kind and flags of the next frame; what it carries is passed over.
+/// Kind and flags of the next frame; its payload is skipped.
 async fn next_frame(read: &mut (impl AsyncRead + Unpin)) -> std::io::Result<(u8, u8)> {
     let mut head = [0; HEAD];
     read.read_exact(&mut head).await?;
@@ -144,8 +144,9 @@ pub(super) async fn frame_flood(context: &AttackContext) -> Result<(), Error> {
     flood(context, chunks).await
 }
 
-/// Opens streams and resets each at once, on one connection and much faster than they can be answered: "rapid reset". Each is the
-/// beginning of a call that there is. A client library would notice that nobody wants the stream any more and not send it.
+/// Opens streams and resets each at once, on one connection and much faster than they can be answered: "rapid
+/// reset". Each is the beginning of a call of the protocol. A client library would not send a stream that is
+/// reset at once.
 pub(super) async fn reset_flood(context: &AttackContext) -> Result<(), Error> {
     /// Before anybody else has a turn.
     const AT_A_TIME: usize = 64;

@@ -28,8 +28,8 @@ use super::wire::{PREFACE, Raw, Shown, broken, framed, is_ended_by_peer, tls};
 /// named in the metadata of its own connection, in a certificate that no CA of the server has signed, and on a
 /// connection without any. A judge that hears reports is told of others' ends in the same ways.
 ///
-/// Only what it does as itself can be laid at its door: the others are refused and counted, nobody knows whose
-/// they were. Everything here is beside the process's own session.
+/// Only calls as itself can become offences of it: the others are refused and counted, and their caller is
+/// not known. All calls are beside the process's own session.
 pub(super) async fn impersonate(context: &AttackContext) -> Result<(), Error> {
     // Seen at the instance before it misbehaves, it can be blamed there for what names none.
     let (_seen, _) = Stream::open(context).await?;
@@ -92,8 +92,7 @@ async fn refused(
     Ok(())
 }
 
-/// Connections that prove nothing: without a certificate, and with one that names somebody else and that nobody has
-/// signed who may.
+/// Connections that prove nothing: without a certificate, and with a self-signed one of the stolen name.
 async fn unproven(
     context: &AttackContext,
     config: &ClientConfig,

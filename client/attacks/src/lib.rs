@@ -1,16 +1,17 @@
-//! Wire attacks: what a Byzantine process does below the protocol, over real sockets (SPEC section 8).
+//! Wire attacks: the acts of a Byzantine process below the protocol, over real sockets (SPEC section 8).
 //!
-//! [`play`] plays one process of an instance that carries out an attack. What needs the process's own session
-//! and access numbers comes first, on a session of its own; what needs neither goes on beside the rest. The
-//! rest is that of strategy `distinct`, performed by the same driver as a correct process: it appends a value
-//! of its own, reads, and leaves by the true mode, so that nobody's patience is spent on it and it commits no
-//! offence that is not the attack's.
+//! [`play`] plays one process of an instance that carries out an attack. An attack that needs the process's
+//! own session and access numbers comes first, on a session of its own; one that needs neither goes on beside
+//! the rest. The rest is that of strategy `distinct`, performed by the same driver as a correct process: it
+//! appends a value of its own, reads, and leaves by the true mode, so that no patience is spent on it and it
+//! commits no offence that is not the attack's.
 //!
-//! Every attack is bounded, in count by its argument and in time by [`LONGEST`]. What it says that it did is
-//! evidence against it and never a result (V5): whether it has fired, the server and the judge say.
+//! Every attack is bounded, in count by its argument and in time by [`LONGEST`]. Its own report is evidence
+//! against it and never a result (V5): the server and the judge say whether it has fired.
 //!
-//! Where the server believes names (SPEC section 10), whoever says another's name is that other, and nobody can tell them
-//! apart; so no attack steals one there. Where it knows callers by certificates, `impersonate` does.
+//! Where the server believes names (SPEC section 10), a client that gives the name of another is that other,
+//! and cannot be told from it; so no attack steals a name there. Where the server knows callers by
+//! certificates, `impersonate` does.
 
 mod connections;
 mod context;
@@ -35,13 +36,13 @@ pub const LONGEST: Duration = Duration::from_secs(30);
 /// The outcome of [`play`].
 #[derive(Debug)]
 pub struct Attacked {
-    /// What it did.
+    /// The acts of the attack.
     pub attack: AttackReport,
-    /// How the process fared beyond it. Without a report if it was stopped before.
+    /// The rest of the process. Without a report if it was stopped before.
     pub played: Played,
 }
 
-/// What can be attacked beside the listener to which the attacker is connected.
+/// The targets of an attack beside the listener to which the attacker is connected.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Targets<'a> {
     /// Where the process reports its end.
@@ -50,8 +51,8 @@ pub struct Targets<'a> {
     pub token_server: Option<&'a Client>,
 }
 
-/// Plays a process of an instance that carries out this attack, to its end or until `stop` resolves. What is
-/// drawn is drawn from `seed`.
+/// Plays a process of an instance that carries out this attack, to its end or until `stop` resolves. `seed`:
+/// that of all random choices.
 pub async fn play(
     client: &Client,
     instance: InstanceId,
@@ -113,7 +114,7 @@ async fn carry_out(context: &AttackContext, attack: WireAttackKind) -> Played {
     }
 }
 
-/// The attack, and then the rest of the process. What the attack holds open stays open until the end.
+/// The attack, and then the rest of the process. Streams that the attack holds open stay open until the end.
 async fn first<T>(context: &AttackContext, attack: impl Future<Output = Result<T, Error>>) -> Played {
     let _held = bounded(context, attack).await;
     context.play().await

@@ -1,4 +1,4 @@
-//! What a process does to its own session and access numbers, on a session of its own.
+//! Attacks of a process on its own session and access numbers, on a session of its own.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use super::context::AttackContext;
 use super::stream::{Reply, Stream, append, hello, read};
 use super::wire::{Raw, broken, framed};
 
-/// Calls with `no_wait`, whoever's phase it is: in others' it is refused, which is legal and counts towards the rate (F7); in its own
-/// it is the process's access as any other. The session is what makes it a process that has joined: else there would be no phases
-/// yet.
+/// Calls with `no_wait` in any phase: in a phase of others the call is refused, which is legal and counts
+/// towards the rate (F7); in a phase of its own it is an access as any other. The session makes the process
+/// one that has joined: else there would be no phases yet.
 pub(super) async fn out_of_turn(context: &AttackContext) -> Result<Stream, Error> {
     /// Between two calls, so that they fall into more than one phase.
     const APART: Duration = Duration::from_millis(2);
@@ -89,8 +89,9 @@ pub(super) async fn oversize(context: &AttackContext) -> Result<Stream, Error> {
 
 /// Far more accesses ahead than may wait, on one stream, and then calls as fast as they go, many at a time.
 ///
-/// What is accepted of it the process does in its phases as anybody would. The rest is refused in-band: the first access above the
-/// pipeline bound is an offence, what follows it on the stream is not (F8d).
+/// The accepted accesses are performed in the phases of the process, as those of any other. The rest is
+/// refused in-band: the first access above the pipeline bound is an offence, those behind it on the stream
+/// are not (F8d).
 pub(super) async fn flood(context: &AttackContext) -> Result<(), Error> {
     accesses(context).await?;
     calls(context).await;
@@ -132,19 +133,19 @@ async fn calls(context: &AttackContext) {
             }
         });
     }
-    // A caller does not panic, and whoever stops the attack drops them all.
+    // A caller does not panic, and all are dropped when the attack is stopped.
     while callers.join_next().await.is_some() {}
 }
 
-/// What is held open and never read.
+/// A stream that is held open and not read any more, with its connection.
 pub(super) struct Unread {
     _connection: Raw,
     _answers: RecvStream,
     _send: SendStream<Bytes>,
 }
 
-/// Asks for much on a stream that it never reads: its window is too small for what it asks for, and nothing of what comes is ever
-/// taken out of it. The welcome alone is looked at: only then is the session there.
+/// Asks for much on a stream that it never reads: its window is too small for the answers, and is never
+/// freed. Only the welcome is read: it shows that the session is open.
 ///
 /// It asks for the same answer again and again, which is legal and takes no phases. The stream stays open while the process goes on
 /// elsewhere, so that what the server keeps for it lies there to the end.

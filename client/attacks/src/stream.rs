@@ -21,12 +21,12 @@ const CHANNEL: u32 = 0;
 pub(super) struct Stream {
     outgoing: mpsc::UnboundedSender<v1::AttachRequest>,
     answers: Streaming<v1::AttachResponse>,
-    /// What has come and was not asked for yet.
+    /// Frames that have come and were not asked for yet.
     frames: VecDeque<Frame>,
     context: AttackContext,
 }
 
-/// What became of an access.
+/// The outcome of an access.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Reply {
     Answered(v1::Answer),

@@ -30,7 +30,7 @@ use tonic::Status;
 /// A connection on which nothing of HTTP/2 was said yet.
 pub(super) type ByteStream = Either<TcpStream, TlsStream<TcpStream>>;
 
-/// What a client shows of itself in a handshake.
+/// The identity that a client shows in a handshake.
 pub(super) enum Shown {
     Nothing,
     /// This certificate and those behind it, with the key.
@@ -79,7 +79,7 @@ pub(super) fn scheme(config: &ClientConfig) -> &'static str {
     if config.credentials().is_some() { "https" } else { "http" }
 }
 
-/// What the owner of this folder of credentials shows. A folder without a certificate is one with a token.
+/// The identity in this folder of credentials. A folder without a certificate is one with a token.
 fn own(folder: &Path) -> Result<Shown, Error> {
     let certificate = folder.join("tls.crt");
     if !certificate.exists() {
@@ -130,7 +130,7 @@ fn unreachable(config: &ClientConfig, error: impl std::error::Error, sent: bool)
     Error::Unreachable { server: config.server().to_owned(), cause: error.to_string(), sent }
 }
 
-/// What every client says first (RFC 9113, section 3.4), with an empty SETTINGS frame.
+/// The first bytes of every client (RFC 9113, section 3.4), with an empty SETTINGS frame.
 pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// A connection of its own. Ends when dropped.
@@ -159,7 +159,7 @@ impl Raw {
         }
         let (send, connection) = builder.handshake(io).await.map_err(|error| broken(config, error))?;
         let mut driving = JoinSet::new();
-        // How it ended, its calls tell.
+        // The calls on it report its end.
         driving.spawn(async move { drop(connection.await) });
         Ok(Self { config: config.clone(), send, _driving: driving })
     }
@@ -204,12 +204,12 @@ impl Raw {
         body: Bytes,
     ) -> Result<ResponseFuture, Error> {
         let (response, mut send) = self.begin_with(method, headers.iter().copied()).await?;
-        // Whoever refuses a call early does not wait for its body.
+        // A server that refuses a call early does not wait for its body.
         let _ = send.send_data(body, true);
         Ok(response)
     }
 
-    /// What a call ended with; messages are passed over.
+    /// The status with which a call ended; messages are skipped.
     pub(super) async fn status(&self, response: ResponseFuture) -> Result<Status, Error> {
         let trailers = async {
             let (head, mut body) = response.await?.into_parts();
@@ -224,7 +224,7 @@ impl Raw {
         Ok(status.unwrap_or_else(|| Status::unknown("the server ended the call without a status")))
     }
 
-    /// A whole call with this body; what it ended with.
+    /// A whole call with this body, and the status with which it ended.
     pub(super) async fn call(
         &mut self,
         method: &str,
@@ -232,7 +232,7 @@ impl Raw {
         body: Bytes,
     ) -> Result<Status, Error> {
         let (response, mut send) = self.begin(method, principals).await?;
-        // Whoever refuses a call early does not wait for its body.
+        // A server that refuses a call early does not wait for its body.
         let _ = send.send_data(body, true);
         self.status(response).await
     }

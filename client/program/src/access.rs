@@ -1,4 +1,4 @@
-//! `append`, `read` and `decide`: what a process does, by hand.
+//! `append`, `read` and `decide`: the acts of a process, by hand.
 
 use clap::Args;
 use stickycas_client::info::InstanceView;
@@ -10,7 +10,7 @@ use super::output::{Exit, Failure, Output};
 use super::process::parse_value;
 use super::render;
 
-/// What append and read share.
+/// The arguments that append and read share.
 #[derive(Debug, Args)]
 struct Access {
     #[command(flatten)]

@@ -1,4 +1,4 @@
-//! `cluster`: the servers of the cluster, and which shards each of them owns; what changes between two answers.
+//! `cluster`: the servers of the cluster, the shards of each, and the changes between two answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
@@ -100,7 +100,7 @@ fn line(server: &ClusterServer, cluster: &ClusterInfo) -> String {
 /// A change, for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Change {
-    /// The server that has answered has no lease, and so does not know who owns what.
+    /// The server that has answered has no lease, and so does not know the owners of shards.
     Unknown,
     /// This server belongs to the cluster from now on.
     Joined(String),
@@ -112,7 +112,7 @@ enum Change {
     Lost { from: String, shards: usize },
     /// So many shards have a new owner. `from`: the last owner that is known.
     Moved { from: Option<String>, to: String, shards: usize },
-    /// Who owns how many shards, after these changes; and how many have no owner.
+    /// The number of shards of each owner, after these changes, and of those without one.
     Owned { shards: BTreeMap<String, usize>, without_owner: usize },
 }
 
@@ -122,7 +122,7 @@ fn has_no_lease(cluster: &ClusterInfo) -> bool {
     own.is_some_and(|own| own.lease_left == Some(Duration::ZERO))
 }
 
-/// Who owns what, as far as servers have told.
+/// The owners of the shards, as far as servers have told.
 #[derive(Debug, Default)]
 struct Ownership {
     /// Whether the last answer was that of a server without a lease.
@@ -140,7 +140,7 @@ struct Shard {
     lost: bool,
 }
 
-/// What an answer changes for a shard.
+/// The change of a shard's owner by an answer.
 enum Owned {
     AsBefore,
     /// It seemed to be lost, and is not.
@@ -151,7 +151,8 @@ enum Owned {
 }
 
 impl Ownership {
-    /// Takes in an answer: what it changes. Servers that are behind tell of older owners, which is ignored.
+    /// Takes in an answer and returns the changes. Older owners, named by servers that are behind, are
+    /// ignored.
     fn update(&mut self, told: &ClusterInfo) -> Vec<Change> {
         let was_unknown = std::mem::replace(&mut self.is_unknown, has_no_lease(told));
         if self.is_unknown {
@@ -262,7 +263,7 @@ fn count(shards: usize) -> String {
 mod tests {
     use super::*;
 
-    /// What a server tells: of each server its name and its shards with their epochs; and the shards without an owner.
+    /// An answer of a server: the name and the shards with epochs of each server; the shards without owner.
     fn view(servers: &[(&str, &[(u32, u64)])], shards_without_owner: &[u32]) -> ClusterInfo {
         let server = |(name, shards): &(&str, &[(u32, u64)])| ClusterServer {
             name: (*name).to_owned(),

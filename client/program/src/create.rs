@@ -30,7 +30,8 @@ pub(super) struct Create {
     /// Seed of the shuffled order and the uniform arbiter. Without it, the server draws one.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Who wins among the appends of a phase: first_come, uniform, or priority:3,1,2 (strongest first).
+    /// The rule for the winner among the appends of a phase: first_come, uniform, or priority:3,1,2
+    /// (strongest first).
     #[arg(long, default_value = "first_come", value_parser = parse_arbiter)]
     arbiter: Arbiter,
     /// When appends count. With open, the paper as printed, agreement is not promised.

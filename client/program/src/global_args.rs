@@ -55,7 +55,7 @@ impl GlobalArgs {
         self.client_of(builder.any_server(self.any_server), policy)
     }
 
-    /// A client of whoever listens at this address.
+    /// A client of the server at this address.
     pub(super) fn client(&self, address: &str) -> Result<Client, Error> {
         self.client_of(Client::builder(address), RetryPolicy::default())
     }

@@ -1,5 +1,5 @@
-//! `close`, `get`, `list` and `watch`: instances, how they stand, and what happens there. `counts`: what the server has seen of its
-//! callers.
+//! `close`, `get`, `list` and `watch`: instances, their status and their events. `counts`: the server's
+//! counts of its callers' conduct.
 
 use clap::Args;
 use serde::Serialize;

@@ -27,7 +27,7 @@ pub use self::output::Exit;
 use self::output::{Failure, Output};
 pub use self::record::{ErrorRecord, PlayRecord};
 
-/// What every help says of the exit codes, which are the same in all three programs.
+/// The part of every help about the exit codes, which are the same in all three programs.
 pub const EXIT_CODES: &str = "\
 Exit codes, the same in all three programs:
   0  done; of a run: its verdict is valid or outside
@@ -132,10 +132,10 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
     };
     match performed {
         Ok(exit) => exit,
-        // Whoever read the output has gone, as `head` does: not a failure.
+        // The reader of the output has gone, as `head` does: not a failure.
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
         Err(failure) => {
-            // Nobody is left to tell if stderr is gone.
+            // If stderr is gone, there is no reader for the error.
             let _ = writeln!(err, "error: {failure}");
             match failure {
                 Failure::Client(error) => Exit::of(&error),

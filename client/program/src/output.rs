@@ -48,7 +48,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// What ends a subcommand early.
+/// The reason why a subcommand ends early.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
     #[error(transparent)]

@@ -33,8 +33,8 @@ pub(super) struct ProcessArgs {
     /// attacks that of --server
     #[arg(long, value_name = "URL", requires = "attack")]
     token_server: Option<String>,
-    /// What the strategy draws, it draws from this. Without it from 0, or with --again from the seed of the
-    /// instance, so that a judge can foresee it.
+    /// Seed of the random choices of a strategy or attack. Without it 0, or with --again the seed of the
+    /// instance, so that a judge can foresee them.
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
@@ -128,8 +128,8 @@ impl ProcessArgs {
         Ok(ended)
     }
 
-    /// Plays its part at this instance until the process has ended or `stop` resolves. `seed`: what it draws from, unless a flag
-    /// says so.
+    /// Plays its part at this instance until the process has ended or `stop` resolves. `seed`: that of its
+    /// random choices, unless a flag gives one.
     pub(super) async fn play(
         &self,
         client: &Client,

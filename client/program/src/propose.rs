@@ -1,8 +1,8 @@
 //! `propose`: plays one process to its end; with `--again` in one instance after another of the same name, until told to stop.
 //!
-//! A closed instance gives its name away, so the name always leads to the current one. What is remembered is the
-//! id of the one that was played last; a client that is restarted finds the current instance by its name, and the
-//! hello tells it where its process stands (SPEC F8e).
+//! A closed instance frees its name, so the name always leads to the current one. The client remembers the id
+//! of the one that was played last; a client that is restarted finds the current instance by its name, and
+//! the answer to its hello has the state of its process (SPEC F8e).
 
 use std::convert::Infallible;
 use std::time::Duration;
@@ -157,7 +157,7 @@ async fn series(
         if let Some(judge) = judge.filter(|_| !ended.was_replaced()) {
             tokio::select! {
                 () = report(judge, instance, &ended) => {}
-                // Whoever judged the last one has gone on without asking.
+                // The judge of the last one has gone on without this report.
                 next = successor(client, name, Some(instance)) => drop(next?),
             }
         }
@@ -168,8 +168,8 @@ async fn series(
 /// Waits until the name leads to an instance other than the last one.
 ///
 /// # Errors
-/// Whoever answers is no server of this protocol. While it is away, or refuses to tell, it is asked again: an instance
-/// that is not for this process is none, and the next one may be.
+/// The peer that answers is no server of this protocol. While the server is away, or refuses to tell, it is
+/// asked again: an instance that is not for this process counts as none, and the next one may be for it.
 async fn successor(
     client: &Client,
     name: &InstanceName,

@@ -40,10 +40,10 @@ pub struct PlayRecord {
     pub accesses: u64,
     /// Sessions after the first one.
     pub reconnections: u64,
-    /// Of a wire attack: what it did.
+    /// The acts of a wire attack.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attack: Option<AttackReport>,
-    /// What stopped it, if it did not come to its own end.
+    /// The error that stopped it, if it did not come to its own end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<ErrorRecord>,
 }
@@ -113,13 +113,13 @@ impl PlayRecord {
     }
 }
 
-/// What a correct process has in the place of a strategy.
+/// The text for a correct process in the place of a strategy.
 pub(super) const CORRECT: &str = "correct";
 
 /// A play that has ended.
 pub(super) struct EndedPlay {
     pub(super) record: PlayRecord,
-    /// What the process was given to propose.
+    /// The value that the process was given to propose.
     pub(super) proposal: Option<Value>,
     pub(super) error: Option<Error>,
 }
@@ -150,7 +150,7 @@ impl EndedPlay {
         }
     }
 
-    /// What people read.
+    /// The record in words.
     pub(super) fn text(&self) -> String {
         let Self { record, .. } = self;
         let who =

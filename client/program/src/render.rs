@@ -1,4 +1,4 @@
-//! Text for people. Pure: what is known goes in, text comes out.
+//! Text for people. Pure: data goes in, text comes out.
 
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
@@ -74,7 +74,7 @@ fn parameters(params: &Params) -> String {
     )
 }
 
-/// The answer of `counts`: what did not happen is not told.
+/// The answer of `counts`, without zeros.
 pub(super) fn counts(counts: &ServerCounts) -> String {
     let mut text = String::new();
     if let Some(started) = counts.started {

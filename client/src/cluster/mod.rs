@@ -197,8 +197,8 @@ impl Cluster {
         self.ensure_answers(address, PROBE_TIMEOUT).await
     }
 
-    /// Makes sure that this server answers, unless it has done so since it could last not be reached: what waits for a phase
-    /// waits as long for a peer that accepts connections and is silent.
+    /// Makes sure that this server answers, unless it has answered since it could last not be reached: a call
+    /// that waits for a phase would wait as long for a peer that accepts connections and is silent.
     ///
     /// # Errors
     /// [`Error::Unreachable`]: it does not, within this time.

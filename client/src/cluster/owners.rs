@@ -19,7 +19,7 @@ const MOST: usize = 65_536;
 /// The bits of an instance's id that its shard is made of: the last ones.
 const SHARD_BITS: u32 = 48;
 
-/// What is known of the owner of one instance or shard.
+/// The knowledge of the owner of one instance or shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Known {
     /// The owner of the newest epoch that a server has named.
@@ -38,7 +38,7 @@ impl Known {
         if epoch < self.epoch || (epoch == self.epoch && !is_known) {
             return Hint::Old;
         }
-        // Without a known owner, nobody can say that it owns this since it was down.
+        // Without a known owner, the epoch may be from before the owner was down.
         let is_news = self.owner.is_some() && epoch > self.epoch;
         (self.owner, self.epoch) = (Some(owner.clone()), epoch);
         if is_down && !is_news {
@@ -61,7 +61,7 @@ impl Known {
     }
 }
 
-/// What the name of an owner is worth.
+/// The use of an owner that a server has named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hint {
     /// It is the newest: the owner is asked at once.
@@ -73,14 +73,14 @@ pub(super) enum Hint {
     Down,
 }
 
-/// What has an owner.
+/// An instance or a shard, which has an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Owned {
     Instance(InstanceId),
     Shard(u32),
 }
 
-/// What is known of many instances.
+/// The knowledge of the owners of many instances.
 #[derive(Debug, Default)]
 pub(super) struct Owners {
     /// The number of shards of the cluster; `None`: it is not known.
@@ -96,8 +96,8 @@ impl Owners {
         self.shards.is_some()
     }
 
-    /// The cluster has so many shards. What is known of single instances is known of their shards from now on; what was
-    /// known of shards, when there were as many as now, stays, and is forgotten otherwise.
+    /// The cluster has so many shards. If that is news, the knowledge of single instances becomes that of
+    /// their shards, and the knowledge of shards by another number is forgotten.
     pub(super) fn set_shards(&mut self, shards: u32) {
         let shards = NonZeroU32::new(shards);
         if shards.is_none() || self.shards == shards {
@@ -120,7 +120,7 @@ impl Owners {
         self.known.get(&self.owned(instance))?.ask.as_ref()
     }
 
-    /// What is known of this instance or of its shard, in order to change it.
+    /// The knowledge of this instance or of its shard, to be changed.
     pub(super) fn known(&mut self, instance: InstanceId) -> &mut Known {
         let owned = self.owned(instance);
         if !self.known.contains_key(&owned) {

@@ -28,7 +28,7 @@ pub(crate) struct Route {
     cluster: Cluster,
     /// `None`: the call does not name an instance by its id.
     instance: Option<InstanceId>,
-    /// What is known without an instance.
+    /// The knowledge of the owner if there is no instance.
     known: Known,
     at: Address,
     /// Whether no other server will do.
@@ -50,15 +50,15 @@ pub(crate) enum NextTry {
     Stop(Error),
 }
 
-/// What a failure says of the server.
+/// The state of the server that a failure shows.
 enum Failure<'a> {
-    /// It is not the owner, or is not any more; and what it says of the owner.
+    /// It is not the owner, or is not any more. The refusal may name the owner.
     NotOwner(&'a Refusal),
     /// It does not serve at the moment.
     NotServing,
     /// It cannot be reached.
     Down,
-    /// Nothing.
+    /// None of these.
     Other,
 }
 
@@ -168,7 +168,7 @@ impl Route {
                     }
                     Err(not_dialled) => {
                         self.turn();
-                        // What may have happened must not be forgotten.
+                        // The news that the call may have happened must not be lost.
                         NextTry::Later(if error.may_have_happened() { error } else { not_dialled })
                     }
                 }

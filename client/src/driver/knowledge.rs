@@ -1,4 +1,4 @@
-//! What a server has told one process, and whether it still stands by it.
+//! The facts that a server has told one process, and the check that it has not lost them.
 //!
 //! A server that was killed comes back with all that it has told. One whose log was put back to an earlier state does
 //! not, and a process that goes on with it could append twice or decide from a second history (SPEC A3, R2, F8b). So the
@@ -15,7 +15,7 @@ use stickycas_proto::convert::member_state::MemberState;
 
 use crate::error::Error;
 
-/// What only grows, as far as it was told.
+/// The facts that only grow, as far as the server has told them.
 #[derive(Debug)]
 pub(super) struct Knowledge {
     /// Accesses below this number were accepted (F8a).
@@ -73,8 +73,8 @@ impl Knowledge {
         Ok(())
     }
 
-    /// An access was answered. `view`: what the process held before. An access that does not wait for its first answer
-    /// (`unanswered`) changes nothing: its answer may be older than what is known by now.
+    /// An access was answered. `view`: the state of the process before. An access that does not wait for its
+    /// first answer (`unanswered`) changes nothing: its answer may be older than what is known by now.
     ///
     /// # Errors
     /// [`Error::Lost`] if the answer contradicts what was told before.

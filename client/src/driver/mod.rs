@@ -4,9 +4,9 @@
 //! the player asks for and hands it the answers. When the connection breaks, the next session has the same
 //! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
 //! twice (SPEC F8b). In a cluster the next session is opened at another server if the instance has moved there, with the
-//! same incarnation and numbers. What no retry helps ends the play at once: an instance that is unknown (F11), a newer
-//! session of the same process (F8f), a closed instance, a server that tells less than it has told before (file
-//! `knowledge.rs`).
+//! same incarnation and numbers. An error that no retry helps ends the play at once: an unknown instance
+//! (F11), a newer session of the same process (F8f), a closed instance, a server that tells less than it has
+//! told before (file `knowledge.rs`).
 
 mod knowledge;
 mod session;
@@ -30,14 +30,13 @@ use crate::connection::Connection;
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
 
-/// What a process that acts at the last moment leaves of its patience: its access still has to travel.
+/// The patience that a process keeps when it acts at the last moment: its access still has to travel.
 pub const LAST_MOMENT: Duration = Duration::from_millis(100);
 
 /// Makes a behaviour once the process knows its number.
 type MakeBehaviour = Box<dyn FnOnce(ProcessId) -> Box<dyn Behaviour> + Send>;
 
-/// What a client is told, in the order in which it takes it in; for programs that compare it with what the server says
-/// later.
+/// A fact that the server tells a client. Observers get them in order, to compare them with later ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
     /// A session is open, and this is the state of the process.
@@ -46,7 +45,7 @@ pub enum Told {
     Answered {
         /// Its number.
         number: AccessNumber,
-        /// What it was, if it was sent on this session.
+        /// The access, if it was sent on this session.
         op: Option<RawOp>,
         /// The phase; `None`: outside phases, because the instance is over (F10).
         phase: Option<Phase>,
@@ -62,10 +61,10 @@ pub enum Told {
 /// Takes what a client is told.
 type Observer = Box<dyn FnMut(Told) + Send>;
 
-/// What a process does once it knows its number.
+/// The part that a process plays once it knows its number.
 pub struct ProcessSpec {
     is_correct: bool,
-    /// What it is to propose, if the caller says so.
+    /// Its proposal, if the caller gives one.
     proposal: Option<Value>,
     strategy: Option<Strategy>,
     /// Taken when the first welcome tells the process its number.
@@ -91,7 +90,7 @@ impl ProcessSpec {
     }
 
     /// A Byzantine process. Where its strategy follows Algorithm 1 for a while, it proposes `proposal`, or
-    /// without one [`own_value`]; what it draws, it draws from `seed`. One that falls silent stays attached.
+    /// without one [`own_value`]; `seed` is that of its random choices. One that falls silent stays attached.
     #[must_use]
     pub fn byzantine(strategy: Strategy, proposal: Option<Value>, seed: u64) -> Self {
         let (plays, proposes) = (strategy.clone(), proposal.clone());
@@ -113,14 +112,14 @@ impl ProcessSpec {
 /// The outcome of [`Client::play`](crate::Client::play).
 #[derive(Debug)]
 pub struct Played {
-    /// What the process says at its end. `None`: it never opened a session, so it does not even know its
+    /// The report of the process at its end. `None`: it never opened a session, so it does not even know its
     /// number.
     pub report: Option<Report>,
     /// Accesses that it sent in this life, each counted once however often it was sent again.
     pub accesses: u64,
     /// Sessions after the first one.
     pub reconnections: u64,
-    /// What stopped it; `None` if it came to its own end or was told to stop.
+    /// The error that stopped it; `None` if it came to its own end or was told to stop.
     pub error: Option<Error>,
 }
 
@@ -160,8 +159,8 @@ struct Drive {
     spec: ProcessSpec,
     player: Option<Player>,
     knowledge: Knowledge,
-    /// What it may still hold phases open for; `None`: without end (F3). Its own account, which can only be
-    /// too low.
+    /// The patience that it has left, by its own account, which can only be too low; `None`: without end
+    /// (F3).
     patience: Option<Duration>,
     backoff: Backoff,
     sessions: u64,
@@ -197,7 +196,7 @@ impl Drive {
     /// Session after session, until the process has ended.
     ///
     /// # Errors
-    /// What no further session would help.
+    /// An error that no further session would help.
     async fn run(&mut self) -> Result<(), Error> {
         loop {
             self.welcomed_at = None;

@@ -32,7 +32,7 @@ const LONGEST_END: Duration = Duration::from_secs(1);
 /// The sending half of a stream. Unbounded in type only: a player sends one access and waits for its answer.
 type Outgoing = mpsc::UnboundedSender<v1::AttachRequest>;
 
-/// What is under way in one session.
+/// The state of one open session.
 struct Session {
     params: Arc<Params>,
     outgoing: Outgoing,
@@ -50,7 +50,7 @@ impl Drive {
     /// Opens a session and plays on it until the process has ended.
     ///
     /// # Errors
-    /// What ended the session before that; the next session goes on where this one stood.
+    /// The error that ended the session before that; the next session goes on where this one stood.
     pub(super) async fn session(&mut self) -> Result<(), Error> {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
@@ -276,7 +276,7 @@ impl Drive {
                 self.player().rejected(number, &refused.message);
                 Ok(())
             }
-            // What follows a refused access is refused too (F8d); all of it will be sent again.
+            // The accesses behind a refused one are refused too (F8d); all of them will be sent again.
             (Some(_), RefusalReason::AccessNumberOutOfOrder) if session.resend.is_some() => Ok(()),
             // The next session is at the owner.
             (_, RefusalReason::NotOwner | RefusalReason::OwnerLost) => Err(refused.into()),
