@@ -1,5 +1,5 @@
-//! A history without its ground truth, as a server or its log has it: who is Byzantine is not known, and what processes read on their
-//! own side is not there. So something is assumed, and [`ASSUMPTIONS`] says it to readers.
+//! A history without its ground truth, as a server or its log has it: neither the Byzantine processes nor the
+//! reads as processes saw them are known. So a truth is assumed, and [`ASSUMPTIONS`] tells readers which.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

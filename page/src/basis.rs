@@ -1,4 +1,4 @@
-//! What a process had read when it decided: how many entries, and which values stand in them how often (SPEC D1).
+//! The entries that a process had read when it decided: their number, and their values with counts (D1).
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,8 @@ pub struct DecisionBasis {
 }
 
 impl DecisionBasis {
-    /// What the process of a decision had read, in words. `None` for other events, and if it had read nothing.
+    /// Takes the next event. Returns for a decision the entries that its process had read, in words; `None`
+    /// for other events, and if it had read nothing.
     pub fn observe(&mut self, event: &Event) -> Option<String> {
         match event {
             Event::Added { value, .. } => self.entries.push(value.clone()),

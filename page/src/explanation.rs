@@ -1,7 +1,7 @@
-//! An explanation in words: what was run, its outcome and the reasons, for a reader who does not know the paper.
+//! An explanation in words: the run, its outcome and the reasons, for a reader who does not know the paper.
 //!
-//! The facts are [`Explanation`]'s, which the judge draws from the history; nothing is found out here. The result is a list
-//! of sections that a terminal, a file or a page lays out, each in its own way.
+//! The facts are those of [`Explanation`], which the judge draws from the history; this module adds none. The
+//! result is a list of sections that a terminal, a file or a page lays out, each in its own way.
 
 use serde::Serialize;
 
@@ -32,7 +32,7 @@ pub enum Block {
     Paragraph(String),
     /// A point of a list.
     Point(String),
-    /// What belongs to the paragraph or point before it.
+    /// A detail of the paragraph or point before it.
     Detail(String),
     /// A table.
     Table(Table),
@@ -68,7 +68,7 @@ pub struct ExplainedRun<'a> {
     pub history: &'a [Recorded],
     /// Where these stand.
     pub place: Place,
-    /// What the judge found.
+    /// The findings of the judge.
     pub explanation: &'a Explanation,
 }
 
@@ -388,7 +388,7 @@ fn capital(text: &str) -> String {
     letters.next().into_iter().flat_map(char::to_uppercase).chain(letters).collect()
 }
 
-/// What a verdict means, in a sentence.
+/// The meaning of a verdict, in a sentence.
 #[must_use]
 pub fn outcome_meaning(outcome: Outcome) -> &'static str {
     match outcome {
@@ -428,7 +428,7 @@ pub fn append_window(params: &Params) -> &'static str {
     }
 }
 
-/// What a property asks for, in a sentence without a full stop (V2).
+/// The demand of a property, in a sentence without a full stop (V2).
 #[must_use]
 pub fn property_meaning(property: Property) -> &'static str {
     match property {

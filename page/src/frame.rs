@@ -1,4 +1,4 @@
-//! What changes of an instance, in the pieces in which it is sent: events with the state after them.
+//! The changes of an instance, in the pieces in which they are sent: events with the state after them.
 //!
 //! The form of an event is that of a line of `history.ndjson`, with its index added, and for those that people should be
 //! told of with a sentence.
@@ -74,7 +74,7 @@ pub struct Now {
 pub struct Awaited {
     /// The process.
     pub process: ProcessId,
-    /// What is left of its patience, in nanoseconds; `None`: without end.
+    /// The rest of its patience, in nanoseconds; `None`: without end.
     pub left_nanos: Option<u64>,
 }
 
@@ -118,9 +118,9 @@ pub const fn state_name(state: State) -> &'static str {
 /// Makes frames of the events of one instance.
 #[derive(Clone, Debug)]
 pub struct Framer {
-    /// `None`: the first events are not known, so nobody can be told to be late.
+    /// `None`: the first events are not known, so no process can be shown to be late.
     lateness: Option<Lateness>,
-    /// `None`: the first entries are not known, so nobody can be told what a decision comes from.
+    /// `None`: the first entries are not known, so the reads behind a decision are not either.
     basis: Option<DecisionBasis>,
     next: u64,
 }

@@ -1,4 +1,4 @@
-//! What every response says, and which requests are answered at all.
+//! The headers of every response, and the checks of a request before it is answered.
 
 use http::header::{
     CONTENT_SECURITY_POLICY, HOST, HeaderName, REFERRER_POLICY, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,

@@ -1,19 +1,20 @@
 //! The live page: one instance as the paper draws it, warps as rows of processes, phase by phase; and all instances as a
 //! table. A server shows its instances on it, the load generator shows the folder of a run.
 //!
-//! # Who does what
-//! Scripts in the browser draw and nothing else. Events come in the form that `history.ndjson` has; whoever is late, awaited or
-//! accused, what the theorem promises, what was decided and why, all words included, comes from here, and so from the model.
+//! # Division of the work
+//! Scripts in the browser draw and nothing else. Events come in the form that `history.ndjson` has. The
+//! processes that are late, awaited or accused, the promises of the theorem, the decisions and their reasons,
+//! all words included, come from here, and so from the model.
 //!
 //! | to read about | look into |
 //! | --- | --- |
-//! | what does not change of an instance | [`setting`] |
-//! | what changes, and in which pieces it is sent | [`frame`], with [`lateness`] and [`basis`] |
+//! | the facts of an instance that do not change | [`setting`] |
+//! | its changes, and the pieces in which they are sent | [`frame`], with [`lateness`] and [`basis`] |
 //! | how long a text may be | [`cut`] |
 //! | the theorem with other numbers | [`promise`] |
 //! | an explanation in words | [`explanation`], and [`assumed`] where the ground truth is not known |
 //! | a recorded run as frames | [`recorded`] |
-//! | who serves it | [`source`], `routes` with `headers`, `assets`, [`events`] |
+//! | the server of the page, and its data | `routes` with `headers`, `assets`, [`events`]; [`source`] |
 //!
 //! The scripts are in `assets/`. There is no build step, nothing is downloaded from elsewhere.
 

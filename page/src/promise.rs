@@ -1,4 +1,4 @@
-//! What the theorem promises for an instance, with numbers that a viewer chooses (SPEC V1 to V3, D2).
+//! The promises of the theorem for an instance, with numbers that a viewer chooses (SPEC V1 to V3, D2).
 
 use serde::{Deserialize, Serialize};
 use stickycas_model::bounds;
@@ -13,7 +13,7 @@ pub struct Assumed {
     pub values: u64,
 }
 
-/// What is promised then.
+/// The promises for these numbers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Promise {
     /// The largest f for this |Vc|.
@@ -33,7 +33,7 @@ pub struct PromisedProperty {
     pub because: String,
 }
 
-/// What the theorem promises of an instance with these parameters if so much is assumed.
+/// The promises of the theorem for an instance with these parameters if so much is assumed.
 #[must_use]
 pub fn promise(params: &Params, assumed: Assumed) -> Promise {
     let Assumed { f, values } = assumed;

@@ -75,7 +75,7 @@ async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) ->
     response
 }
 
-/// What this page can do.
+/// Whether viewers may make up runs, need a token, and see a live server; and the version.
 async fn about<S: Source>(State(source): State<Arc<S>>) -> Response {
     let version = env!("CARGO_PKG_VERSION");
     let about =
@@ -160,7 +160,7 @@ fn checked<T>(query: Result<Query<T>, QueryRejection>) -> Result<T, Refused> {
     Ok(query)
 }
 
-/// What an instance shows is for this viewer alone.
+/// The answer about an instance is for this viewer alone.
 fn never_stored(mut response: Response) -> Response {
     response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     response

@@ -1,4 +1,4 @@
-//! What does not change of an instance: its parameters, its processes, and the words for both.
+//! The facts of an instance that do not change: its parameters, its processes, and the words for both.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const NAMES: usize = 1_024;
 pub struct Setting {
     /// Its id, or the name of the run.
     pub id: String,
-    /// Its name, or what the run is about; may be empty. Clients choose it.
+    /// Its name, or the subject of the run; may be empty. Clients choose it.
     pub title: String,
     /// n.
     pub processes: u32,
@@ -37,15 +37,15 @@ pub struct Setting {
     pub first_event: u64,
     /// Whether more may happen.
     pub live: bool,
-    /// Who is who, if that is known.
+    /// The parts of the processes, if they are known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cast: Option<CastShown>,
-    /// What to look at, in the order of the phases, if somebody has written that down.
+    /// Hints for viewers, in the order of the phases, if the run has any.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub story: Vec<StoryStep>,
 }
 
-/// What is to be seen of a run in a phase.
+/// A hint for viewers of a run, for one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct StoryStep {
     /// The phase; 0 is before the first.
@@ -54,7 +54,7 @@ pub struct StoryStep {
     pub says: &'static str,
 }
 
-/// Who plays what, as the scenario of a run says it. A server does not know it.
+/// The parts of the processes, as the scenario of a run gives them. A server does not know them.
 #[derive(Clone, Debug, Serialize)]
 pub struct CastShown {
     /// Byzantine processes, and what they play.

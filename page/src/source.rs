@@ -17,7 +17,7 @@ use crate::cut::cut;
 use crate::explanation::Section;
 use crate::setting::Setting;
 
-/// What a page shows. Calls are cheap, or are charged to the viewer by the source itself.
+/// The source of a page's data. Calls are cheap, or are charged to the viewer by the source itself.
 pub trait Source: Send + Sync + 'static {
     /// Whether viewers may make up runs.
     const PLAYS: bool = false;
@@ -25,7 +25,7 @@ pub trait Source: Send + Sync + 'static {
     /// Whether it is a server, whose instances go on.
     const LIVE: bool = false;
 
-    /// Who looks. Kept as long as a stream of this viewer is open.
+    /// A viewer. Kept as long as one of its streams is open.
     type Viewer: Send + Sync + 'static;
 
     /// Whether a viewer has to show a token.
@@ -33,10 +33,10 @@ pub trait Source: Send + Sync + 'static {
         false
     }
 
-    /// Who looks, by the head of the request.
+    /// The viewer, by the head of the request.
     ///
     /// # Errors
-    /// Why nobody may look who comes with it.
+    /// The reason why the viewer may not look.
     fn viewer(&self, parts: &Parts) -> Result<Self::Viewer, Refused>;
 
     /// The instances, filtered.
@@ -70,7 +70,7 @@ pub trait Source: Send + Sync + 'static {
         id: &str,
     ) -> impl Future<Output = Result<Arc<Params>, Refused>> + Send;
 
-    /// What a process did, in words.
+    /// The acts of a process, in words.
     ///
     /// # Errors
     /// As for [`open`](Self::open).
@@ -91,7 +91,7 @@ pub trait Source: Send + Sync + 'static {
         id: &str,
     ) -> impl Future<Output = Result<Vec<Section>, Refused>> + Send;
 
-    /// What happens at all instances together, second by second.
+    /// The load of all instances together, second by second.
     ///
     /// # Errors
     /// If there is no such thing, or the viewer may not see it.
@@ -114,7 +114,7 @@ impl Told {
     /// The most sentences.
     const MOST: usize = 256;
 
-    /// What these events say of a process.
+    /// Those of these events that belong to a process, in words.
     pub fn of<'a>(events: impl IntoIterator<Item = &'a Recorded>, process: ProcessId) -> Self {
         let mut told = Self::default();
         for recorded in events.into_iter().filter(|recorded| recorded.event.process() == Some(process)) {
@@ -133,15 +133,15 @@ impl Told {
 pub struct Refused {
     /// The status of the response.
     pub status: StatusCode,
-    /// What is wrong, and what to do.
+    /// The problem, and the remedy.
     pub why: String,
 }
 
 /// An instance that a viewer has opened.
 pub struct Opened {
-    /// What does not change.
+    /// The facts that do not change.
     pub setting: Setting,
-    /// What was before the first frame, if not everything is sent: the JSON of a snapshot.
+    /// The state before the first frame, if not everything is sent: the JSON of a snapshot.
     pub snapshot: Option<Bytes>,
     /// The frames, as they come, each encoded by [`events::frame`](crate::events::frame). Ends when nothing more can
     /// happen, or with an error.
@@ -159,7 +159,7 @@ pub struct ListQuery {
     pub state: String,
     /// Those with this in their name or at the beginning of their id.
     pub text: String,
-    /// From where on, as the page before says.
+    /// The place of its first row, as the page before gives it; empty: the first page.
     pub page: String,
 }
 
@@ -170,7 +170,7 @@ pub struct Page {
     pub rows: Vec<Row>,
     /// How many there are in all; `None`: they were not counted.
     pub total: Option<u64>,
-    /// What to ask for the next page with; `None`: this is the last.
+    /// The place of the next page; `None`: this is the last.
     pub next: Option<String>,
 }
 
