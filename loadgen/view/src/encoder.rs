@@ -53,12 +53,12 @@ struct Encoder<'a, L> {
     offences: &'a RecentOffences,
     leave: &'a L,
     watch: Watch,
-    /// What the watch has given, and was not taken yet.
+    /// The item that the watch has given and that was not taken yet; `Some(None)`: its end.
     next: Option<Option<Result<Watched, Error>>>,
     /// `None` before the first event.
     framer: Option<Framer>,
     is_ready: bool,
-    /// What was told last of the state.
+    /// The state that was told last.
     told: Option<Now>,
     /// When the server was asked for the state.
     asked: Option<Instant>,
@@ -150,7 +150,7 @@ impl<'a, L: Fn() -> bool + Sync> Encoder<'a, L> {
         }
     }
 
-    /// What has come and fits into a frame, and why nothing comes any more, if so.
+    /// The events that have come and fit into a frame, and the reason why no more will come, if so.
     async fn ready_events(&mut self) -> (Vec<Recorded>, Option<FeedEnd>) {
         let (mut events, mut bytes) = (Vec::new(), 0);
         while events.len() < EVENTS && bytes <= VALUE_BYTES {

@@ -39,7 +39,7 @@ pub(crate) struct Feed {
     limit: usize,
     frames: Mutex<Frames>,
     changed: watch::Sender<()>,
-    /// Who looks, as often as it does.
+    /// The network of each viewer.
     viewers: Mutex<Vec<Network>>,
     snapshot: tokio::sync::Mutex<Option<(Instant, Arc<Snapshot>)>>,
 }
@@ -186,7 +186,7 @@ impl Feed {
                     return Ok(snapshot);
                 }
             }
-            // The sender is ours. What the machine waits for comes within a frame or two.
+            // The sender is ours. The events that the machine waits for come within a frame or two.
             let _ = changed.changed().await;
         }
         let snapshot = Snapshot::of_watch(&self.facts, &self.watched_snapshot().await?);
@@ -251,7 +251,7 @@ impl Entered {
         Ok((Some(snapshot), stream, live))
     }
 
-    /// What comes behind a snapshot.
+    /// The frames behind a snapshot.
     ///
     /// # Errors
     /// If some of it is not kept any more, so that there would be a gap.
@@ -326,7 +326,7 @@ impl Stream for FeedStream {
             if let Poll::Ready(next) = self.next() {
                 return Poll::Ready(next);
             }
-            // What changes between the two is seen by this.
+            // A change after that look ends this wait.
             if ready!(Pin::new(&mut self.changes).poll_next(cx)).is_none() {
                 return Poll::Ready(None);
             }

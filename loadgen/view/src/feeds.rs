@@ -15,7 +15,7 @@ use crate::instances::InstanceFacts;
 use crate::offences::RecentOffences;
 use crate::permits::{Bounds, Network, too_many};
 
-/// A network that looks at more than this part of the instances that may be looked at opens none that nobody looks at.
+/// A network that looks at more than this part of the instances can open only those that others look at too.
 const SHARE: usize = 4;
 
 /// See the module.

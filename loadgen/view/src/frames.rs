@@ -22,7 +22,7 @@ pub(crate) struct Frames {
     pub(crate) ready: bool,
     /// The processes that were seen to be late.
     pub(crate) late: Vec<ProcessId>,
-    /// What the events tell that are in the frames; `None` before the first one.
+    /// The knowledge from the events that are in the frames; `None` before the first one.
     pub(crate) known: Option<Known>,
     pub(crate) end: Option<FeedEnd>,
 }
@@ -66,8 +66,8 @@ impl Frames {
         self.next < event && self.end.is_none()
     }
 
-    /// The number of the first frame that somebody needs who wants this event and all behind it; `None` if it may be
-    /// dropped before it is read.
+    /// The number of the first frame for a viewer that needs this event and all behind it; `None` if that
+    /// frame may be dropped before it is read.
     pub(crate) fn start(&self, event: u64, limit: usize) -> Option<u64> {
         if event < self.first {
             return None;

@@ -1,4 +1,5 @@
-//! What does not change of the instances that somebody has looked at: asked for again only to know whether it is still shown.
+//! The facts that do not change of the instances that viewers have looked at: asked for again only to know
+//! whether the server still shows them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,7 +20,7 @@ const PROCESSES: usize = 256 * 1024;
 /// For how long they are shown before the server is asked again: it may not show them to this principal any more.
 const SHOWN: Duration = Duration::from_secs(10);
 
-/// What does not change of an instance.
+/// The facts of an instance that do not change.
 #[derive(Debug)]
 pub(crate) struct InstanceFacts {
     pub(crate) id: InstanceId,

@@ -1,4 +1,5 @@
-//! What is known of an instance by its events: the machine that follows them, and the events themselves as far as they are kept.
+//! The knowledge of an instance from its events: the machine that follows them, and the events themselves as
+//! far as they are kept.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ const VALUE_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) struct Known {
     /// `None`: the first events are not known, or the machine has done something else.
     follower: Option<Follower>,
-    /// Those that it waits with: what comes behind them may tell.
+    /// Events that the machine cannot take yet: it needs those behind them.
     waiting: Vec<Recorded>,
     /// The index of the first event.
     first: u64,

@@ -1,10 +1,11 @@
-//! The live page of a server, made from what a client may see of it: List, Get, Watch and GetCounts. The server knows nothing of
-//! the page; whoever may look at the page sees what the credential of its client shows, and no more.
+//! The live page of a server, made from the answers that a client gets: List, Get, Watch and GetCounts. The
+//! server knows nothing of the page; its viewers see the data that the credential of its client shows, and no
+//! more.
 //!
 //! | to read about | look into |
 //! | --- | --- |
 //! | connections, TLS, clients that do not read | `listener`, `tls`, `stalled` |
-//! | who looks, for how long, and how many do | `links`, `permits` |
+//! | viewers: the validity of their links, and their number | `links`, `permits` |
 //! | one instance as a stream: one Watch, one encoder, the same bytes for all viewers | `feeds`, `feed`, `frames`, `encoder` |
 //! | its state, which no call tells each moment, and what stands for events that are not sent | `known`, `status`, `snapshot` |
 //! | all instances | `table`, `overview` with `metrics` and `offences` |
@@ -58,7 +59,7 @@ pub struct PageOptions {
     pub needs_token: bool,
     /// Host and port of each server's listener for operators.
     pub metrics: Vec<String>,
-    /// How much viewers may have.
+    /// The bounds for viewers.
     pub bounds: Bounds,
 }
 
@@ -76,7 +77,7 @@ pub enum PageError {
     /// The certificate cannot be used.
     #[error("{0}")]
     Certificate(String),
-    /// Nobody could ask for it.
+    /// It has no name by which a browser could ask for it.
     #[error("a page on all addresses of this machine needs a name by which browsers ask for it: give one")]
     NoHost,
 }

@@ -1,5 +1,5 @@
-//! Links for viewers: each has a token, which is valid for an hour, by the clock of the machine and by the one that nobody sets: the
-//! latter stands still while a machine sleeps, the former may be set back.
+//! Links for viewers: each has a token, which is valid for an hour, by the system clock and by the monotonic
+//! one: the latter stands still while a machine sleeps, the former may be set back.
 //!
 //! A token is a random number, which is kept nowhere but in the memory of this program: when it ends, its links do.
 
@@ -27,7 +27,7 @@ struct Link {
     expires: Expiry,
 }
 
-/// Until when somebody may look.
+/// The end of a link, by both clocks.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Expiry {
     pub(crate) at: Instant,
@@ -89,7 +89,7 @@ fn is_same(token: &[u8], given: &[u8]) -> bool {
         && token.iter().zip(given).fold(0, |differ, (one, other)| differ | (one ^ other)) == 0
 }
 
-/// What a viewer is told whose link is not valid any more.
+/// The refusal of a viewer whose link is not valid any more.
 pub(crate) fn over() -> Refused {
     refused("the link is not valid any more")
 }

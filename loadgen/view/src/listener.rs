@@ -1,8 +1,8 @@
 //! The connections of a page: HTTP/1.1, plain on a loopback address and else by TLS.
 //!
-//! What a connection may cost is bounded: how many there are, in all and of one network, the time for the handshake and for
-//! the head of each request, the bytes of that head. Clients that do not read what they asked for are closed. A connection ends
-//! when its client closes it, and with it what it was being sent.
+//! The cost of connections is bounded: their number, in all and of one network, the time for the handshake
+//! and for the head of each request, the bytes of that head. The connection of a client that does not read
+//! its answers is closed. A connection ends when its client closes it, and its answers with it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! What the overview takes of the metrics that servers tell operators (`/metrics`).
+//! The figures that the overview takes from the metrics of servers for operators (`/metrics`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -45,7 +45,7 @@ impl Figures {
                 figures.add(&told.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??);
             }
         }
-        // What was counted up to each bound becomes what lies between two.
+        // The counts up to each bound become the counts between two bounds.
         figures.buckets.sort_by(|one, other| one.0.total_cmp(&other.0));
         let mut before = 0;
         for (_, count) in &mut figures.buckets {

@@ -10,7 +10,7 @@ use stickycas_model::types::ProcessId;
 
 use crate::instances::InstanceFacts;
 
-/// How many are kept. Who looks each second and finds more has missed some.
+/// The number of offences that are kept. A viewer that looks each second misses some if more happen in one.
 const KEPT: usize = 32;
 
 /// An offence at one instance.

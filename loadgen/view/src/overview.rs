@@ -1,4 +1,4 @@
-//! What happens at all instances together, once a second and the same for all who look.
+//! The load of all instances together, once a second and the same for all viewers.
 //!
 //! | of | is |
 //! | --- | --- |
@@ -38,12 +38,12 @@ pub(crate) struct Overview {
     latest: watch::Sender<Result<Bytes, Refused>>,
 }
 
-/// What was counted up to a moment.
+/// The counts up to a moment.
 struct Counted {
     at: Instant,
     live: u64,
     refusals: u64,
-    /// `None`: nobody tells.
+    /// `None`: no server is asked for its metrics.
     figures: Option<Figures>,
     /// Offences at the instances that somebody looks at.
     offences: u64,
@@ -73,7 +73,7 @@ impl Overview {
         loop {
             ticks.tick().await;
             if self.latest.receiver_count() == 0 {
-                // What is counted while nobody looks says nothing of a second.
+                // The difference to a count before this pause would not be that of a second.
                 last = None;
                 continue;
             }

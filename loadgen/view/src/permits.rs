@@ -1,4 +1,4 @@
-//! How much viewers may have at a time.
+//! The bounds for viewers, and their use at a moment.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -41,7 +41,7 @@ impl Default for Bounds {
     }
 }
 
-/// From where somebody looks: an address; of IPv6 the network of 64 bits, as one client has it.
+/// The network of a viewer: an address; of IPv6 the network of 64 bits, as one client has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Network(IpAddr);
 

@@ -1,16 +1,17 @@
-//! What a browser is told in place of an error of the client.
+//! The refusal that a browser gets in place of an error of the client.
 
 use http::StatusCode;
 use stickycas_client::{Error, RefusalReason};
 use stickycas_page::source::Refused;
 
-/// The same in the terms of HTTP. Viewers are told what the server says to its clients about them and their instances. What else went
-/// wrong may name servers and files: it is told in general, and the log has the rest.
+/// The same in the terms of HTTP. Viewers are told what the server says to its clients about them and their
+/// instances. Other errors may name servers and files: they are told in general terms, and the log has the
+/// rest.
 pub(crate) fn refusal(error: &Error) -> Refused {
     let status = match (error, error.reason()) {
         (_, Some(reason)) => status_of(reason),
         (Error::Unreachable { .. } | Error::GaveUp { .. }, None) => StatusCode::SERVICE_UNAVAILABLE,
-        // The server has another history now: whoever has the old one begins again.
+        // The server has another history now: a viewer that has the old one begins again.
         (Error::Lost(_), None) => StatusCode::CONFLICT,
         (Error::InvalidArgument(_), None) => StatusCode::BAD_REQUEST,
         _ => StatusCode::BAD_GATEWAY,

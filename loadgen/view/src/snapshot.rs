@@ -64,18 +64,18 @@ struct Shown<'a> {
     warps: Option<Vec<[u32; COUNTED.len()]>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<u32>,
-    /// Marks of which nobody tells whose they are.
+    /// The number of marks whose processes are not known.
     untold: u32,
 }
 
-/// What a snapshot is made of.
+/// The parts of a snapshot.
 struct Taken<'a> {
     now: Now,
     index: u64,
     marks: Vec<u16>,
-    /// By which the marks were found, if not all need be.
+    /// The status from which the marks come, if they may be incomplete.
     status: Option<&'a InstanceStatus>,
-    /// Who has won, in the order of the list.
+    /// The entries of the list, in order.
     list: Vec<Shot<'a>>,
 }
 

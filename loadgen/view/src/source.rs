@@ -1,4 +1,4 @@
-//! What a client may see of a server, as the page's source.
+//! The view that a client has of a server, as the page's source.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ const EXPLAINS: usize = 2;
 /// How often something is sent on a stream, if only to show that it is alive.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// What the page of a server shows, and to how many.
+/// The source of a server's page, and the permits of its viewers.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) permits: Arc<Permits>,
@@ -49,11 +49,11 @@ pub(crate) struct Server {
     explains: Arc<Semaphore>,
 }
 
-/// Who looks.
+/// A viewer.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Viewer {
     network: Network,
-    /// Until when; `None`: without end.
+    /// The end of its link; `None`: without end.
     until: Option<Expiry>,
 }
 
@@ -77,7 +77,7 @@ impl Server {
         }
     }
 
-    /// What `tell` makes of the events of an instance, outside the threads that serve.
+    /// The result of `tell` for the events of an instance, outside the threads that serve.
     async fn of_events<T: Send + 'static>(
         &self,
         viewer: &Viewer,
@@ -90,7 +90,7 @@ impl Server {
             let why = "the events could not be told: a bug of the program".to_owned();
             Refused { status: StatusCode::INTERNAL_SERVER_ERROR, why }
         };
-        // What has begun keeps its turn to its end, even if nobody waits for it any more.
+        // A call of `tell` that has begun keeps its turn to its end, even if no viewer waits for it any more.
         let turn = self.explains.clone().acquire_owned().await.map_err(|_| failed())?;
         let told = tokio::task::spawn_blocking(move || {
             let _turn = turn;
@@ -119,7 +119,8 @@ impl Source for Server {
             let why = "nobody knows where the request comes from: a bug of the program".to_owned();
             Refused { status: StatusCode::INTERNAL_SERVER_ERROR, why }
         })?;
-        // First, since it costs nothing: whoever shows no link takes no requests from those behind the same address who do.
+        // First, since it costs nothing: a viewer without a link uses up no requests of the others in its
+        // network.
         let until = self.links.as_ref().map(|links| links.check(&parts.headers)).transpose()?;
         self.permits.request(network)?;
         Ok(Viewer { network, until })
@@ -164,7 +165,7 @@ impl Source for Server {
     }
 }
 
-/// What happened and why, under the assumptions that have to be made about instances whose processes others start.
+/// The events and their reasons, under the assumptions about instances whose processes others start.
 fn explained(params: &Arc<Params>, events: &[Recorded]) -> Vec<Section> {
     let explanation = explain_assumed(params, events);
     let run = ExplainedRun { params, history: events, place: Place::Server, explanation: &explanation };

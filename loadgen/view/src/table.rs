@@ -43,11 +43,11 @@ pub(crate) struct Table {
     pages: Mutex<HashMap<Asked, (Instant, Page)>>,
     /// Behind pages that were shown, by what viewers name them. The latest at the end.
     places: Mutex<VecDeque<(String, TablePlace)>>,
-    /// Held by whoever asks the server.
+    /// Held by the request that asks the server.
     pace: tokio::sync::Mutex<Pace>,
 }
 
-/// What a viewer asks for: a state, a text, and a place.
+/// The query of a viewer: a state, a text, and a place.
 type Asked = (Option<&'static str>, String, String);
 
 impl Table {
@@ -86,7 +86,7 @@ impl Table {
         let found = found.map_err(|error| {
             let refused = refusal(&error);
             if refused.status == StatusCode::FORBIDDEN {
-                // What was shown before is not to be seen any more.
+                // The rows that were shown before must not be seen any more.
                 self.pages().clear();
             }
             refused
