@@ -45,8 +45,8 @@ impl ClientBuilder {
         }
     }
 
-    /// One more server of the same cluster, for the same credentials. A client needs one that is up; the others are found by
-    /// [GetCluster](Client::cluster).
+    /// One more server of the same cluster, for the same credentials. A client needs one that is up; the
+    /// others are found by [GetCluster](Client::cluster).
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), stickycas_client::Error> {
@@ -60,35 +60,39 @@ impl ClientBuilder {
         self
     }
 
-    /// Whether to go to any server that is told to be the owner of an instance. Without it, only to the given ones and to
-    /// those that one of them names in GetCluster: a server that is wrong cannot send this client anywhere else.
+    /// Whether to go to any server that is told to be the owner of an instance. Without it, only to the given
+    /// ones and to those that one of them names in GetCluster: a server that is wrong cannot send this client
+    /// anywhere else.
     pub fn any_server(mut self, any: bool) -> Self {
         self.any_server = any;
         self
     }
 
-    /// The principal that every request names (SPEC section 10): 1 to 128 letters, digits, `.`, `_` or `-`. Required without [credentials](Self::credentials).
+    /// The principal that every request names (SPEC section 10): 1 to 128 letters, digits, `.`, `_` or `-`.
+    /// Required without [credentials](Self::credentials).
     pub fn principal(mut self, principal: impl Into<String>) -> Self {
         self.principal = principal.into();
         self
     }
 
-    /// The certificate or the token that names the principal, and the CAs of servers that are trusted. The address begins with
-    /// `https://` then. With credentials of many principals, name [the principal](Self::principal) too.
+    /// The certificate or the token that names the principal, and the CAs of servers that are trusted. The
+    /// address begins with `https://` then. With credentials of many principals, name [the
+    /// principal](Self::principal) too.
     pub fn credentials(mut self, credentials: Credentials) -> Self {
         self.credentials = Some(credentials);
         self
     }
 
-    /// The retries of the client. Without it [`RetryPolicy::default`], or with several servers [`RetryPolicy::of_cluster`].
+    /// The retries of the client. Without it [`RetryPolicy::default`], or with several servers
+    /// [`RetryPolicy::of_cluster`].
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = Some(policy);
         self
     }
 
     /// The silence on an open stream after which the client pings the server; the connection counts as broken
-    /// after half as long again without an answer. More than 0. Without it [`DEFAULT_KEEP_ALIVE`], or with several servers
-    /// [`KEEP_ALIVE_OF_CLUSTER`].
+    /// after half as long again without an answer. More than 0. Without it [`DEFAULT_KEEP_ALIVE`], or with
+    /// several servers [`KEEP_ALIVE_OF_CLUSTER`].
     pub fn keep_alive(mut self, interval: Duration) -> Self {
         self.keep_alive = Some(interval);
         self
@@ -97,8 +101,8 @@ impl ClientBuilder {
     /// Connects to the server, or to one of several, with retries.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a setting is not well formed; [`Error::GaveUp`] if there is no connection
-    /// after all retries.
+    /// [`Error::InvalidArgument`] if a setting is not well formed; [`Error::GaveUp`] if there is no
+    /// connection after all retries.
     pub async fn connect(self) -> Result<Client, Error> {
         let configs = self.configs()?;
         let mut backoff = Backoff::new(self.policy());
@@ -129,8 +133,9 @@ impl ClientBuilder {
         Ok(self.client(Connection::lazy(configs[0].clone()), &configs))
     }
 
-    /// The same over byte streams that `connect` opens, in place of TCP: Unix sockets, tunnels, a simulated network. It is given the
-    /// address of a server, host and port, and called for the first connection to it, and again after each that broke.
+    /// The same over byte streams that `connect` opens, in place of TCP: Unix sockets, tunnels, a simulated
+    /// network. It is given the address of a server, host and port, and called for the first connection to
+    /// it, and again after each that broke.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if a setting is not well formed.
@@ -179,7 +184,8 @@ impl ClientBuilder {
         };
         let principal = credentials.as_ref().map_or(&*self.principal, Credentials::principal);
         let config = ClientConfig::to(url, principal, credentials.as_ref())?;
-        // Silence is noticed, a ping and half as long again, within the time after which the user wants to give up.
+        // Silence is noticed, a ping and half as long again, within the time after which the user wants to
+        // give up.
         let noticed = (self.policy().give_up_after / 3 * 2).max(LEAST_KEEP_ALIVE);
         Ok(config.with_keep_alive(keep_alive.min(noticed)))
     }

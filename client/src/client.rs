@@ -16,7 +16,8 @@ use crate::driver::{self, Played, ProcessSpec};
 use crate::error::Error;
 use crate::retry::{Backoff, RetryPolicy};
 
-/// A client of one server, or of a cluster of servers, for one principal. Cheap to clone; clones share the connections.
+/// A client of one server, or of a cluster of servers, for one principal. Cheap to clone; clones share the
+/// connections.
 #[derive(Clone, Debug)]
 pub struct Client {
     pub(crate) cluster: Cluster,
@@ -84,16 +85,18 @@ impl Client {
     }
 
     /// A client for another principal on the same connection, for a program that plays many processes. The
-    /// server limits the streams of one connection. With [credentials](crate::Credentials), both must be in one file of tokens.
+    /// server limits the streams of one connection. With [credentials](crate::Credentials), both must be in
+    /// one file of tokens.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its own.
+    /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its
+    /// own.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
         Ok(Self { cluster: self.cluster.as_principal(principal)?, policy: self.policy })
     }
 
-    /// Plays a correct process that proposes this value, to its decision (Algorithm 1 of the paper). The server
-    /// has taken the report of the decision when this returns.
+    /// Plays a correct process that proposes this value, to its decision (Algorithm 1 of the paper). The
+    /// server has taken the report of the decision when this returns.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] for a value without a byte or a text that names no instance;
@@ -114,11 +117,11 @@ impl Client {
         }
     }
 
-    /// Plays a process, correct or Byzantine, to its end or until `stop` resolves; [`std::future::pending`] never
-    /// stops it.
+    /// Plays a process, correct or Byzantine, to its end or until `stop` resolves; [`std::future::pending`]
+    /// never stops it.
     ///
-    /// A process that falls silent stays attached until its stream ends or `stop` resolves; one that never joins
-    /// waits for `stop` alone.
+    /// A process that falls silent stays attached until its stream ends or `stop` resolves; one that never
+    /// joins waits for `stop` alone.
     pub async fn play(
         &self,
         instance: InstanceId,
@@ -132,8 +135,8 @@ impl Client {
         Backoff::new(self.policy)
     }
 
-    /// A unary call to the owner of an instance, again and again until it is answered or another try does not help or must
-    /// not be made.
+    /// A unary call to the owner of an instance, again and again until it is answered or another try does not
+    /// help or must not be made.
     pub(crate) async fn call_owner<R: Clone, T, F>(
         &self,
         instance: InstanceId,
@@ -188,7 +191,8 @@ impl Client {
                 NextTry::Later(error) => error,
                 NextTry::Stop(error) => return Err(error),
             };
-            // A call that waits for no phase, and a server that is not reached, make no progress by taking long.
+            // A call that waits for no phase, and a server that is not reached, make no progress by taking
+            // long.
             if idempotency == Idempotency::Waits && !matches!(error, Error::Unreachable { sent: false, .. }) {
                 backoff.lasted(begun.elapsed());
             }
@@ -245,8 +249,8 @@ impl Idempotency {
     }
 }
 
-/// Whether the server refused the call because it drains. A call of [`Idempotency::Once`] has no access that could wait on: a
-/// server that drains refuses it before it does anything.
+/// Whether the server refused the call because it drains. A call of [`Idempotency::Once`] has no access that
+/// could wait on: a server that drains refuses it before it does anything.
 fn is_draining(error: &Error) -> bool {
     matches!(error, Error::Refused(refused) if refused.reason == RefusalReason::Draining)
 }

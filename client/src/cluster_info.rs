@@ -50,8 +50,8 @@ pub struct OwnedShard {
 }
 
 impl ClusterInfo {
-    /// The server that owns the shard of an instance, and the epoch since which it does. `None`: nobody is known to, or the
-    /// servers belong to no cluster.
+    /// The server that owns the shard of an instance, and the epoch since which it does. `None`: nobody is
+    /// known to, or the servers belong to no cluster.
     #[must_use]
     pub fn owner_of(&self, instance: InstanceId) -> Option<(&ClusterServer, u64)> {
         let shard = shard_of(instance, NonZeroU32::new(self.shards)?);

@@ -33,8 +33,8 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 /// The silence on an open stream after which a client pings the server, unless another time is given. An idle
 /// connection is not pinged: servers of other makers punish that.
 pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(20);
-/// The same of a client of several servers. With half as long again for the answer it is less than the usual lease: when a
-/// silent server has lost its instances, its clients ask the new owner.
+/// The same of a client of several servers. With half as long again for the answer it is less than the usual
+/// lease: when a silent server has lost its instances, its clients ask the new owner.
 pub const KEEP_ALIVE_OF_CLUSTER: Duration = Duration::from_secs(3);
 
 /// The server's address, the principal, and the settings of the channel.
@@ -214,7 +214,8 @@ impl Connection {
         Self { config: config.into(), channel, connector: None }
     }
 
-    /// The same over byte streams that `connect` opens, in place of TCP: it is given the address of a server, host and port.
+    /// The same over byte streams that `connect` opens, in place of TCP: it is given the address of a server,
+    /// host and port.
     #[must_use]
     pub fn lazy_over<F, T>(
         config: ClientConfig,
@@ -271,11 +272,12 @@ impl Connection {
     }
 
     /// The same connection for another principal: the two share one channel. Fit where a program plays many
-    /// processes; the server limits the streams on it. With credentials, both must be in one file of tokens: a certificate is
-    /// shown once, for the whole connection, and a token with each call.
+    /// processes; the server limits the streams on it. With credentials, both must be in one file of tokens:
+    /// a certificate is shown once, for the whole connection, and a token with each call.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its own.
+    /// [`Error::InvalidArgument`] if the principal is no name of a principal, or the credentials are not its
+    /// own.
     pub fn as_principal(&self, principal: &str) -> Result<Self, Error> {
         let credentials = self.config.credentials.as_ref();
         let credentials =

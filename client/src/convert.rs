@@ -5,10 +5,11 @@ use stickycas_proto::names::{InstanceId, InstanceRef};
 
 use crate::error::Error;
 
-/// An instance, by its id or by its name: an [`InstanceId`], an [`InstanceRef`], or the text of an id or of a name.
+/// An instance, by its id or by its name: an [`InstanceId`], an [`InstanceRef`], or the text of an id or of a
+/// name.
 ///
-/// Accesses carry ids (SPEC F11). An operation that is given a name asks the server for the id first, which is
-/// one more call; look it up once with [`Client::find`](crate::Client::find) to save that.
+/// Accesses carry ids (SPEC F11). An operation that is given a name asks the server for the id first, which
+/// is one more call; look it up once with [`Client::find`](crate::Client::find) to save that.
 pub trait IntoInstance {
     /// The instance. No name looks like an id, so a text means one of the two.
     ///
@@ -19,8 +20,8 @@ pub trait IntoInstance {
 
 /// The value of these bytes.
 ///
-/// A value has one byte or more (SPEC P3). The most bytes that it may have is a parameter of the instance, so that limit is checked
-/// where the instance is known.
+/// A value has one byte or more (SPEC P3). The most bytes that it may have is a parameter of the instance, so
+/// that limit is checked where the instance is known.
 ///
 /// # Errors
 /// [`Error::InvalidArgument`] if there is no byte.

@@ -18,7 +18,8 @@ use crate::info::InstanceInfo;
 pub struct Created {
     /// The instance.
     pub instance: InstanceInfo,
-    /// Whether this call created it. `false`: an instance of this name and content existed already (SPEC F11).
+    /// Whether this call created it. `false`: an instance of this name and content existed already (SPEC
+    /// F11).
     pub created: bool,
 }
 
@@ -52,8 +53,8 @@ impl CreateInstance {
         }
     }
 
-    /// A name, unique among the instances that the server keeps: 1 to 64 letters, digits, `.`, `_` or `-`. The
-    /// same name with the same content gives the same instance (F11), so a create with a name is retried.
+    /// A name, unique among the instances that the server keeps: 1 to 64 letters, digits, `.`, `_` or `-`.
+    /// The same name with the same content gives the same instance (F11), so a create with a name is retried.
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -163,8 +164,8 @@ impl CreateInstance {
     /// Creates the instance. With a name it is retried; without one, only if it did not happen.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a setting is wrong; [`Error::Refused`] if the caller is no coordinator, the
-    /// name is taken by other content, or there are too many instances.
+    /// [`Error::InvalidArgument`] if a setting is wrong; [`Error::Refused`] if the caller is no coordinator,
+    /// the name is taken by other content, or there are too many instances.
     pub async fn send(self) -> Result<Created, Error> {
         let request = self.checked()?;
         let idempotency = if request.name.is_empty() { Idempotency::Once } else { Idempotency::Repeatable };

@@ -15,8 +15,9 @@ use x509_parser::prelude::FromDer as _;
 use crate::error::Error;
 use crate::tokens::Tokens;
 
-/// A client's certificate with its key, or its token, and the CAs of servers that it trusts. A connection with them is by
-/// TLS, and everything on it comes from the principal that the certificate or the token names.
+/// A client's certificate with its key, or its token, and the CAs of servers that it trusts. A connection
+/// with them is by TLS, and everything on it comes from the principal that the certificate or the token
+/// names.
 #[derive(Clone)]
 pub struct Credentials {
     principal: String,
@@ -50,15 +51,16 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Those in this folder: the certificate and those behind it (`tls.crt`), its key (`tls.key`), the CAs of servers
-    /// (`ca.crt`), all in PEM. If there is no certificate but a file `token`, the principal is proven by that bearer token
-    /// (JWT) to a server's listener for tokens; the file is read again from time to time, so that it can be replaced before
-    /// the token expires. A file `tokens` in its place has those of many principals, a line `NAME TOKEN` for each: these
-    /// credentials are those of the first, and [`of`](Self::of) gives those of the others. `stickycas-server credentials`
-    /// makes such folders.
+    /// Those in this folder: the certificate and those behind it (`tls.crt`), its key (`tls.key`), the CAs of
+    /// servers (`ca.crt`), all in PEM. If there is no certificate but a file `token`, the principal is proven
+    /// by that bearer token (JWT) to a server's listener for tokens; the file is read again from time to
+    /// time, so that it can be replaced before the token expires. A file `tokens` in its place has those of
+    /// many principals, a line `NAME TOKEN` for each: these credentials are those of the first, and
+    /// [`of`](Self::of) gives those of the others. `stickycas-server credentials` makes such folders.
     ///
     /// # Errors
-    /// [`Error::InvalidArgument`] if a file cannot be read, does not hold what it should, or is not valid now.
+    /// [`Error::InvalidArgument`] if a file cannot be read, does not hold what it should, or is not valid
+    /// now.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let unusable = |error: FileError| Error::InvalidArgument(error.to_string());
         let cas = Certificate::from_pem(roots(&folder.join("ca.crt")).map_err(unusable)?);
@@ -86,8 +88,8 @@ impl Credentials {
         Ok(Self { principal, trust_domain: Some(trust_domain), folder: folder.into(), tls, token: None })
     }
 
-    /// Those of this principal: the same, or where their file has the tokens of many, those with its token. Connections can
-    /// be shared by all of the same file.
+    /// Those of this principal: the same, or where their file has the tokens of many, those with its token.
+    /// Connections can be shared by all of the same file.
     ///
     /// # Errors
     /// [`Error::InvalidArgument`] if they are not of this principal.
@@ -159,8 +161,8 @@ fn token_in(folder: &Path) -> Result<Option<(String, Token)>, Error> {
     Ok(Some((principal.clone(), Token(Arc::new(tokens), principal.into()))))
 }
 
-/// The trust domain and the name that a server will read in this certificate. Whether they are any is for the server to
-/// say.
+/// The trust domain and the name that a server will read in this certificate. Whether they are any is for the
+/// server to say.
 fn names_of(certificate: &CertificateDer<'_>) -> Option<(String, String)> {
     let (_, certificate) = X509Certificate::from_der(certificate).ok()?;
     let names = certificate.subject_alternative_name().ok()??;

@@ -53,12 +53,12 @@ pub enum Error {
     /// The server's answer does not follow the protocol: another version, or its bug.
     #[error("the server's answer breaks the protocol: {0}")]
     Protocol(String),
-    /// The server tells less than it has told this client before, or something else: its log was put back to an
-    /// earlier state, or it is another server. Nothing that it says can be relied on (SPEC A3, R2, F8b).
+    /// The server tells less than it has told this client before, or something else: its log was put back to
+    /// an earlier state, or it is another server. Nothing that it says can be relied on (SPEC A3, R2, F8b).
     #[error("LOST: the server does not stand by what it has told: {0}")]
     Lost(String),
-    /// An argument is not well formed, and nothing was sent: an address, a principal, an instance, a value or a
-    /// parameter.
+    /// An argument is not well formed, and nothing was sent: an address, a principal, an instance, a value or
+    /// a parameter.
     #[error("{0}")]
     InvalidArgument(String),
     /// The process came to its end without a decision (D1).
@@ -77,8 +77,8 @@ impl Error {
         }
     }
 
-    /// Whether the same request again (an access: with the same number) is safe and may succeed. The client has
-    /// retried already, as its [`RetryPolicy`](crate::RetryPolicy) says, so [`Error::GaveUp`] answers no.
+    /// Whether the same request again (an access: with the same number) is safe and may succeed. The client
+    /// has retried already, as its [`RetryPolicy`](crate::RetryPolicy) says, so [`Error::GaveUp`] answers no.
     #[must_use]
     pub fn may_retry(&self) -> bool {
         match self {
@@ -93,8 +93,8 @@ impl Error {
         }
     }
 
-    /// Whether the request may have happened, or may still happen. If not, nothing has changed at the server. If
-    /// so, the same access with the same number tells: it is never executed twice (F8b).
+    /// Whether the request may have happened, or may still happen. If not, nothing has changed at the server.
+    /// If so, the same access with the same number tells: it is never executed twice (F8b).
     #[must_use]
     pub fn may_have_happened(&self) -> bool {
         match self {
@@ -106,8 +106,8 @@ impl Error {
         }
     }
 
-    /// The kind as one word, for programs; `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`, `lost`,
-    /// `usage` or `undecided`.
+    /// The kind as one word, for programs; `refused`, `unreachable`, `gave_up`, `foreign`, `protocol`,
+    /// `lost`, `usage` or `undecided`.
     #[must_use]
     pub fn kind(&self) -> &'static str {
         match self {

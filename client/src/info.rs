@@ -96,7 +96,8 @@ pub struct InstanceStatus {
     pub warp: Option<WarpId>,
     /// Whether that phase is open.
     pub open: bool,
-    /// The awaited processes: while gathering those that have not joined, in an open phase the missing members.
+    /// The awaited processes: while gathering those that have not joined, in an open phase the missing
+    /// members.
     pub awaited: Rows<Awaited>,
     /// Processes with waiting accesses.
     pub waiting: Rows<Waiting>,

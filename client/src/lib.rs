@@ -1,7 +1,7 @@
 //! A client of StickyCAS: plays one process of an instance, or sets up and observes instances.
 //!
-//! A correct process is one call. It proposes a value, takes part in every phase of its warp as Algorithm 1 of
-//! the paper says, and returns the decision and the entries that it was decided from:
+//! A correct process is one call. It proposes a value, takes part in every phase of its warp as Algorithm 1
+//! of the paper says, and returns the decision and the entries that it was decided from:
 //!
 //! ```no_run
 //! use stickycas_client::Client;
@@ -33,8 +33,8 @@
 //! # }
 //! ```
 //!
-//! - [`Client`]: connect, [`propose`](Client::propose), [`play`](Client::play) for Byzantine processes too, and
-//!   every single operation.
+//! - [`Client`]: connect, [`propose`](Client::propose), [`play`](Client::play) for Byzantine processes too,
+//!   and every single operation.
 //! - [`CreateInstance`]: the parameters of a new instance. [`info`]: an instance and its status.
 //! - [`watch`]: the events of an instance, as a stream. [`counts`]: the server's counts of its callers'
 //!   conduct.
@@ -45,17 +45,18 @@
 //! `stickycas_proto`; this crate exports all that stand in its signatures.
 //!
 //! # Clusters
-//! Where several servers share the instances, give [`ClientBuilder::server`] their addresses. Each operation goes to the
-//! owner of its instance, as servers tell it (`NOT_OWNER`), over one connection to each owner; an owner of an older epoch
-//! than a known one is ignored, and at most [`MAX_REDIRECTS`] redirects are followed without a pause. When an owner dies
-//! or loses an instance, the same access goes with the same number to the next one. While there is none, and while a
-//! server is down, the client asks the others, with pauses. [`Client::list`] and [`Client::counts`] ask all servers.
+//! Where several servers share the instances, give [`ClientBuilder::server`] their addresses. Each operation
+//! goes to the owner of its instance, as servers tell it (`NOT_OWNER`), over one connection to each owner; an
+//! owner of an older epoch than a known one is ignored, and at most [`MAX_REDIRECTS`] redirects are followed
+//! without a pause. When an owner dies or loses an instance, the same access goes with the same number to the
+//! next one. While there is none, and while a server is down, the client asks the others, with pauses.
+//! [`Client::list`] and [`Client::counts`] ask all servers.
 //!
 //! # Retries
-//! Every access carries the process's own number, so asking again is the same access (SPEC F8). A lost reply or
-//! a broken connection therefore never makes a process fail or append twice. Retries are bounded by the time
-//! without progress ([`RetryPolicy`]), and end at once where they cannot help: an instance that the server has
-//! lost stays lost (F11).
+//! Every access carries the process's own number, so asking again is the same access (SPEC F8). A lost reply
+//! or a broken connection therefore never makes a process fail or append twice. Retries are bounded by the
+//! time without progress ([`RetryPolicy`]), and end at once where they cannot help: an instance that the
+//! server has lost stays lost (F11).
 
 mod address;
 mod builder;
@@ -89,8 +90,8 @@ pub use stickycas_proto::convert::member_state::MemberState;
 pub use stickycas_proto::convert::report::ProcessReport;
 pub use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
 pub use stickycas_proto::status::{Owner, RefusalDetails};
-/// The reasons of refusals: the closed list of SPEC section 11. The enum is the one of the wire format, since each
-/// reason and its two answers stand once.
+/// The reasons of refusals: the closed list of SPEC section 11. The enum is the one of the wire format, since
+/// each reason and its two answers stand once.
 pub use stickycas_proto::v1::RefusalReason;
 
 pub use self::builder::ClientBuilder;
@@ -109,8 +110,8 @@ pub use self::servers::Listed;
 pub use self::table::{TablePage, TablePlace, TableQuery};
 pub use self::watch::{Watch, WatchFrom, Watched};
 
-/// The connection with its generated clients, for programs of this project that send what no client sends: the wire
-/// attacks and the load generator. Its types are those of tonic, and it may change at any time.
+/// The connection with its generated clients, for programs of this project that send what no client sends:
+/// the wire attacks and the load generator. Its types are those of tonic, and it may change at any time.
 #[doc(hidden)]
 pub mod raw {
     pub use crate::connection::{ClientConfig, Connection, Identified, Identify};

@@ -1,5 +1,5 @@
-//! How a client begins, and what it does at one instance: calls for people and for programs that set up and close
-//! instances, watches, reports.
+//! How a client begins, and what it does at one instance: calls for people and for programs that set up and
+//! close instances, watches, reports.
 
 use stickycas_model::access::{Answer, AppendAnswer, ReadAnswer};
 use stickycas_model::history::Event;
@@ -79,8 +79,8 @@ pub enum InstanceEnd {
 }
 
 impl Client {
-    /// A client of the server at this address (`http://host:port`); name its principal next, and
-    /// [the other servers](ClientBuilder::server) of a cluster.
+    /// A client of the server at this address (`http://host:port`); name its principal next, and [the other
+    /// servers](ClientBuilder::server) of a cluster.
     ///
     /// ```no_run
     /// # async fn example() -> Result<(), stickycas_client::Error> {
@@ -117,8 +117,8 @@ impl Client {
         .await
     }
 
-    /// A client that asks the owner of an instance first: the server that has just answered for it. Where there is one
-    /// server, the same client.
+    /// A client that asks the owner of an instance first: the server that has just answered for it. Where
+    /// there is one server, the same client.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -132,8 +132,8 @@ impl Client {
         Ok(Self::on(route.connection().await?, self.retry_policy()))
     }
 
-    /// The id of an instance. Accesses carry ids, never names (F11), so a name is looked up once, here; an id is
-    /// taken as it is.
+    /// The id of an instance. Accesses carry ids, never names (F11), so a name is looked up once, here; an id
+    /// is taken as it is.
     ///
     /// # Errors
     /// As for [`get`](Self::get).
@@ -241,14 +241,14 @@ impl Client {
     /// Watches an instance. The first request leaves when the stream is polled.
     ///
     /// # Errors
-    /// The items are errors when there is no such instance, the caller may not watch it (F13), or the phase to
-    /// begin with is not kept any more; and when retries did not help.
+    /// The items are errors when there is no such instance, the caller may not watch it (F13), or the phase
+    /// to begin with is not kept any more; and when retries did not help.
     pub fn watch(&self, instance: impl IntoInstance, from: WatchFrom) -> Watch {
         Watch::new(self.clone(), instance.into_instance(), from)
     }
 
-    /// Waits for the end of an instance, without an access. A process that acts learns the end from the answer to its next one; a
-    /// process that is silent, or that never joins, gets no answer.
+    /// Waits for the end of an instance, without an access. A process that acts learns the end from the
+    /// answer to its next one; a process that is silent, or that never joins, gets no answer.
     ///
     /// # Errors
     /// When the caller may not watch the instance (F13), and when retries did not help. That the server does
@@ -278,15 +278,16 @@ impl Client {
         }
     }
 
-    /// Reports to the judge at the other end of this connection how a process has ended, and waits until the instance has been
-    /// judged. Asked again until it is answered, since a judge that is restarted knows of no report.
+    /// Reports to the judge at the other end of this connection how a process has ended, and waits until the
+    /// instance has been judged. Asked again until it is answered, since a judge that is restarted knows of
+    /// no report.
     ///
     /// The judge is no part of the service: a program that runs many processes started elsewhere has one, see
     /// `judge_service.proto`.
     ///
     /// # Errors
-    /// When the judge does not take the report, for example since it never saw the instance; when there was no
-    /// judge for as long as is allowed.
+    /// When the judge does not take the report, for example since it never saw the instance; when there was
+    /// no judge for as long as is allowed.
     pub async fn report(&self, instance: InstanceId, said: &ProcessReport) -> Result<Outcome, Error> {
         let mut route = self.cluster.route();
         let request = said.to_wire(instance);
@@ -299,7 +300,8 @@ impl Client {
 }
 
 impl Connection {
-    /// An instance as this server tells it: it is asked once, and no other server is, whatever it says of an owner.
+    /// An instance as this server tells it: it is asked once, and no other server is, whatever it says of an
+    /// owner.
     ///
     /// # Errors
     /// The refusal of the server, or the reason why there is no answer.

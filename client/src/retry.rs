@@ -32,8 +32,8 @@ impl Default for RetryPolicy {
 }
 
 impl RetryPolicy {
-    /// The default for a cluster, in which another server soon takes over from one that has died: pauses of 0.5 s at
-    /// most.
+    /// The default for a cluster, in which another server soon takes over from one that has died: pauses of
+    /// 0.5 s at most.
     #[must_use]
     pub fn of_cluster() -> Self {
         Self { longest: Duration::from_millis(500), ..Self::default() }
@@ -76,9 +76,9 @@ impl Backoff {
         self.since.get_or_insert_with(Instant::now);
     }
 
-    /// How long the next try may take to be answered: this long, but no longer than the time that is left, or half of it if
-    /// there are other servers, so that one that is silent leaves time for them. The last try, which falls on the end of the
-    /// time, has a moment.
+    /// How long the next try may take to be answered: this long, but no longer than the time that is left, or
+    /// half of it if there are other servers, so that one that is silent leaves time for them. The last try,
+    /// which falls on the end of the time, has a moment.
     pub(crate) fn limit(&self, longest: Duration, has_others: bool) -> Duration {
         let passed = self.since.map_or(Duration::ZERO, |since| since.elapsed());
         match self.policy.give_up_after {

@@ -1,11 +1,12 @@
 //! Answers of all servers of a cluster together: lists of instances, the table, counts, owners of shards.
 //!
-//! A server answers for itself and names the others; this client asks each of them and merges what they say. A server that
-//! does not answer makes all of it begin again, since by then others may own its instances and know which servers there are.
-//! A shard that no server serves at the moment is in none of the lists, and its instances may be missing: that is told.
+//! A server answers for itself and names the others; this client asks each of them and merges what they say.
+//! A server that does not answer makes all of it begin again, since by then others may own its instances and
+//! know which servers there are. A shard that no server serves at the moment is in none of the lists, and its
+//! instances may be missing: that is told.
 //!
-//! A server that has just started, or has lost its lease, is not named by the others. It lists nothing, but it has counts: if its
-//! address was given, it is asked for them, too, and the servers that it names.
+//! A server that has just started, or has lost its lease, is not named by the others. It lists nothing, but
+//! it has counts: if its address was given, it is asked for them, too, and the servers that it names.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,8 +33,8 @@ const UNNAMED_TIMEOUT: Duration = Duration::from_millis(500);
 pub struct Listed {
     /// The instances, in the order of their ids.
     pub instances: Vec<Summary>,
-    /// The number of shards of which no server has told all instances: they are being taken over or handed over, or have no
-    /// owner. More instances may be in them; a later list has them.
+    /// The number of shards of which no server has told all instances: they are being taken over or handed
+    /// over, or have no owner. More instances may be in them; a later list has them.
     pub shards_left_out: usize,
 }
 
@@ -162,9 +163,9 @@ impl Question for v1::GetCountsRequest {
 }
 
 impl Client {
-    /// All living instances that the caller may see, in the order of their ids. Of a cluster, those of all servers; one that
-    /// moves to another server meanwhile may be missing, and then its shard counts as left out. Of one that two servers list, the
-    /// later state is told.
+    /// All living instances that the caller may see, in the order of their ids. Of a cluster, those of all
+    /// servers; one that moves to another server meanwhile may be missing, and then its shard counts as left
+    /// out. Of one that two servers list, the later state is told.
     ///
     /// # Errors
     /// When a server cannot be reached.
@@ -189,8 +190,8 @@ impl Client {
             .ok_or_else(|| Error::Protocol("no counts".to_owned()))
     }
 
-    /// The same of each server, by its address: of all servers of the cluster that the asked ones know, and of those that were
-    /// given to this client and do not belong to it, if they answer at once.
+    /// The same of each server, by its address: of all servers of the cluster that the asked ones know, and
+    /// of those that were given to this client and do not belong to it, if they answer at once.
     ///
     /// # Errors
     /// When a server of the cluster cannot be reached.
@@ -203,8 +204,8 @@ impl Client {
         Ok(parts.into_iter().map(|(address, counts)| (address.to_string(), counts)).collect())
     }
 
-    /// The servers of the cluster and what each of them owns, as one server knows it. A server that belongs to no cluster
-    /// names itself alone.
+    /// The servers of the cluster and what each of them owns, as one server knows it. A server that belongs
+    /// to no cluster names itself alone.
     ///
     /// # Errors
     /// When no server can be reached, or it is older than this call ([`Error::UnexpectedPeer`]).
@@ -224,7 +225,8 @@ impl Client {
         Ok((ClusterInfo::from_wire(answer, route.at().as_str())?, route.at().clone()))
     }
 
-    /// A page of the table of the instances that the caller may see, from this place on; `None`: the first one.
+    /// A page of the table of the instances that the caller may see, from this place on; `None`: the first
+    /// one.
     ///
     /// # Errors
     /// When a server cannot be reached, or does not know the place any more (`MALFORMED`).
@@ -322,8 +324,8 @@ fn left_out(parts: &[InstancesOfServer]) -> usize {
     of_cluster.saturating_sub(told.len())
 }
 
-/// Each instance once, in the order of ids. Two servers may list one that moves between them, and the one that was asked
-/// first knows less, whichever it is: of its states the latest counts, since none comes again.
+/// Each instance once, in the order of ids. Two servers may list one that moves between them, and the one
+/// that was asked first knows less, whichever it is: of its states the latest counts, since none comes again.
 fn merged(summaries: impl IntoIterator<Item = Summary>) -> Vec<Summary> {
     let mut all = BTreeMap::<_, Summary>::new();
     for summary in summaries {

@@ -1,7 +1,7 @@
 //! The instances as a table shows them, page by page: those that run first, of one state the newest first.
 //!
-//! Of a cluster each server has a table of its own. A page has the first rows of all tables, and a place in each of them, from
-//! which the next page goes on.
+//! Of a cluster each server has a table of its own. A page has the first rows of all tables, and a place in
+//! each of them, from which the next page goes on.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -20,13 +20,15 @@ use crate::info::Summary;
 pub struct TableQuery {
     /// Of instances in one of these states; empty: in any.
     pub states: Vec<State>,
-    /// Of instances with this text in their name, upper and lower case alike, or at the beginning of their id.
+    /// Of instances with this text in their name, upper and lower case alike, or at the beginning of their
+    /// id.
     pub text: String,
     /// The most rows of a page.
     pub rows: u32,
 }
 
-/// A place in the table, behind which a page begins. It holds at the servers that it is of, until they start again.
+/// A place in the table, behind which a page begins. It holds at the servers that it is of, until they start
+/// again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TablePlace(pub(crate) BTreeMap<Address, PlaceAtServer>);
 

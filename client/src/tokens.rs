@@ -1,8 +1,9 @@
-//! Bearer tokens in a file, which somebody replaces before they expire: one, or those of many principals for a program that plays all
-//! of them.
+//! Bearer tokens in a file, which somebody replaces before they expire: one, or those of many principals for
+//! a program that plays all of them.
 //!
-//! In a file of many a line is the name of a principal, a blank and its token; `#` begins a comment. One file for all is what a load of
-//! 65,536 principals can carry: it is read as a whole, and again when it has changed.
+//! In a file of many a line is the name of a principal, a blank and its token; `#` begins a comment. One file
+//! for all is what a load of 65,536 principals can carry: it is read as a whole, and again when it has
+//! changed.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -132,7 +133,8 @@ fn one(path: &Path, token: &str) -> Result<Line, Error> {
     Ok((name.into(), authorization))
 }
 
-/// Whether a token that is read while it is written has come to its end: all signatures that servers take have one length.
+/// Whether a token that is read while it is written has come to its end: all signatures that servers take
+/// have one length.
 fn is_whole(token: &[u8]) -> bool {
     const SIGNATURE: usize = 64;
     let mut parts = token.rsplit(|byte| *byte == b'.');

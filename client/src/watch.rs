@@ -1,8 +1,8 @@
 //! The events of an instance, as they happen (SPEC F13).
 //!
 //! A [`Watch`] goes on by itself after a broken connection: it asks again from the phase that it had reached
-//! and passes over what it has given already, so that every event comes once, in order, without gaps. A correct
-//! process never decides from it.
+//! and passes over what it has given already, so that every event comes once, in order, without gaps. A
+//! correct process never decides from it.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -61,8 +61,8 @@ pub struct Snapshot {
     pub next_index: u64,
 }
 
-/// A watch of one instance: a [`Stream`] of what happens there. It ends when the instance is over and everything
-/// was given, or after the first error.
+/// A watch of one instance: a [`Stream`] of what happens there. It ends when the instance is over and
+/// everything was given, or after the first error.
 ///
 /// Dropping a future that waits for the next item, as `tokio::select!` does, loses nothing.
 #[must_use = "a watch does nothing until it is polled"]
@@ -250,8 +250,8 @@ struct Cursor {
     snapshot: Option<Snapshot>,
     /// The snapshot, once given, until an event is.
     given: Option<Snapshot>,
-    /// Whether the instance is still to be compared with that snapshot, since the stream broke. An event would show by
-    /// itself whether it is the same one; the events of a shorter history come late or never.
+    /// Whether the instance is still to be compared with that snapshot, since the stream broke. An event
+    /// would show by itself whether it is the same one; the events of a shorter history come late or never.
     compares: bool,
 }
 
@@ -326,8 +326,8 @@ impl Cursor {
                     }
                 }
                 (Some(snapshot), None) => {
-                    // From here on the watch resumes at the phase of the snapshot. Should the phases behind it not be
-                    // kept by then, it is refused, which is better than a gap.
+                    // From here on the watch resumes at the phase of the snapshot. Should the phases behind
+                    // it not be kept by then, it is refused, which is better than a gap.
                     self.next = Some(snapshot.next_index);
                     self.from = snapshot.status.phase.map_or(WatchFrom::Start, WatchFrom::Phase);
                     self.given = Some(snapshot.clone());
@@ -390,8 +390,8 @@ impl Cursor {
     }
 }
 
-/// The instance is at least what it was: nothing that only grows is less, its list begins as it did, and with as many
-/// events the same accesses wait.
+/// The instance is at least what it was: nothing that only grows is less, its list begins as it did, and with
+/// as many events the same accesses wait.
 ///
 /// Its history alone does not show that: a server that is started again adds an event, which may take the
 /// place of one that was lost. The rest of a status may change without an event, such as the patience that is

@@ -21,8 +21,8 @@ pub const ASSUMPTIONS: &str = "A server does not know who is Byzantine: a proces
 
 /// The ground truth that is assumed: a process with an offence on record is faulty, every other one correct.
 ///
-/// One that never appended proposes what the first append of all proposes, so that it adds no value to those of correct
-/// processes.
+/// One that never appended proposes what the first append of all proposes, so that it adds no value to those
+/// of correct processes.
 #[must_use]
 pub fn assumed_truth(params: &Params, history: &[Recorded]) -> GroundTruth {
     let accused = history.iter().filter_map(|recorded| match &recorded.event {

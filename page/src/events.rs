@@ -1,5 +1,5 @@
-//! The events of an instance as a stream of server-sent events: its setting, a snapshot if there is one, frames, and how it
-//! ended.
+//! The events of an instance as a stream of server-sent events: its setting, a snapshot if there is one,
+//! frames, and how it ended.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
 use serde_json::json;

@@ -54,8 +54,8 @@ pub struct Table {
 pub enum Place {
     /// In `history.ndjson`, whole; the ground truth is known.
     RunFolder,
-    /// In the log or the memory of a server, which does not know who is Byzantine: a process with an offence on record
-    /// counts as faulty.
+    /// In the log or the memory of a server, which does not know who is Byzantine: a process with an offence
+    /// on record counts as faulty.
     Server,
 }
 

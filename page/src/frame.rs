@@ -1,7 +1,7 @@
 //! The changes of an instance, in the pieces in which they are sent: events with the state after them.
 //!
-//! The form of an event is that of a line of `history.ndjson`, with its index added, and for those that people should be
-//! told of with a sentence.
+//! The form of an event is that of a line of `history.ndjson`, with its index added, and for those that
+//! people should be told of with a sentence.
 
 use serde::Serialize;
 use stickycas_model::describe;

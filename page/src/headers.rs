@@ -5,7 +5,8 @@ use http::header::{
 };
 use http::{HeaderMap, HeaderValue, Uri};
 
-/// Scripts, styles and data come from here alone; nothing inline, no `eval`, no frames, no forms that are sent.
+/// Scripts, styles and data come from here alone; nothing inline, no `eval`, no frames, no forms that are
+/// sent.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'";
 
@@ -25,15 +26,15 @@ pub(crate) fn of_response(headers: &mut HeaderMap) {
     }
 }
 
-/// Whether a browser sends this for a page of another site. Such a page sees no answer, but would spend what everybody may
-/// ask for. Programs that are no browsers say nothing.
+/// Whether a browser sends this for a page of another site. Such a page sees no answer, but would spend what
+/// everybody may ask for. Programs that are no browsers say nothing.
 pub(crate) fn of_another_site(headers: &HeaderMap) -> bool {
     let mut sites = headers.get_all("sec-fetch-site").iter();
     sites.any(|site| site == "cross-site" || site == "same-site")
 }
 
-/// The names by which the page may be asked for. A page of another site whose name is made to lead here (DNS rebinding) has
-/// another one.
+/// The names by which the page may be asked for. A page of another site whose name is made to lead here (DNS
+/// rebinding) has another one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hosts(Vec<String>);
 

@@ -1,5 +1,5 @@
-//! The live page: one instance as the paper draws it, warps as rows of processes, phase by phase; and all instances as a
-//! table. A server shows its instances on it, the load generator shows the folder of a run.
+//! The live page: one instance as the paper draws it, warps as rows of processes, phase by phase; and all
+//! instances as a table. A server shows its instances on it, the load generator shows the folder of a run.
 //!
 //! # Division of the work
 //! Scripts in the browser draw and nothing else. Events come in the form that `history.ndjson` has. The

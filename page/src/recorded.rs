@@ -1,4 +1,5 @@
-//! A recorded run as frames: the machine goes through it again, so that at each phase it can be asked whom it waits for.
+//! A recorded run as frames: the machine goes through it again, so that at each phase it can be asked whom it
+//! waits for.
 
 use std::sync::Arc;
 
@@ -23,8 +24,8 @@ pub struct EncodedFrame {
     pub json: Bytes,
 }
 
-/// The frames of a whole history: one for each phase, and one wherever time passes. Where the machine does not do what the
-/// history says, the frames from there on have no state.
+/// The frames of a whole history: one for each phase, and one wherever time passes. Where the machine does
+/// not do what the history says, the frames from there on have no state.
 #[must_use]
 pub fn frames(params: &Arc<Params>, history: &[Recorded]) -> Vec<EncodedFrame> {
     let mut states: Vec<(usize, Now)> = Vec::new();

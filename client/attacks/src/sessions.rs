@@ -112,7 +112,8 @@ async fn accesses(context: &AttackContext) -> Result<(), Error> {
         };
         stream.say(numbers.iter().map(frame).collect())?;
     }
-    // Those that wait are answered when their phases come, and nobody waits for that: the last is refused at once.
+    // Those that wait are answered when their phases come, and nobody waits for that: the last is refused at
+    // once.
     let last = numbers.last().map_or(0, |number| number.get());
     while stream.numbered_reply().await?.0 < last {}
     Ok(())
@@ -147,13 +148,13 @@ pub(super) struct Unread {
 /// Asks for much on a stream that it never reads: its window is too small for the answers, and is never
 /// freed. Only the welcome is read: it shows that the session is open.
 ///
-/// It asks for the same answer again and again, which is legal and takes no phases. The stream stays open while the process goes on
-/// elsewhere, so that what the server keeps for it lies there to the end.
+/// It asks for the same answer again and again, which is legal and takes no phases. The stream stays open
+/// while the process goes on elsewhere, so that what the server keeps for it lies there to the end.
 pub(super) async fn slow_read(context: &AttackContext) -> Result<Unread, Error> {
     /// Bytes that the server may send before it has to wait: the welcome, and not many answers.
     const WINDOW: u32 = 1024;
-    /// Frames in one message: as many as a server takes unless told otherwise, and as many as it lets lie unread before it stops to
-    /// listen; so one message does it, and nothing hangs on when the next comes in.
+    /// Frames in one message: as many as a server takes unless told otherwise, and as many as it lets lie
+    /// unread before it stops to listen; so one message does it, and nothing hangs on when the next comes in.
     const FRAMES_PER_MESSAGE: u32 = 1_024;
     let own = context.view().await?.own;
     let own = own.ok_or_else(|| Error::Protocol("the state of the process is missing".to_owned()))?;
@@ -207,9 +208,9 @@ impl Kept {
     }
 }
 
-/// Its own old messages again: in the session that sent them, from one that a newer has replaced, in that newer one, and after it has
-/// left. None of it is an offence: an access that is known gets its first answer again (F8b), an older session is refused (F8e), and
-/// so is a new access of a process that has left (F10).
+/// Its own old messages again: in the session that sent them, from one that a newer has replaced, in that
+/// newer one, and after it has left. None of it is an offence: an access that is known gets its first answer
+/// again (F8b), an older session is refused (F8e), and so is a new access of a process that has left (F10).
 pub(super) async fn replay(context: &AttackContext) -> Result<Kept, Error> {
     let (mut older, welcomed) = Stream::open(context).await?;
     let (process, number) = (welcomed.own.process, welcomed.own.next);

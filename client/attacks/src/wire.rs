@@ -1,5 +1,5 @@
-//! Connections that no generated client makes: byte streams, by TLS where the server knows callers by certificates, and calls by hand
-//! on them.
+//! Connections that no generated client makes: byte streams, by TLS where the server knows callers by
+//! certificates, and calls by hand on them.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind};
@@ -44,8 +44,8 @@ pub(super) async fn connect(config: &ClientConfig) -> Result<ByteStream, Error> 
     Ok(Either::Right(tls(config, credentials.folder(), shown).await?))
 }
 
-/// A connection by TLS that trusts the CAs in this folder of credentials and shows this. The server may still refuse it:
-/// in TLS 1.3 it sees a certificate after the client has shaken hands.
+/// A connection by TLS that trusts the CAs in this folder of credentials and shows this. The server may still
+/// refuse it: in TLS 1.3 it sees a certificate after the client has shaken hands.
 pub(super) async fn tls(
     config: &ClientConfig,
     folder: &Path,
@@ -65,8 +65,8 @@ pub(super) async fn tcp(config: &ClientConfig) -> Result<TcpStream, Error> {
     Ok(stream)
 }
 
-/// Whether a connection broke because the other end closed it, in the middle of something or with an alert of TLS; anything
-/// else is a fault of this side or of the path.
+/// Whether a connection broke because the other end closed it, in the middle of something or with an alert of
+/// TLS; anything else is a fault of this side or of the path.
 pub(super) fn is_ended_by_peer(error: &io::Error) -> bool {
     const CLOSED: [ErrorKind; 3] =
         [ErrorKind::ConnectionReset, ErrorKind::BrokenPipe, ErrorKind::UnexpectedEof];
@@ -164,8 +164,8 @@ impl Raw {
         Ok(Self { config: config.clone(), send, _driving: driving })
     }
 
-    /// Begins a call of this method, for example `StickyCasService/Append`, in the name of all these. It shows the token of
-    /// the attacker, if it has one.
+    /// Begins a call of this method, for example `StickyCasService/Append`, in the name of all these. It
+    /// shows the token of the attacker, if it has one.
     pub(super) async fn begin(
         &mut self,
         method: &str,

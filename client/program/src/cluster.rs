@@ -15,8 +15,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(250);
 
 #[derive(Debug, Args)]
 pub(super) struct Cluster {
-    /// Go on until told to stop: a line for each change of who owns how many shards. A server that cannot be reached is
-    /// waited for.
+    /// Go on until told to stop: a line for each change of who owns how many shards. A server that cannot be
+    /// reached is waited for.
     #[arg(long)]
     watch: bool,
 }
@@ -116,7 +116,8 @@ enum Change {
     Owned { shards: BTreeMap<String, usize>, without_owner: usize },
 }
 
-/// Whether the server that has answered has told that its lease has ended: then it owns nothing, and knows of no owner.
+/// Whether the server that has answered has told that its lease has ended: then it owns nothing, and knows of
+/// no owner.
 fn has_no_lease(cluster: &ClusterInfo) -> bool {
     let own = cluster.servers.iter().find(|server| server.name == cluster.answered_by);
     own.is_some_and(|own| own.lease_left == Some(Duration::ZERO))

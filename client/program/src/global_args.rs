@@ -17,15 +17,16 @@ pub(super) struct GlobalArgs {
     #[arg(long, global = true, env = "STICKYCAS_SERVER", default_value = DEFAULT_SERVER, value_name = "URL",
           value_delimiter = ',')]
     server: Vec<String>,
-    /// Of a cluster: go to any server that is told to be the owner of an instance. Without it, only to the servers of
-    /// --server and to those that one of them names as servers of the cluster.
+    /// Of a cluster: go to any server that is told to be the owner of an instance. Without it, only to the
+    /// servers of --server and to those that one of them names as servers of the cluster.
     #[arg(long, global = true)]
     any_server: bool,
     /// As whom: a process's principal, or a coordinator's or observer's.
     #[arg(long, global = true, env = "STICKYCAS_PRINCIPAL", value_name = "NAME")]
     principal: Option<String>,
-    /// Folder of the certificate that proves the principal (tls.crt, tls.key) or of a bearer token (token; those of many:
-    /// tokens), and of the CAs of servers (ca.crt). The server's address begins with https:// then.
+    /// Folder of the certificate that proves the principal (tls.crt, tls.key) or of a bearer token (token;
+    /// those of many: tokens), and of the CAs of servers (ca.crt). The server's address begins with https://
+    /// then.
     #[arg(long, global = true, env = "STICKYCAS_CLIENT_CREDENTIALS", value_name = "DIR")]
     credentials: Option<PathBuf>,
     /// Give up after this long without any progress. Waiting for one's phase is no lack of progress.

@@ -1,5 +1,5 @@
-//! How a command ends: its results, text for people or one line of JSON each for programs; and its exit code, by which a shell or a
-//! supervisor learns the rest without reading anything.
+//! How a command ends: its results, text for people or one line of JSON each for programs; and its exit code,
+//! by which a shell or a supervisor learns the rest without reading anything.
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,4 +1,5 @@
-//! The process that `propose` plays: the flags that say which part it has, one play of it, and the report of its end.
+//! The process that `propose` plays: the flags that say which part it has, one play of it, and the report of
+//! its end.
 
 use std::sync::OnceLock;
 
@@ -17,8 +18,8 @@ use super::record::{CORRECT, EndedPlay, PlayRecord};
 /// The flags that say which part the process has.
 #[derive(Debug, Args)]
 pub(super) struct ProcessArgs {
-    /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows the
-    /// algorithm for a while; without, byzantine-PROCESS.
+    /// The value to propose: text, or 0x and hex digits. With --strategy, what it proposes where it follows
+    /// the algorithm for a while; without, byzantine-PROCESS.
     #[arg(long, value_name = "V", value_parser = parse_value, allow_hyphen_values = true,
           required_unless_present_any = ["strategy", "attack"])]
     value: Option<Value>,
@@ -29,8 +30,8 @@ pub(super) struct ProcessArgs {
     #[arg(long, value_name = "A", value_parser = parse_attack, conflicts_with_all = ["strategy", "value"],
           long_help = attack_help())]
     attack: Option<WireAttack>,
-    /// With --attack and --credentials: the server's listener for tokens, which bad-token-flood attacks; without it, it
-    /// attacks that of --server
+    /// With --attack and --credentials: the server's listener for tokens, which bad-token-flood attacks;
+    /// without it, it attacks that of --server
     #[arg(long, value_name = "URL", requires = "attack")]
     token_server: Option<String>,
     /// Seed of the random choices of a strategy or attack. Without it 0, or with --again the seed of the

@@ -1,4 +1,5 @@
-//! `propose`: plays one process to its end; with `--again` in one instance after another of the same name, until told to stop.
+//! `propose`: plays one process to its end; with `--again` in one instance after another of the same name,
+//! until told to stop.
 //!
 //! A closed instance frees its name, so the name always leads to the current one. The client remembers the id
 //! of the one that was played last; a client that is restarted finds the current instance by its name, and
@@ -33,10 +34,11 @@ pub(super) struct Propose {
     /// Wait up to this long for an instance of this name to be created.
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = stickycas_program::parse_duration)]
     wait_for_instance: Duration,
-    /// Play one instance after another: when this one has ended, wait for the next of the same name, until told
-    /// to stop (SIGTERM or SIGINT: exit code 0). Prints a result for each. Waits for each as long as it takes,
-    /// and does not give up while the server is away, or while the instance of this name is not for this
-    /// process. An instance that the server has lost is reported as such, and the next one is looked for.
+    /// Play one instance after another: when this one has ended, wait for the next of the same name, until
+    /// told to stop (SIGTERM or SIGINT: exit code 0). Prints a result for each. Waits for each as long as it
+    /// takes, and does not give up while the server is away, or while the instance of this name is not for
+    /// this process. An instance that the server has lost is reported as such, and the next one is looked
+    /// for.
     #[arg(long, conflicts_with = "wait_for_instance")]
     again: bool,
     /// Report at the end of each instance how this process has ended, to the judge at this address, and wait

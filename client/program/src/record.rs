@@ -1,5 +1,5 @@
-//! How a play on the command line has ended: for people, for a judge, as an exit code, and as the line of JSON by which
-//! `propose --json` reports to the program that started it.
+//! How a play on the command line has ended: for people, for a judge, as an exit code, and as the line of
+//! JSON by which `propose --json` reports to the program that started it.
 
 use serde::{Deserialize, Serialize};
 use stickycas_attacks::AttackReport;
@@ -32,8 +32,8 @@ pub struct PlayRecord {
     pub from: Vec<Value>,
     /// `decided`, `nothing_to_decide`, or `{"failed": why}`.
     pub ended: ProcessEnd,
-    /// The access whose answer it still waited for when the run was given up. Absent if it waited for none, or its
-    /// session was lost.
+    /// The access whose answer it still waited for when the run was given up. Absent if it waited for none,
+    /// or its session was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<AccessNumber>,
     /// Accesses sent in this life, each counted once.

@@ -1,11 +1,12 @@
 //! The servers that a client may ask, and a connection to each that it has asked.
 //!
-//! In a cluster every server answers for every instance, and refuses what it does not own with NOT_OWNER, which names the
-//! owner. A [`Route`] is the way of one call, session or watch to the owner: it follows what servers say, by
-//! rising epoch (`owners`), and goes to the next server when one is down.
+//! In a cluster every server answers for every instance, and refuses what it does not own with NOT_OWNER,
+//! which names the owner. A [`Route`] is the way of one call, session or watch to the owner: it follows what
+//! servers say, by rising epoch (`owners`), and goes to the next server when one is down.
 //!
-//! Only servers whose addresses the user has given are dialled, and those that such a server names in GetCluster, unless
-//! the user allows others: a server that is wrong cannot send a client, and its token, anywhere.
+//! Only servers whose addresses the user has given are dialled, and those that such a server names in
+//! GetCluster, unless the user allows others: a server that is wrong cannot send a client, and its token,
+//! anywhere.
 
 mod owners;
 mod route;
@@ -33,8 +34,8 @@ const MOST_SERVERS: usize = 1_024;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 /// For how long a server that could not be reached is asked last.
 const DOWN: Duration = Duration::from_secs(1);
-/// How long a server that could not be reached may take to show that it answers again. In this time it is not known to others
-/// whether it is silent, and the lease of a server that is may end meanwhile.
+/// How long a server that could not be reached may take to show that it answers again. In this time it is not
+/// known to others whether it is silent, and the lease of a server that is may end meanwhile.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(1);
 /// The least time between two questions which servers there are.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -173,7 +174,8 @@ impl Cluster {
     /// The connection to a server, which opens when it is first used.
     ///
     /// # Errors
-    /// If there can be none: its address does not fit the credentials, or connections go over byte streams to one server.
+    /// If there can be none: its address does not fit the credentials, or connections go over byte streams to
+    /// one server.
     pub(crate) fn connection(&self, address: &Address) -> Result<Connection, Error> {
         let mut state = self.state();
         let opened = match state.connections.get(address) {
@@ -186,7 +188,8 @@ impl Cluster {
         Ok(opened.identified_as(&self.base))
     }
 
-    /// Makes sure, if this server could not be reached the last time and there are others, that it answers now.
+    /// Makes sure, if this server could not be reached the last time and there are others, that it answers
+    /// now.
     ///
     /// # Errors
     /// [`Error::Unreachable`]: it does not, within [`PROBE_TIMEOUT`].
@@ -231,7 +234,8 @@ impl Cluster {
     /// The address that a server has named as that of another one, if it may be dialled.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if not: a server that is behind or wrong has named it, and another one may know better.
+    /// [`Error::Unreachable`] if not: a server that is behind or wrong has named it, and another one may know
+    /// better.
     pub(crate) async fn admit(&self, name: &str, by: &Address) -> Result<Address, Error> {
         let refused = |why: &str| {
             let cause = format!("not dialled: {by} has named this address, {why}");
@@ -256,8 +260,8 @@ impl Cluster {
         self.shared.given.contains(address) || self.state().named.contains(address)
     }
 
-    /// Asks how many shards there are, unless that is known. The redirect does not wait for the answer: a server that is down
-    /// would hold it up.
+    /// Asks how many shards there are, unless that is known. The redirect does not wait for the answer: a
+    /// server that is down would hold it up.
     fn learn_shards(&self) {
         if !self.state().owners.has_shards() {
             let cluster = self.clone();

@@ -1,10 +1,11 @@
 //! Which server owns which instance, as far as this client knows. Pure.
 //!
-//! A server owns shards, and with one hint the owner of all instances of a shard is known. How many shards there are
-//! GetCluster tells; until then owners are known for single instances.
+//! A server owns shards, and with one hint the owner of all instances of a shard is known. How many shards
+//! there are GetCluster tells; until then owners are known for single instances.
 //!
-//! Servers name owners with their epochs, and some of them are behind. An owner of an older epoch than a known one is
-//! ignored, so a client never goes back, and two servers that name each other cannot send it to and fro.
+//! Servers name owners with their epochs, and some of them are behind. An owner of an older epoch than a
+//! known one is ignored, so a client never goes back, and two servers that name each other cannot send it to
+//! and fro.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem;
@@ -31,8 +32,8 @@ pub(super) struct Known {
 }
 
 impl Known {
-    /// Takes in the owner that a server has named. `is_down`: whether that one could not be reached and has not answered
-    /// since.
+    /// Takes in the owner that a server has named. `is_down`: whether that one could not be reached and has
+    /// not answered since.
     pub(super) fn learn(&mut self, owner: &Address, epoch: u64, is_down: bool) -> Hint {
         let is_known = self.owner.as_ref().is_none_or(|known| known == owner);
         if epoch < self.epoch || (epoch == self.epoch && !is_known) {
@@ -55,7 +56,8 @@ impl Known {
         }
     }
 
-    /// From now on this server is not asked first: it is not the owner, or does not answer. The epoch stays known.
+    /// From now on this server is not asked first: it is not the owner, or does not answer. The epoch stays
+    /// known.
     pub(super) fn avoid(&mut self, server: &Address) {
         self.ask.take_if(|ask| ask == server);
     }
@@ -68,8 +70,8 @@ pub(super) enum Hint {
     Follow,
     /// It is older than what is known, or contradicts it. Nothing has changed.
     Old,
-    /// It names an owner that could not be reached, and no newer epoch than before: that server may be dead, and its lease
-    /// not have ended yet.
+    /// It names an owner that could not be reached, and no newer epoch than before: that server may be dead,
+    /// and its lease not have ended yet.
     Down,
 }
 

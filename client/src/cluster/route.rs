@@ -1,9 +1,10 @@
 //! [`Route`]: the way of one call, session or watch to the server that answers it.
 //!
-//! A server that is silent closes nothing: it was stopped, cut off, or its machine has died. Until its lease has ended the others
-//! name it as the owner. So a client that has noticed its silence does not go back for the epoch that it knows: it asks
-//! all other servers first, each after a pause, and then makes sure that the server answers ([`Cluster::probe`]) before it
-//! waits for anything else of it. A newer epoch says that the server has come back.
+//! A server that is silent closes nothing: it was stopped, cut off, or its machine has died. Until its lease
+//! has ended the others name it as the owner. So a client that has noticed its silence does not go back for
+//! the epoch that it knows: it asks all other servers first, each after a pause, and then makes sure that the
+//! server answers ([`Cluster::probe`]) before it waits for anything else of it. A newer epoch says that the
+//! server has come back.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,8 +19,9 @@ use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::{Error, Refusal};
 
-/// The most redirects that are followed without a pause. After one more the client waits, as after any other failure, and
-/// asks any server again; so servers that name each other cost no more than a server that is down.
+/// The most redirects that are followed without a pause. After one more the client waits, as after any other
+/// failure, and asks any server again; so servers that name each other cost no more than a server that is
+/// down.
 pub const MAX_REDIRECTS: u32 = 4;
 
 /// See the module.

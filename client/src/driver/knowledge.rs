@@ -1,9 +1,9 @@
 //! The facts that a server has told one process, and the check that it has not lost them.
 //!
-//! A server that was killed comes back with all that it has told. One whose log was put back to an earlier state does
-//! not, and a process that goes on with it could append twice or decide from a second history (SPEC A3, R2, F8b). So the
-//! process compares each welcome and each answer with what it knows, and stops with [`Error::Lost`] when it is told less or
-//! something else.
+//! A server that was killed comes back with all that it has told. One whose log was put back to an earlier
+//! state does not, and a process that goes on with it could append twice or decide from a second history
+//! (SPEC A3, R2, F8b). So the process compares each welcome and each answer with what it knows, and stops
+//! with [`Error::Lost`] when it is told less or something else.
 
 use std::collections::VecDeque;
 

@@ -1,12 +1,12 @@
 //! Plays one process over the network: the pure [`Player`] of the model, performed on an Attach stream.
 //!
-//! [`play`] is a loop of sessions. A session (file `session.rs`) opens the instance with a hello, performs what
-//! the player asks for and hands it the answers. When the connection breaks, the next session has the same
-//! incarnation, and the player sends again what is not answered, with the same numbers; so nothing is executed
-//! twice (SPEC F8b). In a cluster the next session is opened at another server if the instance has moved there, with the
-//! same incarnation and numbers. An error that no retry helps ends the play at once: an unknown instance
-//! (F11), a newer session of the same process (F8f), a closed instance, a server that tells less than it has
-//! told before (file `knowledge.rs`).
+//! [`play`] is a loop of sessions. A session (file `session.rs`) opens the instance with a hello, performs
+//! what the player asks for and hands it the answers. When the connection breaks, the next session has the
+//! same incarnation, and the player sends again what is not answered, with the same numbers; so nothing is
+//! executed twice (SPEC F8b). In a cluster the next session is opened at another server if the instance has
+//! moved there, with the same incarnation and numbers. An error that no retry helps ends the play at once: an
+//! unknown instance (F11), a newer session of the same process (F8f), a closed instance, a server that tells
+//! less than it has told before (file `knowledge.rs`).
 
 mod knowledge;
 mod session;
@@ -81,8 +81,8 @@ impl ProcessSpec {
         Self { is_correct: true, proposal: Some(proposal), ..Self::with(|_| Box::new(behaviour)) }
     }
 
-    /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows its
-    /// number.
+    /// A process with the caller's own behaviour, which joins. The behaviour is made once the process knows
+    /// its number.
     #[must_use]
     pub fn with(behaviour: impl FnOnce(ProcessId) -> Box<dyn Behaviour> + Send + 'static) -> Self {
         let behaviour: Option<MakeBehaviour> = Some(Box::new(behaviour));
@@ -125,8 +125,9 @@ pub struct Played {
 
 /// Plays one process of an instance to its end, or until `stop` resolves.
 ///
-/// A process that falls silent ([`stickycas_model::process::Act::Silent`]) stays attached until its stream ends
-/// or `stop` resolves; one that never joins waits for `stop` alone. Give [`std::future::pending`] not to stop.
+/// A process that falls silent ([`stickycas_model::process::Act::Silent`]) stays attached until its stream
+/// ends or `stop` resolves; one that never joins waits for `stop` alone. Give [`std::future::pending`] not to
+/// stop.
 pub(crate) async fn play(
     cluster: &Cluster,
     instance: InstanceId,

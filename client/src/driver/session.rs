@@ -295,8 +295,8 @@ impl Drive {
 }
 
 impl Session {
-    /// Ends the stream in order if nothing is under way on it: half-closed by this side, then ended by the server, which
-    /// would count it as abandoned otherwise.
+    /// Ends the stream in order if nothing is under way on it: half-closed by this side, then ended by the
+    /// server, which would count it as abandoned otherwise.
     async fn finish(self, mut answers: Streaming<v1::AttachResponse>) {
         if self.unanswered.is_empty() && self.deciding.is_none() {
             drop(self.outgoing);

@@ -92,7 +92,8 @@ async fn each_call_on_a_connection_is_charged_to_its_own_principal() {
     let channel = site.token_channel();
     let [ann, bob] = ["ann", "bob"].map(|name| format!("Bearer {}", site.token(name, &json!({}))));
     get(&channel, instance, &[("authorization", &ann)]).await.unwrap();
-    // The connection is that of ann. What follows is of bob: an offence, bytes, and calls until they are too many.
+    // The connection is that of ann. What follows is of bob: an offence, bytes, and calls until they are too
+    // many.
     let instance_id = instance.to_string();
     let close = of(&bob, v1::CloseRequest { instance_id: instance_id.clone() });
     let status = InstanceServiceClient::new(channel.clone()).close(close).await.unwrap_err();
@@ -323,8 +324,8 @@ async fn append_both(site: &Site, instance: InstanceId) {
     of_ann.and(of_bob).unwrap();
 }
 
-/// One connection is one principal from its handshake on, whether it makes calls or not; a client above the limit is told so
-/// by its first call.
+/// One connection is one principal from its handshake on, whether it makes calls or not; a client above the
+/// limit is told so by its first call.
 #[tokio::test]
 async fn connections_count_for_their_principal_without_a_call() {
     /// `connections_per_principal`.

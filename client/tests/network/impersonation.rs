@@ -171,7 +171,8 @@ async fn a_revoked_client_with_a_ticket_is_not_let_in() {
         assert_eq!(kind(&giver_address).await.0, resumed);
         match kind(&site.address).await {
             (kind, said) if said == "CertificateRevoked" => break assert_eq!(kind, full),
-            // Until the list is in force; a connection that was let in just before is cut, and perhaps counted.
+            // Until the list is in force; a connection that was let in just before is cut, and perhaps
+            // counted.
             (_, said) if said.contains("close_notify") => cut += 1,
             (_, said) => assert_eq!(said, "let in", "until the list is in force"),
         }
@@ -331,8 +332,8 @@ async fn tokens_are_charged_before_they_are_verified() {
     assert_eq!((all.tokens_refused, all.refused(RefusalReason::RateExceeded)), (100 - limited, limited));
 }
 
-/// On a connection that belongs to somebody a bad token costs that principal more than a call that is refused without a
-/// verification, and both have an end.
+/// On a connection that belongs to somebody a bad token costs that principal more than a call that is refused
+/// without a verification, and both have an end.
 #[tokio::test]
 async fn bad_tokens_are_charged_to_whose_connection_it_is() {
     let site = Site::with(|config| {

@@ -1,5 +1,5 @@
-//! The client's driver against a real server: correct processes decide, Byzantine ones play their part, and
-//! a process that was replaced, closed off or restarted does what SPEC F8 and F10 say.
+//! The client's driver against a real server: correct processes decide, Byzantine ones play their part, and a
+//! process that was replaced, closed off or restarted does what SPEC F8 and F10 say.
 
 use std::time::Duration;
 

@@ -22,7 +22,8 @@ async fn instance_of(site: &Site) -> InstanceId {
     create(&site.token_client("coordinator"), ["ann", "bob"]).await
 }
 
-/// An access that was accepted is answered, whatever becomes of the credentials of its process (F8a); its streams end.
+/// An access that was accepted is answered, whatever becomes of the credentials of its process (F8a); its
+/// streams end.
 #[tokio::test]
 async fn a_denied_principal_loses_its_streams_and_no_access() {
     let site = Site::new().await;
@@ -177,7 +178,8 @@ impl Changes {
     }
 }
 
-/// Every change is in force as a whole, and no call of an allowed client fails. Then one is revoked, and is out.
+/// Every change is in force as a whole, and no call of an allowed client fails. Then one is revoked, and is
+/// out.
 #[tokio::test]
 async fn a_hundred_changes_under_load_disturb_nobody_who_is_allowed() {
     let mut site = Site::new().await;

@@ -1,5 +1,5 @@
-//! Servers of a cluster that answer as a test says. All share one world: instances of the process p1 alone, whose list is
-//! the value that it has appended.
+//! Servers of a cluster that answer as a test says. All share one world: instances of the process p1 alone,
+//! whose list is the value that it has appended.
 
 #![allow(unreachable_pub)]
 
@@ -154,8 +154,8 @@ impl Scripted {
     }
 }
 
-/// A way to a server that can be paused, as a server is by SIGSTOP: then connections and bytes are taken, and nothing is
-/// answered.
+/// A way to a server that can be paused, as a server is by SIGSTOP: then connections and bytes are taken, and
+/// nothing is answered.
 pub struct Pausable {
     pub address: String,
     paused: watch::Sender<bool>,

@@ -184,8 +184,8 @@ pub async fn try_connect(address: &str, config: Arc<ClientConfig>) -> io::Result
     TlsConnector::from(config).connect(name, tcp).await
 }
 
-/// Begins with HTTP/2. In TLS 1.3 a client has shaken hands before the server has seen its certificate, so this tells whether
-/// it is let in.
+/// Begins with HTTP/2. In TLS 1.3 a client has shaken hands before the server has seen its certificate, so
+/// this tells whether it is let in.
 pub async fn speak(tls: &mut TlsStream<TcpStream>) -> io::Result<()> {
     tls.write_all(PREFACE).await?;
     tls.read_exact(&mut [0; 9]).await.map(|_| ())
@@ -249,8 +249,8 @@ pub async fn append(client: &Client, instance: InstanceId) -> Result<(), Error> 
     client.append(instance, AccessNumber::FIRST, "x", WaitMode::UntilPhase).await.map(drop)
 }
 
-/// A stream that watches an instance, and has begun to. It ends for good when the server ends it, where a client would open
-/// it again.
+/// A stream that watches an instance, and has begun to. It ends for good when the server ends it, where a
+/// client would open it again.
 pub async fn watching(
     channel: &Channel,
     token: Option<&str>,

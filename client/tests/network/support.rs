@@ -36,7 +36,8 @@ pub async fn server_until(stop: impl Future<Output = ()> + Send + 'static) -> St
     start(None, stop).await.0
 }
 
-/// Starts a server that keeps its log in this folder; gives its address and its task, which ends after `stop`.
+/// Starts a server that keeps its log in this folder; gives its address and its task, which ends after
+/// `stop`.
 pub async fn durable_server(
     data: &Path,
     stop: impl Future<Output = ()> + Send + 'static,

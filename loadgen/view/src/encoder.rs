@@ -1,8 +1,9 @@
-//! Encodes what happens at one instance, for all of its viewers: at most 20 frames a second, of what one Watch tells.
+//! Encodes what happens at one instance, for all of its viewers: at most 20 frames a second, of what one
+//! Watch tells.
 //!
-//! The state at the end of a frame is that of a machine that follows the events. Where it cannot, since the first events are not
-//! kept, the server is asked for the state once a second; by an observer only, since such a call of a member or the creator prolongs
-//! the life of the instance (F10).
+//! The state at the end of a frame is that of a machine that follows the events. Where it cannot, since the
+//! first events are not kept, the server is asked for the state once a second; by an observer only, since
+//! such a call of a member or the creator prolongs the life of the instance (F10).
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -116,7 +117,8 @@ impl<'a, L: Fn() -> bool + Sync> Encoder<'a, L> {
         self.framer = Some(Framer::new(&self.feed.facts.params, first));
     }
 
-    /// Encodes everything up to the present moment, and the state at that moment. Why nothing comes any more, if so.
+    /// Encodes everything up to the present moment, and the state at that moment. Why nothing comes any more,
+    /// if so.
     async fn encode_new(&mut self) -> Option<FeedEnd> {
         let mut came = false;
         loop {

@@ -1,8 +1,8 @@
 //! One instance as viewers see it: the latest frames, encoded once for all of them.
 //!
-//! A viewer reads at its own pace, and only holds the number of its next frame. When that frame is not kept any more its
-//! stream ends with an error that says so; nobody else notices. A viewer for which not every frame is kept begins with a
-//! snapshot.
+//! A viewer reads at its own pace, and only holds the number of its next frame. When that frame is not kept
+//! any more its stream ends with an error that says so; nobody else notices. A viewer for which not every
+//! frame is kept begins with a snapshot.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -65,7 +65,8 @@ impl Feed {
         frames.known = Some(Known::new(&self.facts, first));
     }
 
-    /// Adds the frame that `make` makes of the instance as these events leave it, if it makes one; old ones make room.
+    /// Adds the frame that `make` makes of the instance as these events leave it, if it makes one; old ones
+    /// make room.
     pub(crate) fn push(
         &self,
         events: &[Recorded],
@@ -224,7 +225,8 @@ impl Feed {
 pub(crate) struct Entered(Arc<Feed>, Network);
 
 impl Entered {
-    /// The frames from the event with this index on, with a snapshot first where they are not kept, and whether more may happen.
+    /// The frames from the event with this index on, with a snapshot first where they are not kept, and
+    /// whether more may happen.
     ///
     /// # Errors
     /// If there is no such event, no snapshot can be made, or what comes behind it is not kept.

@@ -17,7 +17,8 @@ use crate::refusal::refusal;
 /// How many are kept, and how many processes they may have together.
 const KEPT: usize = 256;
 const PROCESSES: usize = 256 * 1024;
-/// For how long they are shown before the server is asked again: it may not show them to this principal any more.
+/// For how long they are shown before the server is asked again: it may not show them to this principal any
+/// more.
 const SHOWN: Duration = Duration::from_secs(10);
 
 /// The facts of an instance that do not change.
@@ -43,7 +44,8 @@ impl InstanceFacts {
         setting
     }
 
-    /// The time of the instance, as far as the clocks of the server and of this machine agree; never before the last event.
+    /// The time of the instance, as far as the clocks of the server and of this machine agree; never before
+    /// the last event.
     pub(crate) fn now(&self, last: Time) -> Time {
         let since = self.created.and_then(|created| SystemTime::now().duration_since(created).ok());
         last.max(Time::ZERO.after(since.unwrap_or(Duration::ZERO)))

@@ -51,7 +51,8 @@ use self::tls::PageCertificate;
 /// How the page of a server is served.
 #[derive(Clone, Debug, Default)]
 pub struct PageOptions {
-    /// Names of this machine by which browsers may ask for the page, beside its address. The first one stands in links.
+    /// Names of this machine by which browsers may ask for the page, beside its address. The first one stands
+    /// in links.
     pub hosts: Vec<String>,
     /// The folder of the certificate of a page beyond this machine: `tls.crt` and `tls.key`.
     pub certificate: Option<PathBuf>,
@@ -123,8 +124,9 @@ impl ServerPage {
         })
     }
 
-    /// A link to open: to the table of all instances, or to one of them, at a phase. Where viewers need a token it is valid for an
-    /// hour; the token is in the fragment, which browsers keep to themselves. The link as a whole is a secret then.
+    /// A link to open: to the table of all instances, or to one of them, at a phase. Where viewers need a
+    /// token it is valid for an hour; the token is in the fragment, which browsers keep to themselves. The
+    /// link as a whole is a secret then.
     #[must_use]
     pub fn link(&self, instance: Option<InstanceId>, phase: Option<Phase>) -> String {
         let path = instance.map_or_else(|| "/".to_owned(), |id| format!("/instance/{id}"));
@@ -135,8 +137,8 @@ impl ServerPage {
         format!("{}#{path}{mark}{}", self.url, query.join("&"))
     }
 
-    /// Serves the page for ever. `renewed` is called each half hour if links have an end: to show a new one. Dropping the future
-    /// ends all connections.
+    /// Serves the page for ever. `renewed` is called each half hour if links have an end: to show a new one.
+    /// Dropping the future ends all connections.
     pub async fn serve(self, renewed: impl Fn(&Self)) {
         let this = &self;
         let pages = stickycas_page::router(this.server.clone(), this.hosts.clone());

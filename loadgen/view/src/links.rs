@@ -1,7 +1,8 @@
 //! Links for viewers: each has a token, which is valid for an hour, by the system clock and by the monotonic
 //! one: the latter stands still while a machine sleeps, the former may be set back.
 //!
-//! A token is a random number, which is kept nowhere but in the memory of this program: when it ends, its links do.
+//! A token is a random number, which is kept nowhere but in the memory of this program: when it ends, its
+//! links do.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};

@@ -26,7 +26,8 @@ pub(crate) struct Figures {
     pub(crate) accesses: u64,
     /// Offences on record, by kind.
     pub(crate) offences: BTreeMap<String, u64>,
-    /// By upper bound of a duration in seconds, how many calls took no longer, but longer than the bound before.
+    /// By upper bound of a duration in seconds, how many calls took no longer, but longer than the bound
+    /// before.
     pub(crate) buckets: Vec<(f64, u64)>,
 }
 

@@ -148,8 +148,8 @@ impl Overview {
     }
 }
 
-/// Percentiles of the calls in between, in milliseconds, as the upper bound of the bucket that has them; null if there were
-/// none.
+/// Percentiles of the calls in between, in milliseconds, as the upper bound of the bucket that has them; null
+/// if there were none.
 fn latency(last: &[(f64, u64)], next: &[(f64, u64)]) -> Value {
     let counts: Vec<(f64, u64)> =
         last.iter().zip(next).map(|(last, next)| (next.0, next.1.saturating_sub(last.1))).collect();

@@ -19,9 +19,11 @@ pub struct Bounds {
     pub viewers: usize,
     /// Those of one network.
     pub viewers_per_network: usize,
-    /// Instances that are looked at. Each has a Watch and an encoder, which makes the frames for all of its viewers.
+    /// Instances that are looked at. Each has a Watch and an encoder, which makes the frames for all of its
+    /// viewers.
     pub instances: usize,
-    /// Bytes of the latest frames that are kept of one such instance. A viewer that falls behind them loses its stream.
+    /// Bytes of the latest frames that are kept of one such instance. A viewer that falls behind them loses
+    /// its stream.
     pub frame_bytes: usize,
     /// Requests of one network in a second that need work: lists, explanations, streams that begin.
     pub requests_per_second: u32,

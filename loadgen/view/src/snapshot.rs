@@ -1,8 +1,8 @@
 //! An instance at a moment, for viewers that cannot be sent everything that led to it.
 //!
-//! It is made of the machine that follows the events. Where the first ones are not known, it is made of a snapshot of Watch: of a
-//! process it then has those marks that the list and the status tell. A status has a bounded number of rows of each kind; how many
-//! marks are missing for that is told.
+//! It is made of the machine that follows the events. Where the first ones are not known, it is made of a
+//! snapshot of Watch: of a process it then has those marks that the list and the status tell. A status has a
+//! bounded number of rows of each kind; how many marks are missing for that is told.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -22,7 +22,8 @@ use crate::status;
 /// The last entries of the list that are in it, and the bytes of their values.
 const ENTRIES: usize = 1_024;
 const VALUE_BYTES: usize = 24 * 1024;
-/// Above this number of processes they are counted by warp, and above this number of warps by groups of warps.
+/// Above this number of processes they are counted by warp, and above this number of warps by groups of
+/// warps.
 const PROCESSES: u32 = 8_192;
 const GROUPS: u32 = 4_096;
 
@@ -83,8 +84,8 @@ struct Taken<'a> {
 type Shot<'a> = (u32, ProcessId, u64, &'a Value);
 
 impl Snapshot {
-    /// Of the instance as it is known, behind the event before this one. These processes were seen to be late. `None`: the machine is
-    /// not known at this moment.
+    /// Of the instance as it is known, behind the event before this one. These processes were seen to be
+    /// late. `None`: the machine is not known at this moment.
     pub(crate) fn of_known(
         facts: &InstanceFacts,
         known: &Known,

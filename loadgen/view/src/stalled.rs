@@ -1,5 +1,5 @@
-//! A byte stream whose reader must take something now and then: a client that does not read would hold its connection, and
-//! its place among the viewers, for ever.
+//! A byte stream whose reader must take something now and then: a client that does not read would hold its
+//! connection, and its place among the viewers, for ever.
 
 use std::io;
 use std::pin::Pin;

@@ -1,7 +1,7 @@
 //! The table of all instances, as the page asks for it: pages of List, each asked for once for all viewers.
 //!
-//! The server is asked for one page at a time, and at such a pace that it works for the table a fiftieth of the time at most,
-//! whatever viewers ask for.
+//! The server is asked for one page at a time, and at such a pace that it works for the table a fiftieth of
+//! the time at most, whatever viewers ask for.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,8 @@ const TOO_OLD: Duration = Duration::from_secs(60);
 /// The pages that are kept, and the places behind pages that were shown.
 const PAGES: usize = 256;
 const PLACES: usize = 4_096;
-/// The part of the time for which the server works for the table, and for how long it may at once after a pause.
+/// The part of the time for which the server works for the table, and for how long it may at once after a
+/// pause.
 const SHARE: f64 = 0.02;
 const AT_ONCE: f64 = 2.0;
 
