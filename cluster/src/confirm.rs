@@ -1,12 +1,14 @@
-//! The confirmation of an epoch: what is told without a transaction leaves only after a linearizable read, begun after the
-//! request came, has found the owner's key as it was.
+//! The confirmation of an epoch: what is told without a transaction leaves only after a linearizable read,
+//! begun after the request came, has found the owner's key as it was.
 //!
-//! One read serves all who wait when it begins, for any shard. Who comes while a read is in flight waits for the next one:
-//! the read may have seen the store before the request came. A read that is not answered is made again after a pause, for
-//! all who wait by then, until an epoch has not been confirmed for as long as it may be.
+//! One read serves all who wait when it begins, for any shard. Who comes while a read is in flight waits for
+//! the next one: the read may have seen the store before the request came. A read that is not answered is
+//! made again after a pause, for all who wait by then, until an epoch has not been confirmed for as long as
+//! it may be.
 //!
-//! Who waits has nothing but the number of the first read that may tell it: neither a task nor a place in a queue. So it
-//! costs as much as it keeps itself, however many there are and however long the store is silent.
+//! Who waits has nothing but the number of the first read that may tell it: neither a task nor a place in a
+//! queue. So it costs as much as it keeps itself, however many there are and however long the store is
+//! silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -160,8 +162,8 @@ impl Confirmer {
 }
 
 impl EpochConfirmer {
-    /// Asks whether the epoch goes on: returns the number of the next read that begins, or of one behind it. Its
-    /// [`outcome`](Self::outcome) is what to wait for.
+    /// Asks whether the epoch goes on: returns the number of the next read that begins, or of one behind it.
+    /// Its [`outcome`](Self::outcome) is what to wait for.
     pub fn ask(&self) -> u64 {
         let Confirmed { reads, number, end, .. } = &*self.0;
         let mut state = reads.state();
@@ -238,8 +240,8 @@ impl Reads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a read for all who wait, or for those who have waited longest if that is too much for one: its shards. `None`:
-    /// nobody waits.
+    /// Begins a read for all who wait, or for those who have waited longest if that is too much for one: its
+    /// shards. `None`: nobody waits.
     fn begin(&self) -> Option<BTreeSet<ShardId>> {
         let mut state = self.state();
         if state.waiting.is_empty() {
@@ -395,7 +397,8 @@ mod tests {
         Epoch(store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap().revision)
     }
 
-    /// The owner is deposed after a read has begun and taken place; a request that comes then must not profit from it.
+    /// The owner is deposed after a read has begun and taken place; a request that comes then must not profit
+    /// from it.
     async fn request_behind_a_read(faulty: bool) -> (Confirmation, Confirmation) {
         let shard = ShardCount::default().shard(3).unwrap();
         for seed in 0.. {

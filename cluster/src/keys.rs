@@ -1,7 +1,7 @@
 //! The keys of a cluster in etcd, and what their values say.
 //!
-//! Everything of a cluster begins with `/stickycas/CLUSTER/`. Keys are text that sorts as the numbers in them, so that
-//! `etcdctl` shows a cluster as it is; values are text too, but for batches and checkpoints.
+//! Everything of a cluster begins with `/stickycas/CLUSTER/`. Keys are text that sorts as the numbers in
+//! them, so that `etcdctl` shows a cluster as it is; values are text too, but for batches and checkpoints.
 //!
 //! | key | value | lives |
 //! | --- | --- | --- |
@@ -24,7 +24,8 @@ use crate::store::{KeyRange, Revision};
 /// The version of this layout.
 const LAYOUT: u32 = 1;
 
-/// The number of one ownership of a shard: the create revision of the owner's key, which no other ownership ever has.
+/// The number of one ownership of a shard: the create revision of the owner's key, which no other ownership
+/// ever has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Epoch(pub Revision);
 
@@ -36,7 +37,8 @@ pub struct LogIndex(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RulesVersion(pub u32);
 
-/// Where the log of a shard ends. A writer compares it, so that each place is written once and none is left out.
+/// Where the log of a shard ends. A writer compares it, so that each place is written once and none is left
+/// out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PlaceMark {
     /// The last place.

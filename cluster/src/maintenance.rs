@@ -1,25 +1,28 @@
 //! Maintenance of etcd: compaction, defragmentation, and how near its quota the space in use is.
 //!
-//! etcd keeps every version of every key until it is compacted, and its file grows until the quota is used up; then it takes
-//! only what frees space. So one server, the owner of shard 0, compacts to the revision that the store had some minutes ago.
-//! That frees space within the file, which etcd uses again; only defragmentation makes the file smaller, and a quota is about
-//! the file. A member that is defragmented answers nothing meanwhile, so it is done to one member at a time, to the leader
-//! last, only while all members answer, and only where it is worth it:
+//! etcd keeps every version of every key until it is compacted, and its file grows until the quota is used
+//! up; then it takes only what frees space. So one server, the owner of shard 0, compacts to the revision
+//! that the store had some minutes ago. That frees space within the file, which etcd uses again; only
+//! defragmentation makes the file smaller, and a quota is about the file. A member that is defragmented
+//! answers nothing meanwhile, so it is done to one member at a time, to the leader last, only while all
+//! members answer, and only where it is worth it:
 //!
 //! * at least half of the file is free, or
 //! * the file is near the quota (80 %), and at least an eighth of it is free.
 //!
-//! While an only member is defragmented, nobody answers, and if that takes longer than a lease, all shards are without an owner for
-//! a moment. So it is left as it is before its file is near the quota: then the alternative is a store that takes nothing.
+//! While an only member is defragmented, nobody answers, and if that takes longer than a lease, all shards
+//! are without an owner for a moment. So it is left as it is before its file is near the quota: then the
+//! alternative is a store that takes nothing.
 //!
-//! Use is measured as what is not free in the largest file. From 70 % of the quota on there is a warning: a file that nobody
-//! can make smaller is never nearer its quota than that without one. From 90 % on, and while etcd's alarm NOSPACE is raised,
-//! the store is taken for full: the rest is for what goes on.
+//! Use is measured as what is not free in the largest file. From 70 % of the quota on there is a warning: a
+//! file that nobody can make smaller is never nearer its quota than that without one. From 90 % on, and while
+//! etcd's alarm NOSPACE is raised, the store is taken for full: the rest is for what goes on.
 //!
 //! What a compaction has freed counts as free after the next writes only (etcd 3.4).
 //!
-//! Two servers that both take themselves for the owner do no harm. Every server tells the space ([`Space`]), so that an alarm
-//! comes from whichever is asked, before the quota refuses appends. Nothing here disarms etcd's alarm: that is the operator's.
+//! Two servers that both take themselves for the owner do no harm. Every server tells the space ([`Space`]),
+//! so that an alarm comes from whichever is asked, before the quota refuses appends. Nothing here disarms
+//! etcd's alarm: that is the operator's.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -37,8 +40,8 @@ const FILE_NEAR_PERCENT: u64 = 80;
 const FREE_PART_NEAR: u64 = 8;
 /// The same of any other file.
 const FREE_PART: u64 = 2;
-/// The use, in percent of the quota, from which there is a warning; not more than what files near the quota have that are
-/// not made smaller.
+/// The use, in percent of the quota, from which there is a warning; not more than what files near the quota
+/// have that are not made smaller.
 const NEAR_PERCENT: u64 = 70;
 /// The use, in percent of the quota, from which the store is taken for full.
 const FULL_PERCENT: u64 = 90;
@@ -105,8 +108,8 @@ impl Space {
 }
 
 impl Default for MaintenanceConfig {
-    /// Compactions every 5 minutes, looks every 3 seconds, defragmentation from 64 MiB and after 15 minutes again, and
-    /// etcd's default quota of 2 GiB.
+    /// Compactions every 5 minutes, looks every 3 seconds, defragmentation from 64 MiB and after 15 minutes
+    /// again, and etcd's default quota of 2 GiB.
     fn default() -> Self {
         Self {
             compact_every: Duration::from_mins(5),
@@ -118,8 +121,8 @@ impl Default for MaintenanceConfig {
     }
 }
 
-/// The space of the members as it is told, and the future that does the maintenance. `elected`: whether this server compacts
-/// and defragments; [`Membership::owns`](crate::membership::Membership::owns) of shard 0.
+/// The space of the members as it is told, and the future that does the maintenance. `elected`: whether this
+/// server compacts and defragments; [`Membership::owns`](crate::membership::Membership::owns) of shard 0.
 pub fn maintenance<S: Members>(
     store: S,
     keys: Keys,

@@ -1,8 +1,9 @@
 //! Placement: which server should own which shard. Pure: every server computes the same from the same state.
 //!
-//! Shards are spread evenly, and as few as possible move. A server owns only shards whose rules it can replay; who replays
-//! a version replays all older ones. So the shards with the newest rules, which have the fewest possible owners, are dealt
-//! first, each version evenly on top of what is dealt already. With one version, the loads of two servers differ by 1 at most.
+//! Shards are spread evenly, and as few as possible move. A server owns only shards whose rules it can
+//! replay; who replays a version replays all older ones. So the shards with the newest rules, which have the
+//! fewest possible owners, are dealt first, each version evenly on top of what is dealt already. With one
+//! version, the loads of two servers differ by 1 at most.
 
 use std::cmp::Reverse;
 
@@ -26,7 +27,8 @@ pub struct Placed<'a> {
     pub rules: RulesVersion,
 }
 
-/// The desired owner of each shard, as an index into `servers`, which are sorted by name; `None`: no server can replay it.
+/// The desired owner of each shard, as an index into `servers`, which are sorted by name; `None`: no server
+/// can replay it.
 ///
 /// Takes O(n log n) for n servers and shards.
 pub fn placement(servers: &[Candidate<'_>], shards: &[Placed<'_>]) -> Vec<Option<usize>> {
@@ -86,8 +88,8 @@ fn deal(
     }
 }
 
-/// How many of `count` shards each server gets, so that loads are level; adds them to the loads. Where one more or less is
-/// left to choose, those get it who already own most.
+/// How many of `count` shards each server gets, so that loads are level; adds them to the loads. Where one
+/// more or less is left to choose, those get it who already own most.
 fn shares(count: usize, eligible: &[usize], owned: &[usize], load: &mut [usize]) -> Vec<usize> {
     let mut by_load = eligible.to_vec();
     by_load.sort_by_key(|&server| load[server]);

@@ -1,7 +1,8 @@
 //! Reads the log of a shard back at a take-over.
 //!
-//! The reading takes many requests, and needs no snapshot: the reader owns the shard, so nobody else writes it, and at the
-//! end it reads the owner's key again. If that key was created in the reader's epoch, the reader was the owner all the time.
+//! The reading takes many requests, and needs no snapshot: the reader owns the shard, so nobody else writes
+//! it, and at the end it reads the owner's key again. If that key was created in the reader's epoch, the
+//! reader was the owner all the time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -50,9 +51,9 @@ pub enum ReadError {
     Refused(String),
 }
 
-/// Reads the log of a shard that this server owns: `visit` gets all checkpoints, in no order, and then the batches in
-/// theirs. Deletes pieces of checkpoints that no pointer leads to. Requests that are not taken are sent again until the
-/// future is dropped.
+/// Reads the log of a shard that this server owns: `visit` gets all checkpoints, in no order, and then the
+/// batches in theirs. Deletes pieces of checkpoints that no pointer leads to. Requests that are not taken are
+/// sent again until the future is dropped.
 ///
 /// # Errors
 /// See [`ReadError`]; an error of `visit` ends the reading.

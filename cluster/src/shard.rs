@@ -1,4 +1,5 @@
-//! Shards: which one an instance belongs to, and how a server draws the id of an instance within a shard of its own.
+//! Shards: which one an instance belongs to, and how a server draws the id of an instance within a shard of
+//! its own.
 
 use std::fmt;
 

@@ -1,8 +1,8 @@
 //! What this crate asks of etcd, and no more: transactions, linearizable reads, leases, watches.
 //!
-//! Two things implement it: the client of etcd, and a model of etcd on the time of a simulation. Both answer alike, so what
-//! is built on a [`Store`] runs on either. Nothing is sent twice behind the caller's back: only the caller knows whether a
-//! request that may have taken effect may be repeated.
+//! Two things implement it: the client of etcd, and a model of etcd on the time of a simulation. Both answer
+//! alike, so what is built on a [`Store`] runs on either. Nothing is sent twice behind the caller's back:
+//! only the caller knows whether a request that may have taken effect may be repeated.
 
 use std::fmt;
 use std::time::Duration;
@@ -140,12 +140,13 @@ pub enum StoreError {
     /// There is no such lease, or it has ended.
     #[error("the lease has ended")]
     NoLease,
-    /// What was asked for is compacted away. The oldest revision whose changes are kept: the one after the compaction, since
-    /// etcd before 3.4.34 forgets what was deleted at the revision of the compaction itself.
+    /// What was asked for is compacted away. The oldest revision whose changes are kept: the one after the
+    /// compaction, since etcd before 3.4.34 forgets what was deleted at the revision of the compaction
+    /// itself.
     #[error("etcd has compacted what lies before revision {}", .0.0)]
     Compacted(Revision),
-    /// The store is full, and takes only what frees space. Nobody knows whether this request has taken effect: etcd
-    /// applies the one that is the first to cross the quota, and answers with the same error.
+    /// The store is full, and takes only what frees space. Nobody knows whether this request has taken
+    /// effect: etcd applies the one that is the first to cross the quota, and answers with the same error.
     #[error("etcd has no space left (mvcc: database space exceeded)")]
     NoSpace,
     /// The request can never be taken: it is too large, or names a key twice, say. It has not taken effect.
@@ -153,7 +154,8 @@ pub enum StoreError {
     Refused(String),
 }
 
-/// See the module. Futures are cancelled by being dropped; then nobody knows whether the request has taken effect.
+/// See the module. Futures are cancelled by being dropped; then nobody knows whether the request has taken
+/// effect.
 pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Changes that come one by one.
     type Watch: Watch;
@@ -174,8 +176,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         limit: usize,
     ) -> impl Future<Output = Result<RangeAnswer, StoreError>> + Send;
 
-    /// Makes a lease that ends when it was not kept alive for so long. etcd counts in seconds: rounded up, and more if they
-    /// are fewer than its election takes; [`Store::keep_alive`] tells.
+    /// Makes a lease that ends when it was not kept alive for so long. etcd counts in seconds: rounded up,
+    /// and more if they are fewer than its election takes; [`Store::keep_alive`] tells.
     ///
     /// # Errors
     /// See [`StoreError`].
@@ -203,8 +205,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
         from: Revision,
     ) -> impl Future<Output = Result<Self::Watch, StoreError>> + Send;
 
-    /// The newest revision that a transaction or a read of this connection was answered with, since it was forgotten: the store
-    /// has come to it, unless it was put back.
+    /// The newest revision that a transaction or a read of this connection was answered with, since it was
+    /// forgotten: the store has come to it, unless it was put back.
     fn newest(&self) -> Revision {
         Revision(0)
     }

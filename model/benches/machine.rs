@@ -1,10 +1,10 @@
-//! What one access costs in the machine, from its acceptance to its answer, and whether that is the same however
-//! large the instance is.
+//! What one access costs in the machine, from its acceptance to its answer, and whether that is the same
+//! however large the instance is.
 //!
-//! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by round,
-//! then decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and the creation of
-//! the instance. The result is processor time (Linux; elsewhere what the clock says), medians over rounds in which
-//! all shapes take turns, and with `--instructions` also what valgrind counts.
+//! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by
+//! round, then decides. The cost of the run is divided by its accesses, so it includes hellos, decisions and
+//! the creation of the instance. The result is processor time (Linux; elsewhere what the clock says), medians
+//! over rounds in which all shapes take turns, and with `--instructions` also what valgrind counts.
 //!
 //! ```sh
 //! cargo bench -p stickycas-model --bench machine -- [--rounds N] [--only TEXT] [--instructions] [--json FILE]
@@ -36,8 +36,8 @@ use stickycas_model::types::{AccessNumber, Position, ProcessId, Time, Value};
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// Reads of each process, the same in all shapes so that they can be compared. A list of 2,048 entries would take
-/// 256, a list of one entry a single one; they are all alike.
+/// Reads of each process, the same in all shapes so that they can be compared. A list of 2,048 entries would
+/// take 256, a list of one entry a single one; they are all alike.
 const READS: u32 = 8;
 /// Accesses of one sample: as many whole runs as it takes.
 const ACCESSES: u64 = 400_000;
@@ -76,8 +76,8 @@ impl Shape {
     }
 }
 
-/// Every size, in the order of the schedule and in an order drawn; every number of warps, with warps of one size and
-/// with as many processes.
+/// Every size, in the order of the schedule and in an order drawn; every number of warps, with warps of one
+/// size and with as many processes.
 fn shapes() -> Vec<Shape> {
     let mut shapes = vec![Shape::new("base", 32, 4, false)];
     for processes in [8, 32, 1_024, 16_384, 65_536] {
@@ -149,7 +149,8 @@ fn processor_nanos() -> Option<u64> {
     text.split_whitespace().next()?.parse().ok().filter(|&nanos| nanos > 0)
 }
 
-/// Instructions for each access, as valgrind counts them in a run of this program that drives only this shape.
+/// Instructions for each access, as valgrind counts them in a run of this program that drives only this
+/// shape.
 fn instructions(shape: &Shape) -> Option<f64> {
     let out = std::env::temp_dir().join(format!("machine-bench-{}", std::process::id()));
     let status = Command::new("valgrind")
@@ -269,8 +270,8 @@ fn least_nanos(mut call: impl FnMut()) -> f64 {
     (0..20).map(sample).fold(f64::INFINITY, f64::min)
 }
 
-/// Prints, for finished instances of correct processes, the bytes of a snapshot and the time of both ways to rebuild
-/// it.
+/// Prints, for finished instances of correct processes, the bytes of a snapshot and the time of both ways to
+/// rebuild it.
 fn rebuild() {
     println!("| n | events | bytes of the snapshot | ns from the snapshot | ns by replay |");
     println!("| --- | --- | --- | --- | --- |");

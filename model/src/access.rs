@@ -10,8 +10,8 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Value};
 pub enum Op {
     /// StickyCAS-append(value).
     Append(Value),
-    /// StickyCAS-read: up to r entries from `start` on. Algorithm 1 reads the whole list; assumption (b)
-    /// lets it take several phases, and `start` says which part this one takes.
+    /// StickyCAS-read: up to r entries from `start` on. Algorithm 1 reads the whole list; assumption (b) lets
+    /// it take several phases, and `start` says which part this one takes.
     Read {
         /// The first position wanted.
         start: Position,

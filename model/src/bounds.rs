@@ -1,15 +1,15 @@
 //! The theorem, as arithmetic (paper, Theorem 1 and its corollary; SPEC V1 to V3, D2).
 //!
 //! Strong validity is promised when f*(|Vc|+1)*p < n and common-value validity when 2*f*p < n, where Vc is
-//! the set of values that correct processes propose and f counts the processes that may have cost Vc a
-//! warp's entry: the Byzantine ones, and the correct ones that were late (F6).
+//! the set of values that correct processes propose and f counts the processes that may have cost Vc a warp's
+//! entry: the Byzantine ones, and the correct ones that were late (F6).
 //!
-//! The first is not only sufficient. With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as
-//! f*(|Vc|+1) < W, since the left side of the latter is whole. If it does not hold, no process is late and some
-//! value v is smaller than all of Vc, the adversary puts its processes into f warps, wins each, and appends
-//! v every time. The other W-f entries are shared by |Vc| values, and correct processes may have proposed so
-//! that no value has more than ceil((W-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to
-//! the smallest. The test of this module searches all small cases and finds the formula exact.
+//! The first is not only sufficient. With W = ceil(n/p) warps, f*(|Vc|+1)*p < n says the same as f*(|Vc|+1) <
+//! W, since the left side of the latter is whole. If it does not hold, no process is late and some value v is
+//! smaller than all of Vc, the adversary puts its processes into f warps, wins each, and appends v every
+//! time. The other W-f entries are shared by |Vc| values, and correct processes may have proposed so that no
+//! value has more than ceil((W-f)/|Vc|) of them, which is at most f. So v is the mode: a tie goes to the
+//! smallest. The test of this module searches all small cases and finds the formula exact.
 //!
 //! The second is the first for |Vc| = 1. The paper remarks that for p = 1 "f can be as large as ceil(n/2)";
 //! that is one too many, as 2*f < n shows.

@@ -1,8 +1,8 @@
 //! Numbers and values in few bytes, so that finished instances take little memory.
 //!
-//! A number takes one byte for each seven bits (LEB128). A value that was written before is written as its place
-//! among the first ones: processes that agree write the same few values again and again. A decoder must read the
-//! items in the order in which they were written; the bytes do not describe themselves.
+//! A number takes one byte for each seven bits (LEB128). A value that was written before is written as its
+//! place among the first ones: processes that agree write the same few values again and again. A decoder must
+//! read the items in the order in which they were written; the bytes do not describe themselves.
 
 use crate::access::Op;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId, Time, Value, WarpId};
@@ -10,7 +10,8 @@ use crate::types::{AccessNumber, Phase, Position, ProcessId, RawValue, SessionId
 /// How many values an encoder and a decoder remember: the first ones.
 const REMEMBERED: usize = 48;
 
-/// The first values, by their places, each with its fingerprint: a value may be large, and is searched for often.
+/// The first values, by their places, each with its fingerprint: a value may be large, and is searched for
+/// often.
 #[derive(Clone, Debug, Default)]
 struct ValueTable(Vec<(u32, Value)>);
 
@@ -48,7 +49,8 @@ impl Encoder {
         self.repeated = 0;
     }
 
-    /// Bytes of values that were written as places: as many more would stand here without the table of values.
+    /// Bytes of values that were written as places: as many more would stand here without the table of
+    /// values.
     #[must_use]
     pub fn repeated_bytes(&self) -> usize {
         self.repeated

@@ -1,9 +1,9 @@
-//! The counts of a server in the course of a run. Wire attacks are detected by them: they concern no instance and leave
-//! no trace in a history (SPEC B3).
+//! The counts of a server in the course of a run. Wire attacks are detected by them: they concern no instance
+//! and leave no trace in a history (SPEC B3).
 //!
-//! Counts have names, which the server chooses: the reasons of refusals as the wire has them (`NOT_YOUR_PHASE`), and
-//! those of its other counters (`connections_silent`). A run folder keeps them next to the history, so that the run
-//! can be judged again.
+//! Counts have names, which the server chooses: the reasons of refusals as the wire has them
+//! (`NOT_YOUR_PHASE`), and those of its other counters (`connections_silent`). A run folder keeps them next
+//! to the history, so that the run can be judged again.
 
 use std::collections::BTreeMap;
 
@@ -69,8 +69,8 @@ impl RunCounts {
         self.processes.get(&process).unwrap_or(NOTHING)
     }
 
-    /// The counts since these earlier ones. A process may not have been shown then, and have been counted before: it is given
-    /// no more than was counted in all since then.
+    /// The counts since these earlier ones. A process may not have been shown then, and have been counted
+    /// before: it is given no more than was counted in all since then.
     #[must_use]
     pub fn since(&self, earlier: &Self) -> Self {
         let all = self.all.since(&earlier.all);

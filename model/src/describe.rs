@@ -1,5 +1,5 @@
-//! Events, answers and offences in words, for people. Programs, reports and pages say the same thing in the same words, which
-//! are these.
+//! Events, answers and offences in words, for people. Programs, reports and pages say the same thing in the
+//! same words, which are these.
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::{Event, OffenceKind};

@@ -1,8 +1,8 @@
 //! Detects which attacks of a run happened: a run with an attack proves something only then (SPEC B3).
 //!
-//! Strategies show in the history, wire attacks in the counts of the server. No attack shows by the offence that it
-//! commits: the judge asks whether the offences of the processes that were detected are on record (B2), and it must
-//! be able to find that they are not.
+//! Strategies show in the history, wire attacks in the counts of the server. No attack shows by the offence
+//! that it commits: the judge asks whether the offences of the processes that were detected are on record
+//! (B2), and it must be able to find that they are not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,18 +16,19 @@ use crate::types::ProcessId;
 /// The attacks of a run that happened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Detection {
-    /// By the name of each strategy and wire attack of the ground truth, the number of processes that were observed to
-    /// carry it out.
+    /// By the name of each strategy and wire attack of the ground truth, the number of processes that were
+    /// observed to carry it out.
     pub fired: BTreeMap<String, u64>,
     /// The processes that were observed to carry out the attack that the ground truth gives them.
     pub attackers: BTreeSet<ProcessId>,
-    /// The offences of the closed list that Byzantine processes were observed to commit: each must be on record (B2).
+    /// The offences of the closed list that Byzantine processes were observed to commit: each must be on
+    /// record (B2).
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
 }
 
 impl Detection {
-    /// Detects the attacks of a run from its observations. `run_seed` is the seed of the whole run, since a strategy
-    /// may draw what it does; `counted` is what the server counted.
+    /// Detects the attacks of a run from its observations. `run_seed` is the seed of the whole run, since a
+    /// strategy may draw what it does; `counted` is what the server counted.
     #[must_use]
     pub fn new(truth: &GroundTruth, run_seed: u64, observations: &Observations, counted: &RunCounts) -> Self {
         let mut detection = Self::default();

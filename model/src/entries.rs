@@ -1,7 +1,8 @@
 //! The first entries of a list, as a process has read them.
 //!
-//! Entries never change (R2), so all processes that have read the first k entries have read the same k. In the
-//! simulator they share one copy: n processes that each hold W entries take memory for n + W, not for n * W.
+//! Entries never change (R2), so all processes that have read the first k entries have read the same k. In
+//! the simulator they share one copy: n processes that each hold W entries take memory for n + W, not for n *
+//! W.
 
 use std::fmt;
 use std::ops::Deref;

@@ -1,5 +1,5 @@
-//! The roles of all processes in a run: the ground truth with which the judge compares the evidence (SPEC section 8,
-//! V4).
+//! The roles of all processes in a run: the ground truth with which the judge compares the evidence (SPEC
+//! section 8, V4).
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -40,14 +40,14 @@ impl fmt::Display for Role {
 pub struct Assignment {
     /// Correct or Byzantine.
     pub role: Role,
-    /// The value that it proposes. A Byzantine process proposes it where its strategy follows Algorithm 1, and
-    /// ignores it otherwise.
+    /// The value that it proposes. A Byzantine process proposes it where its strategy follows Algorithm 1,
+    /// and ignores it otherwise.
     pub proposal: Value,
 }
 
 impl Assignment {
-    /// The behaviour of process `me` with this assignment. Each process gets the seed of the whole run and draws from a seed
-    /// of its own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
+    /// The behaviour of process `me` with this assignment. Each process gets the seed of the whole run and
+    /// draws from a seed of its own ([`seed_of`]). `None` for a wire attack, which no behaviour can express.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, run_seed: u64) -> Option<Box<dyn Behaviour>> {
         match &self.role {
@@ -84,7 +84,8 @@ pub fn seed_of(me: ProcessId, run_seed: u64) -> u64 {
     SplitMix64::new(run_seed ^ u64::from(me.get()) << 32).next_u64()
 }
 
-/// The assignments of all n processes, in order; which of them come late, and which are made faulty from outside.
+/// The assignments of all n processes, in order; which of them come late, and which are made faulty from
+/// outside.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GroundTruth {
     assignments: Vec<Assignment>,
@@ -111,8 +112,8 @@ impl GroundTruth {
         &self.late
     }
 
-    /// The same, with these processes killed, restarted without memory or the like by the program that carries out
-    /// the run: their roles are correct, but they count in f and are not judged (V4).
+    /// The same, with these processes killed, restarted without memory or the like by the program that
+    /// carries out the run: their roles are correct, but they count in f and are not judged (V4).
     #[must_use]
     pub fn with_faulty(self, faulty: BTreeSet<ProcessId>) -> Self {
         Self { faulty, ..self }
@@ -158,8 +159,8 @@ impl GroundTruth {
             .map(|(process, _)| process)
     }
 
-    /// The processes that come to an end by themselves, in order: the correct ones, and the Byzantine ones that leave
-    /// after their attack.
+    /// The processes that come to an end by themselves, in order: the correct ones, and the Byzantine ones
+    /// that leave after their attack.
     pub fn ending(&self) -> impl Iterator<Item = ProcessId> {
         self.assignments().filter(|(_, assignment)| assignment.ends()).map(|(process, _)| process)
     }

@@ -1,9 +1,9 @@
-//! The events of one instance, in order. The machine returns them, Watch streams them, a run folder keeps them, and
-//! the judge reads them: all in this one type.
+//! The events of one instance, in order. The machine returns them, Watch streams them, a run folder keeps
+//! them, and the judge reads them: all in this one type.
 //!
-//! Accepted inputs appear as events ([`Event::Joined`], [`Event::Session`], [`Event::Accepted`], [`Event::Decided`],
-//! [`Event::Closed`]), so a whole history is enough to replay the run: [`crate::sim::replay`] feeds them to a new
-//! machine and compares all other events.
+//! Accepted inputs appear as events ([`Event::Joined`], [`Event::Session`], [`Event::Accepted`],
+//! [`Event::Decided`], [`Event::Closed`]), so a whole history is enough to replay the run:
+//! [`crate::sim::replay`] feeds them to a new machine and compares all other events.
 
 use std::time::Duration;
 
@@ -28,8 +28,8 @@ pub enum Event {
         process: ProcessId,
         /// The new session.
         session: SessionId,
-        /// Names one life of the client: the same after a reconnection, another after a restart. 0 if the client does
-        /// not say.
+        /// Names one life of the client: the same after a reconnection, another after a restart. 0 if the
+        /// client does not say.
         incarnation: u64,
     },
     /// An access was accepted and waits for its phase (F8a). The order of these events is the order of
@@ -100,8 +100,8 @@ pub enum Event {
     },
     /// The list is sealed: it takes no more entries (A2).
     Sealed {
-        /// The phase that is open or next when the list is sealed; after a jump (F4), the phase that opens after the
-        /// jump.
+        /// The phase that is open or next when the list is sealed; after a jump (F4), the phase that opens
+        /// after the jump.
         phase: Phase,
         /// Its final length.
         length: u32,
@@ -120,22 +120,23 @@ pub enum Event {
         /// Its number.
         number: AccessNumber,
     },
-    /// A process did what no correct process does (B2). Only the first
-    /// [`crate::machine::OFFENCES_RECORDED`] of each process and kind are recorded one by one.
+    /// A process did what no correct process does (B2). Only the first [`crate::machine::OFFENCES_RECORDED`]
+    /// of each process and kind are recorded one by one.
     Offence(Offence),
     /// Every process has left (F10).
     Finished,
     /// The creator closed the instance (F10).
     Closed,
-    /// The server restarted: no patience drains until all that are awaited have reconnected, or the time to reconnect
-    /// is over (F3). Not recorded of an instance that is finished or closed, where it changes nothing.
+    /// The server restarted: no patience drains until all that are awaited have reconnected, or the time to
+    /// reconnect is over (F3). Not recorded of an instance that is finished or closed, where it changes
+    /// nothing.
     Restarted {
         /// The time to reconnect, in nanoseconds.
         #[serde(rename = "rejoin_nanos", with = "nanos")]
         rejoin: Duration,
     },
-    /// A process has reconnected after a restart with an access that was accepted before and is no event again (F3). Any
-    /// other way of coming back has an event of its own.
+    /// A process has reconnected after a restart with an access that was accepted before and is no event
+    /// again (F3). Any other way of coming back has an event of its own.
     Rejoined {
         /// The process.
         process: ProcessId,
@@ -177,8 +178,8 @@ impl Event {
     }
 }
 
-/// Pushes an event. The closure builds it where it will lie: `Vec::push` builds it elsewhere first, field by field,
-/// and its copy to the vector waits for the last field.
+/// Pushes an event. The closure builds it where it will lie: `Vec::push` builds it elsewhere first, field by
+/// field, and its copy to the vector waits for the last field.
 #[inline(always)]
 pub(crate) fn push_event(events: &mut Vec<Event>, event: impl FnOnce() -> Event) {
     events.extend(std::iter::once_with(event));
@@ -219,8 +220,8 @@ pub struct Offence {
     /// The access it was done with, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub number: Option<AccessNumber>,
-    /// The phase that was open or next when the machine filed it; `None` while processes gathered. The machine fills
-    /// it in.
+    /// The phase that was open or next when the machine filed it; `None` while processes gathered. The
+    /// machine fills it in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
     /// The act and what it contradicts, in words.

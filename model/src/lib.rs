@@ -1,13 +1,14 @@
-//! StickyCAS, free of I/O: the object, the warp scheduler that guards it, the consensus algorithm on it, and the
-//! judge of its runs.
+//! StickyCAS, free of I/O: the object, the warp scheduler that guards it, the consensus algorithm on it, and
+//! the judge of its runs.
 //!
 //! # The paper
 //! Georgiou, Piduguralla and Peri, "Byzantine-Tolerant Consensus in GPU-Inspired Shared Memory". Its model
-//! (section 2): n processes in warps of p; time is a sequence of phases, each of which admits one warp; a fair
-//! scheduler, which no process can influence, chooses it. Its object (section 4): a list to which at most one
-//! value is added per phase and in which nothing ever changes. Its algorithm (Algorithm 1): a process appends
-//! its proposal in its first phase, then reads the list, r entries a phase, and decides the most frequent
-//! value. Its theorem: up to f Byzantine processes cannot make the decision theirs while f(|Vc|+1)p < n.
+//! (section 2): n processes in warps of p; time is a sequence of phases, each of which admits one warp; a
+//! fair scheduler, which no process can influence, chooses it. Its object (section 4): a list to which at
+//! most one value is added per phase and in which nothing ever changes. Its algorithm (Algorithm 1): a
+//! process appends its proposal in its first phase, then reads the list, r entries a phase, and decides the
+//! most frequent value. Its theorem: up to f Byzantine processes cannot make the decision theirs while
+//! f(|Vc|+1)p < n.
 //!
 //! # What is where
 //! | to read about | look into |

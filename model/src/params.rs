@@ -1,7 +1,8 @@
 //! The parameters of one instance, checked once (SPEC P1 to P4; paper, Table 1).
 //!
-//! A [`ParamsSpec`] is a request; [`Params::try_new`] checks it and makes a [`Params`], which is always valid. All
-//! that is derived from the parameters (W, c, the warp of a process) is computed here and nowhere else.
+//! A [`ParamsSpec`] is a request; [`Params::try_new`] checks it and makes a [`Params`], which is always
+//! valid. All that is derived from the parameters (W, c, the warp of a process) is computed here and nowhere
+//! else.
 
 use std::collections::BTreeSet;
 use std::time::Duration;

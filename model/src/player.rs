@@ -1,17 +1,18 @@
-//! One process of an instance: a [`Behaviour`] with its view, the numbers of its accesses and those that are not
-//! answered yet. Pure, so that the simulator and the client drive the same code (SPEC D1, F8).
+//! One process of an instance: a [`Behaviour`] with its view, the numbers of its accesses and those that are
+//! not answered yet. Pure, so that the simulator and the client drive the same code (SPEC D1, F8).
 //!
-//! The driver of a player calls [`Player::welcome`] when a session is open, performs each [`Player::next_step`] until
-//! that is [`Step::Wait`], and passes on what it receives: an answer, a refusal, or after a lost connection a new
-//! welcome. It may pass on an answer twice; only the first counts.
+//! The driver of a player calls [`Player::welcome`] when a session is open, performs each
+//! [`Player::next_step`] until that is [`Step::Wait`], and passes on what it receives: an answer, a refusal,
+//! or after a lost connection a new welcome. It may pass on an answer twice; only the first counts.
 //!
 //! # A new session, and a new life
-//! A player sends one access at a time and relies on F8: the same number and content again is the same access.
-//! So after each welcome it sends again what is not answered, and nothing is executed twice.
+//! A player sends one access at a time and relies on F8: the same number and content again is the same
+//! access. So after each welcome it sends again what is not answered, and nothing is executed twice.
 //!
-//! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its own: it
-//! sends those that wait again, and nothing else before it has their answers. Earlier answers are lost to it, except
-//! that its append is done; it reads the list from the start. If the earlier life decided, nothing is left to do.
+//! A restarted client is a new player, which knows only its welcome. The accesses of its earlier life are its
+//! own: it sends those that wait again, and nothing else before it has their answers. Earlier answers are
+//! lost to it, except that its append is done; it reads the list from the start. If the earlier life decided,
+//! nothing is left to do.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -111,8 +112,8 @@ impl Player {
         &self.view
     }
 
-    /// A session is open. The first welcome of a life says where to go on; after each later one, all that is not
-    /// answered is sent again.
+    /// A session is open. The first welcome of a life says where to go on; after each later one, all that is
+    /// not answered is sent again.
     pub fn welcome(&mut self, welcome: &Welcome) {
         if self.welcomed {
             self.resume(welcome);
@@ -266,8 +267,8 @@ impl Player {
         }
     }
 
-    /// The server refused the content of this access, which was the last one sent. The access did not happen: its
-    /// number is free, and the behaviour gives its next act.
+    /// The server refused the content of this access, which was the last one sent. The access did not happen:
+    /// its number is free, and the behaviour gives its next act.
     pub fn rejected(&mut self, number: AccessNumber, why: &str) {
         if self.pending.pop_back_if(|pending| pending.number == number).is_none() {
             return;
@@ -280,8 +281,8 @@ impl Player {
         }
     }
 
-    /// The machine refused an access or the decision. It never refuses what keeps to the protocol, and its refusals
-    /// are final; so the process stops.
+    /// The machine refused an access or the decision. It never refuses what keeps to the protocol, and its
+    /// refusals are final; so the process stops.
     pub fn refused(&mut self, refusal: &Refusal) {
         self.fail(refusal.to_string());
     }
@@ -291,8 +292,8 @@ impl Player {
         self.end(ProcessEnd::Failed(why.into()));
     }
 
-    /// The run is given up, for this reason, while the session of the process stands. Its report names the access
-    /// that it waits for.
+    /// The run is given up, for this reason, while the session of the process stands. Its report names the
+    /// access that it waits for.
     pub fn give_up(&mut self, why: impl Into<String>) {
         if self.ended.is_none() {
             self.unanswered = self.unanswered();

@@ -1,8 +1,8 @@
 //! The predicates by which evidence of a run is checked, each once, under the ids of SPEC.
 //!
-//! [`crate::invariants`] asks them of a history, [`crate::judge`] of reports and decisions, and the load generator of
-//! what the processes of an instance were answered. The machine does not use them: see [`crate::invariants`]. The mode (D1)
-//! is [`crate::process::mode`], and the bounds are in [`crate::bounds`].
+//! [`crate::invariants`] asks them of a history, [`crate::judge`] of reports and decisions, and the load
+//! generator of what the processes of an instance were answered. The machine does not use them: see
+//! [`crate::invariants`]. The mode (D1) is [`crate::process::mode`], and the bounds are in [`crate::bounds`].
 
 use std::ops::Range;
 
@@ -23,7 +23,8 @@ pub fn comes_after(later: Phase, earlier: Phase) -> bool {
     later > earlier
 }
 
-/// V4, F6: whether this is the first phase of its warp. A process is punctual if it had an access executed in that one.
+/// V4, F6: whether this is the first phase of its warp. A process is punctual if it had an access executed in
+/// that one.
 #[must_use]
 pub fn is_first_of_warp(params: &Params, phase: Phase) -> bool {
     // Every order has each warp once in W phases.
@@ -42,8 +43,8 @@ pub fn has_room(params: &Params, length: u32) -> bool {
     length <= params.list_limit()
 }
 
-/// A1, A3: a list of this length has an entry at this position. An entry is added behind every list from before its
-/// phase, and every later list has it.
+/// A1, A3: a list of this length has an entry at this position. An entry is added behind every list from
+/// before its phase, and every later list has it.
 #[must_use]
 pub fn has_entry(length: u32, position: Position) -> bool {
     position.get() < length
@@ -66,7 +67,8 @@ pub fn may_become(earlier: &ReadAnswer, later: &ReadAnswer) -> bool {
 pub struct EntriesGiven {
     /// It was given all entries before this position.
     end: u32,
-    /// Others, in order: a life may receive the answer to a read that an earlier one sent. Nearly always none.
+    /// Others, in order: a life may receive the answer to a read that an earlier one sent. Nearly always
+    /// none.
     later: Vec<Range<u32>>,
     /// How many of the reads that Algorithm 1 as printed makes one after the other were answered.
     reads: u32,
@@ -156,7 +158,8 @@ pub struct Decisions {
     pub of_some: bool,
 }
 
-/// A property other than termination, whether it held, and the premise that is missing where it was not promised.
+/// A property other than termination, whether it held, and the premise that is missing where it was not
+/// promised.
 pub type DecisionProperty = (Property, bool, Result<(), Premise>);
 
 impl Decisions {

@@ -1,7 +1,7 @@
 //! Text that shows as what it is: without characters that a terminal obeys, hides or reorders.
 //!
-//! Which these are is Rust's rule for `escape_debug`: control characters, marks of direction, characters without width,
-//! unusual spaces, code points without a meaning.
+//! Which these are is Rust's rule for `escape_debug`: control characters, marks of direction, characters
+//! without width, unusual spaces, code points without a meaning.
 
 use std::borrow::Cow;
 

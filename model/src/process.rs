@@ -1,8 +1,9 @@
 //! The acts of a process: the interface that a correct process and every Byzantine strategy share, and the
 //! correct process itself (paper, Algorithm 1; SPEC D1 to D3).
 //!
-//! A [`Behaviour`] gives its next [`Act`] at the start, after each answer and after each refusal. It may base it on
-//! nothing but its [`View`]. The simulator and the client's driver perform the act, so the same code runs in both.
+//! A [`Behaviour`] gives its next [`Act`] at the start, after each answer and after each refusal. It may base
+//! it on nothing but its [`View`]. The simulator and the client's driver perform the act, so the same code
+//! runs in both.
 
 use std::sync::Arc;
 
@@ -32,8 +33,8 @@ pub struct View {
     pub answered: u64,
     /// How many of its accesses have been refused in a row, in this life.
     pub refused: u64,
-    /// How many of the reads that Algorithm 1 as printed makes one after the other have been answered, in this
-    /// life.
+    /// How many of the reads that Algorithm 1 as printed makes one after the other have been answered, in
+    /// this life.
     pub reads: u64,
     /// The answer of its first append and the phase of it, once known.
     pub append: Option<(Phase, AppendAnswer)>,
@@ -67,8 +68,8 @@ impl View {
         *self = Self { first, ..Self::new(me, params) };
     }
 
-    /// Takes in an answer; `entries` are those that a read returned, from its start on. No phase: a read of an
-    /// instance that is over (F10).
+    /// Takes in an answer; `entries` are those that a read returned, from its start on. No phase: a read of
+    /// an instance that is over (F10).
     pub fn learn(&mut self, phase: Option<Phase>, answer: Answer, entries: impl IntoIterator<Item = Value>) {
         self.note(phase, answer);
         if let Answer::Read(ReadAnswer { start, .. }) = answer {
@@ -80,7 +81,8 @@ impl View {
         }
     }
 
-    /// The same with the list itself, as far as the answer goes at least: what it holds of the list, it shares.
+    /// The same with the list itself, as far as the answer goes at least: what it holds of the list, it
+    /// shares.
     pub(crate) fn learn_sharing(&mut self, phase: Option<Phase>, answer: Answer, list: &Arc<Vec<Value>>) {
         self.note(phase, answer);
         let Answer::Read(ReadAnswer { start, count, .. }) = answer else { return };
@@ -157,9 +159,9 @@ impl View {
         self.refused += 1;
     }
 
-    /// The first position whose entry it does not hold. A client that restarts may receive the answer to a read of
-    /// its earlier life, from a later position than its new life has reached; so it may hold entries after this
-    /// position.
+    /// The first position whose entry it does not hold. A client that restarts may receive the answer to a
+    /// read of its earlier life, from a later position than its new life has reached; so it may hold entries
+    /// after this position.
     #[must_use]
     pub fn end(&self) -> Position {
         Position::new(u32::try_from(self.first.len()).unwrap_or(u32::MAX))
@@ -251,8 +253,8 @@ impl Act {
 
 /// The acts of a process, given its knowledge.
 pub trait Behaviour: Send {
-    /// The next act. Called at the start and after each answer or refusal; not called again after [`Act::Decide`],
-    /// [`Act::Silent`] or [`Act::Crash`].
+    /// The next act. Called at the start and after each answer or refusal; not called again after
+    /// [`Act::Decide`], [`Act::Silent`] or [`Act::Crash`].
     fn act(&mut self, view: &View) -> Act;
 }
 
@@ -310,8 +312,8 @@ pub fn next_read(view: &View) -> Option<Position> {
     }
 }
 
-/// The most frequent value; of those that are equally frequent, the smallest (D1; paper, footnote 1).
-/// `None` for no values.
+/// The most frequent value; of those that are equally frequent, the smallest (D1; paper, footnote 1). `None`
+/// for no values.
 #[must_use]
 pub fn mode<'a, I>(values: I) -> Option<&'a Value>
 where
@@ -353,8 +355,8 @@ fn mode_of_many<'a>(values: impl Iterator<Item = &'a Value>) -> Option<&'a Value
     best.map(|run| run[0])
 }
 
-/// The report of a process at its end. The report of a correct process is a result; that of a Byzantine one is
-/// evidence against the process itself and nothing else (V5).
+/// The report of a process at its end. The report of a correct process is a result; that of a Byzantine one
+/// is evidence against the process itself and nothing else (V5).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// The process.
@@ -365,13 +367,13 @@ pub struct Report {
     /// The phase of its last answer, in which it ended. `None` if it had no answer in this life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// The entries that it decided from, in the order of their positions; the decision of a correct process is their
-    /// mode. Empty if an earlier life of it had decided.
+    /// The entries that it decided from, in the order of their positions; the decision of a correct process
+    /// is their mode. Empty if an earlier life of it had decided.
     pub from: Entries,
     /// How it ended.
     pub ended: ProcessEnd,
-    /// The access whose answer it still waited for, on a session that stood, when the run was given up (V1). `None`
-    /// if it waited for none, or its session was lost.
+    /// The access whose answer it still waited for, on a session that stood, when the run was given up (V1).
+    /// `None` if it waited for none, or its session was lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unanswered: Option<AccessNumber>,
 }

@@ -1,5 +1,5 @@
-//! The random generator of the model: `SplitMix64`, so that a seed means the same in every language and release (W4).
-//! It is fast and well mixed. No secret may depend on it.
+//! The random generator of the model: `SplitMix64`, so that a seed means the same in every language and
+//! release (W4). It is fast and well mixed. No secret may depend on it.
 
 /// Weyl constant of the generator: 2^64 divided by the golden ratio, made odd.
 const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
@@ -24,8 +24,8 @@ impl SplitMix64 {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if `bound` is 0. It is the upper half of a 128-bit product: for the bounds of
-    /// a run the bias is far below anything that can be observed, and every call draws exactly once.
+    /// A number below `bound`; 0 if `bound` is 0. It is the upper half of a 128-bit product: for the bounds
+    /// of a run the bias is far below anything that can be observed, and every call draws exactly once.
     pub fn below(&mut self, bound: u64) -> u64 {
         let product = u128::from(self.next_u64()) * u128::from(bound);
         u64::try_from(product >> 64).expect("the upper half of 128 bits has 64")

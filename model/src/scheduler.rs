@@ -6,8 +6,7 @@
 //! round is a fresh permutation.
 //!
 //! The schedule is a pure function of the parameters, the seed and the phase. Nothing that a client sends is
-//! among its arguments; that keeps W3. Whether a phase is executed or passed over (F4) does not
-//! matter to it.
+//! among its arguments; that keeps W3. Whether a phase is executed or passed over (F4) does not matter to it.
 //!
 //! # The shuffled order
 //!
@@ -28,8 +27,8 @@
 //!
 //! # Large numbers
 //!
-//! Phases beyond 2^64 - 1 do not exist: phase 2^64 - 1 stands for them all. At a million phases a
-//! second that is half a million years away.
+//! Phases beyond 2^64 - 1 do not exist: phase 2^64 - 1 stands for them all. At a million phases a second that
+//! is half a million years away.
 
 mod cached_schedule;
 mod schedule;

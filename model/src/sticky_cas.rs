@@ -3,16 +3,17 @@
 //!
 //! # What the paper does
 //!
-//! Algorithm 2 keeps an array of cells, all NULL, and a counter. All processes of a warp run an append in lock step:
-//! they read the counter as k, then the content of cell k as m, and unless k is past the limit they advance the
-//! counter by CAS(k, k + 1) and then write the cell by CAS(m, value). One CAS on the cell wins; the others fail.
+//! Algorithm 2 keeps an array of cells, all NULL, and a counter. All processes of a warp run an append in
+//! lock step: they read the counter as k, then the content of cell k as m, and unless k is past the limit
+//! they advance the counter by CAS(k, k + 1) and then write the cell by CAS(m, value). One CAS on the cell
+//! wins; the others fail.
 //!
 //! Out of lock step this breaks in two ways; `tests/loom_algorithm_2.rs` shows both, in every interleaving:
 //!
 //! - A process is delayed between reading the counter and reading cell k. If another process writes the cell
-//!   meanwhile, the first one reads its value as m, and its CAS(m, value) replaces it: Algorithm 2 does not check
-//!   whether the CAS on the counter won. Every overwrite comes from this gap. A delay between reading the cell and
-//!   the CAS is harmless: the cell has changed, so the CAS fails.
+//!   meanwhile, the first one reads its value as m, and its CAS(m, value) replaces it: Algorithm 2 does not
+//!   check whether the CAS on the counter won. Every overwrite comes from this gap. A delay between reading
+//!   the cell and the CAS is harmless: the cell has changed, so the CAS fails.
 //! - A process that crashes between its two CAS has advanced the counter past a cell that it never wrote. If
 //!   no other process was in that phase, the cell stays empty for ever: a hole.
 //!
@@ -20,8 +21,8 @@
 //!
 //! # What is changed, and why
 //!
-//! 1. A cell is written by a compare-exchange **from empty only**, never from a content that was read. So
-//!    no entry is ever overwritten, however late a writer comes.
+//! 1. A cell is written by a compare-exchange **from empty only**, never from a content that was read. So no
+//!    entry is ever overwritten, however late a writer comes.
 //! 2. The cell comes **first, the counter second**. The counter passes a cell only when it is full, so there
 //!    is no hole, wherever a writer stops.
 //! 3. The next caller **helps**: a winner, a loser and a caller that begins a phase all advance the counter
@@ -69,8 +70,8 @@
 //!
 //! # What is left out
 //!
-//! The machine decides which appends may come at all, which of a phase is first (A2, A4), and how many entries one
-//! read returns (R1). The object has no operation that removes, replaces or reorders (A3).
+//! The machine decides which appends may come at all, which of a phase is first (A2, A4), and how many
+//! entries one read returns (R1). The object has no operation that removes, replaces or reorders (A3).
 
 mod cell;
 

@@ -1,14 +1,14 @@
-//! The atomics that [`crate::sticky_cas`] is built on: those of the standard library, or, under
-//! `--cfg loom`, those of a checker that runs a test once for every interleaving and every value that the
-//! memory model lets a load return.
+//! The atomics that [`crate::sticky_cas`] is built on: those of the standard library, or, under `--cfg loom`,
+//! those of a checker that runs a test once for every interleaving and every value that the memory model lets
+//! a load return.
 //!
-//! The checker (loom 0.7.2) leaves out interleavings that it considers equal to one that it has run. It remembers
-//! only the last access to each atomic: if a thread loads an atomic and then writes it, the checker misses that
-//! another thread loaded it before, and never runs the other order ([issue
-//! 166](https://github.com/tokio-rs/loom/issues/166), [issue 392](https://github.com/tokio-rs/loom/issues/392)).
-//! Hence the gates: each atomic has a second one, and every operation first exchanges that. Exchanges are never left
-//! out, so all orders of the operations on one atomic are run. The gates are relaxed and hold nothing: they order
-//! nothing for the program under test.
+//! The checker (loom 0.7.2) leaves out interleavings that it considers equal to one that it has run. It
+//! remembers only the last access to each atomic: if a thread loads an atomic and then writes it, the checker
+//! misses that another thread loaded it before, and never runs the other order ([issue
+//! 166](https://github.com/tokio-rs/loom/issues/166), [issue
+//! 392](https://github.com/tokio-rs/loom/issues/392)). Hence the gates: each atomic has a second one, and
+//! every operation first exchanges that. Exchanges are never left out, so all orders of the operations on one
+//! atomic are run. The gates are relaxed and hold nothing: they order nothing for the program under test.
 
 #[cfg(loom)]
 pub(crate) use self::gated::{AtomicPtr, AtomicU32};

@@ -1,9 +1,9 @@
-//! The scalars of the model, one newtype each, so that a warp is never taken for a process nor a phase for
-//! a round.
+//! The scalars of the model, one newtype each, so that a warp is never taken for a process nor a phase for a
+//! round.
 //!
 //! Processes, warps, phases, rounds and access numbers count from 1, as in the paper; positions in the list
-//! count from 0. A type that counts from 1 is built on a non-zero integer: the missing value of the wire
-//! (0) cannot be constructed.
+//! count from 0. A type that counts from 1 is built on a non-zero integer: the missing value of the wire (0)
+//! cannot be constructed.
 
 mod value;
 
@@ -83,8 +83,8 @@ one_based! {
     AccessNumber, NonZeroU64, u64
 }
 one_based! {
-    /// A session of one process at one instance, opened by the hello of its stream (F8e). Numbered from 1
-    /// per process.
+    /// A session of one process at one instance, opened by the hello of its stream (F8e). Numbered from 1 per
+    /// process.
     SessionId, NonZeroU32, u32
 }
 
@@ -177,8 +177,8 @@ impl fmt::Display for Seed {
     }
 }
 
-/// A moment: nanoseconds since the instance was created. The model never reads a clock: the caller passes the time,
-/// which never goes back.
+/// A moment: nanoseconds since the instance was created. The model never reads a clock: the caller passes the
+/// time, which never goes back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Time(u64);

@@ -1,4 +1,5 @@
-//! Whether correct processes follow Algorithm 1 is judged by the record, never by what they report (SPEC D1, V4).
+//! Whether correct processes follow Algorithm 1 is judged by the record, never by what they report (SPEC D1,
+//! V4).
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use stickycas_model::history::{Event, Offence, OffenceKind};
@@ -7,7 +8,8 @@ use stickycas_model::params::AppendWindow;
 
 use crate::story::{Story, id, value, values};
 
-/// Process 3 differs so, which is a bug of ours, or shows that the assignment of roles is false where others started the process.
+/// Process 3 differs so, which is a bug of ours, or shows that the assignment of roles is false where others
+/// started the process.
 #[track_caller]
 fn deviates(mut story: Story, says: &str) {
     story.is(Outcome::Violation, says);
@@ -16,7 +18,8 @@ fn deviates(mut story: Story, says: &str) {
     assert_eq!(verdict.deviated, [id(3)]);
 }
 
-/// Three processes, a warp each, of which the third acts in this way after its append; the others follow Algorithm 1.
+/// Three processes, a warp each, of which the third acts in this way after its append; the others follow
+/// Algorithm 1.
 fn third(open: bool, first: impl FnOnce(&mut Story), then: impl FnOnce(&mut Story)) -> Story {
     let mut story = Story::new("a a b", 1, 3, |spec| {
         spec.append_window = if open { AppendWindow::Open } else { AppendWindow::FirstAccess };
@@ -141,8 +144,9 @@ fn as_printed_a_read_starts_at_a_multiple_of_its_size() {
     assert_eq!(second_from(1), [id(1)]);
 }
 
-/// One process in a warp of its own, which reads one of three entries at a time. Its lives have these incarnations; the second
-/// begins when a read from 1 was accepted and not answered, and reads from these positions.
+/// One process in a warp of its own, which reads one of three entries at a time. Its lives have these
+/// incarnations; the second begins when a read from 1 was accepted and not answered, and reads from these
+/// positions.
 fn second_life(incarnations: [u64; 2], starts: &[u32]) -> Story {
     let mut story = Story::new("a !a !a", 1, 1, |_| {});
     story.all_join();

@@ -1,5 +1,5 @@
-//! The explanation of a verdict: entries and their winners, decisions and their margins, the processes that count in
-//! f, and the first event that shows each breach.
+//! The explanation of a verdict: entries and their winners, decisions and their margins, the processes that
+//! count in f, and the first event that shows each breach.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! The judge of simulated runs: inside the bound nothing breaks, whichever processes are Byzantine and in whatever
-//! order accesses arrive.
+//! The judge of simulated runs: inside the bound nothing breaks, whichever processes are Byzantine and in
+//! whatever order accesses arrive.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 

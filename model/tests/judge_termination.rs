@@ -10,8 +10,8 @@ use stickycas_model::types::AccessNumber;
 
 use crate::story::{Story, id};
 
-/// Processes 1 and 2 decide. The read of process 3, its access 2, is accepted and never answered; then the run is
-/// given up and the instance closed. `unanswered` is what process 3 says that it waited for.
+/// Processes 1 and 2 decide. The read of process 3, its access 2, is accepted and never answered; then the
+/// run is given up and the instance closed. `unanswered` is what process 3 says that it waited for.
 fn given_up(unanswered: Option<u64>) -> Story {
     let mut story = Story::new("a a a", 1, 3, |_| {});
     give_up(&mut story, unanswered);

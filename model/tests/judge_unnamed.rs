@@ -1,5 +1,5 @@
-//! An attacker whose offence the server did not file is detected all the same, and the run is a violation (SPEC B2).
-//! So no attack may be detected by the record of its offence.
+//! An attacker whose offence the server did not file is detected all the same, and the run is a violation
+//! (SPEC B2). So no attack may be detected by the record of its offence.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,8 +22,7 @@ fn culprits() -> [ProcessId; 2] {
     CULPRITS.map(|number| ProcessId::new(number).unwrap())
 }
 
-/// Seven processes, a warp each, of which the culprits have this role:
-/// f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n.
+/// Seven processes, a warp each, of which the culprits have this role: f*(|Vc|+1)*p = 2*(2+1)*1 = 6 < 7 = n.
 fn truth(role: &Role) -> GroundTruth {
     let assignment = |(number, proposal)| {
         let role = if CULPRITS.contains(&number) { role.clone() } else { Role::Correct };

@@ -1,14 +1,14 @@
-//! Algorithm 2 as the paper prints it, in every interleaving, and [`StickyCas`] in the same scenarios. SPEC section 9
-//! says what these tests show:
+//! Algorithm 2 as the paper prints it, in every interleaving, and [`StickyCas`] in the same scenarios. SPEC
+//! section 9 says what these tests show:
 //!
 //! - in lock step the printed algorithm is correct, as long as nobody appends NULL;
-//! - out of lock step it overwrites an entry, and each time because the entry was written between the moment at which
-//!   another process read the counter and the moment at which that process read the cell;
-//! - a process that is delayed between its read of the cell and its CAS overwrites nothing: the CAS fails. So no
-//!   entry is overwritten either when the counter and the cell are read together;
+//! - out of lock step it overwrites an entry, and each time because the entry was written between the moment
+//!   at which another process read the counter and the moment at which that process read the cell;
+//! - a process that is delayed between its read of the cell and its CAS overwrites nothing: the CAS fails. So
+//!   no entry is overwritten either when the counter and the cell are read together;
 //! - a crash between the two CAS leaves a hole;
-//! - an append of NULL leaves a hole if it is alone in its phase, and makes two appends succeed if its CAS comes first, in lock
-//!   step too.
+//! - an append of NULL leaves a hole if it is alone in its phase, and makes two appends succeed if its CAS
+//!   comes first, in lock step too.
 //!
 //! In the same scenarios [`StickyCas`] neither overwrites nor leaves a hole.
 //!
@@ -17,9 +17,9 @@
 //!     --test loom_algorithm_2 -- --nocapture
 //! ```
 //!
-//! The paper's registers are atomic, so the executions of the printed algorithm are exactly the interleavings of its
-//! steps: they are enumerated here, without threads. Ours runs in threads under loom, which also tries what weak
-//! memory allows.
+//! The paper's registers are atomic, so the executions of the printed algorithm are exactly the interleavings
+//! of its steps: they are enumerated here, without threads. Ours runs in threads under loom, which also tries
+//! what weak memory allows.
 
 #![cfg(loom)]
 #![allow(clippy::unwrap_used, clippy::print_stdout, reason = "a test, in functions that tests share")]
@@ -49,7 +49,8 @@ enum Step {
 
 use Step::{AdvanceCounter, Done, ReadCell, ReadCounter, WriteCell};
 
-/// Whether steps of another process may come between an append's read of the counter and its read of the cell.
+/// Whether steps of another process may come between an append's read of the counter and its read of the
+/// cell.
 #[derive(Clone, Copy, PartialEq)]
 enum Reads {
     /// As printed: two steps.
@@ -58,7 +59,8 @@ enum Reads {
     Together,
 }
 
-/// What the processes share (Algorithm 2: `class StickyCAS`). Positions count from 0 here, from 1 in the paper.
+/// What the processes share (Algorithm 2: `class StickyCAS`). Positions count from 0 here, from 1 in the
+/// paper.
 #[derive(Clone, Default)]
 struct Memory {
     counter: u32,
@@ -129,8 +131,8 @@ enum Fault {
     Hole,
 }
 
-/// The end of an execution: each append's value and answer (`None`: it crashed), and the cells. The same judge for
-/// both objects.
+/// The end of an execution: each append's value and answer (`None`: it crashed), and the cells. The same
+/// judge for both objects.
 fn faults(answers: &[(u32, Option<AppendAnswer>)], cells: &[u32]) -> BTreeSet<Fault> {
     let mut faults = BTreeSet::new();
     let mut won = BTreeSet::new();
@@ -162,9 +164,11 @@ struct Found {
     kinds: BTreeSet<BTreeSet<Fault>>,
     /// Executions that overwrite an entry.
     overwrite: usize,
-    /// Of these, executions in which each lost entry was written while another process was between its two reads.
+    /// Of these, executions in which each lost entry was written while another process was between its two
+    /// reads.
     between_the_reads: usize,
-    /// Executions in which a process wrote a cell while another one was between its read of that cell and its CAS.
+    /// Executions in which a process wrote a cell while another one was between its read of that cell and its
+    /// CAS.
     between_cell_and_cas: usize,
 }
 
@@ -317,8 +321,8 @@ fn as_printed_a_crash_between_its_two_cas_leaves_a_hole() {
     }
 }
 
-/// Case (a) of the proof of Theorem 1: a Byzantine process appends NULL. Its CAS from NULL to NULL succeeds and leaves the cell
-/// empty.
+/// Case (a) of the proof of Theorem 1: a Byzantine process appends NULL. Its CAS from NULL to NULL succeeds
+/// and leaves the cell empty.
 #[test]
 fn as_printed_an_empty_value_breaks_it_even_in_lock_step() {
     let mut found = Found::default();

@@ -1,5 +1,6 @@
-//! The rules of one instance, from outside: its machine, its processes, its simulator and its judge, in one program that
-//! is linked once. What the model checker loom replaces is checked by programs of its own, `loom_*.rs`.
+//! The rules of one instance, from outside: its machine, its processes, its simulator and its judge, in one
+//! program that is linked once. What the model checker loom replaces is checked by programs of its own,
+//! `loom_*.rs`.
 #![cfg(not(loom))]
 
 mod json_schema;

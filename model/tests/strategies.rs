@@ -1,5 +1,5 @@
-//! Each strategy in the simulator: it is observed, it is blamed for exactly the offences that it defines, and inside
-//! the bound no other process suffers from it (SPEC section 8, B1 to B3).
+//! Each strategy in the simulator: it is observed, it is blamed for exactly the offences that it defines, and
+//! inside the bound no other process suffers from it (SPEC section 8, B1 to B3).
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 

@@ -15,7 +15,8 @@ pub struct Transactions {
     pub refused_place: u64,
     /// Refused, since a name is not held by whom it should be.
     pub refused_name: u64,
-    /// Without an outcome: a read has resolved what became of it. What was refused by a full store is here too.
+    /// Without an outcome: a read has resolved what became of it. What was refused by a full store is here
+    /// too.
     pub unknown: u64,
     /// Surely not done, and sent again.
     pub not_taken: u64,

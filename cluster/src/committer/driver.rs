@@ -282,7 +282,8 @@ impl<S: Store> Driver<S> {
         self.is_ready(part.shard);
     }
 
-    /// The transaction was not done, or nobody knows; this was found instead. Returns why it was not done, if it was not.
+    /// The transaction was not done, or nobody knows; this was found instead. Returns why it was not done, if
+    /// it was not.
     fn resolve(&mut self, parts: &[ShardWrite], answer: TxnAnswer, names: bool) -> Cause {
         let mut reads = answer.found.into_iter();
         let mut cause = Cause::LogIndex;
@@ -322,7 +323,8 @@ impl<S: Store> Driver<S> {
         cause
     }
 
-    /// Goes on behind a refusal or an unknown outcome. Returns whether a name of the part is held by somebody else.
+    /// Goes on behind a refusal or an unknown outcome. Returns whether a name of the part is held by somebody
+    /// else.
     fn still_owner(&mut self, part: &ShardWrite, found: &ReadBack) -> bool {
         let Some(open) = self.shards.get_mut(&part.shard) else { return false };
         if let Some(mark) = found.mark {

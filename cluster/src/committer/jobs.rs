@@ -67,7 +67,8 @@ async fn read<S: Store>(store: &S, txn: Txn) -> TxnAnswer {
 /// The time between two warnings of a read that goes on being refused.
 const WARN_EVERY: Duration = Duration::from_mins(1);
 
-/// Which errors of a read that is repeated somebody is warned of: those that do not pass by themselves, at once and then rarely.
+/// Which errors of a read that is repeated somebody is warned of: those that do not pass by themselves, at
+/// once and then rarely.
 #[derive(Debug, Default)]
 struct Warnings(Option<Instant>);
 

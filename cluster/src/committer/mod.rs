@@ -1,22 +1,26 @@
 //! The fenced commit: writes to the logs of the shards that this server owns.
 //!
-//! A transaction carries one write of each of several shards. For each it compares the owner's key, whose create revision
-//! is the epoch, and the end of the log, so a write takes effect once, in its place, or not at all. Several transactions
-//! are in flight at once: the write after one that is in flight compares the end that this one will leave.
+//! A transaction carries one write of each of several shards. For each it compares the owner's key, whose
+//! create revision is the epoch, and the end of the log, so a write takes effect once, in its place, or not
+//! at all. Several transactions are in flight at once: the write after one that is in flight compares the end
+//! that this one will leave.
 //!
-//! * **A refused transaction** has read why in its other branch. [`Outcome::Deposed`] only if the owner's key differs.
-//!   Otherwise its writes are sent again, each alone until one has succeeded.
-//! * **An unknown outcome** is resolved before anything is told or sent again: a linearizable read of the end of the log and
-//!   of the owner's key. If the write is not there, the same write is sent again; a request that is late by then fails its
-//!   comparison, since the end of the log has moved, or takes effect in its stead.
-//! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something else. If a
-//!   request for it may still be under way, the committer first changes the `fence` in the end of the log, by a transaction
-//!   of its own: then that request can never take effect.
-//! * **A full store** is waited for, but for a write that is [given back](LogWrite::is_given_back_when_full); [`Committer::full`] tells it. Its
-//!   refusal is an unknown outcome, too: etcd applies the request that is the first to cross the quota, and answers with the
-//!   same error. But it has answered, so the read that resolves it is final.
-//! * **A standstill.** A shard of which nothing was committed for long although something waits is closed: another server
-//!   may be able to commit it. Not for want of space, which no other server has either. [`Committer::stalled`] tells both.
+//! * **A refused transaction** has read why in its other branch. [`Outcome::Deposed`] only if the owner's key
+//!   differs. Otherwise its writes are sent again, each alone until one has succeeded.
+//! * **An unknown outcome** is resolved before anything is told or sent again: a linearizable read of the end
+//!   of the log and of the owner's key. If the write is not there, the same write is sent again; a request
+//!   that is late by then fails its comparison, since the end of the log has moved, or takes effect in its
+//!   stead.
+//! * **A place that is given back** ([`Outcome::NameTaken`], [`Outcome::Refused`]) may be used for something
+//!   else. If a request for it may still be under way, the committer first changes the `fence` in the end of
+//!   the log, by a transaction of its own: then that request can never take effect.
+//! * **A full store** is waited for, but for a write that is [given back](LogWrite::is_given_back_when_full);
+//!   [`Committer::full`] tells it. Its refusal is an unknown outcome, too: etcd applies the request that is
+//!   the first to cross the quota, and answers with the same error. But it has answered, so the read that
+//!   resolves it is final.
+//! * **A standstill.** A shard of which nothing was committed for long although something waits is closed:
+//!   another server may be able to commit it. Not for want of space, which no other server has either.
+//!   [`Committer::stalled`] tells both.
 //! * **A store that was put back** tells an older end of a log than it did. Such a shard is closed at once.
 
 mod counts;
@@ -117,22 +121,24 @@ pub struct Owner {
 pub enum Outcome {
     /// It is in the log, and stays.
     Committed,
-    /// This server does not own the shard any more; who does. Whether the write is in the log, that one knows.
+    /// This server does not own the shard any more; who does. Whether the write is in the log, that one
+    /// knows.
     Deposed(Option<Owner>),
-    /// Somebody else holds this name, or nobody. The write is not in the log and never will be; its place is free. Later
-    /// writes wait for another one there.
+    /// Somebody else holds this name, or nobody. The write is not in the log and never will be; its place is
+    /// free. Later writes wait for another one there.
     NameTaken {
         /// The name.
         name: String,
         /// Who holds it.
         holder: Option<Bytes>,
     },
-    /// The write can never be taken: it is too large, or its place is not free. As with [`Outcome::NameTaken`].
+    /// The write can never be taken: it is too large, or its place is not free. As with
+    /// [`Outcome::NameTaken`].
     Refused(String),
     /// The store is full. As with [`Outcome::NameTaken`].
     NoSpace,
-    /// The shard was closed here, or is not open, or its log is not as this server has left it. Nobody knows whether the
-    /// write is in the log.
+    /// The shard was closed here, or is not open, or its log is not as this server has left it. Nobody knows
+    /// whether the write is in the log.
     Closed,
 }
 
@@ -169,7 +175,8 @@ impl LogEnd {
 }
 
 impl Committer {
-    /// A committer, and the future that does its work. When that is dropped, all outcomes are [`Outcome::Closed`].
+    /// A committer, and the future that does its work. When that is dropped, all outcomes are
+    /// [`Outcome::Closed`].
     pub fn new<S: Store>(
         store: Arc<S>,
         keys: Keys,

@@ -104,8 +104,8 @@ impl Shard {
         mark == self.opened_at || mark.is_some_and(|mark| mark.epoch == self.epoch)
     }
 
-    /// How long the first write that waits and the end of the log have been the same. The time begins when this is first asked
-    /// after they have changed.
+    /// How long the first write that waits and the end of the log have been the same. The time begins when
+    /// this is first asked after they have changed.
     pub(super) fn standstill(&mut self, now: Instant) -> Option<Duration> {
         let waits = self.pending.first_key_value().map(|(first, _)| (*first, self.mark));
         match &self.waits {

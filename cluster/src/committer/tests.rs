@@ -103,7 +103,8 @@ fn write(log_index: u64, batch: &'static str) -> LogWrite {
     LogWrite { log_index: LogIndex(log_index), batch: Bytes::from(batch), ..LogWrite::default() }
 }
 
-/// What the log holds after a request was late, its name was taken meanwhile, and its place was used for something else.
+/// What the log holds after a request was late, its name was taken meanwhile, and its place was used for
+/// something else.
 async fn place_used_again(fault: Option<Fault>) -> String {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
@@ -135,7 +136,8 @@ async fn a_place_is_given_back_behind_a_fence() {
     assert_eq!(place_used_again(Some(Fault::NoFence)).await, "Committed b\"first\"");
 }
 
-/// The end of a log of two batches after the request for the first one was late, and arrives when the second one is there.
+/// The end of a log of two batches after the request for the first one was late, and arrives when the second
+/// one is there.
 async fn end_behind_a_late_request(fault: Option<Fault>) -> LogIndex {
     let store = Model::new(1, Faults::default()).connect();
     let epoch = own(&store).await;
@@ -277,7 +279,8 @@ async fn transactions_are_counted_by_what_became_of_them() {
     counted.refused_name += 1;
     assert_eq!(committer.transactions(), counted);
 
-    // Somebody writes under this epoch what this committer does not know of: its place is not where the log ends.
+    // Somebody writes under this epoch what this committer does not know of: its place is not where the log
+    // ends.
     let mark = PlaceMark { log_index: LogIndex(1), epoch, fence: 7 };
     let put = Op::Put { key: keys().log_index(shard()), value: mark.encode(), lease: None };
     store.txn(Txn { then: vec![put], ..Txn::default() }).await.unwrap();

@@ -32,8 +32,8 @@ impl Auth {
         Self { reader: Reader::new(config), token: Mutex::default() }
     }
 
-    /// The token of the moment, or a new one if etcd has refused that one. Those who come while it is fetched wait, and
-    /// take it too.
+    /// The token of the moment, or a new one if etcd has refused that one. Those who come while it is fetched
+    /// wait, and take it too.
     ///
     /// # Errors
     /// None was given. Then the request was not sent: never [`StoreError::Unknown`].

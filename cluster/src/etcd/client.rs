@@ -36,7 +36,8 @@ pub(super) struct Shared {
 }
 
 impl Client {
-    /// Checks the configuration and its files, and connects when something is asked for. Within a runtime of Tokio.
+    /// Checks the configuration and its files, and connects when something is asked for. Within a runtime of
+    /// Tokio.
     ///
     /// # Errors
     /// [`ConfigError`].
@@ -54,7 +55,8 @@ impl Client {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Connects anew with what the files hold now, from the next request on; if they cannot be read in time, as before.
+    /// Connects anew with what the files hold now, from the next request on; if they cannot be read in time,
+    /// as before.
     pub async fn read_again(&self) {
         let _ = timeout(self.shared.config.request_limit, self.shared.endpoints.renew_all()).await;
     }

@@ -12,17 +12,19 @@ use tonic::transport::{Certificate, ClientTlsConfig};
 
 /// The longest time for a request of a server with a lease.
 const LONGEST_REQUEST: Duration = Duration::from_secs(2);
-/// The part of a lease that a request may take at most. A keep-alive takes a third of a lease at most, and is sent a third after
-/// the last one: if the member is silent, it has failed at two thirds of the lease, and the next one goes to another member in time.
+/// The part of a lease that a request may take at most. A keep-alive takes a third of a lease at most, and is
+/// sent a third after the last one: if the member is silent, it has failed at two thirds of the lease, and
+/// the next one goes to another member in time.
 const REQUEST_PART: u32 = 4;
 /// The shortest lease that etcd grants.
 const SHORTEST_LEASE: Duration = Duration::from_secs(1);
 
-/// How etcd is reached. Files are read when the client is made, and again for each new connection and each new token.
+/// How etcd is reached. Files are read when the client is made, and again for each new connection and each
+/// new token.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The addresses of the members for their clients: `https://HOST:PORT` or `http://HOST:PORT`. One is asked as long as
-    /// it answers, then the next one.
+    /// The addresses of the members for their clients: `https://HOST:PORT` or `http://HOST:PORT`. One is
+    /// asked as long as it answers, then the next one.
     pub endpoints: Vec<String>,
     /// The index of the endpoint that is asked first; `None`: it is drawn at random, so that clients spread.
     pub first: Option<usize>,
@@ -34,11 +36,11 @@ pub struct Config {
     pub folder: Option<PathBuf>,
     /// The time for a request and its answer, a new connection and a new token included.
     pub request_limit: Duration,
-    /// The time for a new connection. When it has passed, nothing was sent, and the request may be sent again. At most
-    /// `request_limit`.
+    /// The time for a new connection. When it has passed, nothing was sent, and the request may be sent
+    /// again. At most `request_limit`.
     pub connect_limit: Duration,
-    /// The time after which a watch without changes asks whether the member still lives; it ends if there is no answer
-    /// within `request_limit`.
+    /// The time after which a watch without changes asks whether the member still lives; it ends if there is
+    /// no answer within `request_limit`.
     pub watch_idle: Duration,
     /// The time for the defragmentation of a member, which answers nothing else meanwhile.
     pub defragment_limit: Duration,
@@ -114,8 +116,8 @@ pub enum ConfigError {
 pub(super) struct Password(pub(super) String);
 
 impl Config {
-    /// These endpoints without TLS and user, with limits of 5 s for a request, 2 s for a connection, 5 s for an idle
-    /// watch and 60 s for a defragmentation.
+    /// These endpoints without TLS and user, with limits of 5 s for a request, 2 s for a connection, 5 s for
+    /// an idle watch and 60 s for a defragmentation.
     pub fn new(endpoints: impl IntoIterator<Item = impl Into<String>>) -> Self {
         Self {
             endpoints: endpoints.into_iter().map(Into::into).collect(),
@@ -130,8 +132,8 @@ impl Config {
         }
     }
 
-    /// The same with limits for a server that keeps a lease of this time alive: a quarter of it for a request and for a
-    /// connection, and 2 s at most. So a member that is silent is left before the lease ends.
+    /// The same with limits for a server that keeps a lease of this time alive: a quarter of it for a request
+    /// and for a connection, and 2 s at most. So a member that is silent is left before the lease ends.
     #[must_use]
     pub fn with_lease(mut self, lease: Duration) -> Self {
         self.request_limit = (lease.max(SHORTEST_LEASE) / REQUEST_PART).min(LONGEST_REQUEST);
@@ -139,11 +141,12 @@ impl Config {
         self
     }
 
-    /// The same with what this folder holds: `ca.crt` (TLS), `tls.crt` and `tls.key` (the certificate of this client),
-    /// `user` (the name of a user) with `password`. What is not there is not used.
+    /// The same with what this folder holds: `ca.crt` (TLS), `tls.crt` and `tls.key` (the certificate of this
+    /// client), `user` (the name of a user) with `password`. What is not there is not used.
     ///
     /// # Errors
-    /// If the folder or the file `user` cannot be read, nothing is there, or a file without the one that goes with it.
+    /// If the folder or the file `user` cannot be read, nothing is there, or a file without the one that goes
+    /// with it.
     pub fn with_folder(mut self, folder: &Path) -> Result<Self, ConfigError> {
         fs::read_dir(folder).map_err(|error| unusable(folder, error))?;
         let file = |name: &str| {
@@ -231,8 +234,8 @@ fn read(path: &Path) -> Result<String, FileError> {
     String::from_utf8(bytes).map_err(|error| unusable(path, error))
 }
 
-/// Reads the files of a configuration again: on a thread that may wait, since a folder on a network may not answer, and one at a
-/// time, so that one thread at most waits for it.
+/// Reads the files of a configuration again: on a thread that may wait, since a folder on a network may not
+/// answer, and one at a time, so that one thread at most waits for it.
 #[derive(Debug)]
 pub(super) struct Reader {
     config: Config,

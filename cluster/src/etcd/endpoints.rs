@@ -8,8 +8,8 @@ use tonic::transport::{Channel, ClientTlsConfig, Endpoint};
 
 use super::config::{Config, ConfigError, Reader};
 
-/// The time without a byte after which a connection with open requests is asked for a sign of life. A member ends
-/// connections that ask more often than every 5 s (`--grpc-keepalive-min-time`).
+/// The time without a byte after which a connection with open requests is asked for a sign of life. A member
+/// ends connections that ask more often than every 5 s (`--grpc-keepalive-min-time`).
 const PING_AFTER: Duration = Duration::from_secs(10);
 /// The time for that sign; then the connection is closed, and the next request opens another one.
 const PING_LIMIT: Duration = Duration::from_secs(5);
@@ -80,15 +80,17 @@ impl Endpoints {
         self.list.iter().position(|listed| listed.url == url).map(|index| self.at(index))
     }
 
-    /// This one has failed: the next request goes to the next one, unless another failure has led there already.
+    /// This one has failed: the next request goes to the next one, unless another failure has led there
+    /// already.
     pub(super) fn failed(&self, chosen: &Chosen) {
         let next = (chosen.index + 1) % self.list.len();
         // If it fails, another request has moved it.
         let _moved = self.current.compare_exchange(chosen.index, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Makes a new channel in place of this one, with what the files hold now: behind a proxy it may lead to another member. What is
-    /// under way on the old one goes on. If the files cannot be used, the old one stays.
+    /// Makes a new channel in place of this one, with what the files hold now: behind a proxy it may lead to
+    /// another member. What is under way on the old one goes on. If the files cannot be used, the old one
+    /// stays.
     async fn renew(&self, chosen: &Chosen) {
         let listed = &self.list[chosen.index];
         if lock(&listed.channel).number != chosen.number {

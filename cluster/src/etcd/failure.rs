@@ -1,9 +1,10 @@
 //! What a failure of etcd says about the request: whether it has taken effect.
 //!
-//! etcd answers with a gRPC code and a description. Only the description is looked at, as etcd's own client does: some
-//! errors travel with another code than they are declared with ("too many requests" as UNKNOWN). The descriptions are
-//! those of `etcdserver/api/v3rpc/rpctypes/error.go` of 3.4.23, and those that 3.5 and 3.6 add; where they are raised was
-//! read in `etcdserver/v3_server.go`, `apply.go`, `apply_auth.go`, `api/v3rpc/` and `raft/raft.go` of 3.4.23.
+//! etcd answers with a gRPC code and a description. Only the description is looked at, as etcd's own client
+//! does: some errors travel with another code than they are declared with ("too many requests" as UNKNOWN).
+//! The descriptions are those of `etcdserver/api/v3rpc/rpctypes/error.go` of 3.4.23, and those that 3.5 and
+//! 3.6 add; where they are raised was read in `etcdserver/v3_server.go`, `apply.go`, `apply_auth.go`,
+//! `api/v3rpc/` and `raft/raft.go` of 3.4.23.
 //!
 //! What is not surely refused before it was applied is unknown.
 
@@ -48,9 +49,10 @@ pub(super) enum Meaning {
 
 use Meaning::{Compacted, NoAuth, NoLease, NoSpace, NotDone, Refused, Token, Unknown};
 
-/// The descriptions of errors that are raised before anything is applied, and of a full store, in the order of the source. All
-/// others are `Unknown`: those of requests that were proposed and wait to be applied (a stopped server, a timeout, another
-/// leader), and those of changes of members and users, which this client does not ask for.
+/// The descriptions of errors that are raised before anything is applied, and of a full store, in the order
+/// of the source. All others are `Unknown`: those of requests that were proposed and wait to be applied (a
+/// stopped server, a timeout, another leader), and those of changes of members and users, which this client
+/// does not ask for.
 const DESCRIPTIONS: &[(&str, Meaning)] = &[
     // Checked before it is proposed, or for a transaction before its first operation (`checkRequests`).
     ("etcdserver: key is not provided", Refused),
@@ -61,8 +63,9 @@ const DESCRIPTIONS: &[(&str, Meaning)] = &[
     ("etcdserver: duplicate key given in txn request", Refused),
     ("etcdserver: mvcc: required revision has been compacted", Compacted),
     ("etcdserver: mvcc: required revision is a future revision", Refused),
-    // `quotaApplierV3` applies the request that is the first to cross the quota, and answers with the same error as
-    // those do that refuse (`quotaKVServer`, `applierV3Capped`). With several requests in flight that happens.
+    // `quotaApplierV3` applies the request that is the first to cross the quota, and answers with the same
+    // error as those do that refuse (`quotaKVServer`, `applierV3Capped`). With several requests in flight
+    // that happens.
     ("etcdserver: mvcc: database space exceeded", NoSpace),
     ("etcdserver: requested lease not found", NoLease),
     // This client lets etcd choose the id of a lease.
@@ -71,20 +74,23 @@ const DESCRIPTIONS: &[(&str, Meaning)] = &[
     // Checked before it is proposed.
     ("etcdserver: request is too large", Refused),
     ("etcdserver: too many requests", NotDone),
-    // A request without a token, where there should be one; checked when it is applied, before its first operation.
+    // A request without a token, where there should be one; checked when it is applied, before its first
+    // operation.
     ("etcdserver: user name is empty", Token),
     ("etcdserver: authentication failed, invalid user ID or password", Refused),
     ("etcdserver: permission denied", Refused),
     ("etcdserver: authentication is not enabled", NoAuth),
     ("etcdserver: invalid auth token", Token),
     ("etcdserver: revision of auth store is old", Token),
-    // Of the interceptors, before anything else; and of a member that looks for the leader to keep a lease alive.
+    // Of the interceptors, before anything else; and of a member that looks for the leader to keep a lease
+    // alive.
     ("etcdserver: no leader", NotDone),
     ("etcdserver: not capable", NotDone),
     // A cluster that has raised the alarm CORRUPT applies nothing.
     ("etcdserver: corrupt cluster", NotDone),
     ("etcdserver: rpc not supported for learner", NotDone),
-    // Errors without a description of their own, as 3.4 passes them on: raft drops a proposal before it is appended.
+    // Errors without a description of their own, as 3.4 passes them on: raft drops a proposal before it is
+    // appended.
     ("raft proposal dropped", NotDone),
     // The reason of a watch that is not created.
     ("mvcc: watcher range is empty", Refused),
@@ -93,7 +99,8 @@ const DESCRIPTIONS: &[(&str, Meaning)] = &[
     ("etcdserver: invalid sort option", Refused),
 ];
 
-/// How gRPC of Go refuses a message that is larger than etcd takes (`--max-request-bytes` and 512 KiB), before etcd sees it.
+/// How gRPC of Go refuses a message that is larger than etcd takes (`--max-request-bytes` and 512 KiB),
+/// before etcd sees it.
 const MESSAGE_TOO_LARGE: &str = "grpc: received message larger than max";
 
 /// What a description says.

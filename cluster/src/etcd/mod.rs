@@ -1,16 +1,18 @@
-//! The client of etcd, the only one of the workspace: what [`Store`](crate::store::Store) asks, and the state of the
-//! members.
+//! The client of etcd, the only one of the workspace: what [`Store`](crate::store::Store) asks, and the state
+//! of the members.
 //!
-//! It is written over tonic and messages that are compiled as everywhere else in the workspace. The crate `etcd-client`
-//! offers the same and more, but its build needs `protoc`; and whether a failed request has taken effect is decided
-//! here, in one table (the module `failure`), from what etcd's sources say.
+//! It is written over tonic and messages that are compiled as everywhere else in the workspace. The crate
+//! `etcd-client` offers the same and more, but its build needs `protoc`; and whether a failed request has
+//! taken effect is decided here, in one table (the module `failure`), from what etcd's sources say.
 //!
-//! - A request is sent once. The exception: etcd refuses a token before it looks at the request, so a new token is
-//!   fetched and the request is sent again, once.
-//! - After a failure the *next* request goes to the next endpoint of the configuration, and the next one to the same endpoint on a
-//!   new connection, for which the files of the credentials are read again. So are those of the user for each new token.
+//! - A request is sent once. The exception: etcd refuses a token before it looks at the request, so a new
+//!   token is fetched and the request is sent again, once.
+//! - After a failure the *next* request goes to the next endpoint of the configuration, and the next one to
+//!   the same endpoint on a new connection, for which the files of the credentials are read again. So are
+//!   those of the user for each new token.
 //! - Every request has a time limit. When it has passed, nobody knows whether a write has taken effect.
-//! - Requests carry `hasleader`: a member that is cut off from the majority refuses them at once, and ends its watches.
+//! - Requests carry `hasleader`: a member that is cut off from the majority refuses them at once, and ends
+//!   its watches.
 //!
 //! Tested with etcd 3.4.
 

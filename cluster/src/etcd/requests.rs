@@ -55,8 +55,9 @@ impl Store for Client {
 
     async fn keep_alive(&self, lease: LeaseId) -> Result<Duration, StoreError> {
         let request = wire::LeaseKeepAliveRequest { id: lease.0 };
-        // A stream of its own: a stream for several would answer in order, so that one that waits holds up the others. It stays
-        // open until the answer has come: a proxy of etcd (`etcd grpc-proxy`) answers nothing on one that was closed.
+        // A stream of its own: a stream for several would answer in order, so that one that waits holds up
+        // the others. It stays open until the answer has come: a proxy of etcd (`etcd grpc-proxy`) answers
+        // nothing on one that was closed.
         let answer = self
             .call(Kind::KeepAlive, request, |channel, request| async move {
                 let request =

@@ -1,14 +1,14 @@
 //! Changes as etcd tells them, on a stream for each watch.
 //!
-//! etcd never splits the changes of one revision between two answers, except in fragments of one answer, which are put
-//! together here. An answer may tell several revisions; they are told one by one.
+//! etcd never splits the changes of one revision between two answers, except in fragments of one answer,
+//! which are put together here. An answer may tell several revisions; they are told one by one.
 //!
-//! A compaction at a revision also forgets what was deleted at just that revision (etcd before 3.4.34 and 3.5.16), and a
-//! watch that begins there misses it without an error. So a watch begins one revision earlier here, and what that one
-//! tells is left out: then etcd refuses it.
+//! A compaction at a revision also forgets what was deleted at just that revision (etcd before 3.4.34 and
+//! 3.5.16), and a watch that begins there misses it without an error. So a watch begins one revision earlier
+//! here, and what that one tells is left out: then etcd refuses it.
 //!
-//! Nothing comes while nothing changes, and a member that is stopped sends nothing either. So an idle watch asks for a
-//! sign of life (a progress request), and ends if none comes in time.
+//! Nothing comes while nothing changes, and a member that is stopped sends nothing either. So an idle watch
+//! asks for a sign of life (a progress request), and ends if none comes in time.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -174,7 +174,8 @@ impl Pending {
     }
 }
 
-/// Why etcd has ended a watch, as if it were the answer to a request. It writes the reason as Go prints an error of gRPC.
+/// Why etcd has ended a watch, as if it were the answer to a request. It writes the reason as Go prints an
+/// error of gRPC.
 fn cancel_status(answer: &WatchResponse) -> Status {
     let reason = answer.cancel_reason.as_str();
     let description = reason.split_once(" desc = ").map_or(reason, |(_, description)| description);

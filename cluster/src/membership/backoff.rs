@@ -1,8 +1,9 @@
 //! When a free shard is claimed, and by which server.
 //!
-//! Placement names one server for a free shard. That server may be unable to serve it: it has given the shard up, or it is
-//! stopped. So a shard that stays free for the time of a lease is the next server's to claim, and so on, one server at a
-//! time in the order of their names. A server that has given a shard up pauses before it claims that shard again.
+//! Placement names one server for a free shard. That server may be unable to serve it: it has given the shard
+//! up, or it is stopped. So a shard that stays free for the time of a lease is the next server's to claim,
+//! and so on, one server at a time in the order of their names. A server that has given a shard up pauses
+//! before it claims that shard again.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -65,7 +66,8 @@ impl Backoff {
         self.failures.get(&shard).is_some_and(|failures| now < failures.paused_until)
     }
 
-    /// Whose turn it is to claim a free shard: 0, that of the server that placement names; 1, of the one behind it; and so on.
+    /// Whose turn it is to claim a free shard: 0, that of the server that placement names; 1, of the one
+    /// behind it; and so on.
     pub(super) fn turn(&mut self, shard: ShardId, now: Instant) -> usize {
         let since = *self.free_since.entry(shard).or_insert(now);
         let turns = (now - since).as_micros() / self.time_to_live.as_micros().max(1);

@@ -20,8 +20,9 @@ use crate::store::{Compare, LeaseId, Op, Revision, Store, StoreError, Txn};
 /// Changes that wait to be taken in, in revisions.
 const CHANGES: usize = 64;
 
-/// While nobody owns anything, no shard is claimed before no server has come for this part of a lease: servers that are
-/// started together claim their shares, and no shard moves afterwards. After the death of a server the others own some.
+/// While nobody owns anything, no shard is claimed before no server has come for this part of a lease:
+/// servers that are started together claim their shares, and no shard moves afterwards. After the death of a
+/// server the others own some.
 const SETTLE_PART: u32 = 10;
 
 /// Where the server learns what it has to do or to know.
@@ -347,8 +348,8 @@ impl<S: Store + Clone> Driver<S> {
         }
     }
 
-    /// Claims what is free and should be here, if anything may be claimed, and asks for the release of what should be elsewhere: a
-    /// few at a time, or all if it drains.
+    /// Claims what is free and should be here, if anything may be claimed, and asks for the release of what
+    /// should be elsewhere: a few at a time, or all if it drains.
     fn place(&mut self, lease: LeaseId, may_claim: bool) {
         let (name, now) = (self.config.name.as_str(), Instant::now());
         let desired = self.view.desired(self.shards);

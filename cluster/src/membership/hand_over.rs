@@ -1,8 +1,9 @@
 //! How many shards are handed over at a time.
 //!
-//! If a server that others have joined asked for the release of all shards that should be elsewhere at once, each would pause until
-//! the next owner has read all of them back. So a few are under way, and the others are served until their turn. The next one
-//! follows when another server owns one of those. A server that drains asks for all at once: they go to several others.
+//! If a server that others have joined asked for the release of all shards that should be elsewhere at once,
+//! each would pause until the next owner has read all of them back. So a few are under way, and the others
+//! are served until their turn. The next one follows when another server owns one of those. A server that
+//! drains asks for all at once: they go to several others.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,13 +16,14 @@ use crate::shard::ShardId;
 
 /// Shards that are handed over at once, at least.
 const AT_LEAST: usize = 2;
-/// The part of a server's shards that are handed over at once, where that is more: so one that owns very many is rid of them in
-/// a time that grows with the logarithm of their number.
+/// The part of a server's shards that are handed over at once, where that is more: so one that owns very many
+/// is rid of them in a time that grows with the logarithm of their number.
 const PART: usize = 16;
 /// How long a shard that was released may hold up others at most, until another server owns it.
 const TAKEN_WITHIN: Duration = Duration::from_millis(500);
 
-/// The shards that were released and have no owner yet, with the epochs that have ended, and until when they hold up others.
+/// The shards that were released and have no owner yet, with the epochs that have ended, and until when they
+/// hold up others.
 #[derive(Debug, Default)]
 pub(super) struct HandOvers(BTreeMap<ShardId, (Epoch, Instant)>);
 
@@ -31,7 +33,8 @@ impl HandOvers {
         self.0.insert(shard, (epoch, now + TAKEN_WITHIN));
     }
 
-    /// How many releases may be requested now. `held`: the shards of this server, and whether their release was requested.
+    /// How many releases may be requested now. `held`: the shards of this server, and whether their release
+    /// was requested.
     pub(super) fn room(
         &mut self,
         name: &Name,

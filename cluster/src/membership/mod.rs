@@ -1,24 +1,25 @@
 //! A server as a member of the cluster: its lease, the shards that it claims and gives up.
 //!
-//! The server's key and its owner's keys live under one lease. What the server may assume of the lease it reckons by its own
-//! clock from before a keep-alive was sent; when that time is over, it drops all shards and begins a new session. This is
-//! for moving ownership only: a server that is wrong about its lease is stopped by the fences of
-//! [`committer`](crate::committer) and [`confirm`](crate::confirm).
+//! The server's key and its owner's keys live under one lease. What the server may assume of the lease it
+//! reckons by its own clock from before a keep-alive was sent; when that time is over, it drops all shards
+//! and begins a new session. This is for moving ownership only: a server that is wrong about its lease is
+//! stopped by the fences of [`committer`](crate::committer) and [`confirm`](crate::confirm).
 //!
-//! A name belongs to the process whose lease its key has. A process that starts under a name in use waits until that lease has
-//! ended: nobody can tell a server that lives from one that was killed a moment ago, and two that took the name from each other
-//! would go on doing so.
+//! A name belongs to the process whose lease its key has. A process that starts under a name in use waits
+//! until that lease has ended: nobody can tell a server that lives from one that was killed a moment ago, and
+//! two that took the name from each other would go on doing so.
 //!
-//! etcd may be put back to an older state while servers run. Then what a session knows is not so any more, and a later owner
-//! may get an epoch that an earlier one had. So whenever the lease is kept alive, the session also reads its own key, and ends
-//! if that is gone, or if the store has come to a lower revision than it had.
+//! etcd may be put back to an older state while servers run. Then what a session knows is not so any more,
+//! and a later owner may get an epoch that an earlier one had. So whenever the lease is kept alive, the
+//! session also reads its own key, and ends if that is gone, or if the store has come to a lower revision
+//! than it had.
 //!
-//! A shard is claimed when it is free and [`placement`](crate::placement) wants it here. A shard that should be elsewhere is
-//! handed over, a few at a time: [`Event::ReleaseRequested`], the owner takes no more for it, commits what is in flight, and calls
-//! [`Membership::release`]; then it is free. While that cannot be done it keeps the shard ([`Membership::keep`]), and is asked again
-//! later. An owner that cannot serve a shard gives it up ([`Membership::give_up`]), so that
-//! another server may try. A lock of etcd would not do: while a holder is paused its lease ends, and on
-//! waking it would write beside the next holder.
+//! A shard is claimed when it is free and [`placement`](crate::placement) wants it here. A shard that should
+//! be elsewhere is handed over, a few at a time: [`Event::ReleaseRequested`], the owner takes no more for it,
+//! commits what is in flight, and calls [`Membership::release`]; then it is free. While that cannot be done
+//! it keeps the shard ([`Membership::keep`]), and is asked again later. An owner that cannot serve a shard
+//! gives it up ([`Membership::give_up`]), so that another server may try. A lock of etcd would not do: while
+//! a holder is paused its lease ends, and on waking it would write beside the next holder.
 
 mod backoff;
 mod driver;
@@ -60,8 +61,8 @@ pub enum Event {
         /// The epoch.
         epoch: Epoch,
     },
-    /// The shard should be elsewhere: take no more for it, commit what is in flight, [`Membership::release`] it; or
-    /// [`Membership::keep`] it.
+    /// The shard should be elsewhere: take no more for it, commit what is in flight, [`Membership::release`]
+    /// it; or [`Membership::keep`] it.
     ReleaseRequested {
         /// The shard.
         shard: ShardId,
@@ -131,7 +132,8 @@ pub async fn identity<S: Store>(store: &S, keys: &Keys, wanted: Identity) -> Res
 }
 
 impl Membership {
-    /// A member, its events, and the future that does its work. When that is dropped, the lease ends by its time.
+    /// A member, its events, and the future that does its work. When that is dropped, the lease ends by its
+    /// time.
     pub fn new<S: Store + Clone>(
         store: S,
         keys: Keys,
@@ -148,20 +150,22 @@ impl Membership {
         (Self { commands, view, valid_until, name }, told, driver.run(received))
     }
 
-    /// Gives a shard up; returns when its key is gone, or the epoch has ended otherwise. False: it had ended before.
+    /// Gives a shard up; returns when its key is gone, or the epoch has ended otherwise. False: it had ended
+    /// before.
     pub async fn release(&self, shard: ShardId, epoch: Epoch) -> bool {
         self.end(shard, epoch, false).await
     }
 
-    /// The shard, whose release was requested, cannot be handed over now. Its release is requested again after the time of a lease,
-    /// if it should still be elsewhere; of a server that drains, at once.
+    /// The shard, whose release was requested, cannot be handed over now. Its release is requested again
+    /// after the time of a lease, if it should still be elsewhere; of a server that drains, at once.
     pub fn keep(&self, shard: ShardId, epoch: Epoch) {
         let _ = self.commands.send(Command::Keep { shard, epoch });
     }
 
-    /// As [`Membership::release`], of a shard that cannot be served here: its log cannot be read, or its writes are
-    /// [`Closed`](crate::committer::Outcome::Closed) or [`Deposed`](crate::committer::Outcome::Deposed). This server does not
-    /// claim it again for a while, which grows from 2 to 64 times of a lease with every failure; another one may.
+    /// As [`Membership::release`], of a shard that cannot be served here: its log cannot be read, or its
+    /// writes are [`Closed`](crate::committer::Outcome::Closed) or
+    /// [`Deposed`](crate::committer::Outcome::Deposed). This server does not claim it again for a while,
+    /// which grows from 2 to 64 times of a lease with every failure; another one may.
     pub async fn give_up(&self, shard: ShardId, epoch: Epoch) -> bool {
         self.end(shard, epoch, true).await
     }
@@ -178,7 +182,8 @@ impl Membership {
         let _ = self.commands.send(Command::Drain);
     }
 
-    /// Ends the session and with it every ownership; returns when the lease is revoked or the store has not answered.
+    /// Ends the session and with it every ownership; returns when the lease is revoked or the store has not
+    /// answered.
     pub async fn leave(&self) {
         let (done, left) = oneshot::channel();
         let _ = self.commands.send(Command::Leave(done));

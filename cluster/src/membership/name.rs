@@ -18,7 +18,8 @@ const LEFT_WITHIN: u32 = 2;
 const SAY_EVERY: Duration = Duration::from_mins(1);
 
 impl<S: Store + Clone> Driver<S> {
-    /// Waits as long as another process has the server's name. There is no lease meanwhile that would have to be kept alive.
+    /// Waits as long as another process has the server's name. There is no lease meanwhile that would have to
+    /// be kept alive.
     pub(super) async fn await_name(
         &mut self,
         commands: &mut mpsc::UnboundedReceiver<Command>,

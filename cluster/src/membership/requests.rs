@@ -68,7 +68,8 @@ pub(super) async fn own_key<S: Store>(store: S, lease: LeaseId, key: Bytes) -> D
     }
 }
 
-/// Claims a shard that is free; `rules`: what its log needs as far as is known, and what it needs with this owner.
+/// Claims a shard that is free; `rules`: what its log needs as far as is known, and what it needs with this
+/// owner.
 pub(super) async fn claim<S: Store>(
     store: S,
     keys: Keys,
@@ -198,9 +199,9 @@ impl Watched {
     }
 }
 
-/// Tells the changes of a range. A watch that ends begins again behind what it has told, or, if that is compacted away, behind
-/// a read: so a member of etcd that stops, or has no leader for a moment, ends no session. When nothing more can be told, it
-/// tells an error.
+/// Tells the changes of a range. A watch that ends begins again behind what it has told, or, if that is
+/// compacted away, behind a read: so a member of etcd that stops, or has no leader for a moment, ends no
+/// session. When nothing more can be told, it tells an error.
 pub(super) async fn watch<S: Store>(store: S, mut watched: Watched, changes: mpsc::Sender<Changes>) -> Done {
     loop {
         let mut ended = watched.tell_until_it_ends(&store, &changes).await;

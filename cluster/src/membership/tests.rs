@@ -272,7 +272,8 @@ async fn a_name_in_use_is_not_taken_from_a_server_that_lives() {
     first.driver.abort();
     second.owns(4).await;
     assert!(Instant::now() >= valid_until, "the name is free when the lease has ended");
-    // The same process begins a new session under its name at once, and one that has lost its name meanwhile waits for it.
+    // The same process begins a new session under its name at once, and one that has lost its name meanwhile
+    // waits for it.
     second.store.cut_off(true);
     second.owns(0).await;
     let mut fourth = start(&model, "a", 4);
@@ -295,7 +296,8 @@ async fn a_server_that_has_left_is_started_again_at_once() {
     assert!(began.elapsed() < TIME_TO_LIVE / 2);
 }
 
-/// The store is put back to what it was before `since` has happened; the session goes on with its lease, or has none there.
+/// The store is put back to what it was before `since` has happened; the session goes on with its lease, or
+/// has none there.
 #[tokio::test(start_paused = true)]
 async fn servers_begin_anew_when_the_store_was_put_back() {
     for lease_is_there in [true, false] {

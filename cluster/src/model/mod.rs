@@ -1,12 +1,14 @@
-//! A model of etcd in memory: transactions, leases and watches on the time of tokio, with faults that follow from a seed.
+//! A model of etcd in memory: transactions, leases and watches on the time of tokio, with faults that follow
+//! from a seed.
 //!
-//! A [`Model`] is the cluster of etcd; each [`ModelStore`] is one client's connection to it. A request is delayed before and
-//! after it takes effect, so requests that are in flight together take effect in any order. It may be lost, its answer may
-//! be lost, and it may take effect long after its client was told that nobody knows. A client can be cut off, both ways or
-//! from the answers alone. Requests run in the runtime of their client, or in one that goes on when that stands still.
+//! A [`Model`] is the cluster of etcd; each [`ModelStore`] is one client's connection to it. A request is
+//! delayed before and after it takes effect, so requests that are in flight together take effect in any
+//! order. It may be lost, its answer may be lost, and it may take effect long after its client was told that
+//! nobody knows. A client can be cut off, both ways or from the answers alone. Requests run in the runtime of
+//! their client, or in one that goes on when that stands still.
 //!
-//! On a current-thread runtime whose time is paused, everything follows from the seed. Left out: elections (requests that
-//! fail meanwhile are lost ones), reads at an old revision, users.
+//! On a current-thread runtime whose time is paused, everything follows from the seed. Left out: elections
+//! (requests that fail meanwhile are lost ones), reads at an old revision, users.
 
 mod state;
 
@@ -125,8 +127,8 @@ impl Model {
         Self::with(seed, faults, None)
     }
 
-    /// The same, whose requests run in this runtime once they are made: one that is on its way arrives although its client
-    /// stands still, or is gone.
+    /// The same, whose requests run in this runtime once they are made: one that is on its way arrives
+    /// although its client stands still, or is gone.
     pub fn on(runtime: Handle, seed: u64, faults: Faults) -> Self {
         Self::with(seed, faults, Some(runtime))
     }
@@ -152,8 +154,8 @@ impl Model {
         self.shared.advanced().state.history().to_vec()
     }
 
-    /// Limits the space, in bytes of keys and values that were not compacted away at the last defragmentation or have come
-    /// since, and lifts the alarm.
+    /// Limits the space, in bytes of keys and values that were not compacted away at the last defragmentation
+    /// or have come since, and lifts the alarm.
     pub fn set_quota(&self, quota: Option<u64>) {
         self.shared.lock().state.set_quota(quota);
     }
@@ -163,8 +165,8 @@ impl Model {
         Saved(self.shared.advanced().state.clone())
     }
 
-    /// Puts the store back to what was saved, as etcd is from a snapshot: revisions are given again, a lease has its full time from
-    /// now on, and a watch of a revision that the store has not come to is silent.
+    /// Puts the store back to what was saved, as etcd is from a snapshot: revisions are given again, a lease
+    /// has its full time from now on, and a watch of a revision that the store has not come to is silent.
     pub fn put_back(&self, saved: Saved) {
         let mut inner = self.shared.lock();
         inner.state = saved.0;
@@ -186,13 +188,15 @@ impl Model {
 }
 
 impl ModelStore {
-    /// Cuts this client off from the cluster, or connects it again. What is sent meanwhile fails, or arrives later.
+    /// Cuts this client off from the cluster, or connects it again. What is sent meanwhile fails, or arrives
+    /// later.
     pub fn cut_off(&self, cut_off: bool) {
         self.link.cut_off.store(cut_off, Ordering::Relaxed);
         self.link.connected.notify_waiters();
     }
 
-    /// Keeps the answers from this client, and what it watches, or lets them pass again. What it sends arrives.
+    /// Keeps the answers from this client, and what it watches, or lets them pass again. What it sends
+    /// arrives.
     pub fn drop_answers(&self, drop_answers: bool) {
         self.link.drops_answers.store(drop_answers, Ordering::Relaxed);
         self.link.connected.notify_waiters();

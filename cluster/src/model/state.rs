@@ -228,8 +228,8 @@ impl State {
         }
     }
 
-    /// Whether a request of this size crosses the quota: it raises the alarm, is applied, and is answered with an error.
-    /// Its error is for the requests behind it, which are not applied.
+    /// Whether a request of this size crosses the quota: it raises the alarm, is applied, and is answered
+    /// with an error. Its error is for the requests behind it, which are not applied.
     fn crosses_quota(&mut self, size: usize) -> Result<bool, StoreError> {
         if self.alarm {
             return Err(StoreError::NoSpace);

@@ -1,4 +1,5 @@
-//! Three servers over the model of etcd, with faults that follow from a seed, and mistakes that must be noticed.
+//! Three servers over the model of etcd, with faults that follow from a seed, and mistakes that must be
+//! noticed.
 
 mod checks;
 mod pause;
@@ -191,7 +192,8 @@ fn caught(seeds: u64, planted: Planted, how: &str) {
     assert!(caught > 0, "{planted:?} is not noticed");
 }
 
-/// 100 seeds in some seconds. The long form: `STICKYCAS_SEEDS=3000 cargo test -p stickycas-cluster --lib simulation`.
+/// 100 seeds in some seconds. The long form: `STICKYCAS_SEEDS=3000 cargo test -p stickycas-cluster --lib
+/// simulation`.
 #[test]
 fn servers_share_the_logs_whatever_fails() {
     let seeds = std::env::var("STICKYCAS_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(100);

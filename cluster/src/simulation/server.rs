@@ -1,4 +1,5 @@
-//! A server of the simulation: it owns shards, writes to their logs, claims and releases names, confirms its epochs.
+//! A server of the simulation: it owns shards, writes to their logs, claims and releases names, confirms its
+//! epochs.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

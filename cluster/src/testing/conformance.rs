@@ -1,7 +1,8 @@
-//! What every [`Store`] does: as fixed examples ([`conforms`]), and as a comparison of two stores that are driven with
-//! the same random requests ([`compare`]).
+//! What every [`Store`] does: as fixed examples ([`conforms`]), and as a comparison of two stores that are
+//! driven with the same random requests ([`compare`]).
 //!
-//! Both take a prefix for their keys, so that many runs share one store. Nobody else may write to it meanwhile.
+//! Both take a prefix for their keys, so that many runs share one store. Nobody else may write to it
+//! meanwhile.
 
 use std::fmt;
 use std::time::Duration;
@@ -180,8 +181,8 @@ async fn first_of<S: Store>(
     }
 }
 
-/// Sends the same random requests to two stores, one after the other, and compares all answers: revisions since the
-/// start, and leases by their order.
+/// Sends the same random requests to two stores, one after the other, and compares all answers: revisions
+/// since the start, and leases by their order.
 ///
 /// # Errors
 /// The first difference, with its seed and step; or one of them has failed.

@@ -1,5 +1,5 @@
-//! The program etcd: finds, starts and stops it. Its ports are chosen by the kernel, its data are in a temporary
-//! directory, and it is killed in any case.
+//! The program etcd: finds, starts and stops it. Its ports are chosen by the kernel, its data are in a
+//! temporary directory, and it is killed in any case.
 
 use std::ffi::OsString;
 use std::fs::{self, File};
@@ -19,8 +19,8 @@ use crate::store::{KeyRange, Store as _, StoreError};
 const READY_WITHIN: Duration = Duration::from_secs(20);
 /// The time between two attempts to reach it.
 const TRY_EVERY: Duration = Duration::from_millis(20);
-/// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another program may
-/// be faster.
+/// Attempts to start it: the kernel chooses ports, which are closed before etcd opens them, and another
+/// program may be faster.
 const ATTEMPTS: usize = 5;
 /// etcd's own ports, for its clients and for its members.
 const CLIENT_PORT: u16 = 2379;
@@ -106,7 +106,8 @@ impl Default for Options {
 }
 
 impl Program {
-    /// The named program, or the one in `PATH`. `Ok(None)`: neither exists. Its data will be in a directory of `disk`.
+    /// The named program, or the one in `PATH`. `Ok(None)`: neither exists. Its data will be in a directory
+    /// of `disk`.
     ///
     /// # Errors
     ///
@@ -249,8 +250,8 @@ impl Etcd {
         self.directory.path().join(&self.members[member].name)
     }
 
-    /// Starts a member again that was killed, with its data and addresses, and waits until it answers: so a majority
-    /// must live.
+    /// Starts a member again that was killed, with its data and addresses, and waits until it answers: so a
+    /// majority must live.
     ///
     /// # Errors
     ///

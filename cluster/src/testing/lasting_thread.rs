@@ -1,7 +1,8 @@
 //! The thread that starts programs which are to end together with this one.
 //!
-//! `setpriv --pdeathsig` has a program killed when the *thread* ends that has started it, and not the process. Threads of a
-//! runtime end when they have had nothing to do for some seconds. So one thread starts all of them, and never ends.
+//! `setpriv --pdeathsig` has a program killed when the *thread* ends that has started it, and not the
+//! process. Threads of a runtime end when they have had nothing to do for some seconds. So one thread starts
+//! all of them, and never ends.
 
 use std::io;
 use std::process::{Child, Command};

@@ -104,8 +104,8 @@ async fn behind_a_proxy_of_connections_servers_keep_what_they_own() {
     proxy.abort();
 }
 
-/// The proxy leads to a member that answers nothing, and then to another one: a connection that stands does not hold a client to
-/// the first.
+/// The proxy leads to a member that answers nothing, and then to another one: a connection that stands does
+/// not hold a client to the first.
 #[tokio::test]
 #[ignore = "needs etcd (Debian: etcd-server); scripts/verify etcd runs it"]
 async fn a_request_that_failed_is_followed_by_a_new_connection() {

@@ -101,7 +101,8 @@ async fn servers_notice_that_etcd_was_put_back_and_go_on() {
     let before = client.range(KeyRange::one("nothing"), 1).await.unwrap().revision;
     etcd.put_back(0, &saved).await.unwrap();
     assert!(client.range(KeyRange::one("nothing"), 1).await.unwrap().revision < before);
-    // The owner's key is as it was, and its log is not; or the server has noticed before, and has given its keys up.
+    // The owner's key is as it was, and its log is not; or the server has noticed before, and has given its
+    // keys up.
     let refused = write(&server, 21).await;
     assert!(matches!(refused, Outcome::Closed | Outcome::Deposed(None)), "{refused:?}");
     server.owns(0).await;

@@ -1,11 +1,11 @@
 //! Correct until a phase, then another strategy: the adversary that corrupts processes in the course of the
 //! computation (paper, section 2, failure model).
 //!
-//! A process cannot see the phase that is open, but the schedule is public (W4): it knows the next phase of its
-//! warp, and each access is for that phase; a report is for the phase after its last answer, which is open or comes next.
-//! From the chosen phase on the other strategy decides what is sent. The
-//! accesses before it stand: a process that has appended does not append again because its new strategy would have
-//! begun with an append.
+//! A process cannot see the phase that is open, but the schedule is public (W4): it knows the next phase of
+//! its warp, and each access is for that phase; a report is for the phase after its last answer, which is
+//! open or comes next. From the chosen phase on the other strategy decides what is sent. The accesses before
+//! it stand: a process that has appended does not append again because its new strategy would have begun with
+//! an append.
 
 use super::definition::Definition;
 use super::observations::Conduct;

@@ -9,10 +9,11 @@ use super::observations::Conduct;
 use super::observations::ObservedProcess;
 use super::parse::{Arguments, StrategyError, value_text};
 
-/// Reads in its first accesses, so that it is punctual and yet withholds its append, and appends in its k-th access.
+/// Reads in its first accesses, so that it is punctual and yet withholds its append, and appends in its k-th
+/// access.
 ///
-/// This breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by the mode of its
-/// entries, so that nobody waits for it and its append is its only offence.
+/// This breaks Algorithm 1 as printed (SPEC section 9). After its append it reads on and leaves by the mode
+/// of its entries, so that nobody waits for it and its append is its only offence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LateAppend {
     /// The number of the access that appends; 2 or more. All others read.
@@ -69,10 +70,10 @@ impl Behaviour for LateAppend {
 
 /// Appends again and again.
 ///
-/// Algorithm 1 as printed leaves room for more than one append of a process (the list takes up to n entries, and
-/// there are W first accesses); under `first_access` each append after the first is answered LIMIT_REACHED and is an
-/// offence (A2, B2). It stops when a correct process would have read all that it needs, reads the list and leaves by
-/// its mode, so that it costs nobody patience.
+/// Algorithm 1 as printed leaves room for more than one append of a process (the list takes up to n entries,
+/// and there are W first accesses); under `first_access` each append after the first is answered
+/// LIMIT_REACHED and is an offence (A2, B2). It stops when a correct process would have read all that it
+/// needs, reads the list and leaves by its mode, so that it costs nobody patience.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RepeatAppend {
     /// The value that it appends every time; without one, its proposal and then values that nobody else has.
@@ -141,8 +142,8 @@ impl Behaviour for Appending {
 /// Reads first to see the others' values, then appends the value that could still turn the decision: the most
 /// frequent one besides the mode.
 ///
-/// Under `first_access` it comes too late for that, and its append is an offence (A2, B2); under `open` it is in time.
-/// Then it reads on and leaves by the mode, so that its append is its only offence.
+/// Under `first_access` it comes too late for that, and its append is an offence (A2, B2); under `open` it is
+/// in time. Then it reads on and leaves by the mode, so that its append is its only offence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reader;
 

@@ -1,8 +1,8 @@
 //! Follows Algorithm 1, and reports another decision than the true one.
 //!
-//! Under `first_access` the server compares reports with the mode of the sealed list and files an offence (D3); under
-//! `open` nobody can prove the lie. It deceives no process in either case: a correct process decides from the entries
-//! that it read, never from the reports of others.
+//! Under `first_access` the server compares reports with the mode of the sealed list and files an offence
+//! (D3); under `open` nobody can prove the lie. It deceives no process in either case: a correct process
+//! decides from the entries that it read, never from the reports of others.
 
 use super::definition::{Definition, own_value};
 use super::observations::Conduct;

@@ -1,22 +1,23 @@
 //! Byzantine strategies and wire attacks (SPEC section 8).
 //!
-//! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it: `silent`,
-//! `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy must know
-//! beforehand, such as the proposals of others, is an argument of it; all else it learns from its reads. It acts
-//! through [`Behaviour`], so the same code runs in the simulator and over the network.
+//! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it:
+//! `silent`, `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy
+//! must know beforehand, such as the proposals of others, is an argument of it; all else it learns from its
+//! reads. It acts through [`Behaviour`], so the same code runs in the simulator and over the network.
 //!
-//! A [`WireAttack`] is an attack below the protocol of processes, which only the network can show: the model knows its
-//! name, its offences and what shows that it happened, and the client carries it out.
+//! A [`WireAttack`] is an attack below the protocol of processes, which only the network can show: the model
+//! knows its name, its offences and what shows that it happened, and the client carries it out.
 //!
 //! # How to add a strategy
-//! 1. Write a struct that holds the arguments, in the file of its kind; its `Definition` (in `definition.rs`): name, usage and
-//!    parsing; and its `Conduct` (in `observations.rs`): whether it ends by itself, behaviour, and what shows in the history
-//!    that it was at work. A strategy that only proposes another value implements `OtherProposal` instead (in
-//!    `proposals.rs`). Its tests make histories from `test_events`.
+//! 1. Write a struct that holds the arguments, in the file of its kind; its `Definition` (in
+//!    `definition.rs`): name, usage and parsing; and its `Conduct` (in `observations.rs`): whether it ends by
+//!    itself, behaviour, and what shows in the history that it was at work. A strategy that only proposes
+//!    another value implements `OtherProposal` instead (in `proposals.rs`). Its tests make histories from
+//!    `test_events`.
 //! 2. Add it to the list below.
 //!
-//! The compiler asks for the rest of the definition; the tests of this file, which go through the list, check that
-//! the usage is what is parsed.
+//! The compiler asks for the rest of the definition; the tests of this file, which go through the list, check
+//! that the usage is what is parsed.
 
 mod adaptive;
 mod appends;
@@ -136,8 +137,8 @@ impl Strategy {
         REGISTRY.iter().find(|registered| registered.name == name).map(|registered| registered.usage)
     }
 
-    /// The offences of the closed list (B2) that the history shows the process to have committed, whether or not the whole
-    /// strategy shows.
+    /// The offences of the closed list (B2) that the history shows the process to have committed, whether or
+    /// not the whole strategy shows.
     pub(crate) fn offences(&self, process: &ObservedProcess<'_>) -> BTreeSet<OffenceKind> {
         let by_strategy = self.conduct().offences(process).iter().copied();
         process.offences().chain(by_strategy).collect()
@@ -149,15 +150,15 @@ impl Strategy {
         self.conduct().joins()
     }
 
-    /// Whether the strategy comes to an end by itself, as a correct process does: it reports a decision, or stops. A
-    /// run waits for those that do, so that the evidence of their actions is whole.
+    /// Whether the strategy comes to an end by itself, as a correct process does: it reports a decision, or
+    /// stops. A run waits for those that do, so that the evidence of their actions is whole.
     #[must_use]
     pub fn ends(&self) -> bool {
         self.conduct().ends()
     }
 
-    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it draws, it
-    /// draws from `seed`.
+    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it
+    /// draws, it draws from `seed`.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
         self.conduct().behaviour(me, proposal, seed)

@@ -1,8 +1,8 @@
-//! The conduct of a process with a strategy, and the part of a history that shows it: per Byzantine process, its accesses and their moments
-//! (SPEC B3).
+//! The conduct of a process with a strategy, and the part of a history that shows it: per Byzantine process,
+//! its accesses and their moments (SPEC B3).
 //!
-//! Only what the server recorded counts (V5). A strategy that holds back is shown by what did not come: a crash, by
-//! the access that was due.
+//! Only what the server recorded counts (V5). A strategy that holds back is shown by what did not come: a
+//! crash, by the access that was due.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -133,7 +133,8 @@ pub(crate) struct ObservedProcess<'a> {
     pub(super) me: ProcessId,
     /// The seed from which it draws.
     pub(super) seed: u64,
-    /// The number of the access from which on the strategy must show. Above 1 for a process that was correct before.
+    /// The number of the access from which on the strategy must show. Above 1 for a process that was correct
+    /// before.
     pub(super) from: u64,
     run: &'a Observations,
     events: &'a ProcessEvents,
@@ -150,13 +151,15 @@ impl<'a> ObservedProcess<'a> {
         self.run.gathering_ended
     }
 
-    /// Whether this phase or a later one was executed, or the process left when no earlier one could be open any more.
+    /// Whether this phase or a later one was executed, or the process left when no earlier one could be open
+    /// any more.
     pub(super) fn reached(&self, phase: Phase) -> bool {
         let left = self.decision().and(self.events.executed.last());
         self.run.phase >= Some(phase) || left.is_some_and(|last| last.next() >= phase)
     }
 
-    /// The offences of the closed list that its accepted accesses and its report show, whatever its strategy (B2, D3).
+    /// The offences of the closed list that its accepted accesses and its report show, whatever its strategy
+    /// (B2, D3).
     pub(crate) fn offences(&self) -> impl Iterator<Item = OffenceKind> + use<> {
         let late = self.events.accesses.iter().skip(1).any(Option::is_some);
         let judged = self.run.sealed && self.run.window == AppendWindow::FirstAccess;
@@ -214,8 +217,8 @@ impl<'a> ObservedProcess<'a> {
 
 /// The acts of a process with one strategy, and the evidence of them.
 pub(super) trait Conduct {
-    /// The offences of the closed list (B2) that the process was observed to commit by the strategy and that its accepted
-    /// accesses and its report do not show by themselves ([`ObservedProcess::offences`]).
+    /// The offences of the closed list (B2) that the process was observed to commit by the strategy and that
+    /// its accepted accesses and its report do not show by themselves ([`ObservedProcess::offences`]).
     fn offences(&self, _process: &ObservedProcess<'_>) -> &'static [OffenceKind] {
         &[]
     }
@@ -235,11 +238,11 @@ pub(super) trait Conduct {
         Vec::new()
     }
 
-    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it draws, it
-    /// draws from `seed`.
+    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it
+    /// draws, it draws from `seed`.
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour>;
 
-    /// Whether the history shows that the process carried out the strategy (B3). It must not look at offences:
-    /// the judge asks whether the offences of the processes that were observed are on record (B2).
+    /// Whether the history shows that the process carried out the strategy (B3). It must not look at
+    /// offences: the judge asks whether the offences of the processes that were observed are on record (B2).
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool;
 }

@@ -1,8 +1,8 @@
 //! The grammar of strategies and wire attacks: `name` or `name(key=value, key=value)`.
 //!
 //! The grammar is small on purpose, so that a strategy fits into a TOML string or a shell argument unquoted
-//! by anything else. A value that would be mistaken for part of the grammar is written as `0x` and hex digits.
-//! The value of an argument may be a strategy with arguments of its own, to a small depth.
+//! by anything else. A value that would be mistaken for part of the grammar is written as `0x` and hex
+//! digits. The value of an argument may be a strategy with arguments of its own, to a small depth.
 
 use std::fmt::Display;
 
@@ -61,8 +61,8 @@ pub enum StrategyError {
     },
 }
 
-/// A strategy that may be the argument of another one. It is a type parameter there, because the registry imports the
-/// files of all strategies.
+/// A strategy that may be the argument of another one. It is a type parameter there, because the registry
+/// imports the files of all strategies.
 pub(super) trait Nested: Display + Sized {
     /// Parses a strategy within which others may stand to this depth.
     ///

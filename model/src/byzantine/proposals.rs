@@ -1,7 +1,8 @@
-//! The cases (a) to (e) of the paper's proof: strategies that differ from a correct process in what they append in their
-//! first access, and in nothing else: `empty`, `distinct`, `collude`, `mimic` and `mixed`.
+//! The cases (a) to (e) of the paper's proof: strategies that differ from a correct process in what they
+//! append in their first access, and in nothing else: `empty`, `distinct`, `collude`, `mimic` and `mixed`.
 //!
-//! Such a process reads and leaves by the true mode and costs nobody patience. To append a wrong value is no offence (B2).
+//! Such a process reads and leaves by the true mode and costs nobody patience. To append a wrong value is no
+//! offence (B2).
 
 use crate::history::OffenceKind;
 use crate::params::Params;
@@ -16,8 +17,8 @@ use super::parse::{Arguments, StrategyError, value_text};
 
 /// Proof case (a): appends NULL, that is, bytes that are no value.
 ///
-/// The border refuses them (P3) and files an offence, and no process loses its chance to win. Having nothing else to
-/// append, the process then reads and leaves by the true mode, so that nobody waits for it.
+/// The border refuses them (P3) and files an offence, and no process loses its chance to win. Having nothing
+/// else to append, the process then reads and leaves by the true mode, so that nobody waits for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Empty;
 
@@ -39,8 +40,8 @@ impl Conduct for Empty {
         Box::new(*self)
     }
 
-    /// Its append is refused, so the first access that is accepted is the read that follows. A process whose append
-    /// is accepted, or is still due, has no such first access.
+    /// Its append is refused, so the first access that is accepted is the read that follows. A process whose
+    /// append is accepted, or is still due, has no such first access.
     fn is_shown_by(&self, process: &ObservedProcess<'_>) -> bool {
         process.from == 1 && process.next_access() > 1 && process.append(1).is_none()
     }
@@ -104,10 +105,11 @@ impl<P: OtherProposal> Conduct for P {
     }
 }
 
-/// Proof case (b): appends in its first access a value of its own, different from the values of all other processes.
+/// Proof case (b): appends in its first access a value of its own, different from the values of all other
+/// processes.
 ///
-/// Otherwise it is a correct process: it reads and leaves by the true mode, costs nobody patience and commits no
-/// offence (B2).
+/// Otherwise it is a correct process: it reads and leaves by the true mode, costs nobody patience and commits
+/// no offence (B2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Distinct {
     /// The value; without one, [`own_value`](super::own_value).
@@ -130,8 +132,8 @@ impl OtherProposal for Distinct {
 
 /// Proof case (c): appends in its first access the value that all colluding processes append.
 ///
-/// Otherwise it is a correct process, so that it costs nobody patience and commits no offence: to append a wrong
-/// value is none (B2).
+/// Otherwise it is a correct process, so that it costs nobody patience and commits no offence: to append a
+/// wrong value is none (B2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Collude {
     /// The common value.
@@ -152,11 +154,12 @@ impl OtherProposal for Collude {
     }
 }
 
-/// Proof case (d): appends in its first access a value that correct processes propose too, to make it the mode.
+/// Proof case (d): appends in its first access a value that correct processes propose too, to make it the
+/// mode.
 ///
-/// The best value for an adversary is the weakest of Vc, which the fewest correct processes propose. It has to be
-/// given beforehand: a process that reads first has missed the append window (A2). Whichever value wins, the decision
-/// stays in Vc, as the paper says of this case.
+/// The best value for an adversary is the weakest of Vc, which the fewest correct processes propose. It has
+/// to be given beforehand: a process that reads first has missed the append window (A2). Whichever value
+/// wins, the decision stays in Vc, as the paper says of this case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mimic {
     /// The value that it backs.

@@ -1,4 +1,5 @@
-//! Strategies of processes that send nothing, or as late as they may: `absent`, `silent`, `crash` and `stall`.
+//! Strategies of processes that send nothing, or as late as they may: `absent`, `silent`, `crash` and
+//! `stall`.
 
 use crate::history::OffenceKind;
 use crate::params::Params;
@@ -123,10 +124,11 @@ impl Behaviour for Crashing {
     }
 }
 
-/// Acts like another strategy, or like a correct process, and sends each access as late as its patience allows.
+/// Acts like another strategy, or like a correct process, and sends each access as late as its patience
+/// allows.
 ///
-/// Patience is a total (F3), so the first access takes nearly all of it and the later ones hardly any: a process that
-/// stalls costs the others no more than a silent one, and is always in time.
+/// Patience is a total (F3), so the first access takes nearly all of it and the later ones hardly any: a
+/// process that stalls costs the others no more than a silent one, and is always in time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stall<S> {
     /// Its acts, apart from their moment; without one, those of a correct process.

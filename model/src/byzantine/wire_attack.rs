@@ -1,8 +1,9 @@
 //! Wire attacks: what a process can do to a server below the protocol of processes (SPEC section 8).
 //!
-//! They concern neither appends nor decisions, so no behaviour expresses them and the simulator cannot show them. Here are
-//! their names, their amounts, their offences and the counts that show that they happened; the client carries them out.
-//! Their text is that of strategies: `flood(frames=5000)`, or `flood` for the default amount.
+//! They concern neither appends nor decisions, so no behaviour expresses them and the simulator cannot show
+//! them. Here are their names, their amounts, their offences and the counts that show that they happened; the
+//! client carries them out. Their text is that of strategies: `flood(frames=5000)`, or `flood` for the
+//! default amount.
 
 use std::fmt;
 use std::str::FromStr;
@@ -58,12 +59,13 @@ struct AttackSpec {
     shown_by: ShownBy,
 }
 
-/// The evidence that an attack happened: always a count, never an offence on record. The judge must be able to find that an
-/// offence is missing from the record (B2).
+/// The evidence that an attack happened: always a count, never an offence on record. The judge must be able
+/// to find that an offence is missing from the record (B2).
 #[derive(Clone, Copy)]
 enum ShownBy {
-    /// A count of the process under any of these names. Where the attack commits offences, only counts qualify that an
-    /// offence at the instance of the run implies: a rate may have been exceeded before the process acted there.
+    /// A count of the process under any of these names. Where the attack commits offences, only counts
+    /// qualify that an offence at the instance of the run implies: a rate may have been exceeded before the
+    /// process acted there.
     CountOfProcess(&'static [&'static str]),
     /// A count of the server that it cannot attribute to a process.
     CountOfServer(&'static str),
@@ -206,7 +208,8 @@ impl WireAttackKind {
                 max: 1_000_000,
                 usage: "bad-token-flood(calls=K): K calls with bearer tokens that prove nothing, as fast as it can",
                 offences: &[],
-                // A caller that fails has proven no identity, on any listener. One for tokens also counts `tokens_refused`.
+                // A caller that fails has proven no identity, on any listener. One for tokens also counts
+                // `tokens_refused`.
                 shown_by: ShownBy::CountOfServer("NO_IDENTITY"),
             },
         }
@@ -261,15 +264,15 @@ impl WireAttack {
         Some(kind_of(name)?.spec().usage)
     }
 
-    /// The offences of B2's list that a process commits with it. None where a correct process might do the same, or where
-    /// the server cannot attribute it.
+    /// The offences of B2's list that a process commits with it. None where a correct process might do the
+    /// same, or where the server cannot attribute it.
     #[must_use]
     pub const fn offences(self) -> &'static [OffenceKind] {
         self.kind.spec().offences
     }
 
-    /// Whether the server's counts show that this process carried the attack out. A count that the server cannot
-    /// attribute to a process shows it of every process that has this attack.
+    /// Whether the server's counts show that this process carried the attack out. A count that the server
+    /// cannot attribute to a process shows it of every process that has this attack.
     #[must_use]
     pub fn is_shown_by(self, process: ProcessId, counted: &RunCounts) -> bool {
         match self.kind.spec().shown_by {
@@ -403,8 +406,8 @@ mod tests {
             refused("flood(calls=1)").starts_with("flood has no use for \"calls\": write flood(frames=K): ")
         );
     }
-    /// Two processes have this attack: those of them that it is detected of, given these counts of the server and of
-    /// process 2.
+    /// Two processes have this attack: those of them that it is detected of, given these counts of the server
+    /// and of process 2.
     fn attackers_detected(attack: &str, all: &str, of_2: &str) -> Vec<u32> {
         let assignment = || Assignment {
             role: Role::Attacker(attack.parse().unwrap()),

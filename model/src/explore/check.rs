@@ -1,4 +1,5 @@
-//! The properties that are checked in every state, besides the rules of [`crate::invariants`], which see every event.
+//! The properties that are checked in every state, besides the rules of [`crate::invariants`], which see
+//! every event.
 
 use std::collections::BTreeSet;
 
@@ -62,7 +63,8 @@ fn prefix(state: &SearchState, correct: &CorrectProcess) -> Result<(), RuleViola
     }
 }
 
-/// Under `first_access` a decision is the mode of the sealed list, and nothing is decided only if that is empty (D1).
+/// Under `first_access` a decision is the mode of the sealed list, and nothing is decided only if that is
+/// empty (D1).
 fn decision(space: &Space, state: &SearchState, correct: &CorrectProcess) -> Result<(), RuleViolation> {
     if space.setup.window == AppendWindow::Open || !correct.has_ended() {
         return Ok(());

@@ -64,7 +64,8 @@ pub enum Expected {
     Disagreement,
     /// Either: which of the two is the result.
     Either,
-    /// No violation, and decisions that no correct process proposed are found exactly where the bound is missed.
+    /// No violation, and decisions that no correct process proposed are found exactly where the bound is
+    /// missed.
     ExactBound,
 }
 
@@ -106,7 +107,8 @@ impl Task {
     }
 }
 
-/// Whether the decision can be the adversary's for exactly those f and |Vc| for which the bound is missed (V3).
+/// Whether the decision can be the adversary's for exactly those f and |Vc| for which the bound is missed
+/// (V3).
 fn exact(setup: &Setup, found: &SearchResult) -> Result<(), String> {
     let params = setup.params().map_err(|error| error.to_string())?;
     let n = setup.processes;
@@ -170,9 +172,9 @@ fn disagreement(largest: u32) -> Vec<Task> {
     std::iter::once(example).filter(|_| largest >= 5).chain(all).collect()
 }
 
-/// Whether one Byzantine process, which is a warp of its own, is inside the bound beside correct processes that propose two
-/// values, and may come between other warps in a round. Of larger warps only the last may be one process, and in both orders
-/// of the paper it comes first or last.
+/// Whether one Byzantine process, which is a warp of its own, is inside the bound beside correct processes
+/// that propose two values, and may come between other warps in a round. Of larger warps only the last may be
+/// one process, and in both orders of the paper it comes first or last.
 fn can_disagree(setup: &Setup) -> bool {
     let (n, p) = (setup.processes, setup.warp_size);
     n >= 4 && n % p == 1 % p && 3 * p < n && (p == 1 || !setup.schedule.has_fixed_order())

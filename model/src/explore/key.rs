@@ -3,9 +3,9 @@
 //! The packing is exact: two states have the same key only if they agree in all that is packed. Nothing is
 //! hashed, so no state can be lost to a collision.
 //!
-//! Left out is the rest of the machine and of a view: numbers of accesses and phases, the winner of an entry and its
-//! phase, kept answers, counts of offences, the answer to an append. No later answer depends on them. The tests of
-//! [`crate::explore`] compare with a search that leaves out nothing.
+//! Left out is the rest of the machine and of a view: numbers of accesses and phases, the winner of an entry
+//! and its phase, kept answers, counts of offences, the answer to an append. No later answer depends on them.
+//! The tests of [`crate::explore`] compare with a search that leaves out nothing.
 
 use super::search_state::{CorrectProcess, SearchState, Slot};
 use super::setup::{ScheduleClass, Space};

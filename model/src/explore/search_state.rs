@@ -85,8 +85,8 @@ impl CorrectProcess {
 pub(super) struct WarpProgress {
     pub(super) first: bool,
     pub(super) in_this_round: bool,
-    /// It passed, and no phase has been executed since. No phase passes while the instance is idle (F4), so a member
-    /// of another warp is waiting, and that warp is next.
+    /// It passed, and no phase has been executed since. No phase passes while the instance is idle (F4), so a
+    /// member of another warp is waiting, and that warp is next.
     pub(super) passed: bool,
 }
 
@@ -210,8 +210,8 @@ impl SearchState {
         }
     }
 
-    /// Lets time pass until no access waits: the phase opens, the patience of missing members ends, the phase is
-    /// executed. Phases that were scheduled before and for which no access waited pass first (F4).
+    /// Lets time pass until no access waits: the phase opens, the patience of missing members ends, the phase
+    /// is executed. Phases that were scheduled before and for which no access waited pass first (F4).
     fn let_time_pass(&mut self) -> Result<(), RuleViolation> {
         /// More than the two that each scheduled phase takes.
         const TICKS: u32 = 10_000;
@@ -285,7 +285,8 @@ impl SearchState {
         self.progress.iter().all(|progress| progress.first)
     }
 
-    /// Whether the run is over: every warp had its first phase, and every correct process has come to its end.
+    /// Whether the run is over: every warp had its first phase, and every correct process has come to its
+    /// end.
     pub(super) fn is_over(&self) -> bool {
         self.all_began() && self.correct_processes().all(CorrectProcess::has_ended)
     }

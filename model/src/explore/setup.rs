@@ -13,8 +13,8 @@ pub enum ScheduleClass {
     Any,
     /// Each warp once a round, in an order that may be another in every round (W1, W2).
     RoundBased,
-    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only the
-    /// content of the list matters, which round 1 decides.
+    /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only
+    /// the content of the list matters, which round 1 decides.
     FirstRound,
     /// Each round in ascending order (W1): what a scenario can repeat.
     Ascending,
@@ -32,11 +32,11 @@ impl ScheduleClass {
 /// The attempts of Byzantine processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Adversary {
-    /// In each phase each of them appends any of the values, reads, or stays silent, and each append may be accepted
-    /// first.
+    /// In each phase each of them appends any of the values, reads, or stays silent, and each append may be
+    /// accepted first.
     Full,
-    /// In each phase one of them appends any of the values and is accepted first, or all read. That this loses
-    /// nothing is one of the reductions; see [`crate::explore`].
+    /// In each phase one of them appends any of the values and is accepted first, or all read. That this
+    /// loses nothing is one of the reductions; see [`crate::explore`].
     Lean,
 }
 
@@ -49,9 +49,9 @@ pub enum ProcessKind {
     Correct(u8),
 }
 
-/// One search. All that it leaves open is tried: which processes are Byzantine, what the others propose, which warp
-/// comes next, what the Byzantine processes do in each phase, which append is accepted first, and which processes are
-/// late.
+/// One search. All that it leaves open is tried: which processes are Byzantine, what the others propose,
+/// which warp comes next, what the Byzantine processes do in each phase, which append is accepted first, and
+/// which processes are late.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Setup {
     /// n.
@@ -80,18 +80,19 @@ pub struct Setup {
     pub inside_the_bound: bool,
     /// Disagreement is a violation. If not, it is ignored, and only rules are checked.
     pub agreement: bool,
-    /// Tells apart what validity depends on, so that [`SearchResult::outcomes`](super::SearchResult::outcomes) has
-    /// all there are.
+    /// Tells apart what validity depends on, so that
+    /// [`SearchResult::outcomes`](super::SearchResult::outcomes) has all there are.
     pub validity: bool,
     /// Treats lists with the same values as equal. Right where only the mode of the sealed list matters.
     pub lists_as_counts: bool,
-    /// Takes warps of the same size, and members of the same warp, for interchangeable. (Warps never are in
-    /// a given order.)
+    /// Takes warps of the same size, and members of the same warp, for interchangeable. (Warps never are in a
+    /// given order.)
     pub symmetry: bool,
 }
 
 impl Setup {
-    /// A search over n, p and r with two values, under `first_access` and any order of warps; no process is late.
+    /// A search over n, p and r with two values, under `first_access` and any order of warps; no process is
+    /// late.
     #[must_use]
     pub fn new(processes: u32, warp_size: u32, read_size: u32) -> Self {
         Self {
@@ -114,8 +115,8 @@ impl Setup {
         }
     }
 
-    /// The parameters of the instance that is searched. Patience and pace are as short as they can be: a phase opens
-    /// when the search says so, and a member that then has nothing ready misses it.
+    /// The parameters of the instance that is searched. Patience and pace are as short as they can be: a
+    /// phase opens when the search says so, and a member that then has nothing ready misses it.
     ///
     /// # Errors
     /// If n, p or r is out of its range.
@@ -140,7 +141,8 @@ impl Setup {
 
 const INSTANT: Duration = Duration::from_nanos(1);
 
-/// The time to reconnect after a restart. It differs from patience, so that the two cannot be taken for each other.
+/// The time to reconnect after a restart. It differs from patience, so that the two cannot be taken for each
+/// other.
 pub(super) const REJOIN: Duration = Duration::from_nanos(3);
 
 /// Why a search cannot be made.

@@ -1,5 +1,5 @@
-//! All transitions out of a state: each warp that may come next, each kind of its members, each action of each
-//! member, and each append that may be accepted first.
+//! All transitions out of a state: each warp that may come next, each kind of its members, each action of
+//! each member, and each append that may be accepted first.
 
 use super::search_state::{SearchState, Slot};
 use super::setup::{Action, Transition};
@@ -51,9 +51,9 @@ pub(super) fn successors(space: &Space, state: &SearchState) -> Vec<Transition> 
     transitions
 }
 
-/// A phase in which no member has an access ready passes only while a member of another warp waits (F4), and that
-/// other warp has the next phase that is executed. So the search does not let a warp pass and have the very next
-/// phase.
+/// A phase in which no member has an access ready passes only while a member of another warp waits (F4), and
+/// that other warp has the next phase that is executed. So the search does not let a warp pass and have the
+/// very next phase.
 fn may_come(space: &Space, state: &SearchState, warp: WarpId, passes: bool) -> bool {
     let progress = |warp: WarpId| state.progress[warp.index()];
     if !passes {
@@ -103,7 +103,8 @@ fn candidates(space: &Space, state: &SearchState) -> Vec<WarpId> {
         .collect()
 }
 
-/// The kinds that the members of a warp may have in its first phase. In a later phase there is nothing to choose.
+/// The kinds that the members of a warp may have in its first phase. In a later phase there is nothing to
+/// choose.
 fn assignments(space: &Space, state: &SearchState, warp: WarpId) -> Vec<Vec<(ProcessId, ProcessKind)>> {
     if state.progress[warp.index()].first {
         return vec![Vec::new()];
@@ -210,8 +211,8 @@ fn accesses(space: &Space, present: &[&Candidate], may_win: bool) -> Vec<Vec<(Pr
     plans.iter().flat_map(|plan| arrivals(plan, &correct, lean)).collect()
 }
 
-/// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins, and of
-/// correct processes that append the same one is enough.
+/// The same accesses, with each append in turn accepted first. A lean adversary appends only where it wins,
+/// and of correct processes that append the same one is enough.
 fn arrivals(
     plan: &[(ProcessId, Action)],
     correct: &[&Candidate],

@@ -11,8 +11,8 @@ use super::setup::{Adversary, ProcessKind, ScheduleClass, Setup, SetupError, Spa
 use super::successors::successors;
 use crate::params::AppendWindow;
 
-/// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the search
-/// goes to its end.
+/// All n up to `largest`, all p, r = 1 and r = n, in both windows. Disagreement is no violation, so that the
+/// search goes to its end.
 fn small(largest: u32) -> Vec<Setup> {
     let mut setups = Vec::new();
     for window in [AppendWindow::FirstAccess, AppendWindow::Open] {
@@ -92,7 +92,8 @@ fn states_of_one_key_have_the_same_future() {
     }
 }
 
-/// Every path of so many phases, with restarts at all moments of all of them, leads to no other states than without.
+/// Every path of so many phases, with restarts at all moments of all of them, leads to no other states than
+/// without.
 #[test]
 fn a_restart_of_the_server_leads_to_no_other_state() {
     for (largest, phases) in [(2, 5), (3, 3)] {

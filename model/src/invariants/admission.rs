@@ -1,5 +1,5 @@
-//! Admission: joins, sessions, acceptance, leaving, the close (SPEC F3, F5, F7, F8, F10, P3); and the time to reconnect after a
-//! restart of the server, in which no patience drains while a process is away (F3).
+//! Admission: joins, sessions, acceptance, leaving, the close (SPEC F3, F5, F7, F8, F10, P3); and the time to
+//! reconnect after a restart of the server, in which no patience drains while a process is away (F3).
 
 use std::time::Duration;
 
@@ -246,8 +246,8 @@ impl<S: PhaseOrder> Invariants<S> {
         self.rejoin.just_now = false;
     }
 
-    /// The patience of a process that had joined is spent: phases have been open for so long since gathering ended, and
-    /// not while processes were away.
+    /// The patience of a process that had joined is spent: phases have been open for so long since gathering
+    /// ended, and not while processes were away.
     fn check_spent(&self, at: Time, process: ProcessId, ended: Time, patience: Duration) -> CheckResult {
         if let Some(until) = self.rejoin.until().filter(|until| at < *until && !self.rejoin.just_now) {
             return fault(

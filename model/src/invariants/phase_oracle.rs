@@ -1,5 +1,5 @@
-//! Which phase may come next (SPEC W1, F3, F4): the members of each warp that are awaited or have an access waiting,
-//! and the phase that is reached.
+//! Which phase may come next (SPEC W1, F3, F4): the members of each warp that are awaited or have an access
+//! waiting, and the phase that is reached.
 
 use crate::params::Params;
 use crate::scheduler::{PhaseOrder, WarpSet};
@@ -60,8 +60,8 @@ impl<S: PhaseOrder> PhaseOracle<S> {
         self.reached
     }
 
-    /// Lets phases pass over warps in which no member is awaited and no access waits, as long as an access waits
-    /// somewhere (F4).
+    /// Lets phases pass over warps in which no member is awaited and no access waits, as long as an access
+    /// waits somewhere (F4).
     pub(super) fn advance(&mut self) {
         if self.ready > 0 {
             self.reached = self.schedule.next_phase_among(self.reached, &self.live);
@@ -91,7 +91,8 @@ impl<S: PhaseOrder> PhaseOracle<S> {
         self.warps[warp.index()].missing
     }
 
-    /// Takes the members of a warp that may have an access waiting; the caller puts back those that still have one.
+    /// Takes the members of a warp that may have an access waiting; the caller puts back those that still
+    /// have one.
     pub(super) fn take_queue(&mut self, warp: WarpId) -> Vec<ProcessId> {
         std::mem::take(&mut self.warps[warp.index()].queue)
     }

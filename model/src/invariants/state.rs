@@ -1,5 +1,5 @@
-//! The state of the check, as it follows from the events so far, and how it takes in one event after another: each goes to the
-//! rules of its kind.
+//! The state of the check, as it follows from the events so far, and how it takes in one event after another:
+//! each goes to the rules of its kind.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use super::phase_oracle::PhaseOracle;
 
 /// A streaming check of one instance's history. See the module.
 ///
-/// After the first [`BrokenRule`](super::BrokenRule) its state is undefined: its findings on later events mean
-/// nothing.
+/// After the first [`BrokenRule`](super::BrokenRule) its state is undefined: its findings on later events
+/// mean nothing.
 #[derive(Clone, Debug)]
 pub struct Invariants<S = CachedSchedule> {
     pub(super) params: Arc<Params>,

@@ -1,8 +1,9 @@
-//! Algorithm 1 beside the record (SPEC D1): whether what a process sent, and when it decided, is what a correct process
-//! does. Only events count, never what a process says that it read.
+//! Algorithm 1 beside the record (SPEC D1): whether what a process sent, and when it decided, is what a
+//! correct process does. Only events count, never what a process says that it read.
 //!
-//! A new life of a process has lost what earlier lives read, and the answers to accesses that these had sent come to it. A
-//! client that does not name its life may be either, so both are possible until its next read shows which.
+//! A new life of a process has lost what earlier lives read, and the answers to accesses that these had sent
+//! come to it. A client that does not name its life may be either, so both are possible until its next read
+//! shows which.
 
 use std::iter::once;
 
@@ -42,7 +43,8 @@ enum Deviation {
     ReadFirst,
     /// This access appends, and is not its first.
     AppendedAgain(AccessNumber),
-    /// It read from here, where its next read was to start there; `None`: where it had all that it takes to decide.
+    /// It read from here, where its next read was to start there; `None`: where it had all that it takes to
+    /// decide.
     ReadFrom(Position, Option<Position>),
 }
 
@@ -101,8 +103,8 @@ impl AlgorithmRecord {
         }
     }
 
-    /// How its accesses differ from Algorithm 1, if it is to propose this value: the index of the event that shows it, and
-    /// a sentence.
+    /// How its accesses differ from Algorithm 1, if it is to propose this value: the index of the event that
+    /// shows it, and a sentence.
     pub(super) fn deviation(&self, proposal: &Value) -> Option<(Option<usize>, String)> {
         if self.is_incomplete {
             return None;

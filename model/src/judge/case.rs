@@ -24,14 +24,17 @@ pub struct Expectations {
     pub attacks: BTreeSet<String>,
     /// Offences that Byzantine processes were observed to commit: each must be on record (B2).
     pub offences: BTreeMap<ProcessId, BTreeSet<OffenceKind>>,
-    /// Whether the ground truth is assumed, for a history of a server: nothing was planned, and nobody reports but to the server.
+    /// Whether the ground truth is assumed, for a history of a server: nothing was planned, and nobody
+    /// reports but to the server.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub assumed: bool,
-    /// Whether others started the processes, and not the program that judges: one that does not act as its part in the ground truth
-    /// has it shows then that the assignment of roles is false, and no bug of ours (V4).
+    /// Whether others started the processes, and not the program that judges: one that does not act as its
+    /// part in the ground truth has it shows then that the assignment of roles is false, and no bug of ours
+    /// (V4).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub started_elsewhere: bool,
-    /// What else shows that correct processes played other roles than the ground truth gives them, in sentences.
+    /// What else shows that correct processes played other roles than the ground truth gives them, in
+    /// sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub role_mismatches: Vec<String>,
 }

@@ -164,8 +164,8 @@ impl Evidence {
         }
     }
 
-    /// m of a process: its own phases in which it had no access executed, and the reads that were lost with an
-    /// earlier life (D2).
+    /// m of a process: its own phases in which it had no access executed, and the reads that were lost with
+    /// an earlier life (D2).
     pub(super) fn missed(&self, process: ProcessId, decided: Option<Phase>) -> u64 {
         let seen = self.of(process);
         missed_phases(self.own_phases(process, decided), seen.executed) + seen.reads_lost
@@ -259,8 +259,8 @@ impl Evidence {
 }
 
 impl ProcessEvidence {
-    /// A session opens. Another incarnation, or an unknown one, is another life: it has lost the entries that were
-    /// read before, unless the process has decided and needs them no more.
+    /// A session opens. Another incarnation, or an unknown one, is another life: it has lost the entries that
+    /// were read before, unless the process has decided and needs them no more.
     fn begin_life(&mut self, incarnation: u64) {
         if self.decided.is_some() {
             return;

@@ -1,8 +1,8 @@
-//! The explanation of a verdict: the winners of the entries, how the decisions follow from the entries and by which
-//! margin, the processes that count in f, and the event with which each breach first shows.
+//! The explanation of a verdict: the winners of the entries, how the decisions follow from the entries and by
+//! which margin, the processes that count in f, and the event with which each breach first shows.
 //!
-//! Nothing is judged here. An [`Explanation`] is the verdict of the judge with the data that lead to it; the load generator
-//! puts it into words.
+//! Nothing is judged here. An [`Explanation`] is the verdict of the judge with the data that lead to it; the
+//! load generator puts it into words.
 
 use std::collections::BTreeMap;
 
@@ -36,7 +36,8 @@ pub struct Explanation {
     pub choices: Vec<DecisionGroup>,
     /// The processes that count in f, and why.
     pub faulty: Vec<FaultyProcess>,
-    /// All breaches, promised or not, in the order of the events that show them; those that no event shows come last.
+    /// All breaches, promised or not, in the order of the events that show them; those that no event shows
+    /// come last.
     pub broke: Vec<Breach>,
 }
 
@@ -105,8 +106,8 @@ pub enum FaultReason {
 pub struct Breach {
     /// The property; `None` for a rule.
     pub property: Option<Property>,
-    /// Index of the event that shows it first, from 0; `None` if it shows only in the reports of processes, or in the
-    /// absence of an event.
+    /// Index of the event that shows it first, from 0; `None` if it shows only in the reports of processes,
+    /// or in the absence of an event.
     pub event: Option<usize>,
     /// The breach, in a sentence.
     pub says: String,

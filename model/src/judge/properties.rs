@@ -1,4 +1,5 @@
-//! The five properties: whether each held, whether it was promised, and the witness where it broke (SPEC V1 to V4).
+//! The five properties: whether each held, whether it was promised, and the witness where it broke (SPEC V1
+//! to V4).
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -69,8 +70,9 @@ fn witness(case: &Case<'_>, run: &Analysis<'_>, property: Property) -> Vec<Strin
     }
 }
 
-/// Promised if some correct process was punctual, and patience is finite or every process acts or leaves (V1). A process
-/// whose first phase never came, although an access of it was waiting, has not missed that phase: it is punctual.
+/// Promised if some correct process was punctual, and patience is finite or every process acts or leaves
+/// (V1). A process whose first phase never came, although an access of it was waiting, has not missed that
+/// phase: it is punctual.
 fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premise> {
     if case.params.spec().patience == Patience::Endless {
         let stays =
@@ -88,9 +90,10 @@ fn termination_promised(case: &Case<'_>, run: &Analysis<'_>) -> Result<(), Premi
     Ok(())
 }
 
-/// Whether every correct process decided in time (V1). A correct process that has not decided breaks termination if the
-/// run shows that the server owed it an answer. Otherwise, where termination was promised or the history may lack the
-/// decision, the run does not show it: the process may have died, or its connection.
+/// Whether every correct process decided in time (V1). A correct process that has not decided breaks
+/// termination if the run shows that the server owed it an answer. Otherwise, where termination was promised
+/// or the history may lack the decision, the run does not show it: the process may have died, or its
+/// connection.
 fn terminated(case: &Case<'_>, run: &Analysis<'_>, promised: bool) -> Observed {
     if run.correct.iter().any(|&process| overdue(case, run, process).is_some()) {
         Observed::Violated
@@ -126,12 +129,14 @@ fn overdue(case: &Case<'_>, run: &Analysis<'_>, process: ProcessId) -> Option<Ov
         return Some(Overdue::Nothing);
     }
     let seen = run.evidence.of(process);
-    // The process says that its session stood, and the history that the access was accepted: neither alone suffices.
+    // The process says that its session stood, and the history that the access was accepted: neither alone
+    // suffices.
     let waited_for = run.reports.get(process).and_then(|report| report.unanswered);
     if let Some(number) = waited_for.filter(|number| case.complete && seen.unanswered() == Some(*number)) {
         return Some(Overdue::Unanswered(number));
     }
-    // A process that failed, or has not ended, is overdue if it had more accesses executed than Algorithm 1 takes.
+    // A process that failed, or has not ended, is overdue if it had more accesses executed than Algorithm 1
+    // takes.
     let needed = 1 + u64::from(case.params.reads()) + seen.reads_lost;
     (seen.executed > needed).then_some(Overdue::Never)
 }

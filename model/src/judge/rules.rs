@@ -24,7 +24,8 @@ pub(super) struct Violation {
 pub(super) struct RuleFindings {
     /// The rules that broke, apart from the five properties.
     pub(super) violations: Vec<Violation>,
-    /// Why the assignment of roles is false: a process that others started is correct in it, and does not act as D1 says.
+    /// Why the assignment of roles is false: a process that others started is correct in it, and does not act
+    /// as D1 says.
     pub(super) false_roles: Vec<Violation>,
     /// Correct processes that do not act as D1 says, whoever started them.
     pub(super) deviated: Vec<ProcessId>,
@@ -61,8 +62,8 @@ pub(super) fn find(case: &Case<'_>, run: &Analysis<'_>) -> RuleFindings {
     RuleFindings { violations, false_roles, deviated }
 }
 
-/// Observed offences that are not on record: an offence of the closed list is provable, so it must be (B2). An
-/// incomplete history may lack just the offence.
+/// Observed offences that are not on record: an offence of the closed list is provable, so it must be (B2).
+/// An incomplete history may lack just the offence.
 fn unnamed(case: &Case<'_>, run: &Analysis<'_>) -> impl Iterator<Item = Violation> {
     let culprits = case.expected.offences.keys().filter(|_| case.complete);
     culprits.flat_map(|&process| {
@@ -179,7 +180,8 @@ fn other_entries(case: &Case<'_>, run: &Analysis<'_>, report: &Report) -> Option
     other
 }
 
-/// Why a process does not decide this from what it reports to have read, of which the history may lack the end (D1, R2).
+/// Why a process does not decide this from what it reports to have read, of which the history may lack the
+/// end (D1, R2).
 fn differs_from_own_report(
     case: &Case<'_>,
     run: &Analysis<'_>,

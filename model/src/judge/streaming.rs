@@ -1,10 +1,10 @@
-//! A judge for runs whose history is not kept: it takes in the events as they happen and keeps only what a verdict
-//! needs. That is what thousands of runs a second leave room for. Its verdicts have no sentences: runs that are too many to
-//! be read are only counted.
+//! A judge for runs whose history is not kept: it takes in the events as they happen and keeps only what a
+//! verdict needs. That is what thousands of runs a second leave room for. Its verdicts have no sentences:
+//! runs that are too many to be read are only counted.
 //!
-//! It gives the verdict that [`judge`](super::judge) gives of the whole history, except that it does not check whether the
-//! machine kept every rule of SPEC ([`crate::invariants`]): that takes about as long as the run itself. Of many runs,
-//! some should be judged in full.
+//! It gives the verdict that [`judge`](super::judge) gives of the whole history, except that it does not
+//! check whether the machine kept every rule of SPEC ([`crate::invariants`]): that takes about as long as the
+//! run itself. Of many runs, some should be judged in full.
 
 use std::sync::Arc;
 
@@ -63,8 +63,8 @@ impl StreamingJudge {
 
     /// The verdict of a run that is over, from the reports of its processes. `seed` is the seed of the run.
     ///
-    /// No process may have had an access executed after the answer from which it decided: that happens only after a
-    /// restart, and takes a history to judge.
+    /// No process may have had an access executed after the answer from which it decided: that happens only
+    /// after a restart, and takes a history to judge.
     #[must_use]
     pub fn summary(
         &mut self,
@@ -91,7 +91,8 @@ impl StreamingJudge {
     }
 }
 
-/// The verdict of a run without its sentences. It comes from the same predicates as that of [`judge`](super::judge).
+/// The verdict of a run without its sentences. It comes from the same predicates as that of
+/// [`judge`](super::judge).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct VerdictSummary {
     /// The verdict as a whole.

@@ -1,13 +1,13 @@
 //! How a decision follows from entries: the counts, the tie rule, and the margin (SPEC D1).
 //!
-//! The **margin** of a list is the least number of its entries that would have to hold another value for its mode to
-//! be another. Let m be the mode and stand c times, and let v be another value that stands d times. Changing one entry
-//! brings v closer to m by two if it turns an m into v, by one if it does only half of that, and otherwise not at
-//! all. To overtake m, v needs c - d to fall to 0 if it is smaller than m (a tie goes to it), and below 0 if it
-//! is larger. So v takes (c-d)/2 changes, rounded up, if it is smaller, and (c-d)/2 + 1, rounded down, if it is
-//! larger; and turning so many m into v does it, as there are enough. The margin is the least of these over all
-//! v. Of the values that do not stand at all a smaller one is best, and there is one, unless m is the smallest
-//! value that there is.
+//! The **margin** of a list is the least number of its entries that would have to hold another value for its
+//! mode to be another. Let m be the mode and stand c times, and let v be another value that stands d times.
+//! Changing one entry brings v closer to m by two if it turns an m into v, by one if it does only half of
+//! that, and otherwise not at all. To overtake m, v needs c - d to fall to 0 if it is smaller than m (a tie
+//! goes to it), and below 0 if it is larger. So v takes (c-d)/2 changes, rounded up, if it is smaller, and
+//! (c-d)/2 + 1, rounded down, if it is larger; and turning so many m into v does it, as there are enough. The
+//! margin is the least of these over all v. Of the values that do not stand at all a smaller one is best, and
+//! there is one, unless m is the smallest value that there is.
 
 use std::collections::BTreeMap;
 
@@ -43,8 +43,8 @@ pub struct ValueCount {
 pub struct Margin {
     /// The least number of entries.
     pub entries: u64,
-    /// Of the values that stand, the one that so few changes would make the mode; `None` if they suffice only for
-    /// a value that does not stand yet.
+    /// Of the values that stand, the one that so few changes would make the mode; `None` if they suffice only
+    /// for a value that does not stand yet.
     pub rival: Option<Value>,
 }
 
@@ -121,7 +121,8 @@ mod tests {
         mode(&self::list(list)).map(|value| value.as_bytes()[0])
     }
 
-    /// The least number of changes after which the mode is another, and whether a standing value can be it then.
+    /// The least number of changes after which the mode is another, and whether a standing value can be it
+    /// then.
     fn searched(list: &[u8], all: &[(Vec<u8>, Option<u8>)]) -> (u64, bool) {
         let mode = mode_of(list);
         let changed = |other: &[u8]| list.iter().zip(other).filter(|(a, b)| a != b).count() as u64;

@@ -13,15 +13,16 @@ use crate::types::{Phase, ProcessId, Seed, Value};
 /// Version of the form of a verdict. Raised when a field changes its meaning or goes away.
 ///
 /// - 1: termination was `held` if no correct process was seen to be overdue, also where one had not decided.
-/// - 2: termination is `unknown` there, or `violated` (V1); a process that waits for a first phase that never came is
-///   punctual, so that more runs promise termination.
-/// - 3: correct processes are judged by what the record shows that they did and were given (D1), not by what they report to
-///   have read; `deviated` names those that differ. A false assignment of roles is `unknown` before a property that broke. Offences of
-///   nested strategies count, whether or not the whole strategy shows.
+/// - 2: termination is `unknown` there, or `violated` (V1); a process that waits for a first phase that never
+///   came is punctual, so that more runs promise termination.
+/// - 3: correct processes are judged by what the record shows that they did and were given (D1), not by what
+///   they report to have read; `deviated` names those that differ. A false assignment of roles is `unknown`
+///   before a property that broke. Offences of nested strategies count, whether or not the whole strategy
+///   shows.
 pub const VERDICT_VERSION: u32 = 3;
 
-/// The outcome of a run as a whole (V4). The first of violation, outside, unknown and valid that applies; but where the ground truth is
-/// false, a run that shows no breach of a rule by the server is unknown.
+/// The outcome of a run as a whole (V4). The first of violation, outside, unknown and valid that applies; but
+/// where the ground truth is false, a run that shows no breach of a rule by the server is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -59,8 +60,8 @@ pub enum Observed {
     Held,
     /// It broke.
     Violated,
-    /// The run does not show whether it would have held. Only termination can be unknown: a correct process has not
-    /// decided, and the server did not owe it an answer (V1).
+    /// The run does not show whether it would have held. Only termination can be unknown: a correct process
+    /// has not decided, and the server did not owe it an answer (V1).
     Unknown,
 }
 
@@ -73,21 +74,24 @@ pub struct Decision {
     pub phase: Option<Phase>,
     /// The phase by which it had to decide: W*(1+c+m) (D2).
     pub bound: Phase,
-    /// m: its own phases that it missed, and the reads whose answers were lost with an earlier life of it (D2).
+    /// m: its own phases that it missed, and the reads whose answers were lost with an earlier life of it
+    /// (D2).
     pub missed: u64,
 }
 
 /// The verdict of a run.
 ///
-/// For each property: what was observed, whether it was promised, and the premise that is missing where it was not. "Correct" means: correct in the ground truth, and not made faulty by the plan (V4).
+/// For each property: what was observed, whether it was promised, and the premise that is missing where it
+/// was not. "Correct" means: correct in the ground truth, and not made faulty by the plan (V4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// [`VERDICT_VERSION`].
     pub version: u32,
     /// The verdict as a whole.
     pub verdict: Outcome,
-    /// The reasons, in sentences: violations first, then properties that broke outside the promises, then the reasons why
-    /// the run proves nothing. Where the assignment of roles is false, why it is comes before the properties.
+    /// The reasons, in sentences: violations first, then properties that broke outside the promises, then the
+    /// reasons why the run proves nothing. Where the assignment of roles is false, why it is comes before the
+    /// properties.
     pub reasons: Vec<String>,
     /// Observed: agreement.
     pub agreement: Observed,
@@ -151,8 +155,8 @@ pub struct Verdict {
     /// The seed of the instance.
     pub seed: Seed,
     /// Offences on record, by process and kind. The machine records the first
-    /// [`OFFENCES_RECORDED`](crate::machine::OFFENCES_RECORDED) of each process and kind, so a number stops there: 16
-    /// means 16 or more.
+    /// [`OFFENCES_RECORDED`](crate::machine::OFFENCES_RECORDED) of each process and kind, so a number stops
+    /// there: 16 means 16 or more.
     pub blame: BTreeMap<ProcessId, BTreeMap<OffenceKind, u64>>,
     /// By the name of each attack, the number of processes that were observed to carry it out (B3).
     pub fired: BTreeMap<String, u64>,

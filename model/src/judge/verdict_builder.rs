@@ -1,4 +1,5 @@
-//! The verdict, from what is found of the properties and rules, and the reasons why a run proves nothing (SPEC V4, B3).
+//! The verdict, from what is found of the properties and rules, and the reasons why a run proves nothing
+//! (SPEC V4, B3).
 
 use crate::bounds;
 use crate::ground_truth::{Assignment, Role};

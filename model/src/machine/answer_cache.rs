@@ -1,13 +1,13 @@
-//! The answers that are kept for accesses that are sent again (SPEC F8b): of each process the last ones, as many as
-//! its pipeline is long.
+//! The answers that are kept for accesses that are sent again (SPEC F8b): of each process the last ones, as
+//! many as its pipeline is long.
 //!
 //! # 16 bytes for each answer
-//! An entry never changes and knows its phase, so an answer follows from the phase and the content of its access: a
-//! read of phase t saw the entries won before t. Only phase and content are kept.
+//! An entry never changes and knows its phase, so an answer follows from the phase and the content of its
+//! access: a read of phase t saw the entries won before t. Only phase and content are kept.
 //!
 //! # By access number
-//! Answers with the same number lie side by side for all processes, since processes come to a number at about the
-//! same time: a phase writes to one piece of memory, and numbers that no process has come to take none.
+//! Answers with the same number lie side by side for all processes, since processes come to a number at about
+//! the same time: a phase writes to one piece of memory, and numbers that no process has come to take none.
 
 use crate::access::Op;
 use crate::types::{AccessNumber, Phase, ProcessId};
@@ -18,8 +18,8 @@ use super::queues::OptionalSession;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct CachedAnswer {
     pub(super) phase: Phase,
-    /// Where a read started; of an append the fingerprint of its value. A process that forges a collision deceives
-    /// only itself: it gets the first answer instead of a refusal.
+    /// Where a read started; of an append the fingerprint of its value. A process that forges a collision
+    /// deceives only itself: it gets the first answer instead of a refusal.
     pub(super) content: u32,
     pub(super) session: OptionalSession,
     pub(super) append: bool,
@@ -79,8 +79,8 @@ impl AnswerCache {
         self.chunks.resize_with(chunk + 1, empty);
     }
 
-    /// The answer to this access of a process whose last executed access is `last`; `None` if it is not kept any
-    /// more.
+    /// The answer to this access of a process whose last executed access is `last`; `None` if it is not kept
+    /// any more.
     pub(super) fn get(&self, process: ProcessId, number: AccessNumber, last: u64) -> Option<CachedAnswer> {
         let behind = last.checked_sub(number.get())?;
         let (chunk, place) = self.place(process, number);

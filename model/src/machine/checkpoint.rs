@@ -1,12 +1,13 @@
 //! A checkpoint: all that a machine is, in any state, as plain data.
 //!
-//! From a checkpoint and the inputs that came after it a restarted server builds the machine anew. What follows from
-//! the rest is not in it: tallies, the moment at which to look again for patience that is spent, the cached order of
-//! warps. Of an instance that has ended, in which no phase opens any more (F10), nothing is in it that only phases
-//! need. So two machines that answer the same from now on have the same checkpoint, but for the time.
+//! From a checkpoint and the inputs that came after it a restarted server builds the machine anew. What
+//! follows from the rest is not in it: tallies, the moment at which to look again for patience that is spent,
+//! the cached order of warps. Of an instance that has ended, in which no phase opens any more (F10), nothing
+//! is in it that only phases need. So two machines that answer the same from now on have the same checkpoint,
+//! but for the time.
 //!
-//! [`Machine::from_checkpoint`](super::Machine::from_checkpoint) reads it back and trusts nothing in it. The compact
-//! [snapshot](super::Machine::write_snapshot) is for ended instances in memory.
+//! [`Machine::from_checkpoint`](super::Machine::from_checkpoint) reads it back and trusts nothing in it. The
+//! compact [snapshot](super::Machine::write_snapshot) is for ended instances in memory.
 
 use crate::access::Op;
 use crate::params::Patience;
@@ -25,12 +26,13 @@ pub struct Checkpoint {
     pub time: Time,
     /// The state of the instance (F10).
     pub state: State,
-    /// When gathering ends, or would have ended if the instance had not ended before; set by the first join (F5).
+    /// When gathering ends, or would have ended if the instance had not ended before; set by the first join
+    /// (F5).
     pub join_deadline: Option<Time>,
     /// The phase that is open, or the first that has not passed.
     pub phase: Phase,
-    /// If that phase is open, from when on it costs missing members their patience: later than [`Checkpoint::time`] if
-    /// members are away (F3).
+    /// If that phase is open, from when on it costs missing members their patience: later than
+    /// [`Checkpoint::time`] if members are away (F3).
     pub open_since: Option<Time>,
     /// The moment of the last step (F9).
     pub last_step: Option<Time>,
@@ -44,11 +46,11 @@ pub struct Checkpoint {
     pub entries: Vec<Entry>,
     /// The processes, in order.
     pub members: Vec<MemberCheckpoint>,
-    /// The processes with an access waiting, warp by warp. Those of one warp are in the order in which a step executes
-    /// them, which is that of its events.
+    /// The processes with an access waiting, warp by warp. Those of one warp are in the order in which a step
+    /// executes them, which is that of its events.
     pub ready: Vec<ProcessId>,
-    /// The processes that reported a decision which is compared when the list is sealed, in the order of their reports
-    /// (D3).
+    /// The processes that reported a decision which is compared when the list is sealed, in the order of
+    /// their reports (D3).
     pub early_reports: Vec<ProcessId>,
     /// Offences, in the order of processes and kinds (B2).
     pub offences: Vec<OffenceCount>,
@@ -73,11 +75,11 @@ pub struct MemberCheckpoint {
     pub away: bool,
     /// The session that counts.
     pub session: Option<SessionId>,
-    /// The accesses that wait, in order; the numbers of them and of those that were withdrawn are the last ones before
-    /// `next`.
+    /// The accesses that wait, in order; the numbers of them and of those that were withdrawn are the last
+    /// ones before `next`.
     pub waiting: Vec<WaitingCheckpoint>,
-    /// The answers that are kept, in order (F8b): those to the last accesses that were executed, as many as the pipeline
-    /// is long, or all if they were fewer.
+    /// The answers that are kept, in order (F8b): those to the last accesses that were executed, as many as
+    /// the pipeline is long, or all if they were fewer.
     pub answers: Vec<KeptAnswer>,
     /// The phase of its first append.
     pub append: Option<Phase>,

@@ -1,5 +1,5 @@
-//! The appends of a phase, which name the same position: they compete for it on the list, and at most one wins (SPEC A1, A4,
-//! A5).
+//! The appends of a phase, which name the same position: they compete for it on the list, and at most one
+//! wins (SPEC A1, A4, A5).
 
 use crate::access::AppendAnswer;
 use crate::params::{Arbiter, Params};
@@ -22,8 +22,8 @@ pub(super) struct CompetingAppend {
     pub(super) answer: AppendAnswer,
 }
 
-/// The rank of each process under a `priority` arbiter, else empty: the named processes in their order, the others behind
-/// (A4).
+/// The rank of each process under a `priority` arbiter, else empty: the named processes in their order, the
+/// others behind (A4).
 #[derive(Clone, Debug)]
 pub(super) struct ArbiterRanks(Box<[u32]>);
 
@@ -39,8 +39,8 @@ impl ArbiterRanks {
         Self(ranks)
     }
 
-    /// Puts the appends of the phase in the order in which they compete (A4). Only the first can win, so
-    /// the order of the others does not matter.
+    /// Puts the appends of the phase in the order in which they compete (A4). Only the first can win, so the
+    /// order of the others does not matter.
     pub(super) fn arrange(&self, params: &Params, phase: Phase, appends: &mut [CompetingAppend]) {
         let seed = params.spec().seed;
         let appending = appends.iter().enumerate();

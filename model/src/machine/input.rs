@@ -27,8 +27,8 @@ pub enum Input {
         /// Its decision.
         value: Value,
     },
-    /// The server refused a message before it reached the machine, and that counts as an offence (B2). The machine
-    /// adds the phase.
+    /// The server refused a message before it reached the machine, and that counts as an offence (B2). The
+    /// machine adds the phase.
     Offence(Offence),
     /// The creator closes the instance (F10).
     Close,

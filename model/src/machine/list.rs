@@ -65,7 +65,8 @@ impl List {
         self.mode.get_or_insert_with(|| mode(entries.iter().map(|entry| &entry.value)).cloned()).as_ref()
     }
 
-    /// The length of the list when this phase began: each entry knows the phase that added it, and they are in order.
+    /// The length of the list when this phase began: each entry knows the phase that added it, and they are
+    /// in order.
     pub(super) fn length_at(&self, phase: Phase) -> u32 {
         let (mut low, mut high) = (0, self.len());
         while low < high {

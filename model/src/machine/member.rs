@@ -1,10 +1,11 @@
 //! The state of one process.
 //!
 //! # Laid out by how often it is used
-//! An instance of 65,536 processes fits into a processor's cache only if the data of every access is small. So a
-//! [`Member`] is half a cache line; members lie in order of process ids, those of a warp side by side. Data that is
-//! used once or twice is a [`ColdMember`] and lies elsewhere. Appends that wait and accesses that were sent ahead lie
-//! in the [`AccessQueues`], answers that are kept in the [`AnswerCache`](super::answer_cache::AnswerCache).
+//! An instance of 65,536 processes fits into a processor's cache only if the data of every access is small.
+//! So a [`Member`] is half a cache line; members lie in order of process ids, those of a warp side by side.
+//! Data that is used once or twice is a [`ColdMember`] and lies elsewhere. Appends that wait and accesses
+//! that were sent ahead lie in the [`AccessQueues`], answers that are kept in the
+//! [`AnswerCache`](super::answer_cache::AnswerCache).
 
 use std::time::Duration;
 
@@ -59,8 +60,8 @@ const JOINED: u8 = 1;
 const SPENT: u8 = 1 << 1;
 /// It has reported its decision (F10).
 const LEFT: u8 = 1 << 2;
-/// An access on its session was refused, and none on a session was accepted since: later accesses on the stream may
-/// be out of order through no fault of the process (F8d).
+/// An access on its session was refused, and none on a session was accepted since: later accesses on the
+/// stream may be out of order through no fault of the process (F8d).
 const REFUSED: u8 = 1 << 3;
 /// The first access that waits is an append.
 const APPENDS: u8 = 1 << 4;

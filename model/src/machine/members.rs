@@ -86,8 +86,8 @@ impl Members {
         self.joined as usize == self.members.len()
     }
 
-    /// The next access of a process waits, as the `accepted`-th of the instance. Returns whether the process was missing
-    /// until now, and whether nothing else of it waits.
+    /// The next access of a process waits, as the `accepted`-th of the instance. Returns whether the process
+    /// was missing until now, and whether nothing else of it waits.
     #[inline]
     pub(super) fn push(
         &mut self,
@@ -105,8 +105,8 @@ impl Members {
         (was_missing, member.waiting() == 1)
     }
 
-    /// Takes the first waiting access of a process off, and shows the process as it is then; `None` if nothing waits. If
-    /// it is an append, it is still in the queues.
+    /// Takes the first waiting access of a process off, and shows the process as it is then; `None` if
+    /// nothing waits. If it is an append, it is still in the queues.
     #[inline]
     pub(super) fn pop(&mut self, process: ProcessId) -> Option<(DueAccess, &Member)> {
         let member = &mut self.members[process.index()];
@@ -176,7 +176,8 @@ impl Members {
         mem::take(&mut self.early_reports)
     }
 
-    /// The number of the last access of a process that was executed, 0 if none was: they are executed in order.
+    /// The number of the last access of a process that was executed, 0 if none was: they are executed in
+    /// order.
     pub(super) fn executed(&self, process: ProcessId) -> u64 {
         let member = &self[process];
         let withdrawn = self.cold_members[process.index()].withdrawn;

@@ -1,25 +1,26 @@
 //! One instance: the scheduler, the list and the admission of accesses, as a state machine without I/O.
 //!
 //! # What it is
-//! The paper's model (section 2) in which a phase admits one warp, and the StickyCAS object (section 4) that the
-//! warp's members access in lock step, brought to processes that arrive when they like. A [`Machine`] takes one
-//! [`Input`] and the time, and does all that follows from it in one synchronous step: it never waits, never reads a
-//! clock and nothing is half done between two inputs. The results come out as [`Event`](crate::history::Event)s in
-//! order; a caller that waits for an access finds its answer among them.
+//! The paper's model (section 2) in which a phase admits one warp, and the StickyCAS object (section 4) that
+//! the warp's members access in lock step, brought to processes that arrive when they like. A [`Machine`]
+//! takes one [`Input`] and the time, and does all that follows from it in one synchronous step: it never
+//! waits, never reads a clock and nothing is half done between two inputs. The results come out as
+//! [`Event`](crate::history::Event)s in order; a caller that waits for an access finds its answer among them.
 //!
-//! Each kind of input has a method of its own, such as [`Machine::access`], which returns what its sender is answered
-//! at once. [`Machine::apply`] takes them all, for a replay.
+//! Each kind of input has a method of its own, such as [`Machine::access`], which returns what its sender is
+//! answered at once. [`Machine::apply`] takes them all, for a replay.
 //!
 //! # Time
-//! All that was due before the moment of an input happens first. What is due exactly then is not yet overdue: an
-//! access that arrives at the very end of its process's patience is in time (F3), unless a [`Machine::tick`] of the
-//! same moment came first. Should a moment be earlier than the last one, no time has passed.
+//! All that was due before the moment of an input happens first. What is due exactly then is not yet overdue:
+//! an access that arrives at the very end of its process's patience is in time (F3), unless a
+//! [`Machine::tick`] of the same moment came first. Should a moment be earlier than the last one, no time has
+//! passed.
 //!
 //! # Restarts of a server
 //! A server that keeps a log replays the inputs ([`Machine::take_changed`] says which it must log,
-//! [`Machine::take_counts`] what of the others counts), from a [`Checkpoint`] on, and compares what they lead to
-//! ([`OutcomeDigest`]). Then it tells the machine that it has restarted ([`Machine::restart`]): no patience drains until
-//! the processes had time to reconnect. That is an input like all others.
+//! [`Machine::take_counts`] what of the others counts), from a [`Checkpoint`] on, and compares what they lead
+//! to ([`OutcomeDigest`]). Then it tells the machine that it has restarted ([`Machine::restart`]): no
+//! patience drains until the processes had time to reconnect. That is an input like all others.
 //!
 //! # How phases go
 //! ```text
@@ -36,16 +37,16 @@
 //!
 //! # What it costs
 //! An access costs a constant number of operations, whatever n, p and W are: warps keep tallies of their
-//! members, so no member is searched for. Three things cost more, and happen rarely: the end of
-//! gathering looks at all n once; a timer that fires looks at the members of one warp; and a jump over
-//! dead warps looks at some words of bits ([`WarpSet`](crate::scheduler::WarpSet)), or takes O(W) per round for the
-//! shuffled order.
+//! members, so no member is searched for. Three things cost more, and happen rarely: the end of gathering
+//! looks at all n once; a timer that fires looks at the members of one warp; and a jump over dead warps looks
+//! at some words of bits ([`WarpSet`](crate::scheduler::WarpSet)), or takes O(W) per round for the shuffled
+//! order.
 //!
-//! The time is about constant too, because an access uses little memory: of its process half a cache line, in the
-//! order of processes, so that a warp is one piece of memory (`member`); of its warp half a line and a place in a
-//! queue (`warps`); for the answer that is kept 16 bytes, beside those of neighbours (`answer_cache`).
-//! Nothing is allocated for an access; memory grows with the accesses that wait at once (`queues`) and with
-//! the access numbers that processes have come to. `docs/benchmarks.md` has the figures.
+//! The time is about constant too, because an access uses little memory: of its process half a cache line, in
+//! the order of processes, so that a warp is one piece of memory (`member`); of its warp half a line and a
+//! place in a queue (`warps`); for the answer that is kept 16 bytes, beside those of neighbours
+//! (`answer_cache`). Nothing is allocated for an access; memory grows with the accesses that wait at once
+//! (`queues`) and with the access numbers that processes have come to. `docs/benchmarks.md` has the figures.
 //!
 //! # What is not here
 //! Names, roles, connections, retention and idle lifetime belong to the server. The machine knows processes
@@ -178,7 +179,8 @@ impl Machine {
         Ok(checkpoint.into_machine(params))
     }
 
-    /// The machine of which the snapshot was written; `None` if these bytes are no snapshot with these parameters.
+    /// The machine of which the snapshot was written; `None` if these bytes are no snapshot with these
+    /// parameters.
     #[must_use]
     pub fn from_snapshot(params: Arc<Params>, bytes: &mut Decoder<'_>) -> Option<Self> {
         Some(snapshot::read(&params, bytes)?.into_machine(params))
@@ -192,8 +194,8 @@ impl Machine<ScriptedSchedule> {
         Self::with_order(params, schedule)
     }
 
-    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can open, which
-    /// is before anything waits.
+    /// Schedules this warp for the first phase that has none. Every phase must be scheduled before it can
+    /// open, which is before anything waits.
     pub(crate) fn schedule_next(&mut self, warp: WarpId) {
         self.phases.schedule.push(warp);
         self.phases.go_to(self.phases.phase());
@@ -273,8 +275,8 @@ impl<S: PhaseOrder> Machine<S> {
         &self.list
     }
 
-    /// The list for a reader that goes on reading while the machine goes on: entries never change (A3), so the
-    /// entries of an answer can be read long after its phase, without the machine.
+    /// The list for a reader that goes on reading while the machine goes on: entries never change (A3), so
+    /// the entries of an answer can be read long after its phase, without the machine.
     #[must_use]
     pub fn shared_list(&self) -> &Arc<StickyCas<Entry>> {
         self.list.share()
@@ -298,19 +300,20 @@ impl<S: PhaseOrder> Machine<S> {
         self.now
     }
 
-    /// Whether the inputs since the last call have changed anything but counters of refusals and offences. What has not
-    /// changed anything need not be logged: a replay without it comes to the same, apart from the counters
-    /// ([`Machine::take_counts`]).
+    /// Whether the inputs since the last call have changed anything but counters of refusals and offences.
+    /// What has not changed anything need not be logged: a replay without it comes to the same, apart from
+    /// the counters ([`Machine::take_counts`]).
     ///
     /// An input that changed something is to be logged with its effective moment, [`Machine::now`].
-    // Every change is shown by an event, with two exceptions: a phase opens silently, and a refused access leaves a
-    // mark (F8d). What the end of a timer changes without an event is a cache: the moment at which to look again.
+    // Every change is shown by an event, with two exceptions: a phase opens silently, and a refused access
+    // leaves a mark (F8d). What the end of a timer changes without an event is a cache: the moment at which
+    // to look again.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }
 
-    /// How many phases have opened since the last call. A phase that is open when no access waits any more closes without a
-    /// step (F4), and counts again when it opens again.
+    /// How many phases have opened since the last call. A phase that is open when no access waits any more
+    /// closes without a step (F4), and counts again when it opens again.
     pub fn take_opened_phases(&mut self) -> u32 {
         std::mem::take(&mut self.opened_phases)
     }
@@ -329,8 +332,8 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// Whether time that passes now is taken off somebody's patience or off the join timeout: a phase is held open, or
-    /// processes gather and one has joined (F3, F5).
+    /// Whether time that passes now is taken off somebody's patience or off the join timeout: a phase is held
+    /// open, or processes gather and one has joined (F3, F5).
     #[must_use]
     pub fn drains(&self) -> bool {
         match self.state {
@@ -340,27 +343,30 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// Whether time that passes now changes what comes later: it drains, or the next phase may not open yet (F9).
+    /// Whether time that passes now changes what comes later: it drains, or the next phase may not open yet
+    /// (F9).
     #[must_use]
     pub fn awaits_time(&self) -> bool {
         self.drains() || (self.state == State::Running && self.now < self.opens_at())
     }
 
-    /// The counters of offences and refusals that have risen without an event since the last call, as they stand now; `None` if none has.
+    /// The counters of offences and refusals that have risen without an event since the last call, as they
+    /// stand now; `None` if none has.
     ///
-    /// Above [`OFFENCES_RECORDED`](super::OFFENCES_RECORDED) and [`REFUSALS_RECORDED`](super::REFUSALS_RECORDED) an input
-    /// that is refused or accused leaves no event and changes nothing but a counter, so nobody need log it: a client could
-    /// fill the log with such inputs. A log holds the counters themselves from time to time. They are at most n times the
-    /// number of kinds of offences, and n of refusals.
+    /// Above [`OFFENCES_RECORDED`](super::OFFENCES_RECORDED) and
+    /// [`REFUSALS_RECORDED`](super::REFUSALS_RECORDED) an input that is refused or accused leaves no event
+    /// and changes nothing but a counter, so nobody need log it: a client could fill the log with such
+    /// inputs. A log holds the counters themselves from time to time. They are at most n times the number of
+    /// kinds of offences, and n of refusals.
     ///
-    /// One that rose with an input which is logged for another reason may be among them: to set it again changes
-    /// nothing.
+    /// One that rose with an input which is logged for another reason may be among them: to set it again
+    /// changes nothing.
     pub fn take_counts(&mut self) -> Option<MisbehaviourCounts> {
         self.offences.take_silent()
     }
 
-    /// Raises counters to these numbers, as a replay does. None is lowered. Takes no time, and a counter that was never
-    /// recorded stays at 0: its first offences are events of logged inputs.
+    /// Raises counters to these numbers, as a replay does. None is lowered. Takes no time, and a counter that
+    /// was never recorded stays at 0: its first offences are events of logged inputs.
     pub fn set_counts(&mut self, counts: &MisbehaviourCounts) {
         self.offences.raise(counts);
     }
@@ -403,8 +409,8 @@ impl<S: PhaseOrder> Machine<S> {
         self.members.decided()
     }
 
-    /// The decision that processes have reported, if it is the same one. Under `first_access` reports count that are the
-    /// mode of the sealed list (D3), or all while it is not sealed. Costs O(n).
+    /// The decision that processes have reported, if it is the same one. Under `first_access` reports count
+    /// that are the mode of the sealed list (D3), or all while it is not sealed. Costs O(n).
     #[must_use]
     pub fn decision_in_common(&self) -> Option<&Value> {
         let decisions = self.members.decisions();
@@ -428,8 +434,8 @@ impl<S: PhaseOrder> Machine<S> {
         self.status_rows(now, usize::MAX)
     }
 
-    /// The same, with at most so many processes or offences of each sort named one by one. It looks at every process once
-    /// and copies no more than the rows: a server does it while others wait for the instance.
+    /// The same, with at most so many processes or offences of each sort named one by one. It looks at every
+    /// process once and copies no more than the rows: a server does it while others wait for the instance.
     #[must_use]
     pub fn status_rows(&self, now: Time, rows: usize) -> Status {
         Status::of(self, now, rows)

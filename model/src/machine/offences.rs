@@ -1,7 +1,7 @@
 //! How often processes were refused and accused, and how much of that becomes events (SPEC B2).
 //!
-//! Offences and refusals are free to provoke, so each process has a bounded share of the history. Above the bound
-//! they are counted and no longer recorded one by one.
+//! Offences and refusals are free to provoke, so each process has a bounded share of the history. Above the
+//! bound they are counted and no longer recorded one by one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -108,8 +108,8 @@ pub(super) fn describe(op: &Op) -> String {
     }
 }
 
-/// A value as an offence quotes it, cut short: the record of misbehaviour must not grow with the values that are
-/// sent.
+/// A value as an offence quotes it, cut short: the record of misbehaviour must not grow with the values that
+/// are sent.
 pub(crate) fn brief_value(value: &Value) -> String {
     const LONGEST: usize = 64;
     let text = value.to_string();

@@ -1,17 +1,19 @@
 //! A digest of what inputs led to, by which a replay is compared with what was told.
 //!
-//! A server that replays its log must come to the same events as before: clients have been told of them. The log holds
-//! digests of the outcome beside the inputs, so that a difference (a damaged log, another version of the rules, a
-//! mistake of ours) is noticed instead of being told as a second, different history. It is no protection against an
-//! adversary, who could compute a log with the same digests: whoever can write to the log can forge it.
+//! A server that replays its log must come to the same events as before: clients have been told of them. The
+//! log holds digests of the outcome beside the inputs, so that a difference (a damaged log, another version
+//! of the rules, a mistake of ours) is noticed instead of being told as a second, different history. It is no
+//! protection against an adversary, who could compute a log with the same digests: whoever can write to the
+//! log can forge it.
 //!
 //! # Pinned
-//! The digest is the same on all platforms, in all versions and with all releases of Rust. FNV-1a over words of 64 bits,
-//! folded after each word (`hash ^= hash >> 32`). For each input: its moment; twice the number of its events, plus 1 if
-//! it was refused; then each event as the number of its kind and its fields, as `OutcomeDigest::event` has them. An
-//! optional number is 0 if it is missing; an offence's kind is its place in the closed list, from 1. Bytes and texts are
-//! their length and then words of eight bytes, little-endian, the last one filled up with zeros. The tests have vectors.
-//! A kind of event keeps its number; a new one gets a new number.
+//! The digest is the same on all platforms, in all versions and with all releases of Rust. FNV-1a over words
+//! of 64 bits, folded after each word (`hash ^= hash >> 32`). For each input: its moment; twice the number of
+//! its events, plus 1 if it was refused; then each event as the number of its kind and its fields, as
+//! `OutcomeDigest::event` has them. An optional number is 0 if it is missing; an offence's kind is its place
+//! in the closed list, from 1. Bytes and texts are their length and then words of eight bytes, little-endian,
+//! the last one filled up with zeros. The tests have vectors. A kind of event keeps its number; a new one
+//! gets a new number.
 
 use crate::access::{Answer, AppendAnswer, Op, ReadAnswer};
 use crate::history::{Event, Offence};

@@ -1,4 +1,5 @@
-//! The phase that is open or next, in the order of a schedule, and what its place says of the append window (SPEC W1, A2).
+//! The phase that is open or next, in the order of a schedule, and what its place says of the append window
+//! (SPEC W1, A2).
 
 use crate::params::AppendWindow;
 use crate::scheduler::PhaseOrder;
@@ -59,8 +60,8 @@ impl<S: PhaseOrder> PhaseCursor<S> {
         }
     }
 
-    /// Whether a list that is full or not is to be sealed by now (A2): once every warp has had its first phase, or with
-    /// the last of n entries.
+    /// Whether a list that is full or not is to be sealed by now (A2): once every warp has had its first
+    /// phase, or with the last of n entries.
     pub(super) fn is_seal_due(&self, is_full: bool) -> bool {
         match self.window {
             AppendWindow::FirstAccess => self.schedule.all_began_before(self.phase),

@@ -1,25 +1,26 @@
-//! How phases come and are executed: gathering before the first (SPEC F5); pace and jumps (F4, F9); the step, which executes a
-//! phase at once over the accesses that wait from its warp (F2, A1 to A5, R1); patience, the time for which phases wait for a
-//! process, and its end (F3); and the time after a restart of the server, in which none drains.
+//! How phases come and are executed: gathering before the first (SPEC F5); pace and jumps (F4, F9); the step,
+//! which executes a phase at once over the accesses that wait from its warp (F2, A1 to A5, R1); patience, the
+//! time for which phases wait for a process, and its end (F3); and the time after a restart of the server, in
+//! which none drains.
 //!
 //! # Restarts
-//! A restart breaks every connection, so for a while each process is missing through no fault of its own. From
-//! [`Machine::restart`] on every awaited member is *away*, until it is heard of again: by a hello, by an access that
-//! is accepted or was accepted before, or by its decision. A member that is not awaited any more is not away either.
-//! As long as a member is away, and at most for the time that the restart gives, no patience drains: a phase that is
-//! open counts as opened when that time ends, and so does one that opens meanwhile. Phases wait and are executed as
-//! usual (F2): only the price of waiting is off.
+//! A restart breaks every connection, so for a while each process is missing through no fault of its own.
+//! From [`Machine::restart`] on every awaited member is *away*, until it is heard of again: by a hello, by an
+//! access that is accepted or was accepted before, or by its decision. A member that is not awaited any more
+//! is not away either. As long as a member is away, and at most for the time that the restart gives, no
+//! patience drains: a phase that is open counts as opened when that time ends, and so does one that opens
+//! meanwhile. Phases wait and are executed as usual (F2): only the price of waiting is off.
 //!
-//! While processes gather, all n are awaited and so away, and the join timeout does not end before the time to
-//! reconnect does (F5): a process that could not connect during the outage must have its chance to join.
+//! While processes gather, all n are awaited and so away, and the join timeout does not end before the time
+//! to reconnect does (F5): a process that could not connect during the outage must have its chance to join.
 //!
-//! An instance that is finished or closed has no phase and no patience (F10). A restart changes nothing there, not even
-//! its history.
+//! An instance that is finished or closed has no phase and no patience (F10). A restart changes nothing
+//! there, not even its history.
 //!
 //! ## What the history shows
 //! [`Event::Restarted`], and how each member came back: mostly by an event of its own ([`Event::Session`],
-//! [`Event::Accepted`], [`Event::Decided`]). An access that is sent again has none, so a member that came back with
-//! one is recorded as [`Event::Rejoined`].
+//! [`Event::Accepted`], [`Event::Decided`]). An access that is sent again has none, so a member that came
+//! back with one is recorded as [`Event::Rejoined`].
 
 use std::time::Duration;
 
@@ -38,9 +39,11 @@ use super::{Machine, State};
 /// A phase that is open and waits for members of its warp.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenPhase {
-    /// From when on the patience of missing members drains: when it opened, or when the time to reconnect ends (F3).
+    /// From when on the patience of missing members drains: when it opened, or when the time to reconnect
+    /// ends (F3).
     pub(super) since: Time,
-    /// When to check for patience that is spent. Never later than the first such moment; `None` if all are endless.
+    /// When to check for patience that is spent. Never later than the first such moment; `None` if all are
+    /// endless.
     pub(super) wake: Option<Time>,
 }
 
@@ -120,15 +123,15 @@ impl<S: PhaseOrder> Machine<S> {
                 self.open_phase = None;
             }
         }
-        // No access waits any more: an open phase closes again without a step, and the patience that it has cost so far is
-        // spent (F4).
+        // No access waits any more: an open phase closes again without a step, and the patience that it has
+        // cost so far is spent (F4).
         self.drain_missing(now, events);
         self.open_phase = None;
     }
 
-    /// Opens the next phase, unless the pace forbids it yet (F9); an access must be waiting somewhere. The dead
-    /// phases before it pass now, at the moment when it may open, and not earlier (F4, F9): a warp in which an access
-    /// has come meanwhile still has its phase.
+    /// Opens the next phase, unless the pace forbids it yet (F9); an access must be waiting somewhere. The
+    /// dead phases before it pass now, at the moment when it may open, and not earlier (F4, F9): a warp in
+    /// which an access has come meanwhile still has its phase.
     fn open(&mut self, now: Time, events: &mut Vec<Event>) -> bool {
         if now < self.opens_at() {
             return false;
@@ -179,8 +182,8 @@ impl<S: PhaseOrder> Machine<S> {
         Err(Refusal::NotYourPhase { current: Some(opens), next })
     }
 
-    /// Whether all phases before this one pass in the step with which the last process joins: each as soon as the one
-    /// before it, because every awaited member of its warp has an access waiting.
+    /// Whether all phases before this one pass in the step with which the last process joins: each as soon as
+    /// the one before it, because every awaited member of its warp has an access waiting.
     fn all_pass_before(&mut self, phase: Phase) -> bool {
         let mut before = (self.phases.phase().get()..phase.get()).filter_map(Phase::new);
         self.pace == 0 && before.all(|phase| self.warps[self.phases.schedule.warp_of(phase)].missing == 0)
@@ -295,8 +298,8 @@ impl<S: PhaseOrder> Machine<S> {
         self.step_buffers = step_buffers;
     }
 
-    /// Removes the first waiting access of each member in the ready queue of the open phase's warp, in order. A
-    /// member with another access stays in the queue.
+    /// Removes the first waiting access of each member in the ready queue of the open phase's warp, in order.
+    /// A member with another access stays in the queue.
     #[inline]
     fn pop_first_of_each(&mut self, mut take: impl FnMut(&mut Self, ProcessId, DueAccess)) {
         let warp = self.phases.warp();
@@ -365,7 +368,8 @@ impl<S: PhaseOrder> Machine<S> {
 
 // Patience (F3).
 impl<S: PhaseOrder> Machine<S> {
-    /// Takes the time for which the open phase, if there is one, has waited for its missing members off their patience.
+    /// Takes the time for which the open phase, if there is one, has waited for its missing members off their
+    /// patience.
     fn drain_missing(&mut self, now: Time, events: &mut Vec<Event>) {
         let Some(held) = self.open_phase.and_then(|open_phase| open_phase.held(now)) else { return };
         for process in self.params.members(self.phases.warp()) {
@@ -375,7 +379,8 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// Takes the time for which the open phase waited for `process` off its patience, which may end with it (F3).
+    /// Takes the time for which the open phase waited for `process` off its patience, which may end with it
+    /// (F3).
     pub(super) fn drain(&mut self, process: ProcessId, held: u64, events: &mut Vec<Event>) {
         let member = &mut self.members[process];
         if member.patience == member::ENDLESS {
@@ -429,8 +434,8 @@ impl<S: PhaseOrder> Machine<S> {
 
 // The time to reconnect after a restart (F3).
 impl<S: PhaseOrder> Machine<S> {
-    /// The server has restarted: no patience drains until all that are awaited have reconnected, or the time to
-    /// reconnect is over (F3). A second restart begins it anew. More than a day counts as a day.
+    /// The server has restarted: no patience drains until all that are awaited have reconnected, or the time
+    /// to reconnect is over (F3). A second restart begins it anew. More than a day counts as a day.
     pub fn restart(&mut self, now: Time, rejoin: Duration, events: &mut Vec<Event>) {
         self.take(now, events, |machine, now, events| {
             if !machine.state.has_ended() {
@@ -469,7 +474,8 @@ impl<S: PhaseOrder> Machine<S> {
         }
     }
 
-    /// A member is heard of again, or not awaited any more. If it was the last one away, patience drains from now on.
+    /// A member is heard of again, or not awaited any more. If it was the last one away, patience drains from
+    /// now on.
     pub(super) fn come_back(&mut self, process: ProcessId) {
         let member = &mut self.members[process];
         if !member.is_away() {

@@ -1,6 +1,6 @@
-//! The inputs of processes and of the creator: accesses, and which of them are accepted, answered at once or refused (SPEC F7,
-//! F8); sessions (F8e, F8f); decisions and the close (F10, D3). An accepted access goes on in `phases`, and so does a process
-//! that joins.
+//! The inputs of processes and of the creator: accesses, and which of them are accepted, answered at once or
+//! refused (SPEC F7, F8); sessions (F8e, F8f); decisions and the close (F10, D3). An accepted access goes on
+//! in `phases`, and so does a process that joins.
 
 use crate::access::{Access, Answer, AppendAnswer, Op, ReadAnswer, Refusal};
 use crate::history::{Event, Offence, OffenceKind, push_event};
@@ -17,15 +17,15 @@ use super::{Machine, State};
 
 // What is common to all inputs.
 impl<S: PhaseOrder> Machine<S> {
-    /// Files an offence of a message that the server refused before it reached the machine (B2), under the phase that
-    /// is open or next.
+    /// Files an offence of a message that the server refused before it reached the machine (B2), under the
+    /// phase that is open or next.
     ///
     /// # Panics
     /// If the parameters do not have the offence's process.
     pub fn file_offence(&mut self, now: Time, offence: Offence, events: &mut Vec<Event>) {
         self.take(now, events, |machine, _, events| {
-            // The server has refused an access, so the later accesses on its stream are out of order through no fault of
-            // the process (F8d). If it came by a unary call, this excuses more than it must.
+            // The server has refused an access, so the later accesses on its stream are out of order through
+            // no fault of the process (F8d). If it came by a unary call, this excuses more than it must.
             if offence.number.is_some() {
                 machine.changed |= machine.members[offence.process].mark_refused();
             }
@@ -40,8 +40,8 @@ impl<S: PhaseOrder> Machine<S> {
         self.settle(now, before, events);
     }
 
-    /// Takes an input: all that was due before it happens first, then the input, then all that follows from it. Returns what its
-    /// sender is answered at once.
+    /// Takes an input: all that was due before it happens first, then the input, then all that follows from
+    /// it. Returns what its sender is answered at once.
     pub(super) fn take<R>(
         &mut self,
         now: Time,
@@ -55,8 +55,8 @@ impl<S: PhaseOrder> Machine<S> {
         answer
     }
 
-    /// All that was due before `now` happens; with `inclusive` also all that is due exactly then. Returns the moment of the
-    /// input, which is never earlier than that of the one before.
+    /// All that was due before `now` happens; with `inclusive` also all that is due exactly then. Returns the
+    /// moment of the input, which is never earlier than that of the one before.
     pub(super) fn catch_up(&mut self, now: Time, inclusive: bool, events: &mut Vec<Event>) -> Time {
         let now = now.max(self.now);
         self.now = now;
@@ -133,8 +133,8 @@ impl<S: PhaseOrder> Machine<S> {
         admission
     }
 
-    /// Whether an access is one that a correct process sends: the next one, while phases come. It is admitted without
-    /// further checks; [`Machine::admit`] would come to the same.
+    /// Whether an access is one that a correct process sends: the next one, while phases come. It is admitted
+    /// without further checks; [`Machine::admit`] would come to the same.
     fn is_plain(&self, access: &Access) -> bool {
         let member = &self.members[access.process];
         access.number == member.next
@@ -149,7 +149,8 @@ impl<S: PhaseOrder> Machine<S> {
     fn accept(&mut self, now: Time, access: &Access, events: &mut Vec<Event>) {
         let Access { process, session, number, ref op, .. } = *access;
         self.join(now, process, events);
-        // Written field by field: the copy of a whole operation would wait for the copy before it to reach memory.
+        // Written field by field: the copy of a whole operation would wait for the copy before it to reach
+        // memory.
         match op {
             Op::Read { start } => {
                 let start = *start;
@@ -253,8 +254,8 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(Admission::Accepted)
     }
 
-    /// A new access must bear the next number. Any other number is refused; unless it is an old duplicate or excused,
-    /// that is also an offence (F8c, F8d).
+    /// A new access must bear the next number. Any other number is refused; unless it is an old duplicate or
+    /// excused, that is also an offence (F8c, F8d).
     #[cold]
     fn out_of_order(&mut self, access: &Access, events: &mut Vec<Event>) -> Refusal {
         let Access { process, session, number, ref op, .. } = *access;
@@ -429,8 +430,8 @@ impl<S: PhaseOrder> Machine<S> {
         Ok(())
     }
 
-    /// Compares a reported decision with the mode of the sealed list (D3). Under `open` correct processes can decide
-    /// differently (SPEC section 9), so nothing is compared.
+    /// Compares a reported decision with the mode of the sealed list (D3). Under `open` correct processes can
+    /// decide differently (SPEC section 9), so nothing is compared.
     pub(super) fn compare_report(&mut self, process: ProcessId, events: &mut Vec<Event>) {
         if self.params.spec().append_window != AppendWindow::FirstAccess {
             return;

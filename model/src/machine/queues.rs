@@ -1,16 +1,16 @@
 //! The accesses that wait and do not fit into their member: appends, and accesses that were sent ahead (F7).
 //!
-//! [`AccessQueues`] is one table for the whole instance, whose places are used again, so that an access that waits takes no
-//! allocation of its own. The accesses that one member sent ahead are a ring in it: the last one knows the first, each the
-//! next.
+//! [`AccessQueues`] is one table for the whole instance, whose places are used again, so that an access that
+//! waits takes no allocation of its own. The accesses that one member sent ahead are a ring in it: the last
+//! one knows the first, each the next.
 
 use std::mem;
 
 use crate::access::Op;
 use crate::types::{Position, SessionId};
 
-/// The most sessions that one process may open at one instance. A correct client needs one, and one more
-/// for each time that its connection breaks.
+/// The most sessions that one process may open at one instance. A correct client needs one, and one more for
+/// each time that its connection breaks.
 pub const MAX_SESSIONS: u32 = 1_000;
 
 /// A session, or none (0). Two bytes are enough: at most [`MAX_SESSIONS`] are opened.
@@ -89,8 +89,8 @@ impl AccessQueues {
         place
     }
 
-    /// Takes the first out of the ring that ends here, and says where it is. If it was the only one, there is no ring
-    /// any more.
+    /// Takes the first out of the ring that ends here, and says where it is. If it was the only one, there is
+    /// no ring any more.
     pub(super) fn unlink(&mut self, last: u32) -> u32 {
         let first = self.places[last as usize].next;
         self.places[last as usize].next = self.places[first as usize].next;

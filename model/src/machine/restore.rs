@@ -1,9 +1,9 @@
 //! A machine from its [`Checkpoint`], of which nothing is trusted.
 //!
-//! A checkpoint comes from a file, which may be damaged. All that could make a machine panic or run for ever later is
-//! checked: indices, orders, counts, bounds of the pipeline and the list, sizes of values, sessions, numbers near the
-//! end of their range, and whether the parts agree. That a checkpoint passes does not show that an instance ever
-//! was in that state: it holds no proof of what it says.
+//! A checkpoint comes from a file, which may be damaged. All that could make a machine panic or run for ever
+//! later is checked: indices, orders, counts, bounds of the pipeline and the list, sizes of values, sessions,
+//! numbers near the end of their range, and whether the parts agree. That a checkpoint passes does not show
+//! that an instance ever was in that state: it holds no proof of what it says.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -1,14 +1,15 @@
 //! A snapshot of the machine of an instance that has ended, in few bytes.
 //!
-//! Nothing waits at an ended instance and no phase opens any more (F10), so tallies, queues and patience are not
-//! needed. A snapshot holds the list and, for each process, what it may still ask for: the answers that are kept
-//! (F8b), its session (F8e), its decision, and the offences that it was accused of.
+//! Nothing waits at an ended instance and no phase opens any more (F10), so tallies, queues and patience are
+//! not needed. A snapshot holds the list and, for each process, what it may still ask for: the answers that
+//! are kept (F8b), its session (F8e), its decision, and the offences that it was accused of.
 //!
 //! # Why not a replay
-//! A replay of the recorded events would need no snapshot, and saves a fifth of the bytes, but takes 2 to 3 times as
-//! long at n = 8 and 32 and more at larger n (`cargo bench -p stickycas-model --bench machine -- --rebuild`). And the
-//! record is not enough: a server keeps a bounded number of events; refusals and offences above their bounds are
-//! counted without an event; a refused access leaves a mark (F8d) that no event shows.
+//! A replay of the recorded events would need no snapshot, and saves a fifth of the bytes, but takes 2 to 3
+//! times as long at n = 8 and 32 and more at larger n (`cargo bench -p stickycas-model --bench machine --
+//! --rebuild`). And the record is not enough: a server keeps a bounded number of events; refusals and
+//! offences above their bounds are counted without an event; a refused access leaves a mark (F8d) that no
+//! event shows.
 
 use std::time::Duration;
 
@@ -103,8 +104,8 @@ pub(super) fn write<S: PhaseOrder>(machine: &Machine<S>, out: &mut Encoder) {
     }
 }
 
-/// The checkpoint of the machine of which the snapshot was written, but for the time; `None` if these bytes are no
-/// snapshot with these parameters.
+/// The checkpoint of the machine of which the snapshot was written, but for the time; `None` if these bytes
+/// are no snapshot with these parameters.
 pub(super) fn read(params: &Params, bytes: &mut Decoder<'_>) -> Option<Checkpoint> {
     let flags = bytes.byte()?;
     let join_deadline = optional(flags & JOIN_DEADLINE, || bytes.time())?;

@@ -1,5 +1,5 @@
-//! An instance as `Get` shows it: which phase it is in, and which processes it waits for (SPEC F12); and in few numbers, for
-//! who looks at many or at one with many processes.
+//! An instance as `Get` shows it: which phase it is in, and which processes it waits for (SPEC F12); and in
+//! few numbers, for who looks at many or at one with many processes.
 
 use crate::access::Op;
 use crate::params::Patience;
@@ -25,8 +25,9 @@ pub struct Status {
     pub joined: u32,
     /// When the join timeout ends, while it runs.
     pub join_deadline: Option<Time>,
-    /// The processes for which the instance waits: while gathering those that have not joined, in an open phase the
-    /// members that are missing. None otherwise: an instance in which nothing waits stands still (F4).
+    /// The processes for which the instance waits: while gathering those that have not joined, in an open
+    /// phase the members that are missing. None otherwise: an instance in which nothing waits stands still
+    /// (F4).
     pub awaited: Vec<AwaitedMember>,
     /// The accesses that wait, by process.
     pub waiting: Vec<WaitingMember>,
@@ -102,7 +103,8 @@ struct MemberRows {
     given_up: Rows<ProcessId>,
 }
 
-/// Accesses that wait are shown of as many processes as have this many for each row together, and of one at least.
+/// Accesses that wait are shown of as many processes as have this many for each row together, and of one at
+/// least.
 const ACCESSES_PER_ROW: usize = 16;
 
 impl Status {
@@ -139,7 +141,8 @@ impl Status {
 }
 
 impl MemberRows {
-    /// The rows that each member shows for itself. The missing members of an open phase are not among those that are awaited.
+    /// The rows that each member shows for itself. The missing members of an open phase are not among those
+    /// that are awaited.
     fn of<S>(machine: &Machine<S>, rows: usize) -> Self {
         let gathering = machine.state == State::Gathering;
         let mut found = Self {

@@ -22,7 +22,8 @@ pub(super) struct WarpTally {
     pub(super) missing: u32,
     /// Members with an access waiting.
     pub(super) ready: u32,
-    /// Members in the warp's queue. A member that left stays there until the next step; `ready` does not count it.
+    /// Members in the warp's queue. A member that left stays there until the next step; `ready` does not
+    /// count it.
     queued: u32,
     /// Whether the first access of some member in the queue may be an append.
     appends: bool,
@@ -35,9 +36,9 @@ impl WarpTally {
     }
 }
 
-/// All warps: their tallies, and for each the members with an access waiting, in the order in which they became ready. The
-/// queues of all warps lie side by side. A member is in the queue of its warp at most once, so each queue has room for
-/// its members and no more. Others read tallies, and only this type changes them.
+/// All warps: their tallies, and for each the members with an access waiting, in the order in which they
+/// became ready. The queues of all warps lie side by side. A member is in the queue of its warp at most once,
+/// so each queue has room for its members and no more. Others read tallies, and only this type changes them.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Warps {
     tallies: Vec<WarpTally>,
@@ -132,7 +133,8 @@ impl Warps {
         self.tallies[warp.index()].least_patience = least;
     }
 
-    /// Of a new instance: the members with an access waiting, warp by warp. The tallies follow from the members.
+    /// Of a new instance: the members with an access waiting, warp by warp. The tallies follow from the
+    /// members.
     pub(super) fn restore(&mut self, params: &Params, members: &Members, ready: &[ProcessId]) {
         for &process in ready {
             self.add_ready(params.warp_of(process), process, false, members[process].appends());

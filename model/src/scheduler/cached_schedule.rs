@@ -1,5 +1,5 @@
-//! The order of phases as a machine asks for it, and the schedule that nearly all have: it keeps the shuffled order of
-//! two rounds, for a walk through the phases.
+//! The order of phases as a machine asks for it, and the schedule that nearly all have: it keeps the shuffled
+//! order of two rounds, for a walk through the phases.
 
 use crate::params::Order;
 use crate::types::{Phase, Round, WarpId};
@@ -7,8 +7,9 @@ use crate::types::{Phase, Round, WarpId};
 use super::schedule::{Arrangement, RoundOrder, Schedule};
 use super::warp_set::WarpSet;
 
-/// An order of phases, as [`Machine`](crate::machine::Machine) goes through it. Instances have a [`CachedSchedule`],
-/// which is the default everywhere; only the exhaustive search of [`crate::explore`] has another.
+/// An order of phases, as [`Machine`](crate::machine::Machine) goes through it. Instances have a
+/// [`CachedSchedule`], which is the default everywhere; only the exhaustive search of [`crate::explore`] has
+/// another.
 ///
 /// [`CachedSchedule`]: super::CachedSchedule
 pub trait PhaseOrder {
@@ -21,10 +22,12 @@ pub trait PhaseOrder {
     /// The first phase from `from` on whose warp is one of these; `from` itself if there are none.
     fn next_phase_among(&mut self, from: Phase, warps: &WarpSet) -> Phase;
 
-    /// Whether this phase is the first of its warp, which is the warp's append window under `first_access` (A2).
+    /// Whether this phase is the first of its warp, which is the warp's append window under `first_access`
+    /// (A2).
     fn is_first(&self, phase: Phase) -> bool;
 
-    /// Whether every warp has had its first phase before this one: under `first_access` the list is sealed (A2).
+    /// Whether every warp has had its first phase before this one: under `first_access` the list is sealed
+    /// (A2).
     fn all_began_before(&self, phase: Phase) -> bool;
 }
 

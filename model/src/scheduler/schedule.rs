@@ -1,8 +1,9 @@
-//! The schedule of one instance, and the order of the warps in one round; and the numbers that an instance draws for the
-//! shuffled order and the uniform arbiter.
+//! The schedule of one instance, and the order of the warps in one round; and the numbers that an instance
+//! draws for the shuffled order and the uniform arbiter.
 //!
-//! The numbers come from SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"), started from
-//! the seed. A few lines in any language with 64-bit integers. The draws are fair and not secret: with the seed everything can be computed (W4).
+//! The numbers come from SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators"),
+//! started from the seed. A few lines in any language with 64-bit integers. The draws are fair and not
+//! secret: with the seed everything can be computed (W4).
 //!
 //! All arithmetic is modulo 2^64.
 
@@ -10,11 +11,11 @@ use crate::params::{Order, Params};
 use crate::random::SplitMix64;
 use crate::types::{Phase, ProcessId, Round, Seed, WarpId};
 
-/// The schedule of one instance (W4). It holds no state: for the shuffled order each call costs O(W). To go through
-/// the phases one after another take a [`CachedSchedule`](super::CachedSchedule).
+/// The schedule of one instance (W4). It holds no state: for the shuffled order each call costs O(W). To go
+/// through the phases one after another take a [`CachedSchedule`](super::CachedSchedule).
 ///
-/// Every warp that is given to it must be one of the W, such as those that [`Params::warp_of`] returns; it may panic
-/// on others.
+/// Every warp that is given to it must be one of the W, such as those that [`Params::warp_of`] returns; it
+/// may panic on others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Schedule {
     pub(super) order: Order,
@@ -187,8 +188,8 @@ const fn begin(seed: Seed, purpose: Purpose) -> u64 {
 /// The number by which the uniform arbiter ranks an append: of one phase, the lowest wins (A4).
 ///
 /// `mix(mix(mix(mix(seed) ^ 2) ^ phase) ^ process)`. Two processes never draw the same number in one phase,
-/// since `mix` is a bijection. The number depends on nothing else, so a process that stays away changes no other
-/// process's draw.
+/// since `mix` is a bijection. The number depends on nothing else, so a process that stays away changes no
+/// other process's draw.
 #[must_use]
 pub const fn arbiter_hash(seed: Seed, phase: Phase, process: ProcessId) -> u64 {
     fold(fold(begin(seed, Purpose::Arbiter), phase.get()), process.get() as u64)

@@ -1,8 +1,8 @@
-//! A schedule that is written phase by phase while it is walked, in any order at all: for [`crate::explore`], which
-//! tries every warp for every phase.
+//! A schedule that is written phase by phase while it is walked, in any order at all: for [`crate::explore`],
+//! which tries every warp for every phase.
 //!
-//! In such an order some warps may wait for ever. That is beyond W1 and W2, and intended: agreement is promised for
-//! every order, so it must not rest on a fair scheduler.
+//! In such an order some warps may wait for ever. That is beyond W1 and W2, and intended: agreement is
+//! promised for every order, so it must not rest on a fair scheduler.
 
 use super::cached_schedule::PhaseOrder;
 use super::warp_set::WarpSet;

@@ -4,8 +4,8 @@ use crate::types::WarpId;
 
 const BITS: usize = u64::BITS as usize;
 
-/// A set of the warps 1 to W: a bit for each, and for each word of 64 a bit that says whether any is in it. With the
-/// most warps that there can be (65,536) a search looks at 16 words at the worst.
+/// A set of the warps 1 to W: a bit for each, and for each word of 64 a bit that says whether any is in it.
+/// With the most warps that there can be (65,536) a search looks at 16 words at the worst.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WarpSet {
     /// A bit for each warp, by its index; behind them a bit for each of these words.

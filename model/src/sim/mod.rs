@@ -1,17 +1,17 @@
 //! A whole run in one thread: the same machine that the server runs, and the same processes that the clients
 //! run, under a virtual clock. A seed repeats it event by event.
 //!
-//! The order of arrival, which a network decides, is drawn here: of all messages that processes have ready, the next
-//! one to arrive is drawn at random, as long as there is any. So within the rules of the machine every order of
-//! acceptance can come up. Messages take no time and none is lost; only waiting does: when nothing is left to arrive,
-//! the clock jumps to the machine's next deadline.
+//! The order of arrival, which a network decides, is drawn here: of all messages that processes have ready,
+//! the next one to arrive is drawn at random, as long as there is any. So within the rules of the machine
+//! every order of acceptance can come up. Messages take no time and none is lost; only waiting does: when
+//! nothing is left to arrive, the clock jumps to the machine's next deadline.
 //!
 //! [`run`] keeps the whole history. A [`Simulator`] makes one run after another in the same memory and can do
-//! without: then a [judge](crate::judge::StreamingJudge) reads the events and only the
-//! [`VerdictSummary`] is left.
+//! without: then a [judge](crate::judge::StreamingJudge) reads the events and only the [`VerdictSummary`] is
+//! left.
 //!
-//! Connections break only where the server restarts ([`run_with_restarts`]). Those that break one by one and clients that
-//! restart are left out: [`crate::player`] covers them, and runs over the network show them.
+//! Connections break only where the server restarts ([`run_with_restarts`]). Those that break one by one and
+//! clients that restart are left out: [`crate::player`] covers them, and runs over the network show them.
 
 mod replay;
 mod sim_run;
@@ -36,11 +36,11 @@ pub struct SimOutcome {
     pub list: Vec<Entry>,
 }
 
-/// Runs until every process that comes to its end by itself has done so, as all correct ones do, or until nothing can
-/// happen any more.
+/// Runs until every process that comes to its end by itself has done so, as all correct ones do, or until
+/// nothing can happen any more.
 ///
-/// A run that takes far more inputs than correct processes need is stopped; a process that has not decided by then
-/// says so in its report.
+/// A run that takes far more inputs than correct processes need is stopped; a process that has not decided by
+/// then says so in its report.
 #[must_use]
 pub fn run(plan: &SimPlan) -> SimOutcome {
     Simulator::new(plan).run(plan)
@@ -88,7 +88,8 @@ impl Simulator {
         SimOutcome { history, reports, list: self.sim_run.list().iter().cloned().collect() }
     }
 
-    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its ground truth.
+    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its
+    /// ground truth.
     #[must_use]
     pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {
         let Self { sim_run, judge, reports } = self;

@@ -1,13 +1,13 @@
 //! A recorded history, run again: whether a machine, given the same inputs at the same times, does what the
 //! record says.
 //!
-//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, restarts, and the
-//! offences that the server filed before the machine. All other events happened by time alone, and a tick at their time
-//! reproduces them.
+//! The inputs are in the record as they were accepted: sessions, accesses, decisions, the close, restarts,
+//! and the offences that the server filed before the machine. All other events happened by time alone, and a
+//! tick at their time reproduces them.
 //!
 //! A refused input changes nothing and is not recorded in full, so it is not repeated: [`Event::Refused`] is
-//! passed over. An offence that came with a refusal is repeated as if the border had filed it; it is compared,
-//! but nothing shows whether it was deserved.
+//! passed over. An offence that came with a refusal is repeated as if the border had filed it; it is
+//! compared, but nothing shows whether it was deserved.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -43,8 +43,8 @@ impl fmt::Display for Difference {
 
 impl std::error::Error for Difference {}
 
-/// Feeds the inputs of a recorded history to a fresh machine and compares every event. The machine as it is at
-/// the end.
+/// Feeds the inputs of a recorded history to a fresh machine and compares every event. The machine as it is
+/// at the end.
 ///
 /// # Errors
 /// The first event that differs.
@@ -52,7 +52,8 @@ pub fn replay(params: &Arc<Params>, events: &[Recorded]) -> Result<Machine, Diff
     replay_observed(params, events, &mut |_, _, _| {})
 }
 
-/// The same, and shows the machine after each input: with the index of the event that comes next, and the time.
+/// The same, and shows the machine after each input: with the index of the event that comes next, and the
+/// time.
 ///
 /// # Errors
 /// As for [`replay`].
@@ -89,7 +90,8 @@ impl Follower {
         Self { machine, taken: 0, ahead: VecDeque::new(), accesses: BTreeMap::new() }
     }
 
-    /// The machine as it is behind the events that were taken. `None`: the record does not have all yet that has happened in it.
+    /// The machine as it is behind the events that were taken. `None`: the record does not have all yet that
+    /// has happened in it.
     #[must_use]
     pub fn machine(&self) -> Option<&Machine> {
         self.ahead.is_empty().then_some(&self.machine)
@@ -107,8 +109,9 @@ impl Follower {
         Some(Cow::Owned(machine))
     }
 
-    /// Takes the next events of the record, and shows the machine as [`replay_observed`] does. How many it has taken: with the others
-    /// it waits for those that come behind them. `is_whole`: none comes in the same moment any more, and all are taken.
+    /// Takes the next events of the record, and shows the machine as [`replay_observed`] does. How many it
+    /// has taken: with the others it waits for those that come behind them. `is_whole`: none comes in the
+    /// same moment any more, and all are taken.
     ///
     /// # Errors
     /// The first event that differs. It must not be given any further events then.
@@ -156,8 +159,8 @@ impl Follower {
 
     /// The input that reproduces the first of these events. `None`: what comes behind them may tell.
     ///
-    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in what is due
-    /// exactly then: only a tick lets it happen.
+    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in
+    /// what is due exactly then: only a tick lets it happen.
     fn input(&self, events: &[Recorded], is_whole: bool) -> Option<Input> {
         let next = events.first()?;
         // Joining is part of the input that is recorded next, and so is what a close withdraws.
@@ -187,9 +190,9 @@ impl Follower {
     }
 }
 
-/// Some things happen by time alone, without an event: with a pace phases open, and a timer that was set for the least
-/// patience of a warp is set anew for that of the missing members. Ticks at each deadline before `until`, as long as
-/// the tick causes no event, since the record has none there.
+/// Some things happen by time alone, without an event: with a pace phases open, and a timer that was set for
+/// the least patience of a warp is set anew for that of the missing members. Ticks at each deadline before
+/// `until`, as long as the tick causes no event, since the record has none there.
 fn tick_silently(machine: &mut Machine, until: Time) {
     while let Some(due) = machine.deadline().filter(|due| *due < until) {
         let mut ticked = machine.clone();
@@ -226,7 +229,8 @@ fn input_of(event: &Event) -> Option<Input> {
             no_wait: false,
         })),
         Event::Decided { process, value } => Some(Input::Decide { process: *process, value: value.clone() }),
-        // The machine's own finding: it follows from the decision or from the seal, which may come by time alone.
+        // The machine's own finding: it follows from the decision or from the seal, which may come by time
+        // alone.
         Event::Offence(offence) if offence.kind == OffenceKind::FalseDecision => None,
         Event::Offence(offence) => Some(Input::Offence(offence.clone())),
         Event::Closed => Some(Input::Close),

@@ -15,8 +15,8 @@ use crate::random::SplitMix64;
 use crate::sticky_cas::StickyCas;
 use crate::types::{AccessNumber, Phase, Position, ProcessId, SessionId, Time, Value};
 
-/// A restart of the server in a run. All connections break and what was on its way is lost; processes that have not ended
-/// come back with a new hello, in an order that is drawn.
+/// A restart of the server in a run. All connections break and what was on its way is lost; processes that
+/// have not ended come back with a new hello, in an order that is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SimRestart {
     /// It happens once this phase is reached.
@@ -45,8 +45,8 @@ fn budget(params: &Params) -> u64 {
     16 * u64::from(params.processes()) * (u64::from(params.reads()) + 8)
 }
 
-/// A message on its way to the machine. Its content stays in the player until it arrives: a copy of a content waits
-/// for the copy before it to reach memory.
+/// A message on its way to the machine. Its content stays in the player until it arrives: a copy of a content
+/// waits for the copy before it to reach memory.
 #[derive(Clone, Copy)]
 enum Message {
     Hello,
@@ -141,7 +141,8 @@ impl SimRun {
         self.restarts.extend(restarts.iter().rev());
     }
 
-    /// The server restarts: what was on its way is lost, and every process that has not ended says hello again.
+    /// The server restarts: what was on its way is lost, and every process that has not ended says hello
+    /// again.
     fn restart(&mut self, restart: SimRestart) {
         self.machine.restart(self.now, restart.rejoin, &mut self.events);
         self.ready.clear();
@@ -223,7 +224,8 @@ impl SimRun {
                 self.now = self.now.max(deadline);
                 self.machine.tick(self.now, &mut self.events);
             }
-            // No patience drains, so there is no last moment to wait for; that of an endless patience never comes.
+            // No patience drains, so there is no last moment to wait for; that of an endless patience never
+            // comes.
             None if !self.delayed.is_empty()
                 && self.machine.params().spec().patience != Patience::Endless =>
             {
@@ -234,8 +236,8 @@ impl SimRun {
         true
     }
 
-    /// Delayed messages of processes whose patience would be spent at the deadline are sent one nanosecond before it.
-    /// False if there are none.
+    /// Delayed messages of processes whose patience would be spent at the deadline are sent one nanosecond
+    /// before it. False if there are none.
     fn release_before(&mut self, deadline: Time) -> bool {
         if self.delayed.is_empty() {
             return false;
@@ -380,7 +382,8 @@ fn process_in(processes: &mut [Option<SimProcess>], process: ProcessId) -> &mut 
         .expect("only a process that joined sends, and only a process that sent is answered")
 }
 
-/// The list as far as it has been read, with what this answer returns: nothing more, unless it is to a read (R1).
+/// The list as far as it has been read, with what this answer returns: nothing more, unless it is to a read
+/// (R1).
 fn read_so_far<'a>(read: &'a mut Arc<Vec<Value>>, machine: &Machine, answer: Answer) -> &'a Arc<Vec<Value>> {
     if let Answer::Read(ReadAnswer { start, count, .. }) = answer
         && read.len() < start.index() + count as usize

@@ -1,11 +1,11 @@
 //! Cells that are written once, from empty only. All unsafe code of the model is in this file.
 //!
-//! A cell is a pointer: null while it is empty, then a boxed value, for good. One compare-exchange from
-//! null writes it, so a writer never waits for another one. (`std::sync::OnceLock` does: while one thread
+//! A cell is a pointer: null while it is empty, then a boxed value, for good. One compare-exchange from null
+//! writes it, so a writer never waits for another one. (`std::sync::OnceLock` does: while one thread
 //! initialises it, the others block. A writer that stopped there would stop every other.)
 //!
-//! There is no operation that empties, replaces or takes out a value (SPEC A3); only dropping all cells
-//! frees what they hold.
+//! There is no operation that empties, replaces or takes out a value (SPEC A3); only dropping all cells frees
+//! what they hold.
 
 #![allow(
     unsafe_code,
@@ -67,8 +67,8 @@ impl<T> Cells<T> {
         let written =
             self.cells[index].compare_exchange(ptr::null_mut(), value, Ordering::Release, Ordering::Relaxed);
         if written.is_err() {
-            // SAFETY: `value` was made by `Box::into_raw` above, and as the exchange failed no other thread has
-            // it.
+            // SAFETY: `value` was made by `Box::into_raw` above, and as the exchange failed no other thread
+            // has it.
             drop(unsafe { Box::from_raw(value) });
         }
         written.is_ok()

@@ -10,20 +10,21 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::printable::is_printable;
 
-/// Up to this many bytes are stored in the value itself, so that most values are copied without an allocation or a
-/// shared count.
+/// Up to this many bytes are stored in the value itself, so that most values are copied without an allocation
+/// or a shared count.
 const FEW: usize = 15;
 
 /// Bytes that are sent as a value: perhaps none, perhaps too many. See [`crate::params::Params::checked`].
 ///
-/// Cheap to clone, and never shared with the buffer in which they arrived, so that keeping them keeps that buffer
-/// alive for no longer.
+/// Cheap to clone, and never shared with the buffer in which they arrived, so that keeping them keeps that
+/// buffer alive for no longer.
 #[derive(Clone)]
 pub struct RawValue {
-    /// Few bytes, then zeros, and their count in the last place: two values compare as these sixteen bytes do.
+    /// Few bytes, then zeros, and their count in the last place: two values compare as these sixteen bytes
+    /// do.
     few: Aligned,
-    /// More bytes, behind one pointer: a value is three words, which are copied word by word. A copy of single bytes
-    /// would wait for the copy before it to reach memory.
+    /// More bytes, behind one pointer: a value is three words, which are copied word by word. A copy of
+    /// single bytes would wait for the copy before it to reach memory.
     many: Option<Arc<Box<[u8]>>>,
 }
 
@@ -149,8 +150,8 @@ impl Value {
         RawValue::new(bytes).into_value()
     }
 
-    /// The value that a person writes as this text; see the type. `None` if empty or if what follows `0x`
-    /// is not hex.
+    /// The value that a person writes as this text; see the type. `None` if empty or if what follows `0x` is
+    /// not hex.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_prefix("0x") {

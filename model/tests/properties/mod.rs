@@ -1,5 +1,5 @@
-//! What holds of every run, whatever processes do: random instances, random inputs (nonsense included), random
-//! times, and an observer with an account of its own.
+//! What holds of every run, whatever processes do: random instances, random inputs (nonsense included),
+//! random times, and an observer with an account of its own.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -24,10 +24,11 @@ use stickycas_model::types::{AccessNumber, ProcessId, SessionId, Time, Value};
 use observer::{Counts, Observer};
 use script::{Deed, Move, Script, script, value};
 
-/// The rules that the observer checks: prefix reads of a list that is never rewritten (R1, R2, A3), one entry per
-/// phase and the arbiter's (A4, A5), phases in the order of the schedule and none withheld (W1, F4), the oldest
-/// access of each member in every phase (F1, F7), idle instances without a timer (F4), and patience as a bound on
-/// what each process costs the others (F3). The judge's own invariants are held against every history, too.
+/// The rules that the observer checks: prefix reads of a list that is never rewritten (R1, R2, A3), one entry
+/// per phase and the arbiter's (A4, A5), phases in the order of the schedule and none withheld (W1, F4), the
+/// oldest access of each member in every phase (F1, F7), idle instances without a timer (F4), and patience as
+/// a bound on what each process costs the others (F3). The judge's own invariants are held against every
+/// history, too.
 #[test]
 fn a_machine_keeps_its_rules_whatever_processes_do() {
     let counts = Cell::new(Counts::default());
@@ -178,8 +179,8 @@ impl Run {
         assert!(!waits || own_phase_open);
     }
 
-    /// Sends an access once more that was accepted before: it waits still, or gets its first answer, or is too
-    /// old or was withdrawn (F8b, F8d).
+    /// Sends an access once more that was accepted before: it waits still, or gets its first answer, or is
+    /// too old or was withdrawn (F8b, F8d).
     fn ask_again(&mut self, process: ProcessId, back: u64) {
         let waiting = self.observer.waiting[process.index()].iter().map(|waiting| (waiting.clone(), None));
         let answered = self.observer.answered[process.index()].iter();

@@ -1,4 +1,5 @@
-//! Damaged checkpoints: refused, or taken and harmless. Nothing that a checkpoint says may panic or run for ever.
+//! Damaged checkpoints: refused, or taken and harmless. Nothing that a checkpoint says may panic or run for
+//! ever.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,5 @@
-//! What a restarted server relies on: that a replay of the logged inputs, or a checkpoint, gives the same machine.
+//! What a restarted server relies on: that a replay of the logged inputs, or a checkpoint, gives the same
+//! machine.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -95,7 +96,8 @@ proptest! {
         prop_assert_eq!(long_ago.checkpoint(), machine.checkpoint());
     }
 
-    /// Also what the judge relies on (V4): the rules as a second implementation has them, and the replay of a record.
+    /// Also what the judge relies on (V4): the rules as a second implementation has them, and the replay of a
+    /// record.
     #[test]
     fn a_history_with_restarts_keeps_every_rule_and_can_be_replayed(params in params(), comes in comes()) {
         let params = Arc::new(params);
@@ -103,7 +105,8 @@ proptest! {
         prop_assert_eq!(check(&params, &history, true), Ok(()), "{:#?}", history);
         let (machine, history) = drive(&params, &comes, true);
         prop_assert_eq!(check(&params, &history, true), Ok(()), "{:#?}", history);
-        // With a pace a refused input may open a phase just before another one comes, and no record shows that.
+        // With a pace a refused input may open a phase just before another one comes, and no record shows
+        // that.
         if !params.spec().pace.is_zero() {
             return Ok(());
         }

@@ -107,7 +107,8 @@ impl Driver {
             36..42 => Input::Hello { process, incarnation: u64::from(come.argument) },
             42..46 => Input::Decide { process, value },
             46..48 => {
-                // Those that the server can file before the machine: the others are the machine's own findings.
+                // Those that the server can file before the machine: the others are the machine's own
+                // findings.
                 let kind = OffenceKind::ALL[usize::from(2 + come.other % 4)];
                 let number = AccessNumber::new(u64::from(come.argument));
                 Input::Offence(Offence { process, kind, number, phase: None, detail: "seen".into() })

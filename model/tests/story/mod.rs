@@ -1,5 +1,5 @@
-//! Small histories made step by step, as a correct instance records them, so that a test can change one thing and
-//! show that it is found.
+//! Small histories made step by step, as a correct instance records them, so that a test can change one thing
+//! and show that it is found.
 
 #![allow(dead_code)]
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]

@@ -4,8 +4,8 @@
 //! it are what the machine did. Lines with `#` are for the reader and say which rules are shown. A change in
 //! behaviour is a readable diff.
 //!
-//! `STICKYCAS_BLESS=1 cargo test -p stickycas-model --test rules transcripts` writes the files anew, except in CI.
-//! Read what it wrote against the rules before you keep it.
+//! `STICKYCAS_BLESS=1 cargo test -p stickycas-model --test rules transcripts` writes the files anew, except
+//! in CI. Read what it wrote against the rules before you keep it.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
