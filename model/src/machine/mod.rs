@@ -4,8 +4,8 @@
 //! The paper's model (section 2) in which a phase admits one warp, and the StickyCAS object (section 4) that
 //! the warp's members access in lock step, brought to processes that arrive when they like. A [`Machine`]
 //! takes one [`Input`] and the time, and does all that follows from it in one synchronous step: it never
-//! waits, never reads a clock and nothing is half done between two inputs. The results come out as
-//! [`Event`](crate::history::Event)s in order; a caller that waits for an access finds its answer among them.
+//! waits, never reads a clock and nothing is half done between two inputs. The results come out as [`Event`]s
+//! in order; a caller that waits for an access finds its answer among them.
 //!
 //! Each kind of input has a method of its own, such as [`Machine::access`], which returns what its sender is
 //! answered at once. [`Machine::apply`] takes them all, for a replay.
@@ -353,9 +353,8 @@ impl<S: PhaseOrder> Machine<S> {
     /// The counters of offences and refusals that have risen without an event since the last call, as they
     /// stand now; `None` if none has.
     ///
-    /// Above [`OFFENCES_RECORDED`](super::OFFENCES_RECORDED) and
-    /// [`REFUSALS_RECORDED`](super::REFUSALS_RECORDED) an input that is refused or accused leaves no event
-    /// and changes nothing but a counter, so nobody need log it: a client could fill the log with such
+    /// Above [`OFFENCES_RECORDED`] and [`REFUSALS_RECORDED`] an input that is refused or accused leaves no
+    /// event and changes nothing but a counter, so nobody need log it: a client could fill the log with such
     /// inputs. A log holds the counters themselves from time to time. They are at most n times the number of
     /// kinds of offences, and n of refusals.
     ///

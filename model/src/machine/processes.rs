@@ -345,7 +345,7 @@ impl<S: PhaseOrder> Machine<S> {
     /// A process opens a session, which replaces its older one (F8e, F8f).
     ///
     /// # Errors
-    /// If the process has opened [`MAX_SESSIONS`](super::MAX_SESSIONS).
+    /// If the process has opened [`MAX_SESSIONS`].
     ///
     /// # Panics
     /// If the parameters do not have this process.
