@@ -8,8 +8,8 @@
 //! client that holds half-sent requests or reads no answers does not block probes. It is served until the
 //! server has ended, so that probes see it drain.
 
+mod metrics_page;
 mod pages;
-mod sources;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
-pub(crate) use self::sources::Sources;
+pub(crate) use self::metrics_page::Sources;
 use crate::transport::{Pool, PoolLimits, Source, accept_in_turns};
 
 /// Connections at a time, and how many of them one address may have. Probes and scrapers are few.
