@@ -1,4 +1,4 @@
-//! What one access costs in the machine, from its acceptance to its answer, and whether that is the same
+//! The cost of one access in the machine, from its acceptance to its answer, and whether it is the same
 //! however large the instance is.
 //!
 //! The benchmark drives a whole run of correct processes: each says hello and appends, then reads round by
@@ -160,7 +160,7 @@ fn instructions(shape: &Shape) -> Option<f64> {
         .args(["--once", &shape.name])
         .status();
     let text = status.ok()?.success().then(|| std::fs::read_to_string(&out).ok())??;
-    // What cannot be removed lies in the folder for temporary files.
+    // A file that cannot be removed stays in the folder for temporary files.
     let _ = std::fs::remove_file(&out);
     let total: f64 = text.lines().find_map(|line| line.strip_prefix("totals: "))?.trim().parse().ok()?;
     Some(total / shape.accesses() as f64)

@@ -1,4 +1,4 @@
-//! What the object costs over the bare instruction: `cargo bench -p stickycas-model --bench sticky_cas`.
+//! The cost of the object over the bare instruction: `cargo bench -p stickycas-model --bench sticky_cas`.
 //!
 //! Each group fills or reads the same number of cells in three ways, so that the times can be divided: `bare`
 //! is one compare-exchange on a number, with no list; `boxed` is the same on a pointer to a boxed value, the

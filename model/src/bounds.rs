@@ -140,7 +140,7 @@ pub fn phase_bound(params: &Params, missed: u64) -> Phase {
         .expect("there is a warp, so a round has a phase")
 }
 
-/// f*(|Vc|+1)*p. Saturates: what does not fit is above every n.
+/// f*(|Vc|+1)*p. Saturates: a product that does not fit is above every n.
 fn strong_cost(f: u64, values: u64, warp_size: u32) -> u64 {
     f.saturating_mul(values.saturating_add(1)).saturating_mul(u64::from(warp_size))
 }

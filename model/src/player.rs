@@ -146,7 +146,7 @@ impl Player {
         }
     }
 
-    /// The session is lost: what is not answered has to be sent again in the next one.
+    /// The session is lost: the accesses that are not answered have to be sent again in the next one.
     pub fn disconnected(&mut self) {
         self.reported = false;
         for pending in &mut self.pending {

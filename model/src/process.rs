@@ -81,8 +81,8 @@ impl View {
         }
     }
 
-    /// The same with the list itself, as far as the answer goes at least: what it holds of the list, it
-    /// shares.
+    /// The same with the list itself, which goes at least as far as the answer: the view shares its entries
+    /// where it can.
     pub(crate) fn learn_sharing(&mut self, phase: Option<Phase>, answer: Answer, list: &Arc<Vec<Value>>) {
         self.note(phase, answer);
         let Answer::Read(ReadAnswer { start, count, .. }) = answer else { return };

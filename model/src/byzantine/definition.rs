@@ -10,7 +10,7 @@ use crate::types::{ProcessId, Value};
 pub(super) trait Definition: Conduct + Sized {
     /// The name, as texts have it.
     const NAME: &'static str;
-    /// How the strategy is written and what it does, in one line: `name(key=K) or name: what it does`.
+    /// The syntax of the strategy and its actions, in one line: `name(key=K) or name: what it does`.
     const USAGE: &'static str;
 
     /// The argument that may be written as `name@K`; no argument may by default.

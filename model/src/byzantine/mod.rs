@@ -1,9 +1,9 @@
 //! Byzantine strategies and wire attacks (SPEC section 8).
 //!
 //! A [`Strategy`] is the name of a role with its arguments, as scenarios and command lines write it:
-//! `silent`, `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. What a strategy
-//! must know beforehand, such as the proposals of others, is an argument of it; all else it learns from its
-//! reads. It acts through [`Behaviour`], so the same code runs in the simulator and over the network.
+//! `silent`, `collude(value=aaa)`, `adaptive(phase=5, then=late-append(access=2, value=b))`. Knowledge that a
+//! strategy needs beforehand, such as the proposals of others, is an argument of it; it learns all else from
+//! its reads. It acts through [`Behaviour`], so the same code runs in the simulator and over the network.
 //!
 //! A [`WireAttack`] is an attack below the protocol of processes, which only the network can show: the model
 //! knows its name, its offences and what shows that it happened, and the client carries it out.
@@ -157,8 +157,8 @@ impl Strategy {
         self.conduct().ends()
     }
 
-    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it
-    /// draws, it draws from `seed`.
+    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; its
+    /// random choices come from `seed`.
     #[must_use]
     pub fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour> {
         self.conduct().behaviour(me, proposal, seed)

@@ -238,8 +238,8 @@ pub(super) trait Conduct {
         Vec::new()
     }
 
-    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; what it
-    /// draws, it draws from `seed`.
+    /// The behaviour of process `me`. Where the strategy follows Algorithm 1, it proposes `proposal`; its
+    /// random choices come from `seed`.
     fn behaviour(&self, me: ProcessId, proposal: &Value, seed: u64) -> Box<dyn Behaviour>;
 
     /// Whether the history shows that the process carried out the strategy (B3). It must not look at

@@ -1,4 +1,4 @@
-//! Wire attacks: what a process can do to a server below the protocol of processes (SPEC section 8).
+//! Wire attacks: attacks on a server below the protocol of processes (SPEC section 8).
 //!
 //! They concern neither appends nor decisions, so no behaviour expresses them and the simulator cannot show
 //! them. Here are their names, their amounts, their offences and the counts that show that they happened; the

@@ -16,7 +16,7 @@ pub enum ScheduleClass {
     /// In round 1 as [`ScheduleClass::RoundBased`], from then on always in the same order: enough where only
     /// the content of the list matters, which round 1 decides.
     FirstRound,
-    /// Each round in ascending order (W1): what a scenario can repeat.
+    /// Each round in ascending order (W1): the order that a scenario can repeat.
     Ascending,
     /// Each round in descending order (W1).
     Descending,

@@ -258,7 +258,7 @@ impl<S: PhaseOrder> Invariants<S> {
                 ),
             );
         }
-        // What had drained before the restart is found spent at its moment.
+        // A patience that had drained before the restart is found spent at the moment of the restart.
         let spared = self.rejoin.spared_until(at);
         ensure(at >= ended.after(patience).after(spared), "F3", || {
             format!("the patience of process {process} cannot be spent yet")

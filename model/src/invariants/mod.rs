@@ -5,8 +5,8 @@
 //!
 //! It is a second implementation of the rules, on purpose: written from SPEC and not from [`crate::machine`],
 //! and it shares no step of the machine. From the accepted accesses it computes which processes are awaited,
-//! what waits, which phase may come next, which append wins and how each access must be answered. So a
-//! mistake of the machine is not repeated here. The predicates that other evidence is checked by as well
+//! which accesses wait, which phase may come next, which append wins and how each access must be answered. So
+//! a mistake of the machine is not repeated here. The predicates that other evidence is checked by as well
 //! stand in [`crate::predicates`]. It shares with the machine only what SPEC pins as pure functions: the
 //! schedule ([`crate::scheduler`]), the arbiter's hash and the checks of [`Params`]. A rule that changes has
 //! to be changed in both. The check costs a constant number of operations per event, plus what the

@@ -220,7 +220,7 @@ impl RejoinState {
 pub struct BrokenRule {
     /// Its id in SPEC.
     pub rule: &'static str,
-    /// What happened, and what should have happened.
+    /// The fault, in words.
     pub what: String,
     /// The index of the event that shows it, from 0; the number of events if the end of the history shows it.
     pub index: usize,

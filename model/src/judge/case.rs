@@ -33,7 +33,7 @@ pub struct Expectations {
     /// (V4).
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub started_elsewhere: bool,
-    /// What else shows that correct processes played other roles than the ground truth gives them, in
+    /// Further evidence that correct processes played other roles than the ground truth gives them, in
     /// sentences.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub role_mismatches: Vec<String>,

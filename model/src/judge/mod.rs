@@ -1,4 +1,4 @@
-//! The judge: what a run proves (SPEC V1 to V5, B3, D2).
+//! The judge: the verdict of a run (SPEC V1 to V5, B3, D2).
 //!
 //! [`judge`] compares the ground truth of a run (its [`GroundTruth`](crate::ground_truth::GroundTruth) and
 //! [`Expectations`]) with the evidence: the history of the instance, and the reports of the correct

@@ -81,8 +81,8 @@ pub struct Decision {
 
 /// The verdict of a run.
 ///
-/// For each property: what was observed, whether it was promised, and the premise that is missing where it
-/// was not. "Correct" means: correct in the ground truth, and not made faulty by the plan (V4).
+/// For each property: the observation, whether the property was promised, and the premise that is missing
+/// where it was not. "Correct" means: correct in the ground truth, and not made faulty by the plan (V4).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// [`VERDICT_VERSION`].

@@ -88,7 +88,7 @@ impl Deref for List {
     }
 }
 
-/// A copy of the list: what a cloned machine appends is not added to the original's list.
+/// A copy of the list: the appends of a cloned machine are not added to the original's list.
 impl Clone for List {
     fn clone(&self) -> Self {
         let Self { entries, sealed, mode } = self;

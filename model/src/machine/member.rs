@@ -31,7 +31,7 @@ pub(super) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// One process at one instance: what every access uses.
+/// One process at one instance: the part of its state that every access uses.
 #[derive(Clone, Debug)]
 #[repr(align(32))]
 pub(super) struct Member {

@@ -11,8 +11,8 @@
 //! answered at once. [`Machine::apply`] takes them all, for a replay.
 //!
 //! # Time
-//! All that was due before the moment of an input happens first. What is due exactly then is not yet overdue:
-//! an access that arrives at the very end of its process's patience is in time (F3), unless a
+//! All that was due before the moment of an input happens first. An event that is due exactly then is not yet
+//! overdue: an access that arrives at the very end of its process's patience is in time (F3), unless a
 //! [`Machine::tick`] of the same moment came first. Should a moment be earlier than the last one, no time has
 //! passed.
 //!
@@ -301,13 +301,13 @@ impl<S: PhaseOrder> Machine<S> {
     }
 
     /// Whether the inputs since the last call have changed anything but counters of refusals and offences.
-    /// What has not changed anything need not be logged: a replay without it comes to the same, apart from
-    /// the counters ([`Machine::take_counts`]).
+    /// Inputs that have changed nothing else need not be logged: a replay without them comes to the same,
+    /// apart from the counters ([`Machine::take_counts`]).
     ///
     /// An input that changed something is to be logged with its effective moment, [`Machine::now`].
     // Every change is shown by an event, with two exceptions: a phase opens silently, and a refused access
-    // leaves a mark (F8d). What the end of a timer changes without an event is a cache: the moment at which
-    // to look again.
+    // leaves a mark (F8d). Without an event, the end of a timer changes only a cache: the moment at which to
+    // look again.
     pub fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.changed)
     }

@@ -15,7 +15,7 @@ use super::offences::{brief_value, describe};
 use super::queues::{MAX_SESSIONS, OptionalSession};
 use super::{Machine, State};
 
-// What is common to all inputs.
+// The steps that all inputs have in common.
 impl<S: PhaseOrder> Machine<S> {
     /// Files an offence of a message that the server refused before it reached the machine (B2), under the
     /// phase that is open or next.

@@ -88,7 +88,7 @@ impl Simulator {
         SimOutcome { history, reports, list: self.sim_run.list().iter().cloned().collect() }
     }
 
-    /// Runs the plan and keeps no more than the verdict takes. What is expected of the run follows from its
+    /// Runs the plan and keeps no more than the verdict takes. The expectations of the run follow from its
     /// ground truth.
     #[must_use]
     pub fn summary(&mut self, plan: &SimPlan) -> VerdictSummary {

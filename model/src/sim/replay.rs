@@ -76,7 +76,7 @@ pub struct Follower {
     machine: Machine,
     /// How many events of the record it has taken.
     taken: usize,
-    /// What has happened in the machine, and comes next in the record.
+    /// The events that have happened in the machine and come next in the record.
     ahead: VecDeque<Recorded>,
     /// The last access of each process that was accepted.
     accesses: BTreeMap<ProcessId, Input>,
@@ -157,10 +157,10 @@ impl Follower {
         }
     }
 
-    /// The input that reproduces the first of these events. `None`: what comes behind them may tell.
+    /// The input that reproduces the first of these events. `None`: the events behind them may tell.
     ///
-    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in
-    /// what is due exactly then: only a tick lets it happen.
+    /// An event by time alone came with a tick, or with the next input of the same moment. They differ in the
+    /// events that are due exactly then: only a tick lets them happen.
     fn input(&self, events: &[Recorded], is_whole: bool) -> Option<Input> {
         let next = events.first()?;
         // Joining is part of the input that is recorded next, and so is what a close withdraws.

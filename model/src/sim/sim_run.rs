@@ -141,7 +141,7 @@ impl SimRun {
         self.restarts.extend(restarts.iter().rev());
     }
 
-    /// The server restarts: what was on its way is lost, and every process that has not ended says hello
+    /// The server restarts: messages on their way are lost, and every process that has not ended says hello
     /// again.
     fn restart(&mut self, restart: SimRestart) {
         self.machine.restart(self.now, restart.rejoin, &mut self.events);

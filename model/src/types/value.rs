@@ -1,4 +1,4 @@
-//! Values: what is proposed, appended, read and decided (SPEC P3).
+//! Values: they are proposed, appended, read and decided (SPEC P3).
 
 use std::cmp::Ordering;
 use std::fmt;
