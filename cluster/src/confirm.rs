@@ -1,14 +1,14 @@
-//! The confirmation of an epoch: what is told without a transaction leaves only after a linearizable read,
-//! begun after the request came, has found the owner's key as it was.
+//! The confirmation of an epoch: an answer without a transaction leaves only after a linearizable read, begun
+//! after the request came, has found the owner's key as it was.
 //!
-//! One read serves all who wait when it begins, for any shard. Who comes while a read is in flight waits for
-//! the next one: the read may have seen the store before the request came. A read that is not answered is
-//! made again after a pause, for all who wait by then, until an epoch has not been confirmed for as long as
-//! it may be.
+//! One read serves all requests that wait when it begins, for any shard. A request that comes while a read is
+//! in flight waits for the next one: the read may have seen the store before the request came. A read that is
+//! not answered is made again after a pause, for all requests that wait by then, until an epoch has not been
+//! confirmed for as long as it may be.
 //!
-//! Who waits has nothing but the number of the first read that may tell it: neither a task nor a place in a
-//! queue. So it costs as much as it keeps itself, however many there are and however long the store is
-//! silent.
+//! A request that waits has nothing but the number of the first read that may confirm it: neither a task nor
+//! a place in a queue. So the memory of the confirmer does not grow with the requests, however long the store
+//! is silent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -29,7 +29,7 @@ const MAX_SHARDS: usize = 128;
 /// The pause after a read that was not answered.
 const READ_AGAIN: Duration = Duration::from_millis(50);
 
-/// What was found of an epoch.
+/// The result of a confirmation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Confirmation {
     /// The epoch went on when the read took place.
@@ -67,7 +67,7 @@ pub struct Confirmations {
 #[derive(Debug, Default)]
 struct Reads {
     state: Mutex<State>,
-    /// Notified when somebody waits.
+    /// Notified when a request waits.
     work: Notify,
     /// A mistake that the tests must notice: a request is served by the read that is in flight when it comes.
     #[cfg(test)]
@@ -78,9 +78,9 @@ struct Reads {
 struct State {
     /// The number of the read that has begun last. They count from 1.
     begun: u64,
-    /// Who waits for the next read, by the number of the epoch's confirmer.
+    /// The requests that wait for the next read, by the number of the epoch's confirmer.
     waiting: BTreeMap<u64, Waiting>,
-    /// Who waits for the read in flight.
+    /// The requests that wait for the read in flight.
     reading: BTreeMap<u64, Waiting>,
     /// How many confirmers of epochs there have been.
     confirmers: u64,
@@ -89,7 +89,7 @@ struct State {
     is_closed: bool,
 }
 
-/// All who wait for an epoch to be confirmed.
+/// The requests that wait for an epoch to be confirmed.
 #[derive(Debug)]
 struct Waiting {
     epoch: Arc<Confirmed>,
@@ -98,7 +98,7 @@ struct Waiting {
     requests: u64,
 }
 
-/// What reads have shown of an epoch.
+/// The results of the reads for an epoch.
 struct Confirmed {
     reads: Arc<Reads>,
     number: u64,
@@ -191,7 +191,7 @@ impl EpochConfirmer {
         next
     }
 
-    /// What a read of this number or a later one has shown; `None`: nothing yet.
+    /// The result of a read of this number or a later one; `None`: there is none yet.
     pub fn outcome(&self, read: u64) -> Option<Confirmation> {
         let is_confirmed = self.0.last_read.load(Ordering::Acquire) >= read;
         if is_confirmed { Some(Confirmation::Confirmed) } else { self.0.end.get().copied() }
@@ -240,8 +240,8 @@ impl Reads {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a read for all who wait, or for those who have waited longest if that is too much for one: its
-    /// shards. `None`: nobody waits.
+    /// Begins a read for all requests that wait, or for those that have waited longest if that is too much
+    /// for one: its shards. `None`: no request waits.
     fn begin(&self) -> Option<BTreeSet<ShardId>> {
         let mut state = self.state();
         if state.waiting.is_empty() {

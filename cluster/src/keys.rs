@@ -49,7 +49,7 @@ pub struct PlaceMark {
     pub fence: u64,
 }
 
-/// What a server tells the others of itself.
+/// The facts that a server tells the others of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ServerInfo {
     /// Where clients reach it.
@@ -62,7 +62,7 @@ pub struct ServerInfo {
     pub draining: bool,
 }
 
-/// What never changes of a cluster.
+/// The facts of a cluster that never change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Identity {
     /// How many shards.
@@ -100,13 +100,13 @@ pub struct BadName(pub String);
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("etcd holds {found:?} where {wanted} is expected")]
 pub struct BadRecord {
-    /// What should be there.
+    /// The content that is expected there.
     pub wanted: &'static str,
     /// The beginning of what is there.
     pub found: String,
 }
 
-/// What a key is of that all servers watch.
+/// The subject of a key that all servers watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A server.
@@ -239,7 +239,7 @@ impl Keys {
         self.key(&format!("names/{name}"))
     }
 
-    /// What a key of [`Keys::servers`], [`Keys::owners`] or [`Keys::all_rules`] is of.
+    /// The subject of a key of [`Keys::servers`], [`Keys::owners`] or [`Keys::all_rules`].
     ///
     /// # Errors
     /// If it is no such key.

@@ -18,7 +18,7 @@
 //! file that nobody can make smaller is never nearer its quota than that without one. From 90 % on, and while
 //! etcd's alarm NOSPACE is raised, the store is taken for full: the rest is for what goes on.
 //!
-//! What a compaction has freed counts as free after the next writes only (etcd 3.4).
+//! Space that a compaction has freed counts as free after the next writes only (etcd 3.4).
 //!
 //! Two servers that both take themselves for the owner do no harm. Every server tells the space ([`Space`]),
 //! so that an alarm comes from whichever is asked, before the quota refuses appends. Nothing here disarms
@@ -48,7 +48,7 @@ const FULL_PERCENT: u64 = 90;
 /// While the use is near the quota, the members are looked at so many times as often.
 const LOOK_OFTENER: u32 = 6;
 
-/// What is done when.
+/// The times and limits of maintenance.
 #[derive(Clone, Debug)]
 pub struct MaintenanceConfig {
     /// The time between compactions; each goes to the revision of the time of the one before.

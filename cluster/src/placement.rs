@@ -1,9 +1,9 @@
 //! Placement: which server should own which shard. Pure: every server computes the same from the same state.
 //!
 //! Shards are spread evenly, and as few as possible move. A server owns only shards whose rules it can
-//! replay; who replays a version replays all older ones. So the shards with the newest rules, which have the
-//! fewest possible owners, are dealt first, each version evenly on top of what is dealt already. With one
-//! version, the loads of two servers differ by 1 at most.
+//! replay; a server that replays a version replays all older ones. So the shards with the newest rules, which
+//! have the fewest possible owners, are dealt first, each version evenly on top of what is dealt already.
+//! With one version, the loads of two servers differ by 1 at most.
 
 use std::cmp::Reverse;
 

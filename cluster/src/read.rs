@@ -22,7 +22,7 @@ const PAGE_KEYS: usize = 64;
 /// The pause before a request that was not taken is sent again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a log holds.
+/// An item of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Stored {
     /// The checkpoint with this number.
@@ -34,7 +34,7 @@ pub enum Stored {
 /// Why a log cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// The reader does not own the shard any more. What was read may be inconsistent.
+    /// The reader does not own the shard any more. The items that were read may be inconsistent.
     #[error("another server owns the shard by now")]
     Deposed,
     /// etcd refuses the reading.
@@ -46,7 +46,7 @@ pub enum ReadError {
     /// Something is missing.
     #[error("the log of shard {0} is damaged: {1}")]
     Damaged(ShardId, String),
-    /// What was read is not accepted.
+    /// An item that was read is not accepted.
     #[error("the log cannot be used: {0}")]
     Refused(String),
 }

@@ -1,8 +1,8 @@
-//! What this crate asks of etcd, and no more: transactions, linearizable reads, leases, watches.
+//! The requests of this crate to etcd, and no others: transactions, linearizable reads, leases, watches.
 //!
 //! Two things implement it: the client of etcd, and a model of etcd on the time of a simulation. Both answer
-//! alike, so what is built on a [`Store`] runs on either. Nothing is sent twice behind the caller's back:
-//! only the caller knows whether a request that may have taken effect may be repeated.
+//! alike, so code on a [`Store`] runs on either. Nothing is sent twice behind the caller's back: only the
+//! caller knows whether a request that may have taken effect may be repeated.
 
 use std::fmt;
 use std::time::Duration;
@@ -49,7 +49,7 @@ pub struct KeyValue {
     pub lease: Option<LeaseId>,
 }
 
-/// What must hold for the operations of a [`Txn`].
+/// A condition for the operations of a [`Txn`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Compare {
     /// The key was created at this revision; [`Revision`] 0: there is no such key.
@@ -79,26 +79,26 @@ pub enum Op {
 /// Operations that take effect all at once, or not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Txn {
-    /// What must hold.
+    /// The conditions.
     pub compare: Vec<Compare>,
-    /// What is done if all of it holds.
+    /// The operations if all conditions hold.
     pub then: Vec<Op>,
-    /// What is done otherwise.
+    /// The operations otherwise.
     pub otherwise: Vec<Op>,
 }
 
-/// What became of a [`Txn`].
+/// The outcome of a [`Txn`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TxnAnswer {
     /// The revision of the store after it.
     pub revision: Revision,
     /// Whether all comparisons held.
     pub succeeded: bool,
-    /// What each [`Op::Get`] that was done has found, in their order.
+    /// The keys that each [`Op::Get`] that was done has found, in their order.
     pub found: Vec<Vec<KeyValue>>,
 }
 
-/// What a read has found.
+/// The result of a read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeAnswer {
     /// The revision of the store at which it was read.
@@ -140,9 +140,9 @@ pub enum StoreError {
     /// There is no such lease, or it has ended.
     #[error("the lease has ended")]
     NoLease,
-    /// What was asked for is compacted away. The oldest revision whose changes are kept: the one after the
-    /// compaction, since etcd before 3.4.34 forgets what was deleted at the revision of the compaction
-    /// itself.
+    /// The revision that was asked for is compacted away. The oldest revision whose changes are kept: the one
+    /// after the compaction, since etcd before 3.4.34 forgets what was deleted at the revision of the
+    /// compaction itself.
     #[error("etcd has compacted what lies before revision {}", .0.0)]
     Compacted(Revision),
     /// The store is full, and takes only what frees space. Nobody knows whether this request has taken

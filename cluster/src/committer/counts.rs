@@ -1,10 +1,10 @@
-//! What became of transactions, counted for operators.
+//! The outcomes of transactions, counted for operators.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::txn::{ShardWrite, WriteKind};
 
-/// How many transactions have ended how, since the committer began.
+/// The number of transactions with each outcome, since the committer began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Transactions {
     /// Done.
@@ -13,10 +13,9 @@ pub struct Transactions {
     pub refused_owner: u64,
     /// Refused, since a log does not end where it should: a write before it is not there.
     pub refused_place: u64,
-    /// Refused, since a name is not held by whom it should be.
+    /// Refused, since a name does not have the expected holder.
     pub refused_name: u64,
-    /// Without an outcome: a read has resolved what became of it. What was refused by a full store is here
-    /// too.
+    /// Of unknown outcome: a read has resolved it. Refusals by a full store are here too.
     pub unknown: u64,
     /// Surely not done, and sent again.
     pub not_taken: u64,

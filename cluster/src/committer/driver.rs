@@ -62,7 +62,7 @@ impl<S: Store> Driver<S> {
                 },
                 _ = looks.tick() => self.look_for_stalls(),
             }
-            // What has come meanwhile shares the next transaction.
+            // Commands that have come meanwhile share the next transaction.
             while let Ok(command) = commands.try_recv() {
                 self.command(command);
             }

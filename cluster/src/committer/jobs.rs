@@ -1,4 +1,4 @@
-//! What a committer waits for: requests, resolving reads, pauses.
+//! The jobs that a committer waits for: requests, resolving reads, pauses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use crate::keys::{Epoch, Keys, LogIndex};
 use crate::shard::ShardId;
 use crate::store::{Compare, Op, Store, StoreError, Txn, TxnAnswer};
 
-/// What a job has brought.
+/// The result of a job.
 #[derive(Debug)]
 pub(super) enum Done {
     /// A transaction was answered.
@@ -67,8 +67,8 @@ async fn read<S: Store>(store: &S, txn: Txn) -> TxnAnswer {
 /// The time between two warnings of a read that goes on being refused.
 const WARN_EVERY: Duration = Duration::from_mins(1);
 
-/// Which errors of a read that is repeated somebody is warned of: those that do not pass by themselves, at
-/// once and then rarely.
+/// The warnings of a read that is repeated: of errors that do not pass by themselves, at once and then
+/// rarely.
 #[derive(Debug, Default)]
 struct Warnings(Option<Instant>);
 
@@ -105,7 +105,7 @@ pub(super) async fn stage<S: Store>(
         let txn = Txn { compare, then: vec![put], otherwise: Vec::new() };
         loop {
             match store.txn(txn.clone()).await {
-                // Who is not the owner any more learns it from the write itself.
+                // A server that is not the owner any more learns it from the write itself.
                 Ok(_) => break,
                 Err(StoreError::NotDone(_) | StoreError::Unknown(_)) => sleep(RETRY).await,
                 Err(StoreError::NoSpace) => sleep(RETRY_FULL).await,

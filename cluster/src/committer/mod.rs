@@ -79,7 +79,7 @@ impl Default for CommitterConfig {
     }
 }
 
-/// What is committed together, for one shard.
+/// The changes that are committed together, for one shard.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogWrite {
     /// One more than the place of the write before.
@@ -101,13 +101,13 @@ pub struct LogWrite {
 pub struct NameChange {
     /// The name.
     pub name: String,
-    /// Who must hold it; `None`: nobody may.
+    /// The holder that it must have; `None`: it must have none.
     pub before: Option<Bytes>,
-    /// Who holds it afterwards; `None`: nobody.
+    /// The holder afterwards; `None`: none.
     pub after: Option<Bytes>,
 }
 
-/// Who owns a shard.
+/// The owner of a shard.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
     /// The name of the server.
@@ -116,20 +116,20 @@ pub struct Owner {
     pub epoch: Epoch,
 }
 
-/// What became of an [`LogWrite`].
+/// The outcome of a [`LogWrite`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It is in the log, and stays.
     Committed,
-    /// This server does not own the shard any more; who does. Whether the write is in the log, that one
-    /// knows.
+    /// This server does not own the shard any more; the owner, if there is one. The owner knows whether the
+    /// write is in the log.
     Deposed(Option<Owner>),
-    /// Somebody else holds this name, or nobody. The write is not in the log and never will be; its place is
-    /// free. Later writes wait for another one there.
+    /// This name has another holder than expected, or none. The write is not in the log and never will be;
+    /// its place is free. Later writes wait for another one there.
     NameTaken {
         /// The name.
         name: String,
-        /// Who holds it.
+        /// The holder.
         holder: Option<Bytes>,
     },
     /// The write can never be taken: it is too large, or its place is not free. As with
@@ -158,7 +158,7 @@ enum Command {
     Close { shard: ShardId, epoch: Epoch },
 }
 
-/// What a committer must know of a log to write to it; [`crate::read::read_shard`] returns it.
+/// The end of a log, which a committer must know to write to it; [`crate::read::read_shard`] returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogEnd {
     /// Where it ends; `None`: nothing was ever written.
@@ -226,7 +226,7 @@ impl Committer {
         *self.stalled.borrow()
     }
 
-    /// What became of its transactions.
+    /// The outcomes of its transactions.
     pub fn transactions(&self) -> Transactions {
         self.counts.get()
     }

@@ -31,7 +31,7 @@ pub(super) struct Shard {
     pub(super) alone: bool,
     pub(super) with_pieces: BTreeSet<u64>,
     pub(super) generation: u64,
-    /// What waits, where the log ended then, and since when that is so.
+    /// The first write that waits and the end of the log, and since when both are the same.
     pub(super) waits: Option<(Waits, Instant)>,
 }
 
@@ -62,7 +62,7 @@ impl Shard {
         self.mark.map_or(LogIndex(0), |mark| mark.log_index)
     }
 
-    /// What is to be sent next, if anything may be.
+    /// The next part to send, if one may be sent.
     pub(super) fn next_part(&self, shard: ShardId) -> Option<ShardWrite> {
         if self.in_flight >= self.window {
             return None;
@@ -117,7 +117,7 @@ impl Shard {
         }
     }
 
-    /// The log goes at least to here: what is before is committed.
+    /// The log goes at least to here: the writes up to here are committed.
     pub(super) fn advance(&mut self, mark: PlaceMark) {
         let newer = |last: PlaceMark| {
             (mark.log_index, mark.fence) > (last.log_index, last.fence) || mark.epoch > last.epoch

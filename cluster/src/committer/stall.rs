@@ -15,8 +15,8 @@ impl<S: Store> Driver<S> {
     /// When it is looked whether shards stand still.
     pub(super) fn looks(&self) -> Interval {
         let mut looks = interval(self.config.standstill / LOOKS);
-        // A process that was stopped looks once when it goes on, and then waits: what has come meanwhile is
-        // to be taken first.
+        // A process that was stopped looks once when it goes on, and then waits: commands and answers that
+        // have come meanwhile are to be taken first.
         looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         looks
     }

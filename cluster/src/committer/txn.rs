@@ -35,20 +35,20 @@ pub(super) enum WriteKind {
 #[derive(Debug)]
 pub(super) struct Prepared {
     pub(super) write: LogWrite,
-    /// What it does beside the batch and the end of the log.
+    /// The operations beside those for the batch and the end of the log.
     ops: Vec<Op>,
     bytes: usize,
     /// Pieces that have to be written before.
     pub(super) pieces: Vec<(Bytes, Bytes)>,
 }
 
-/// What a transaction or a read has found of a shard.
+/// The state of a shard that a transaction or a read has found.
 #[derive(Debug)]
 pub(super) struct ReadBack {
-    /// The owner, whoever it is.
+    /// The owner: this server or another one.
     pub(super) owner: Option<Owner>,
     pub(super) mark: Option<PlaceMark>,
-    /// Who holds the names of the write, in their order; empty after a resolving read.
+    /// The holders of the names of the write, in their order; empty after a resolving read.
     pub(super) holders: Vec<Option<Bytes>>,
 }
 
@@ -225,7 +225,7 @@ fn reads(keys: &Keys, part: &ShardWrite) -> [Op; 2] {
     [keys.owner(part.shard), keys.log_index(part.shard)].map(|key| Op::Get(KeyRange::one(key)))
 }
 
-/// What was found of the next part; `names`: whether its names were read too.
+/// The state that was found for the next part; `names`: whether its names were read too.
 pub(super) fn read_back(
     part: &ShardWrite,
     names: bool,

@@ -18,7 +18,7 @@ pub(super) struct Auth {
     token: Mutex<Token>,
 }
 
-/// What goes as metadata `token`.
+/// The metadata `token` of requests.
 #[derive(Clone, Default)]
 pub(super) struct Token {
     /// Counts them; 0: none was fetched yet.

@@ -84,7 +84,7 @@ pub enum ConfigError {
     /// An endpoint is no address, or does not go with the other options.
     #[error("the endpoint {endpoint:?} of etcd: {reason}")]
     Endpoint {
-        /// What was given.
+        /// The endpoint as it was given.
         endpoint: String,
         /// Why it is not taken.
         reason: String,
@@ -142,7 +142,7 @@ impl Config {
     }
 
     /// The same with what this folder holds: `ca.crt` (TLS), `tls.crt` and `tls.key` (the certificate of this
-    /// client), `user` (the name of a user) with `password`. What is not there is not used.
+    /// client), `user` (the name of a user) with `password`. A file that is not there is not used.
     ///
     /// # Errors
     /// If the folder or the file `user` cannot be read, nothing is there, or a file without the one that goes
@@ -252,7 +252,7 @@ impl Reader {
         self.free.available_permits() == 0
     }
 
-    /// What this makes of the configuration with what its folder holds now.
+    /// The result of `load` for the configuration with the present content of its folder.
     ///
     /// # Errors
     /// If that cannot be used.

@@ -89,8 +89,8 @@ impl Endpoints {
     }
 
     /// Makes a new channel in place of this one, with what the files hold now: behind a proxy it may lead to
-    /// another member. What is under way on the old one goes on. If the files cannot be used, the old one
-    /// stays.
+    /// another member. Requests that are under way on the old one go on. If the files cannot be used, the old
+    /// one stays.
     async fn renew(&self, chosen: &Chosen) {
         let listed = &self.list[chosen.index];
         if lock(&listed.channel).number != chosen.number {

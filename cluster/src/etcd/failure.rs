@@ -1,4 +1,4 @@
-//! What a failure of etcd says about the request: whether it has taken effect.
+//! The meaning of a failure of etcd: whether the request has taken effect.
 //!
 //! etcd answers with a gRPC code and a description. Only the description is looked at, as etcd's own client
 //! does: some errors travel with another code than they are declared with ("too many requests" as UNKNOWN).
@@ -6,7 +6,7 @@
 //! 3.6 add; where they are raised was read in `etcdserver/v3_server.go`, `apply.go`, `apply_auth.go`,
 //! `api/v3rpc/` and `raft/raft.go` of 3.4.23.
 //!
-//! What is not surely refused before it was applied is unknown.
+//! Unless the request was surely refused before it was applied, its outcome is unknown.
 
 use std::error::Error as _;
 
@@ -15,7 +15,7 @@ use tonic::{ConnectError, Status};
 use super::endpoints::with_causes;
 use crate::store::{Revision, StoreError};
 
-/// What a request would do.
+/// The kind of a request, by its effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// It changes nothing.
@@ -26,7 +26,7 @@ pub(super) enum Kind {
     KeepAlive,
 }
 
-/// What a failure says about the request.
+/// The meaning of a failure for the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Meaning {
     /// It was refused before it was applied, and may be sent again.
@@ -103,7 +103,7 @@ const DESCRIPTIONS: &[(&str, Meaning)] = &[
 /// before etcd sees it.
 const MESSAGE_TOO_LARGE: &str = "grpc: received message larger than max";
 
-/// What a description says.
+/// The meaning of a description.
 pub(super) fn meaning_of(description: &str) -> Meaning {
     if description.starts_with(MESSAGE_TOO_LARGE) {
         return Refused;
@@ -111,7 +111,7 @@ pub(super) fn meaning_of(description: &str) -> Meaning {
     DESCRIPTIONS.iter().find(|(known, _)| *known == description).map_or(Unknown, |(_, meaning)| *meaning)
 }
 
-/// What a failure says.
+/// The meaning of a failure.
 pub(super) fn meaning(status: &Status) -> Meaning {
     if never_connected(status) { NotDone } else { meaning_of(status.message()) }
 }

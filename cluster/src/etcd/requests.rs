@@ -1,4 +1,4 @@
-//! What a cluster asks of etcd ([`Store`]) and of its members ([`Members`]), as requests of its client.
+//! [`Store`] and [`Members`] by requests of the client of etcd.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -45,10 +45,10 @@ pub struct EtcdWatch {
     asked: bool,
 }
 
-/// What was received and not yet told.
+/// The changes that were received and not yet told.
 #[derive(Debug, Default)]
 struct Pending {
-    /// What is older is not told.
+    /// Older changes are not told.
     from: Revision,
     /// Changes of an answer whose last fragment has not come.
     fragments: Vec<Event>,
@@ -105,7 +105,7 @@ impl EtcdWatch {
     /// Waits for an answer of etcd, and takes it.
     async fn receive(&mut self) -> Result<(), StoreError> {
         loop {
-            // What has come already is taken even if it is late.
+            // An answer that has come already is taken even if it is late.
             let Ok(received) = timeout_at(self.deadline, self.answers.message()).await else {
                 if self.asked {
                     return Err(StoreError::NotDone(format!("the watch was silent for {:?}", self.limit)));

@@ -43,7 +43,7 @@ pub(super) struct Driver<S> {
     view: View,
     /// The shards of this session.
     held: BTreeMap<ShardId, Held>,
-    /// The newest epoch of each shard that has ended here: what is told of it later is old.
+    /// The newest epoch of each shard that has ended here: later reports of it are old.
     ended: BTreeMap<ShardId, Epoch>,
     /// Shards with a claim under way, and whether placement wants them elsewhere.
     claiming: BTreeMap<ShardId, bool>,
@@ -167,7 +167,7 @@ impl<S: Store + Clone> Driver<S> {
             self.went_back(known, revision);
         }
         if std::mem::take(&mut self.was_put_back) {
-            // What has ended before says nothing of the epochs that come.
+            // The epochs that have ended before say nothing of those that come.
             self.ended.clear();
             self.backoff = Backoff::new(self.config.time_to_live);
         }
@@ -362,7 +362,7 @@ impl<S: Store + Clone> Driver<S> {
                 let stays = held.keep_until.is_some_and(|until| now < until);
                 let elsewhere = desired.is_some_and(|desired| desired != name) && !stays;
                 let draining = self.config.info.draining;
-                // Who drains has several successors, and is to be gone soon.
+                // A server that drains has several successors, and is to be gone soon.
                 if (draining || elsewhere && room > 0) && !held.release_requested {
                     room = room.saturating_sub(1);
                     held.release_requested = true;
@@ -413,7 +413,7 @@ impl<S: Store + Clone> Driver<S> {
         let _ = self.told.events.send(Event::Claimed { shard, epoch });
     }
 
-    /// What was held in an epoch before this revision has ended.
+    /// An epoch of the shard that began before this revision has ended.
     fn ended_before(&mut self, shard: ShardId, revision: Revision) {
         if let Some(held) = self.held.get(&shard).copied().filter(|held| held.epoch.0 < revision) {
             self.held.remove(&shard);
@@ -454,6 +454,6 @@ impl<S: Store + Clone> Driver<S> {
 struct Session {
     lease: LeaseId,
     valid_until: Instant,
-    /// What changes behind the view that it began with.
+    /// The ranges whose changes it is told, behind the view that it began with.
     watched: Vec<Watched>,
 }

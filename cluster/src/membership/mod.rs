@@ -1,9 +1,9 @@
 //! A server as a member of the cluster: its lease, the shards that it claims and gives up.
 //!
-//! The server's key and its owner's keys live under one lease. What the server may assume of the lease it
-//! reckons by its own clock from before a keep-alive was sent; when that time is over, it drops all shards
-//! and begins a new session. This is for moving ownership only: a server that is wrong about its lease is
-//! stopped by the fences of [`committer`](crate::committer) and [`confirm`](crate::confirm).
+//! The server's key and its owner's keys live under one lease. The server reckons the time of the lease by
+//! its own clock, from before a keep-alive was sent; when that time is over, it drops all shards and begins a
+//! new session. This is for moving ownership only: a server that is wrong about its lease is stopped by the
+//! fences of [`committer`](crate::committer) and [`confirm`](crate::confirm).
 //!
 //! A name belongs to the process whose lease its key has. A process that starts under a name in use waits
 //! until that lease has ended: nobody can tell a server that lives from one that was killed a moment ago, and
@@ -45,13 +45,13 @@ use crate::store::{Compare, KeyRange, Op, Revision, Store, StoreError, Txn};
 pub struct MembershipConfig {
     /// Its name. While another process has it, this one waits.
     pub name: Name,
-    /// What it tells the others.
+    /// The facts that it tells the others.
     pub info: ServerInfo,
     /// The time of its lease: 5 seconds unless there is a reason. etcd makes short ones longer.
     pub time_to_live: Duration,
 }
 
-/// What a server has to do or to know.
+/// A change for a shard that the server has to act on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// It owns this shard: read its log and serve it.

@@ -16,7 +16,7 @@ use crate::store::{
 /// The pause before a request is sent again.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// What a request has brought.
+/// The result of a request.
 #[derive(Debug)]
 pub(super) enum Done {
     KeptAlive {
@@ -36,12 +36,12 @@ pub(super) enum Done {
     Over,
 }
 
-/// What a read of the server's key has found.
+/// The result of a read of the server's key.
 #[derive(Debug)]
 pub(super) struct OwnKey {
-    /// What the store had come to when this was asked for, as far as was known.
+    /// The newest known revision of the store when the read was sent.
     pub(super) known: Revision,
-    /// What it had come to when it was read.
+    /// The revision of the store at the read.
     pub(super) read_at: Revision,
     /// Whether it is there, under this lease.
     pub(super) is_there: bool,
@@ -68,8 +68,8 @@ pub(super) async fn own_key<S: Store>(store: S, lease: LeaseId, key: Bytes) -> D
     }
 }
 
-/// Claims a shard that is free; `rules`: what its log needs as far as is known, and what it needs with this
-/// owner.
+/// Claims a shard that is free; `rules`: those that its log needs as far as is known, and those that it needs
+/// with this owner.
 pub(super) async fn claim<S: Store>(
     store: S,
     keys: Keys,
@@ -145,12 +145,12 @@ pub(super) struct Watched {
     range: KeyRange,
     /// The keys that are there.
     keys: BTreeSet<Bytes>,
-    /// What comes next is told from this revision on.
+    /// The next changes are told from this revision on.
     from: Revision,
 }
 
 impl Watched {
-    /// What changes behind a read of this range.
+    /// The changes behind a read of this range.
     pub(super) fn new(range: KeyRange, found: &[KeyValue], read_at: Revision) -> Self {
         Self { range, keys: found.iter().map(|kv| kv.key.clone()).collect(), from: read_at.next() }
     }

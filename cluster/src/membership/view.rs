@@ -19,12 +19,12 @@ pub struct View {
     pub rules: BTreeMap<ShardId, RulesVersion>,
 }
 
-/// What a change says of an owner.
+/// The meaning of a change of an owner's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnerChange {
-    /// Somebody owns the shard since this epoch, by this lease.
+    /// The shard has an owner since this epoch, by this lease.
     Owned(ShardId, Epoch, Option<LeaseId>),
-    /// Nobody has owned it at this revision.
+    /// The shard had no owner at this revision.
     Free(ShardId, Revision),
 }
 

@@ -27,7 +27,7 @@ use crate::store::{
     TxnAnswer, Watch,
 };
 
-/// What may happen to requests.
+/// The faults that requests may meet.
 #[derive(Clone, Debug)]
 pub struct Faults {
     /// The longest delay of a request, and of an answer.
@@ -95,7 +95,7 @@ struct Inner {
     told: Revision,
 }
 
-/// What happens to a request.
+/// The fate of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Answered,
@@ -160,7 +160,7 @@ impl Model {
         self.shared.lock().state.set_quota(quota);
     }
 
-    /// What is there now, leases too.
+    /// The present state, leases too.
     pub fn saved(&self) -> Saved {
         Saved(self.shared.advanced().state.clone())
     }
@@ -188,15 +188,14 @@ impl Model {
 }
 
 impl ModelStore {
-    /// Cuts this client off from the cluster, or connects it again. What is sent meanwhile fails, or arrives
-    /// later.
+    /// Cuts this client off from the cluster, or connects it again. Requests that are sent meanwhile fail, or
+    /// arrive later.
     pub fn cut_off(&self, cut_off: bool) {
         self.link.cut_off.store(cut_off, Ordering::Relaxed);
         self.link.connected.notify_waiters();
     }
 
-    /// Keeps the answers from this client, and what it watches, or lets them pass again. What it sends
-    /// arrives.
+    /// Keeps the answers from this client, and what it watches, or lets them pass again. Its requests arrive.
     pub fn drop_answers(&self, drop_answers: bool) {
         self.link.drops_answers.store(drop_answers, Ordering::Relaxed);
         self.link.connected.notify_waiters();

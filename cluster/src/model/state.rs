@@ -25,7 +25,7 @@ pub(super) struct State {
     history: Vec<(Revision, Vec<Change>)>,
     quota: Option<u64>,
     used: u64,
-    /// What was used at most since the last defragmentation.
+    /// The most bytes in use since the last defragmentation.
     size: u64,
     alarm: bool,
 }
@@ -75,7 +75,7 @@ impl State {
         self.used
     }
 
-    /// Bytes of the file: what was used at most since the last defragmentation.
+    /// Bytes of the file: the most in use since the last defragmentation.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -288,7 +288,7 @@ impl State {
     }
 }
 
-/// What etcd checks before it takes a transaction.
+/// The checks of etcd before it takes a transaction.
 fn check(txn: &Txn) -> Result<(), StoreError> {
     let refused = |why: &str| Err(StoreError::Refused(why.to_owned()));
     if txn.compare.len().max(txn.then.len()).max(txn.otherwise.len()) > MAX_OPERATIONS {

@@ -1,4 +1,4 @@
-//! What the servers were told, against what the store has seen.
+//! The comparison of the answers to the servers with the history of the store.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::keys::{Epoch, Keys, LogIndex, Subject, decode_batch};
 use crate::shard::{ShardCount, ShardId};
 use crate::store::{Change, Revision};
 
-/// What the servers of a run were told.
+/// The answers to the servers of a run.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     pub(super) writes: Vec<(ShardId, Epoch, LogIndex, Bytes, Outcome)>,

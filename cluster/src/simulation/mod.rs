@@ -20,7 +20,7 @@ use crate::model::{Faults, Model};
 use crate::shard::ShardCount;
 use crate::store::{Op, Store, Txn};
 
-/// What a run has shown.
+/// The result of a run.
 #[derive(Debug, Default)]
 struct Shown {
     wrong: Vec<String>,

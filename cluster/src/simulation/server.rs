@@ -21,7 +21,7 @@ use crate::model::ModelStore;
 use crate::read::{ReadError, Stored, read_shard};
 use crate::shard::{ShardCount, ShardId};
 
-/// What a run is about.
+/// The setting of a run.
 #[derive(Clone, Debug)]
 pub(super) struct Setting {
     pub(super) keys: Keys,

@@ -1,5 +1,5 @@
-//! What every [`Store`] does: as fixed examples ([`conforms`]), and as a comparison of two stores that are
-//! driven with the same random requests ([`compare`]).
+//! The behaviour of every [`Store`]: as fixed examples ([`conforms`]), and as a comparison of two stores that
+//! are driven with the same random requests ([`compare`]).
 //!
 //! Both take a prefix for their keys, so that many runs share one store. Nobody else may write to it
 //! meanwhile.
@@ -169,7 +169,7 @@ async fn watches<S: Store>(store: &S, prefix: &str, key: &impl Fn(&str) -> Bytes
     Ok(())
 }
 
-/// What a new watch tells first. Some stores look for a compaction when it is opened, others after it.
+/// The first answer of a new watch. Some stores look for a compaction when it is opened, others after it.
 async fn first_of<S: Store>(
     store: &S,
     range: KeyRange,
@@ -251,7 +251,7 @@ impl Request {
             0..5 => Self::Grant,
             5..8 if leases > 0 => Self::KeepAlive(index(random, leases)),
             8..12 if leases > 0 => Self::Revoke(index(random, leases)),
-            // What was compacted while a watch was open may be told or not.
+            // Changes that were compacted while a watch was open may be told or not.
             12..16 if watches == 0 => Self::Compact(Revision(random.random_range(0..=revision + 1))),
             16..24 if watches < 3 => {
                 Self::Watch(keys(random, prefix), Revision(random.random_range(1..=revision + 1)))

@@ -40,7 +40,7 @@ pub struct Program {
     setpriv: Option<PathBuf>,
 }
 
-/// What kind of cluster is started.
+/// The options of a cluster.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// How many members it has, at least 1.
@@ -60,7 +60,7 @@ pub struct Options {
 pub struct Host {
     /// The address.
     pub address: IpAddr,
-    /// What stands before the program so that it runs there. That process must become the program.
+    /// The command before the program, so that it runs there. That process must become the program.
     pub command: Vec<OsString>,
 }
 
@@ -93,7 +93,7 @@ struct Member {
     name: String,
     url: String,
     peer_url: String,
-    /// What stands before the program.
+    /// The command before the program.
     command: Vec<OsString>,
     child: Option<Child>,
 }
@@ -314,7 +314,7 @@ impl Etcd {
                 bail!("it ended at once: {status}");
             }
             match client.range(KeyRange::one("nothing"), 1).await {
-                // Who wants a user is ready, too.
+                // A member that wants a user is ready, too.
                 Ok(_) | Err(StoreError::Refused(_)) => return Ok(()),
                 Err(StoreError::NotDone(told)) if told.contains("user name is empty") => return Ok(()),
                 Err(error) if Instant::now() >= until => bail!("it does not answer: {error}"),

@@ -1,7 +1,7 @@
 //! Starts etcd, and compares stores: for the tests and benchmarks of this crate and of others.
 //!
-//! A feature and not a crate of its own: what it starts it asks with the client, and what it compares are
-//! stores, so both are of no use without this crate, and nothing of them is in a server.
+//! A feature and not a crate of its own: it asks the started etcd with the client, and compares stores, so
+//! both are of no use without this crate, and nothing of them is in a server.
 
 pub mod conformance;
 pub mod etcd;
