@@ -282,7 +282,11 @@ async fn write_backup(path: &Path, out: &Path) -> anyhow::Result<()> {
             if whole.is_err() {
                 let _ = fs::remove_file(out);
             }
-            whole.context("the server has not sent a whole backup, and its log says why: try again")?;
+            // A part of a backup is no damaged log: the code is that of a command that could not be carried
+            // out.
+            if let Err(error) = whole {
+                bail!("the server has not sent a whole backup, and its log says why: try again ({error:#})");
+            }
             format!("{bytes} bytes in {}, from a server that runs", out.display())
         }
         dir => {

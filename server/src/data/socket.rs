@@ -97,13 +97,14 @@ pub(crate) async fn serve(
         let mut writing =
             spawn_blocking(move || backup::write(&*engine, BufWriter::with_capacity(CHUNK, out)));
         let written = tokio::select! {
-            written = &mut writing => written?,
+            written = &mut writing => written,
             () = end.cancelled() => {
                 drop(connection);
-                writing.await?
+                writing.await
             }
         };
-        if let Err(error) = written {
+        // redb panics at some damage: other clients are served all the same.
+        if let Err(error) = written.map_err(anyhow::Error::from).and_then(|written| Ok(written?)) {
             tracing::warn!(%error, "a backup has failed");
         }
     }
@@ -150,17 +151,34 @@ struct ToClient {
     log: PathBuf,
     /// Bytes from which on the log is too large.
     most: u64,
+    /// Whether a write has failed. The buffer before this writes once more when it is dropped.
+    given_up: bool,
 }
 
 impl ToClient {
     fn new(client: UnixStream, log: PathBuf) -> Self {
         let bytes = length(&log);
-        Self { client, log, most: bytes + bytes.max(LEAST_GROWTH) }
+        Self { client, log, most: bytes + bytes.max(LEAST_GROWTH), given_up: false }
     }
 }
 
 impl Write for ToClient {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if self.given_up {
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        let written = self.send(bytes);
+        self.given_up = written.is_err();
+        written
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl ToClient {
+    fn send(&mut self, bytes: &[u8]) -> io::Result<usize> {
         if length(&self.log) > self.most {
             let why = "the log has grown too much meanwhile, which it does as long as a backup is written: make the backup again, \
                        and read it faster";
@@ -173,10 +191,6 @@ impl Write for ToClient {
             }
             _ => error,
         })
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
     }
 }
 

@@ -38,12 +38,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_next_release_is_the_earliest_that_has_not_passed() {
-        let releases = Expirations::default();
-        assert_eq!(releases.next(0), None);
-        [30, 10, 20].into_iter().for_each(|due| releases.add(due));
-        assert_eq!([0, 9, 10, 29].map(|now| releases.next(now)), [Some(10), Some(10), Some(20), Some(30)]);
-        releases.forget(30);
-        assert_eq!(releases.next(0), None);
+    fn the_next_expiration_is_the_earliest_that_has_not_passed() {
+        let expirations = Expirations::default();
+        assert_eq!(expirations.next(0), None);
+        [30, 10, 20].into_iter().for_each(|due| expirations.add(due));
+        assert_eq!([0, 9, 10, 29].map(|now| expirations.next(now)), [Some(10), Some(10), Some(20), Some(30)]);
+        expirations.forget(30);
+        assert_eq!(expirations.next(0), None);
     }
 }

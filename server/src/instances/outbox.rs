@@ -17,6 +17,7 @@ use stickycas_model::machine::Welcome;
 use stickycas_model::types::{AccessNumber, ProcessId, Seed, SessionId};
 use stickycas_proto::attach::{EncodedResponse, encode_answer, encode_decided, encode_frame, encode_welcome};
 use stickycas_proto::convert::member_state::MemberState;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::{self, ServerFrame};
 
@@ -40,6 +41,9 @@ struct State {
     frames: VecDeque<Outgoing>,
     /// Frames that may be told when their gates are open, in the order in which they came.
     unconfirmed: VecDeque<Unconfirmed>,
+    /// The same of frames that were refused before an instance was asked. They wait for the logs of all
+    /// shards, and hold up no frame of an instance.
+    refused: VecDeque<Unconfirmed>,
     /// Whether more frames were pushed than may wait.
     overflowed: bool,
     /// Channels whose sessions have ended: the client may use them again.
@@ -59,23 +63,34 @@ struct Unconfirmed {
 impl State {
     /// Whether there is room for a frame. Without it all frames are dropped, and the stream ends.
     fn make_room(&mut self, limit: usize) -> bool {
-        if self.frames.len() + self.unconfirmed.len() >= limit {
+        if self.frames.len() + self.waiting() >= limit {
             self.overflowed = true;
             self.frames.clear();
             self.unconfirmed.clear();
+            self.refused.clear();
         }
         !self.overflowed
     }
 
+    /// The number of frames that may not be told yet.
+    fn waiting(&self) -> usize {
+        self.unconfirmed.len() + self.refused.len()
+    }
+
     /// Frames that are confirmed, or cannot be, can be sent. The stream is woken when there are more.
     fn confirm(&mut self, cx: &mut Context<'_>) {
-        while let Some(Unconfirmed { channel, number, frame }) = self.unconfirmed.pop_front() {
-            match frame.poll(cx) {
-                Ok(told) => {
-                    self.frames
-                        .push_back(told.unwrap_or_else(|why| Outgoing::frame(why.to_frame(channel, number))));
+        for queue in [&mut self.unconfirmed, &mut self.refused] {
+            while let Some(Unconfirmed { channel, number, frame }) = queue.pop_front() {
+                match frame.poll(cx) {
+                    Ok(told) => {
+                        let refusal = |why: RpcRefusal| Outgoing::frame(why.to_frame(channel, number));
+                        self.frames.push_back(told.unwrap_or_else(refusal));
+                    }
+                    Err(frame) => {
+                        queue.push_front(Unconfirmed { channel, number, frame });
+                        break;
+                    }
                 }
-                Err(frame) => return self.unconfirmed.push_front(Unconfirmed { channel, number, frame }),
             }
         }
     }
@@ -209,13 +224,33 @@ impl Outbox {
         number: Option<AccessNumber>,
         frame: Uncommitted<Outgoing>,
     ) {
+        self.push_waiting(channel, number, frame, |state| &mut state.unconfirmed);
+    }
+
+    /// The same of a frame that was refused before an instance was asked.
+    pub(crate) fn push_refused(
+        &self,
+        channel: u32,
+        number: Option<AccessNumber>,
+        frame: Uncommitted<Outgoing>,
+    ) {
+        self.push_waiting(channel, number, frame, |state| &mut state.refused);
+    }
+
+    fn push_waiting(
+        &self,
+        channel: u32,
+        number: Option<AccessNumber>,
+        frame: Uncommitted<Outgoing>,
+        queue: impl FnOnce(&mut State) -> &mut VecDeque<Unconfirmed>,
+    ) {
         let frame = match frame.if_open() {
             Ok(frame) => return self.push_outgoing(frame),
             Err(frame) => frame,
         };
         let mut state = self.state();
         if state.make_room(self.limit) {
-            state.unconfirmed.push_back(Unconfirmed { channel, number, frame });
+            queue(&mut state).push_back(Unconfirmed { channel, number, frame });
         }
         self.wake(state);
     }
@@ -231,7 +266,7 @@ impl Outbox {
 
     fn count(&self, state: &State) {
         self.ready.store(state.frames.len(), Ordering::Relaxed);
-        self.unconfirmed.store(state.unconfirmed.len(), Ordering::Relaxed);
+        self.unconfirmed.store(state.waiting(), Ordering::Relaxed);
     }
 
     /// The number of frames that wait to be taken out.
@@ -257,7 +292,7 @@ impl Outbox {
         if state.overflowed {
             return Polled::Overflow;
         }
-        if !state.unconfirmed.is_empty() {
+        if state.waiting() > 0 {
             state.confirm(cx);
             self.count(&state);
         }
@@ -319,13 +354,16 @@ mod tests {
     use std::time::Duration;
 
     use prost::Message as _;
-    use stickycas_proto::status::RpcRefusal;
-    use stickycas_proto::v1::{AttachResponse, Replaced};
+    use stickycas_proto::v1::{AttachResponse, RefusalReason, Replaced};
     use tokio::sync::oneshot;
 
     use super::*;
+    use crate::commit_log::engine::{EngineError, ManualEngine, Outcome};
     use crate::counting_waker::CountingWaker;
     use crate::gate::Gate;
+    use crate::limits::Limits;
+    use crate::quota::KnownPrincipals;
+    use crate::storage::Storage;
 
     /// Rings when it is woken.
     struct Bell(mpsc::Sender<()>);
@@ -454,6 +492,45 @@ mod tests {
             }
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         }
+    }
+
+    #[test]
+    fn a_frame_refused_before_an_instance_holds_up_none_of_an_instance() {
+        let (outbox, mut receiver) = (Outbox::new(9), Receiver::default());
+        let (step, committed) = oneshot::channel();
+        let refused = Uncommitted::new(Outgoing::Decided(1), Gate::of_step(Some(committed)));
+        outbox.push_refused(1, None, refused);
+        let (other, confirmed) = oneshot::channel();
+        let answer = Uncommitted::new(Outgoing::Decided(2), Gate::of_step(Some(confirmed)));
+        outbox.push_gated(2, None, answer);
+        assert_eq!(take(&outbox, &mut receiver, 9, 999), None);
+        other.send(Ok(())).unwrap();
+        assert_eq!(take(&outbox, &mut receiver, 9, 999), Some(vec![2]));
+        assert_eq!(outbox.unconfirmed(), 1);
+        step.send(Ok(())).unwrap();
+        assert_eq!(take(&outbox, &mut receiver, 9, 999), Some(vec![1]));
+    }
+
+    #[tokio::test]
+    async fn after_the_log_has_failed_that_is_told_in_place_of_what_waits() {
+        let engine = Arc::new(ManualEngine::new(1));
+        let storage = Storage::durable(engine.clone(), None, &Limits::default()).unwrap();
+        let instances = storage.instances(Limits::default(), KnownPrincipals::default());
+        let (outbox, mut receiver) = (Outbox::new(9), Receiver::default());
+        storage.durable_log().unwrap().checkpoint(1, None);
+        let gate = instances.gates().everything_committed();
+        outbox.push_refused(7, None, Uncommitted::new(Outgoing::Decided(7), gate));
+        assert_eq!(take(&outbox, &mut receiver, 9, 999), None);
+        let (_, done) = engine.next();
+        done(Outcome::Unknown(EngineError::failed("the disk is gone")));
+        assert!(instances.log_failure().is_some());
+        let mut cx = Context::from_waker(Waker::noop());
+        let Polled::Frames(EncodedResponse(told)) = outbox.poll(&mut receiver, 9, 999, &mut cx) else {
+            panic!()
+        };
+        let told = AttachResponse::decode(&told[..]).unwrap();
+        let Some(Frame::Refusal(refusal)) = &told.frames[0].frame else { panic!("{told:?}") };
+        assert_eq!((refusal.channel, refusal.reason()), (7, RefusalReason::LogFailed));
     }
 
     #[test]

@@ -379,7 +379,7 @@ impl AttachStream {
         self.caller.account.count_refusal(refused.reason());
         let refused = refused.behind(self.service.0.instances.gates().everything_committed());
         let frame = refused.map(|why| Outgoing::frame(why.to_frame(channel, number)));
-        self.outbox.push_gated(channel, number, frame);
+        self.outbox.push_refused(channel, number, frame);
     }
 
     /// Whether the client has half-closed the stream and every answer is in the outbox. No access comes on

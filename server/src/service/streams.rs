@@ -23,6 +23,9 @@ impl OpenStreams {
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if open.len() == open.capacity() {
             open.retain(|outbox| outbox.strong_count() > 0);
+            // So that as many come as there are, before all are looked at again.
+            let more = open.len();
+            open.reserve(more);
         }
         open.push(Arc::downgrade(outbox));
     }

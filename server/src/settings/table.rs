@@ -52,10 +52,11 @@ pub(crate) fn removed(name: &str, name_of: impl Fn(&Setting) -> String) -> Optio
         let where_it_is = "the live page is served by `stickycas-loadgen view --server URL`";
         return Some(format!("is no setting of a server: {where_it_is}"));
     }
-    // Two flags had other names.
+    // Three flags had other names.
     let name = match name {
         "instance-memory" => "instance-bytes",
         "record-memory" => "event-bytes",
+        "list-page" => "page",
         name => name,
     };
     let bound = LIMITS.iter().find(|bound| bound.is_constant && name_of(bound) == name)?;

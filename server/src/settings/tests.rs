@@ -108,6 +108,7 @@ fn a_bound_that_is_a_constant_now_says_so_and_its_value() {
     let of_flag = |flag| removed(flag, Setting::flag);
     assert_eq!(of_flag("instances-when-busy"), Some("is now a constant: 512".to_owned()));
     assert!(of_flag("record-memory").is_some_and(|text| text.contains("1/32")));
+    assert!(of_flag("list-page").is_some_and(|text| text.contains("1000")));
     assert_eq!(
         [of_flag("connections"), of_flag("drain"), of_flag("nothing")],
         [None, None, None],
