@@ -92,6 +92,11 @@ impl Tokens {
         }
         match read(&self.path, self.are_of_many) {
             Ok(lines) => {
+                let other = lines.first().filter(|(name, _)| !self.are_of_many && **name != *self.first);
+                if let Some((name, _)) = other {
+                    let path = self.path.display();
+                    tracing::warn!("{path} has a token of {name} now: that of {} goes on", self.first);
+                }
                 latest.tokens.extend(lines);
                 latest.version = version;
             }

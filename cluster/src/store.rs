@@ -217,8 +217,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Forgets what was overwritten or deleted before this revision.
     ///
     /// # Errors
-    /// [`StoreError::Compacted`]: it was compacted as far already, at least up to the revision in the error. [`StoreError::Refused`]: the
-    /// store has not come to this revision. Or see there.
+    /// [`StoreError::Compacted`]: it was compacted as far already, at least up to the revision in the error.
+    /// [`StoreError::Refused`]: the store has not come to this revision. Or see there.
     fn compact(&self, revision: Revision) -> impl Future<Output = Result<(), StoreError>> + Send;
 }
 

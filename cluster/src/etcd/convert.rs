@@ -24,8 +24,8 @@ const TO_THE_END: &[u8] = &[0];
 /// `key` and `range_end` of a range.
 ///
 /// # Errors
-/// [`StoreError::Refused`]: etcd has no such range, or reads it otherwise: it takes an empty `range_end` for a single
-/// key, and a zero byte for no end.
+/// [`StoreError::Refused`]: etcd has no such range, or reads it otherwise: it takes an empty `range_end` for
+/// a single key, and a zero byte for no end.
 pub(super) fn range(range: KeyRange) -> Result<(Bytes, Bytes), StoreError> {
     let refuse = |reason: &str| Err(StoreError::Refused(reason.to_owned()));
     if range.from.is_empty() {

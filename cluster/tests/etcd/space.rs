@@ -94,9 +94,16 @@ async fn the_elected_server_keeps_three_members_far_from_their_quota() {
 
 /// Disarms the alarm of every member, as an operator does.
 async fn disarm(url: &str) {
-    let (action, alarm) = (AlarmAction::Deactivate.into(), AlarmType::Nospace.into());
     let mut maintenance = MaintenanceClient::connect(url.to_owned()).await.unwrap();
-    maintenance.alarm(AlarmRequest { action, member_id: 0, alarm }).await.unwrap();
+    let request = |action: AlarmAction, member_id| AlarmRequest {
+        action: action.into(),
+        member_id,
+        alarm: AlarmType::Nospace.into(),
+    };
+    let armed = maintenance.alarm(request(AlarmAction::Get, 0)).await.unwrap().into_inner().alarms;
+    for alarm in armed {
+        maintenance.alarm(request(AlarmAction::Deactivate, alarm.member_id)).await.unwrap();
+    }
 }
 
 /// Puts until there is no space; returns the keys whose puts were answered so.

@@ -79,6 +79,23 @@ impl InstanceCache {
         if let Some(facts) = self.kept().shown(id, Instant::now()) {
             return Ok(facts);
         }
+        self.ask(id).await
+    }
+
+    /// The facts of an instance that somebody looks at: as they were when it was opened, if they are kept, so
+    /// that looking on does not touch the instance (F10).
+    ///
+    /// # Errors
+    /// See [`Self::find`].
+    pub(crate) async fn looked_at(&self, id: &str) -> Result<Arc<InstanceFacts>, Refused> {
+        let kept = id.parse().ok().and_then(|id: InstanceId| self.kept().of(id));
+        match kept {
+            Some(facts) => Ok(facts),
+            None => self.find(id).await,
+        }
+    }
+
+    async fn ask(&self, id: InstanceId) -> Result<Arc<InstanceFacts>, Refused> {
         let info = self.client.get(id).await.map_err(|error| refusal(&error))?.instance;
         let principal = self.client.principal();
         let facts = Arc::new(InstanceFacts {
@@ -99,6 +116,10 @@ impl InstanceCache {
 }
 
 impl Kept {
+    fn of(&self, id: InstanceId) -> Option<Arc<InstanceFacts>> {
+        self.0.iter().find(|(_, facts)| facts.id == id).map(|(_, facts)| facts.clone())
+    }
+
     fn shown(&self, id: InstanceId, now: Instant) -> Option<Arc<InstanceFacts>> {
         let (asked, facts) = self.0.iter().find(|(_, facts)| facts.id == id)?;
         (now.duration_since(*asked) < SHOWN).then(|| facts.clone())
@@ -106,7 +127,7 @@ impl Kept {
 
     /// Adds these, in the place of older ones of the instance; the oldest make room.
     fn add(&mut self, now: Instant, facts: Arc<InstanceFacts>) {
-        self.0.retain(|(asked, known)| known.id != facts.id && now.duration_since(*asked) < SHOWN);
+        self.0.retain(|(_, known)| known.id != facts.id);
         self.0.push_back((now, facts));
         let mut processes: usize = self.0.iter().map(|(_, facts)| facts.roster.len()).sum();
         while self.0.len() > KEPT || (processes > PROCESSES && self.0.len() > 1) {

@@ -84,7 +84,7 @@ impl Server {
         id: &str,
         tell: impl FnOnce(&InstanceFacts, u64, &[Recorded]) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
-        let facts = self.instances.find(id).await?;
+        let facts = self.instances.looked_at(id).await?;
         let KeptEvents { first, parts } = self.feeds.enter(&facts, viewer.network)?.events().await?;
         let failed = || {
             let why = "the events could not be told: a bug of the program".to_owned();
@@ -140,7 +140,7 @@ impl Source for Server {
     }
 
     async fn params(&self, _: &Viewer, id: &str) -> Result<Arc<Params>, Refused> {
-        Ok(self.instances.find(id).await?.params.clone())
+        Ok(self.instances.looked_at(id).await?.params.clone())
     }
 
     async fn told(&self, viewer: &Viewer, id: &str, process: ProcessId) -> Result<Told, Refused> {

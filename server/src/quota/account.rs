@@ -223,12 +223,9 @@ impl Account {
         if self.principal.is_none() {
             return take(&ReserveCache::default());
         }
-        let cache = self.reserves();
-        take(&cache).or_else(|| {
-            drop(cache);
-            // It may have become known a moment ago.
-            self.changed_reserves().and_then(|cache| take(&cache))
-        })
+        let mut cache = self.reserves();
+        // It may have become known a moment ago.
+        take(&cache).or_else(|| self.refresh(&mut cache).then(|| take(&cache)).flatten())
     }
 
     /// The reserves of the principal, as they were a second ago at most.
@@ -242,10 +239,9 @@ impl Account {
     }
 
     /// The reserves of the principal now, if they may have changed since they were looked up.
-    fn changed_reserves(&self) -> Option<MutexGuard<'_, ReserveCache>> {
-        let principal = self.principal.as_ref()?;
-        let mut cache = self.cached_reserves();
-        cache.refresh(principal.as_str(), &self.context.known, || self.context.now()).then_some(cache)
+    fn refresh(&self, cache: &mut ReserveCache) -> bool {
+        let Some(principal) = &self.principal else { return false };
+        cache.refresh(principal.as_str(), &self.context.known, || self.context.now())
     }
 
     fn cached_reserves(&self) -> MutexGuard<'_, ReserveCache> {

@@ -1,5 +1,5 @@
-//! [`ClientAcceptor`]: handshakes of TLS for another program of ours that listens, the judge of runs. It identifies clients
-//! as the server does: same files, same rules, same code.
+//! [`ClientAcceptor`]: handshakes of TLS for another program of ours that listens, the judge of runs. It
+//! identifies clients as the server does: same files, same rules, same code.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
