@@ -79,7 +79,18 @@ impl InstanceCache {
         if let Some(facts) = self.kept().shown(id, Instant::now()) {
             return Ok(facts);
         }
-        self.ask(id).await
+        let info = self.client.get(id).await.map_err(|error| refusal(&error))?.instance;
+        let principal = self.client.principal();
+        let facts = Arc::new(InstanceFacts {
+            id,
+            params: Arc::new(info.parameters),
+            name: info.name.map_or(String::new(), |name| name.to_string()),
+            get_touches: info.creator == principal || info.roster.iter().any(|name| name == principal),
+            roster: info.roster,
+            created: info.created,
+        });
+        self.kept().add(Instant::now(), facts.clone());
+        Ok(facts)
     }
 
     /// The facts of an instance that somebody looks at: as they were when it was opened, if they are kept, so
@@ -95,21 +106,6 @@ impl InstanceCache {
         }
     }
 
-    async fn ask(&self, id: InstanceId) -> Result<Arc<InstanceFacts>, Refused> {
-        let info = self.client.get(id).await.map_err(|error| refusal(&error))?.instance;
-        let principal = self.client.principal();
-        let facts = Arc::new(InstanceFacts {
-            id,
-            params: Arc::new(info.parameters),
-            name: info.name.map_or(String::new(), |name| name.to_string()),
-            get_touches: info.creator == principal || info.roster.iter().any(|name| name == principal),
-            roster: info.roster,
-            created: info.created,
-        });
-        self.kept().add(Instant::now(), facts.clone());
-        Ok(facts)
-    }
-
     fn kept(&self) -> MutexGuard<'_, Kept> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -117,7 +113,7 @@ impl InstanceCache {
 
 impl Kept {
     fn of(&self, id: InstanceId) -> Option<Arc<InstanceFacts>> {
-        self.0.iter().find(|(_, facts)| facts.id == id).map(|(_, facts)| facts.clone())
+        Some(self.0.iter().find(|(_, facts)| facts.id == id)?.1.clone())
     }
 
     fn shown(&self, id: InstanceId, now: Instant) -> Option<Arc<InstanceFacts>> {
@@ -171,5 +167,7 @@ pub(crate) mod tests {
         kept.add(now, facts_of(4, 65_536));
         assert_eq!(kept.0.len(), 4, "one of an instance");
         assert!(kept.shown(id(4), now + SHOWN / 2).is_some() && kept.shown(id(4), now + SHOWN).is_none());
+        kept.add(now + 2 * SHOWN, facts(9));
+        assert!(kept.of(id(4)).is_some(), "for those who look on, as long as there is room");
     }
 }
