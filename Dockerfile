@@ -16,7 +16,7 @@ ARG BUILDPLATFORM
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${RUST_IMAGE} AS manifests
 WORKDIR /src
 COPY . .
-RUN demo/manifests-only
+RUN deploy/compose/manifests-only
 
 FROM --platform=${BUILDPLATFORM:-linux/amd64} ${RUST_IMAGE} AS build
 # The processor to build for: amd64 or arm64. BuildKit sets it from --platform.
@@ -25,29 +25,25 @@ ARG TARGETARCH
 ARG LTO=fat
 ENV CARGO_TERM_PROGRESS_WHEN=never CARGO_PROFILE_IMAGE_LTO=${LTO}
 WORKDIR /src
-COPY demo/cargo-for demo/
-RUN demo/cargo-for "${TARGETARCH}" prepare
+COPY deploy/compose/cargo-for deploy/compose/
+RUN deploy/compose/cargo-for "${TARGETARCH}" prepare
 COPY --from=manifests /src .
 # What was built of our own packages was empty, and must not be taken for the real thing.
-RUN demo/cargo-for "${TARGETARCH}" build \
-    && rm -rf model page program certificates proto server client cluster loadgen target/image/.fingerprint/stickycas-* \
+RUN deploy/compose/cargo-for "${TARGETARCH}" build \
+    && rm -rf model proto server client loadgen target/image/.fingerprint/stickycas-* \
         target/*/image/.fingerprint/stickycas-*
 COPY model model
-COPY program program
-COPY certificates certificates
 COPY proto proto
-COPY page page
 COPY server server
 COPY client client
-COPY cluster cluster
 COPY loadgen loadgen
 # The presets of `play` are files of it.
-COPY scenarios scenarios
-COPY demo/image-layout demo/
+COPY examples/scenarios examples/scenarios
+COPY deploy/compose/image-layout deploy/compose/
 # Stands in run folders beside the version.
 ARG COMMIT
-RUN STICKYCAS_COMMIT="${COMMIT}" demo/cargo-for "${TARGETARCH}" build \
-    && demo/image-layout target/programs /image
+RUN STICKYCAS_COMMIT="${COMMIT}" deploy/compose/cargo-for "${TARGETARCH}" build \
+    && deploy/compose/image-layout target/programs /image
 
 FROM scratch
 ARG COMMIT
@@ -58,9 +54,9 @@ LABEL org.opencontainers.image.title="StickyCAS" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}"
 COPY --from=build /image /
-COPY scenarios /scenarios
-COPY profiles /profiles
-COPY demo/perturbations /perturbations
+COPY examples/scenarios /scenarios
+COPY examples/profiles /profiles
+COPY examples/perturbations /perturbations
 ENV PATH=/usr/local/bin
 # Nobody in particular; by number, because there is no list of users.
 USER 65532:65532

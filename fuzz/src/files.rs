@@ -51,7 +51,7 @@ pub(super) fn files(bytes: &[u8]) {
 /// The files that are delivered.
 pub(super) fn files_seeds() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folders = ["scenarios", "profiles", "campaigns", "demo/perturbations"];
+    let folders = ["examples/scenarios", "examples/profiles", "examples/campaigns", "examples/perturbations"];
     let files = folders.iter().flat_map(|folder| fs::read_dir(root.join(folder)).into_iter().flatten());
     let files = files.filter_map(|file| Some(file.ok()?.path()).filter(|path| path.is_file()));
     files.filter_map(|path| fs::read(path).ok()).collect()

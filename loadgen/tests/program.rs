@@ -12,7 +12,7 @@ use stickycas_model::judge::{Explanation, Outcome, Verdict};
 use stickycas_server::cli::Cli;
 
 fn scenario(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../scenarios/{name}.toml"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../examples/scenarios/{name}.toml"))
 }
 
 /// Runs the program in a fresh folder.

@@ -23,13 +23,13 @@ fn plans_in(folder: &str) -> Vec<(PathBuf, Plan)> {
 }
 
 fn plans() -> Vec<(PathBuf, Plan)> {
-    let mut plans = plans_in("demo/perturbations");
-    plans.extend(plans_in("demo/perturbations/cluster"));
+    let mut plans = plans_in("examples/perturbations");
+    plans.extend(plans_in("examples/perturbations/cluster"));
     plans
 }
 
 fn scenario(plan: &Plan) -> Scenario {
-    Scenario::load_with(&root().join("scenarios/demo.toml"), Some(7), &plan.settings).unwrap()
+    Scenario::load_with(&root().join("examples/scenarios/demo.toml"), Some(7), &plan.settings).unwrap()
 }
 
 #[test]
@@ -46,7 +46,7 @@ fn every_plan_is_called_as_its_file_and_goes_with_the_demo() {
 
 #[test]
 fn plans_of_a_cluster_touch_servers_and_members_of_etcd_alone() {
-    let plans = plans_in("demo/perturbations/cluster");
+    let plans = plans_in("examples/perturbations/cluster");
     assert!(plans.len() >= 10, "{}", plans.len());
     let touched = |plan: &Plan| plan.steps.iter().flat_map(|step| step.services.clone()).collect::<Vec<_>>();
     for (_, plan) in &plans {
@@ -54,7 +54,7 @@ fn plans_of_a_cluster_touch_servers_and_members_of_etcd_alone() {
         let of_cluster = |service: &Service| matches!(service, Service::Owner(_) | Service::Etcd(_));
         assert!(services.iter().all(of_cluster), "{}: {services:?}", plan.name);
     }
-    for (_, plan) in plans_in("demo/perturbations") {
+    for (_, plan) in plans_in("examples/perturbations") {
         assert!(!touched(&plan).iter().any(|service| service.owner().is_some()), "{}", plan.name);
     }
 }

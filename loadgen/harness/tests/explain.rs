@@ -8,7 +8,7 @@ use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::judge::Outcome;
 
 fn simulated(name: &str) -> Record {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/scenarios/{name}.toml"));
     simulate(&Scenario::load(&path, Some(3)).unwrap())
 }
 

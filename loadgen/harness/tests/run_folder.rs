@@ -16,7 +16,7 @@ use stickycas_model::process::Report;
 use stickycas_model::sim;
 
 fn scenario(name: &str) -> Scenario {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/scenarios/{name}.toml"));
     Scenario::load(&path, Some(3)).unwrap()
 }
 

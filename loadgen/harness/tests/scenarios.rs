@@ -17,7 +17,7 @@ use stickycas_server::limits::Limits;
 use tokio::task::JoinSet;
 
 fn folder() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scenarios")
 }
 
 /// The delivered scenario files.

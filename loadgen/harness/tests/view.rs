@@ -14,7 +14,7 @@ use stickycas_model::history::Event;
 use tower::ServiceExt as _;
 
 fn simulated(name: &str) -> Record {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../scenarios/{name}.toml"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../examples/scenarios/{name}.toml"));
     simulate(&Scenario::load(&path, Some(3)).unwrap())
 }
 

@@ -19,7 +19,7 @@ fn jobs(count: usize) -> NonZeroUsize {
 
 /// Every scenario that ships and that the simulator can show, and some in which everything is drawn.
 fn templates() -> Vec<Template> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/scenarios");
     let files = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let shipped = files.map(|file| Template::load(&file, Some(0), &Settings::default()).unwrap());
     let drawn = |text: &str| Template::parse("drawn", text, Some(0)).unwrap();

@@ -183,7 +183,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_to_do() {
 
 #[test]
 fn shipped_campaigns_have_the_names_of_their_files() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../campaigns");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/campaigns");
     let mut names = BTreeSet::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

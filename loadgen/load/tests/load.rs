@@ -234,7 +234,7 @@ async fn a_server_that_is_not_there_is_said_at_once() {
 
 #[test]
 fn every_delivered_profile_is_one_and_is_named_like_its_file() {
-    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../profiles");
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/profiles");
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder).unwrap() {
         let path = entry.unwrap().path();

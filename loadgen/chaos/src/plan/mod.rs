@@ -1,6 +1,6 @@
 //! Plans: the operations on containers and their moments, and the evidence that they hit.
 //!
-//! A plan is a file, `demo/perturbations/NAME.toml`. Unknown keys and impossible values are refused with
+//! A plan is a file, `examples/perturbations/NAME.toml`. Unknown keys and impossible values are refused with
 //! their line.
 //!
 //! ```toml

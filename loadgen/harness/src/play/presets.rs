@@ -30,7 +30,7 @@ macro_rules! preset {
             name: $name,
             title: $title,
             story: $story,
-            file: include_str!(concat!("../../../../scenarios/", $name, ".toml")),
+            file: include_str!(concat!("../../../../examples/scenarios/", $name, ".toml")),
             steps: &[$(StoryStep { phase: $phase, says: $says }),+],
         }
     };

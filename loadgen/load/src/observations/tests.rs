@@ -127,7 +127,7 @@ fn what_nobody_promised_is_outside() {
 
 #[test]
 fn the_paper_as_printed_may_disagree_and_is_outside() {
-    let scenario = include_str!("../../../../scenarios/late-append-open.toml");
+    let scenario = include_str!("../../../../examples/scenarios/late-append-open.toml");
     let finding = simulated(scenario, 1).judged();
     assert_eq!(finding.outcome, Outcome::Outside, "{:?}", finding.reasons);
     assert!(finding.reasons[0].starts_with("agreement"), "{:?}", finding.reasons);

@@ -19,7 +19,7 @@ use crate::imports::{Imports, Modules};
 
 /// The root of the workspace.
 fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().expect("the root of the workspace")
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the root of the workspace")
 }
 
 /// The folders of all crates, with their names.
@@ -122,7 +122,7 @@ fn rooms(file: &Path, crates: &[(PathBuf, String)]) -> (String, Option<String>) 
     let part = inside.map(|part| part.as_os_str().to_string_lossy().trim_end_matches(".rs").to_owned());
     let is_part = part.as_deref().is_some_and(|part| part != "lib" && part != "main");
     let in_server = folder == Path::new("server") && is_part;
-    (folder.display().to_string(), part.filter(|_| in_server).map(|part| format!("server/{part}")))
+    (folder.display().to_string(), part.filter(|_| in_server).map(|part| format!("server::{part}")))
 }
 
 /// Which rooms use which, with an example each.

@@ -11,7 +11,7 @@ HOSTILE = "<b>\u202e" + "w" * 1024
 
 class Live(PageTest):
     def live(self, scenario="quickstart", **options):
-        run = simulated(self.folder(), ROOT / f"scenarios/{scenario}.toml")
+        run = simulated(self.folder(), ROOT / f"examples/scenarios/{scenario}.toml")
         page = StandIn(run, **options)
         self.addCleanup(page.stop)
         self.base = page.base

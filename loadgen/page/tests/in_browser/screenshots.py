@@ -100,7 +100,7 @@ def for_readme(camera, played, folder):
 
 def live(camera, folder, work):
     """An instance as it happens, in the dark."""
-    page = StandIn(simulated(work, ROOT / "scenarios/silent-minority.toml"), until=2)
+    page = StandIn(simulated(work, ROOT / "examples/scenarios/silent-minority.toml"), until=2)
     try:
         del page.setting["cast"]
         camera.open(page.address(), 1200, 760, "dark")
