@@ -1,10 +1,10 @@
 //! The kill test: two short rounds, which must find nothing. What it can find is shown by planted bugs
-//! (`model/mutants.toml`) and by records made by hand (`stickycas-crash`).
+//! (`model/mutants.toml`) and by records made by hand (`stickycas-faults`).
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 use std::process::Command;
 
-use stickycas_crash::CrashResult;
+use stickycas_faults::CrashResult;
 
 #[test]
 fn a_server_that_is_killed_loses_nothing() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_crash::{
+use stickycas_faults::{
     ClusterSize, CrashOptions, CrashResult, HAS_CLUSTER, Load, RoundCounts, ServerProgram, Waiting, table,
 };
 use stickycas_harness::atomic_files::{is_taken, replace_file};
@@ -148,7 +148,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         };
         progress.show(result.rounds, text);
     };
-    let result = runtime.block_on(async { stickycas_crash::run(&options, asked_to_stop(), shown).await });
+    let result = runtime.block_on(async { stickycas_faults::run(&options, asked_to_stop(), shown).await });
     drop(progress);
     drop(runtime);
     finish(args, &result?, &out)

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
-use stickycas_crash::table;
+use stickycas_faults::table;
 use stickycas_harness::exit::Exit;
 use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::draw_seed;

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use stickycas_crash::{Load, RoundPlan, Waiting};
+use stickycas_faults::{Load, RoundPlan, Waiting};
 use stickycas_model::random::SplitMix64;
 
 use crate::network::Direction;
 
 /// Connections of clients, and that of the probe.
-pub(crate) const HOSTS: usize = stickycas_crash::CONNECTIONS + 1;
+pub(crate) const HOSTS: usize = stickycas_faults::CONNECTIONS + 1;
 /// The connection of the probe, which asks whether the server serves; it is never disturbed.
 pub(crate) const PROBE: usize = HOSTS - 1;
 

@@ -1,7 +1,7 @@
 //! One seed: the round of the kill test in virtual time.
 
 use serde::{Deserialize, Serialize};
-use stickycas_crash::{RETRIES, RoundPlan, RoundResult, Site, Violation, ViolationKind, play_round};
+use stickycas_faults::{RETRIES, RoundPlan, RoundResult, Site, Violation, ViolationKind, play_round};
 use stickycas_model::random::SplitMix64;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep_until};

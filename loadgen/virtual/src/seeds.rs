@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
-use stickycas_crash::CrashResult;
+use stickycas_faults::CrashResult;
 
 use crate::round::SeedResult;
 use crate::test::Test;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::{Client, RetryPolicy};
-use stickycas_crash::{CREATOR, Server};
+use stickycas_faults::{CREATOR, Server};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{CommitLatency, Disk, Loss, serve};
 use stickycas_server::{Config, RecoveryError, ServeError, Stopped, StorageError};

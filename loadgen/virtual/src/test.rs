@@ -2,7 +2,7 @@
 
 use std::num::NonZeroUsize;
 
-use stickycas_crash::RoundPlan;
+use stickycas_faults::RoundPlan;
 
 #[cfg(feature = "cluster")]
 use crate::cluster;

@@ -8,7 +8,7 @@ use stickycas_client::{Client, ClientBuilder, Error};
 use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::model::{Model, ModelStore};
 use stickycas_cluster::store::{KeyRange, Store as _};
-use stickycas_crash::{CREATOR, Fault, FaultKind, Machines, server_name};
+use stickycas_faults::{CREATOR, Fault, FaultKind, Machines, server_name};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{Loss, serve_in_cluster};
 use stickycas_server::{ClusterConfig, Config, Stopped};

@@ -1,7 +1,7 @@
 //! Several whole servers over a model of etcd, in virtual time: the round of the kill test for a cluster,
 //! repeated exactly by a seed.
 //!
-//! The servers, their clients, the faults and the checks are those of real processes (`stickycas-crash`).
+//! The servers, their clients, the faults and the checks are those of real processes (`stickycas-faults`).
 //! Between clients and each server is a simulated network, between servers and the model its delays and
 //! losses; servers are stopped with their clocks (`turns`).
 //!
@@ -25,7 +25,7 @@ use stickycas_client::{Client, State};
 use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::model::Model;
 use stickycas_cluster::shard::ShardCount;
-use stickycas_crash::{
+use stickycas_faults::{
     ClusterServers, RoundResult, Site, ViolationKind, client_of_all, play_round, server_name,
 };
 use stickycas_model::random::SplitMix64;

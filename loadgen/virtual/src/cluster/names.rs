@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stickycas_client::{Client, Error, RefusalReason};
-use stickycas_crash::ViolationKind;
+use stickycas_faults::ViolationKind;
 use stickycas_model::random::SplitMix64;
 use stickycas_proto::names::InstanceId;
 use tokio::task::JoinSet;

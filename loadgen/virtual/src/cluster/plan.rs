@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stickycas_cluster::model::Faults;
-use stickycas_crash::{ClusterSize, FaultKind, Load, RoundPlan, Waiting};
+use stickycas_faults::{ClusterSize, FaultKind, Load, RoundPlan, Waiting};
 use stickycas_model::random::SplitMix64;
 
 use super::names::Contest;

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use stickycas_cluster::keys::{Epoch, Keys, decode_batch};
 use stickycas_cluster::shard::ShardCount;
 use stickycas_cluster::store::{Change, KeyRange, Revision};
-use stickycas_crash::ViolationKind;
+use stickycas_faults::ViolationKind;
 
 /// The violations in a history of the store.
 pub(super) fn check(
