@@ -26,7 +26,7 @@
 //! No socket, no clock, no thread, no randomness of the system: moments, seeds and arrivals are inputs. The
 //! server, the simulator and the judge share this code, so there is no second version that could differ.
 //!
-//! Rules are cited by the ids of `docs/spec.md` (P1, F3, A2, ...).
+//! Rules are cited by the ids of `docs/theory/spec.md` (P1, F3, A2, ...).
 
 pub mod access;
 pub mod bounds;

@@ -15,7 +15,7 @@
 //! i+1. The stream starts at `mix(mix(mix(seed) ^ 1) ^ t)`, where `mix(x)` is the first output of SplitMix64
 //! started at x. The remainder favours some numbers by less than one part in 2^48.
 //!
-//! `docs/schedule.md` has the same in Python, and more vectors:
+//! `docs/theory/schedule.md` has the same in Python, and more vectors:
 //!
 //! | W | seed | round | warps in order |
 //! | --- | --- | --- | --- |

@@ -1,11 +1,11 @@
-//! The schedule: pinned by the tables of `docs/schedule.md`, and its properties for any parameters.
+//! The schedule: pinned by the tables of `docs/theory/schedule.md`, and its properties for any parameters.
 
 use proptest::prelude::*;
 use stickycas_model::params::{Order, Params, ParamsSpec};
 use stickycas_model::scheduler::{CachedSchedule, PhaseOrder, Schedule, arbiter_hash};
 use stickycas_model::types::{Phase, ProcessId, Round, Seed, WarpId};
 
-const PINNED: &str = include_str!("../../docs/schedule.md");
+const PINNED: &str = include_str!("../../docs/theory/schedule.md");
 
 fn schedule(processes: u32, warp_size: u32, order: Order, seed: u64) -> Schedule {
     let spec = ParamsSpec { order, seed: Seed::new(seed), ..ParamsSpec::new(processes, warp_size, 1) };

@@ -12,7 +12,7 @@ fn main() -> ExitCode {
 }
 
 /// The allocator asks for huge pages, and the memory of many buffers that are hardly used would then count in
-/// full: half as much again for each connection (docs/performance.md, "Memory").
+/// full: half as much again for each connection (docs/internals/performance.md, "Memory").
 fn use_small_pages() {
     // If the system refuses this, the server only takes more memory.
     #[cfg(target_os = "linux")]

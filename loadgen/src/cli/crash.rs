@@ -81,7 +81,7 @@ pub(super) struct CrashArgs {
 }
 
 const AFTER_HELP: &str = "\
-A run fails if a client was told something that did not stand, docs/crash-test.md says what that means. The folder of a
+A run fails if a client was told something that did not stand, docs/internals/fault-tests.md says what that means. The folder of a
 failed round stays: the log of the server, and what was known of each instance with a violation. An interrupt ends it
 early and shows what there is.";
 

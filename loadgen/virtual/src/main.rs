@@ -3,7 +3,7 @@
 //! The real server and the real clients run in one thread, on a paused clock, over a simulated network and a
 //! simulated disk; a seed decides everything that is left to chance, so a run can be repeated exactly.
 //! Rounds, clients, their facts and the checks are those of the kill test (`stickycas-faults`). See
-//! docs/virtual-time.md.
+//! docs/internals/fault-tests.md.
 //!
 //! | module | what |
 //! | --- | --- |

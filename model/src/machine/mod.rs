@@ -46,7 +46,8 @@
 //! the order of processes, so that a warp is one piece of memory (`member`); of its warp half a line and a
 //! place in a queue (`warps`); for the answer that is kept 16 bytes, beside those of neighbours
 //! (`answer_cache`). Nothing is allocated for an access; memory grows with the accesses that wait at once
-//! (`queues`) and with the access numbers that processes have come to. `docs/benchmarks.md` has the figures.
+//! (`queues`) and with the access numbers that processes have come to. `docs/internals/performance.md` has
+//! the figures.
 //!
 //! # What is not here
 //! Names, roles, connections, retention and idle lifetime belong to the server. The machine knows processes

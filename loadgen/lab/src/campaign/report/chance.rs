@@ -212,7 +212,7 @@ fn caption(cells: &[&Cell]) -> Markup {
                 "The closed form lies within the interval "
                 "at " strong { (agree) " of " (counted(judged.len() as u64, "point")) }
                 "; with 99 % intervals, " (format!("{:.1}", judged.len() as f64 / 100.0)) " of them are expected to "
-                "miss it. Derivation: docs/chance.md."
+                "miss it. Derivation: docs/theory/chance.md."
             }
         }
     }

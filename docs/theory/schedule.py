@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The schedule of docs/schedule.md, recomputed. Run without arguments, it checks every row of its tables."""
+"""The schedule of docs/theory/schedule.md, recomputed. Run without arguments, it checks every row of its tables."""
 
 import pathlib
 import re
