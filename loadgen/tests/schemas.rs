@@ -1,7 +1,7 @@
 //! The schemas of the files for editors and the table of their keys, made from the types that read the files.
 //!
 //! `STICKYCAS_BLESS=1 cargo test -p stickycas-loadgen --test program schemas` writes docs/schema and the
-//! table in docs/files.md anew, except in CI.
+//! table in docs/use/files.md anew, except in CI.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value as Json;
 
-/// What stands before and behind the tables of docs/files.md.
+/// What stands before and behind the tables of docs/use/files.md.
 const BEGIN: &str = "<!-- made from the schemas: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
@@ -51,7 +51,7 @@ fn the_published_schemas_are_those_of_the_types() {
 
 #[test]
 fn the_table_of_keys_is_made_from_the_schemas() {
-    let page = docs().join("files.md");
+    let page = docs().join("use/files.md");
     let text = fs::read_to_string(&page).unwrap();
     let (head, rest) = text.split_once(BEGIN).unwrap();
     let (_, tail) = rest.split_once(END).unwrap();

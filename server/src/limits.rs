@@ -35,7 +35,7 @@
 //!
 //! One principal can take its streams, its calls (a Get of an instance with 60,000 processes is 3.6 MiB) and
 //! the waiting accesses of its processes, within its own quotas and within its part of the shares of all: see
-//! `quota/share.rs`. `docs/limits.md` is the table of all bounds with what shows each.
+//! `quota/share.rs`. `docs/operate/limits.md` is the table of all bounds with what shows each.
 
 use std::time::Duration;
 

@@ -316,7 +316,7 @@ async fn revocation_lists_that_are_late_or_foreign_show_in_the_metrics() {
     program.stop().await;
 }
 
-/// Whoever starts it again would find the same: a supervisor does not (docs/operations.md).
+/// Whoever starts it again would find the same: a supervisor does not (docs/operate/operations.md).
 #[tokio::test]
 async fn credentials_that_cannot_be_used_are_wrong_usage() {
     let folder = tempfile::tempdir().unwrap();

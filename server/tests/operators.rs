@@ -383,7 +383,7 @@ async fn the_table_of_metrics_is_the_one_in_the_documentation() {
     let server = Server::start().await;
     let rows = metric_rows(&server.get("/metrics").await.1);
     assert!(rows.contains("| `stickycas_phases_total` | counter | `outcome` | "), "{rows}");
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operations.md");
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operate/operations.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once("<!-- metrics: ").unwrap();
     let (note, rest) = rest.split_once("-->\n").unwrap();
@@ -392,7 +392,7 @@ async fn the_table_of_metrics_is_the_one_in_the_documentation() {
     if std::env::var_os("STICKYCAS_BLESS").is_some() {
         std::fs::write(&path, &expected).unwrap();
     } else {
-        assert!(page == expected, "docs/operations.md has another table of metrics:\n{rows}");
+        assert!(page == expected, "docs/operate/operations.md has another table of metrics:\n{rows}");
     }
 }
 
@@ -400,7 +400,7 @@ async fn the_table_of_metrics_is_the_one_in_the_documentation() {
 fn dashboard_and_rules_name_metrics_that_are_documented() {
     let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
-    let page = read("docs/operations.md");
+    let page = read("docs/operate/operations.md");
     let mut found = 0;
     for file in ["deploy/grafana/stickycas-server.json", "deploy/prometheus/alerts.yml"] {
         let text = read(file);

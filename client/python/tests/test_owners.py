@@ -1,4 +1,4 @@
-"""Which server is asked: owners, epochs, servers that are down (docs/clients.md, a cluster)."""
+"""Which server is asked: owners, epochs, servers that are down (docs/use/clients.md, a cluster)."""
 
 from __future__ import annotations
 

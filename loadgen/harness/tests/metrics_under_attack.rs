@@ -1,5 +1,5 @@
 //! What operators see of each wire attack at `/metrics`: which series grow, and that no series is added,
-//! whatever is attacked and by whom. The table in `docs/operations.md` is made from here.
+//! whatever is attacked and by whom. The table in `docs/operate/operations.md` is made from here.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -153,7 +153,7 @@ fn the_documentation_says_what_each_wire_attack_shows() {
         let cells = grows.map(|values| values.iter().map(|value| format!("`{value}`")).collect::<Vec<_>>());
         writeln!(rows, "| `{attack}` | {} |", cells.map(|values| values.join(", ")).join(" | ")).unwrap();
     }
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operations.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/operations.md");
     let page = std::fs::read_to_string(&path).unwrap();
     let (before, rest) = page.split_once("<!-- attacks: ").unwrap();
     let (note, rest) = rest.split_once("-->\n").unwrap();
@@ -162,6 +162,6 @@ fn the_documentation_says_what_each_wire_attack_shows() {
     if std::env::var_os("STICKYCAS_BLESS").is_some() {
         std::fs::write(&path, &expected).unwrap();
     } else {
-        assert!(page == expected, "docs/operations.md has another table of attacks:\n{rows}");
+        assert!(page == expected, "docs/operate/operations.md has another table of attacks:\n{rows}");
     }
 }

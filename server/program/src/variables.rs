@@ -174,7 +174,7 @@ fn message(name: &str, removed: Option<String>) -> String {
         return format!("environment {name} {removed}");
     }
     let advice = nearest(name).map_or_else(
-        || "docs/configuration.md has those of the server, --help those of a command".to_owned(),
+        || "docs/operate/configuration.md has those of the server, --help those of a command".to_owned(),
         |known| format!("did you mean {known}?"),
     );
     format!("environment {name}: there is no such variable: {advice}")
@@ -214,7 +214,7 @@ mod tests {
                 "environment STICKYCAS_DRIAN: there is no such variable: did you mean STICKYCAS_DRAIN?",
                 "environment STICKYCAS_RETENTION: there is no such variable: did you mean STICKYCAS_LIMITS_RETENTION?",
                 "environment STICKYCAS_SRVER: there is no such variable: did you mean STICKYCAS_SERVER?",
-                "environment STICKYCAS_XYZ: there is no such variable: docs/configuration.md has those of the server, \
+                "environment STICKYCAS_XYZ: there is no such variable: docs/operate/configuration.md has those of the server, \
                  --help those of a command",
             ]
         );

@@ -18,7 +18,7 @@ pub(super) enum ConfigCommand {
     /// Print the settings that `serve` would start with, as a file, with where each comes from.
     #[command(after_help = EXIT_CODES)]
     Show(Box<Show>),
-    /// Print the page with all settings, as in docs/configuration.md.
+    /// Print the page with all settings, as in docs/operate/configuration.md.
     #[command(after_help = EXIT_CODES)]
     Reference,
 }

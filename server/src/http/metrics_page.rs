@@ -1,6 +1,6 @@
 //! The metrics of `/metrics`: the name, the explanation and the source of each.
 //!
-//! This is the only list of names: the table in `docs/operations.md` is compared with what it tells.
+//! This is the only list of names: the table in `docs/operate/operations.md` is compared with what it tells.
 
 use std::fmt;
 use std::sync::Arc;

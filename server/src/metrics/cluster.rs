@@ -236,7 +236,7 @@ mod tests {
     #[test]
     fn a_server_of_a_cluster_has_the_documented_metrics() {
         let told = text(ShardMoves::default(), ClusterSample::default());
-        let page = include_str!("../../../docs/operations.md");
+        let page = include_str!("../../../docs/operate/operations.md");
         let names = |name: &str| [format!("| `{name}` "), format!("| `{name}_total` ")];
         let mut count = 0;
         for line in told.lines().filter_map(|line| line.strip_prefix("# HELP ")) {

@@ -113,7 +113,7 @@ mod tests {
         assert!(told.contains("stickycas_log_free_bytes 0\n"), "{told}");
         assert!(told.contains("stickycas_log_batch_steps_bucket{le=\"4.0\"} 1\n"), "{told}");
         assert!(told.contains("stickycas_log_sync_seconds_bucket{le=\"+Inf\"} 1\n"), "{told}");
-        let page = include_str!("../../../docs/operations.md");
+        let page = include_str!("../../../docs/operate/operations.md");
         let names = |name: &str| [format!("| `{name}` "), format!("| `{name}_total` ")];
         for line in told.lines().filter_map(|line| line.strip_prefix("# HELP ")) {
             let (name, help) = line.split_once(' ').unwrap();

@@ -1,4 +1,4 @@
-//! The page of all bounds, `docs/limits.md`: of each its default, its reason, its flag unless it is a
+//! The page of all bounds, `docs/operate/limits.md`: of each its default, its reason, its flag unless it is a
 //! constant, the metric that shows its use, and the test that fills it. A bound without a row fails a test,
 //! and so does a row whose metric or test does not exist.
 
@@ -124,7 +124,7 @@ operators to size ([configuration.md](configuration.md)); the others are constan
 
 ";
 
-/// The page `docs/limits.md`.
+/// The page `docs/operate/limits.md`.
 fn bounds_page() -> String {
     let mut page = HEAD.to_owned();
     page.push_str(
@@ -184,12 +184,12 @@ fn every_limit_has_a_metric_and_a_test_that_exist() {
 
 #[test]
 fn the_page_of_bounds_is_the_one_in_the_documentation() {
-    let path = crate_folder().join("../docs/limits.md");
+    let path = crate_folder().join("../docs/operate/limits.md");
     if std::env::var_os("STICKYCAS_BLESS").is_some() {
         fs::write(&path, bounds_page()).unwrap();
     }
     assert!(
         fs::read_to_string(path).unwrap() == bounds_page(),
-        "docs/limits.md: bless it with STICKYCAS_BLESS=1"
+        "docs/operate/limits.md: bless it with STICKYCAS_BLESS=1"
     );
 }

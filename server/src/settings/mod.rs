@@ -2,8 +2,8 @@
 //! wins.
 //!
 //! One [`table`] has the key, type, default, kind and purpose of each setting. Flags, names of environment
-//! variables, help texts, `config show`, `docs/configuration.md` and the errors are all made from it. Each
-//! layer is read into [`SettingEntry`]s, each with its origin, and they are written over the defaults in
+//! variables, help texts, `config show`, `docs/operate/configuration.md` and the errors are all made from it.
+//! Each layer is read into [`SettingEntry`]s, each with its origin, and they are written over the defaults in
 //! turn.
 //!
 //! The `config` crate is not used: it drops the lines that the parser of TOML tells, so that a value has no

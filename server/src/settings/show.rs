@@ -78,7 +78,7 @@ refused with its value: `limits.header_bytes is now a constant: 16KiB`.
 
 ";
 
-/// The page `docs/configuration.md`.
+/// The page `docs/operate/configuration.md`.
 pub(crate) fn reference() -> String {
     let mut page = HEAD.to_owned();
     for (title, head, limits) in [("Settings", "", false), ("Limits", LIMITS_HEAD, true)] {

@@ -318,14 +318,14 @@ fn what_is_shown_is_a_file_that_gives_the_same_settings() {
 
 #[test]
 fn the_page_of_all_settings_is_the_one_in_the_documentation() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/configuration.md");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/operate/configuration.md");
     if env::var_os("STICKYCAS_BLESS").is_some() {
         std::fs::write(&path, reference()).unwrap();
     }
     let page = std::fs::read_to_string(&path).unwrap();
     assert!(
         page == reference(),
-        "docs/configuration.md is not what `stickycas-server config reference` prints"
+        "docs/operate/configuration.md is not what `stickycas-server config reference` prints"
     );
 }
 

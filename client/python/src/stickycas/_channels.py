@@ -1,4 +1,4 @@
-"""Channels to servers: addresses, who the caller is, and what keeps a connection alive (docs/clients.md)."""
+"""Channels to servers: addresses, who the caller is, and what keeps a connection alive (docs/use/clients.md)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ OPTIONS: dict[str, int] = {
 
 
 class Credentials:
-    """The folder of a client: `ca.crt`, and `tls.crt` with `tls.key`, or `token` (docs/identity.md)."""
+    """The folder of a client: `ca.crt`, and `tls.crt` with `tls.key`, or `token` (docs/operate/identity.md)."""
 
     def __init__(self, folder: Path) -> None:
         self.token_file = folder / "token"

@@ -1,4 +1,4 @@
-"""The servers as one principal sees them: owners, servers that are down, and the repetition of calls (docs/clients.md)."""
+"""The servers as one principal sees them: owners, servers that are down, and the repetition of calls (docs/use/clients.md)."""
 
 from __future__ import annotations
 

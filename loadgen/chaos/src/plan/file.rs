@@ -14,7 +14,8 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 use super::Action;
 
-/// A plan: operations on the demo's containers, their moments, and the evidence of a hit. See docs/demo.md.
+/// A plan: operations on the demo's containers, their moments, and the evidence of a hit. See
+/// docs/start/demo.md.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS perturbation plan")]

@@ -19,9 +19,9 @@ use crate::fault_plan::{FaultPlan, Placement};
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
-    /// Their strategy, such as "collude(value=0)": see docs/scenarios.md.
+    /// Their strategy, such as "collude(value=0)": see docs/use/scenarios.md.
     pub(crate) strategy: Option<Spanned<String>>,
-    /// Their wire attack, such as "flood": see docs/scenarios.md.
+    /// Their wire attack, such as "flood": see docs/use/scenarios.md.
     pub(crate) attack: Option<Spanned<String>>,
     /// These processes, by number.
     pub(crate) processes: Option<Spanned<Vec<Spanned<u32>>>>,

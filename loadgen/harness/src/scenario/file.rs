@@ -9,7 +9,7 @@ use crate::files::faults::Faults;
 use crate::files::instance::Instance;
 use crate::files::schema;
 
-/// A scenario: one instance, the part of each process, and the expected verdict. See docs/scenarios.md.
+/// A scenario: one instance, the part of each process, and the expected verdict. See docs/use/scenarios.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS scenario")]

@@ -11,7 +11,7 @@ use stickycas_model::params::{AppendWindow, Order};
 use super::axis::{Numbers, Texts, texts};
 use super::cell::{ArbiterKind, Figure};
 
-/// A campaign: sweeps over the axes of a scenario, each point run many times. See docs/campaigns.md.
+/// A campaign: sweeps over the axes of a scenario, each point run many times. See docs/use/campaigns.md.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS campaign")]

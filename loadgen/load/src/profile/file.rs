@@ -9,7 +9,7 @@ use stickycas_harness::files::instance::Instance;
 use super::Transport;
 use crate::arrivals::Spacing;
 
-/// A load profile: the instances, and how many of them begin when. See docs/load-testing.md.
+/// A load profile: the instances, and how many of them begin when. See docs/use/load-testing.md.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS load profile")]
