@@ -96,7 +96,7 @@ struct Made {
 /// The choices of the form.
 #[derive(Debug, Serialize)]
 struct Offer {
-    presets: Vec<presets::Preset>,
+    presets: &'static [presets::Preset],
     /// Of each strategy its name and its usage.
     strategies: Vec<(&'static str, &'static str)>,
     largest: u32,
@@ -166,9 +166,9 @@ impl Wanted {
 }
 
 impl Wanted {
-    fn story(&self) -> &'static [StoryStep] {
+    fn story(&self) -> Vec<StoryStep> {
         match self {
-            Self::Form(_) => &[],
+            Self::Form(_) => Vec::new(),
             Self::Preset(name) => presets::steps(name),
         }
     }

@@ -75,8 +75,8 @@ impl ViewedRun {
 
     /// The same run, with what is to be seen of it.
     #[must_use]
-    pub(crate) fn with_story(mut self, story: &[StoryStep]) -> Self {
-        self.setting.story = story.to_vec();
+    pub(crate) fn with_story(mut self, story: Vec<StoryStep>) -> Self {
+        self.setting.story = story;
         self
     }
 
