@@ -190,6 +190,25 @@ impl CrashResult {
         self.counts.accesses == 0
     }
 
+    /// Why a run without violations proves less than it was to, if so: a planned effect is missing, the
+    /// machine was too slow, or the run was interrupted.
+    #[must_use]
+    pub fn shortfall(&self) -> Option<String> {
+        let Self { asked, rounds, not_shown, counts, .. } = self;
+        let RoundCounts { starved, short_patience, .. } = counts;
+        if let Some(what) = not_shown {
+            return Some(format!("too little was shown: {what}"));
+        }
+        if self.is_starved() {
+            return Some(format!(
+                "patience was not judged of {starved} of {short_patience} instances with a short one: take a faster \
+                 machine, or fewer instances"
+            ));
+        }
+        (rounds < asked && self.is_clean())
+            .then(|| format!("it was interrupted after {rounds} of {asked} rounds"))
+    }
+
     /// Whether the machine was too slow: patience was not judged of more than a tenth of the instances with a
     /// short one.
     #[must_use]
@@ -265,16 +284,8 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
         }
         let _ = writeln!(text, "  to repeat it: {}", again(round.seed));
     }
-    if result.is_starved() {
-        let RoundCounts { starved, short_patience, .. } = counts;
-        let _ = writeln!(
-            text,
-            "patience was not judged of {starved} of {short_patience} instances with a short one: take a faster machine, \
-             or fewer instances"
-        );
-    }
-    if let Some(what) = &result.not_shown {
-        let _ = writeln!(text, "too little was shown: {what}");
+    if let Some(why) = result.shortfall() {
+        let _ = writeln!(text, "{why}");
     }
     let (colour, verdict) = match result.is_clean() {
         false => (AnsiColor::Red, "VIOLATION"),

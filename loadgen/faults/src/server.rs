@@ -137,6 +137,8 @@ const PORTS: Range<u16> = 12_000..32_000;
 /// How long a server may take to recover.
 const LONGEST_RECOVERY: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_millis(4);
+/// The longest time until a program that was killed is gone.
+const LONGEST_END: Duration = Duration::from_secs(30);
 
 impl ServerProcess {
     /// A server in this folder, not started yet. `draw`: where the search for a free port begins.
@@ -223,6 +225,24 @@ impl Server for ServerProcess {
 
     fn lateness(&self, time: &Range<std::time::Instant>) -> Duration {
         self.lateness.within(time)
+    }
+}
+
+impl Drop for ServerProcess {
+    fn drop(&mut self) {
+        end(&mut self.child);
+    }
+}
+
+/// Kills a program that may run, and waits until it is gone: until then it may still write into the folder of
+/// its round, which is removed.
+pub(crate) fn end(child: &mut Option<Child>) {
+    let Some(mut child) = child.take() else { return };
+    // Fails if it has ended by itself.
+    let _ = child.start_kill();
+    let deadline = Instant::now() + LONGEST_END;
+    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
     }
 }
 

@@ -12,6 +12,9 @@ use super::{ClusterServers, LONGEST_VIEW, Machines, Owned, PROBE_EVERY, of_one, 
 use crate::fail_over::ON_ITS_WAY;
 use crate::fault::{Fault, FaultKind, Hit};
 
+/// How many leases the other servers may need, behind the end of a lease, until they have its shards and say
+/// so.
+const LEASES_TO_TAKE_OVER: u32 = 10;
 /// A server learns of a change of owners far faster than this.
 const VIEW_LAG: Duration = Duration::from_millis(200);
 /// How often a server that is cut off from etcd is asked for its instances.
@@ -26,7 +29,7 @@ impl<M: Machines> ClusterServers<M> {
         let mut hit = None;
         match kind {
             FaultKind::ServerKilled => {
-                let before = self.shards_of(target, target).await;
+                let before = self.own_view(fault).await;
                 self.machines.begin(fault).await?;
                 hit = self.hit(fault, before).await;
                 self.start_server(target)?;
@@ -41,7 +44,7 @@ impl<M: Machines> ClusterServers<M> {
                 hit = self.cut_from_etcd(fault, ask).await?;
             }
             FaultKind::ServerCutOff => {
-                let before = self.shards_of(target, target).await;
+                let before = self.own_view(fault).await;
                 self.machines.begin(fault).await?;
                 hit = self.hit(fault, before).await;
                 self.machines.end(fault).await?;
@@ -62,7 +65,7 @@ impl<M: Machines> ClusterServers<M> {
 
     async fn pause(&mut self, fault: &Fault, ask: Ask<'_>) -> anyhow::Result<Option<Hit>> {
         let target = fault.target;
-        let before = self.shards_of(target, target).await;
+        let before = self.own_view(fault).await;
         let direct = self.direct(target)?;
         let samples = Samples::create(&direct).await;
         self.machines.begin(fault).await?;
@@ -87,15 +90,12 @@ impl<M: Machines> ClusterServers<M> {
         let Fault { kind, target, lasts, .. } = *fault;
         let (direct, others) = (self.direct(target)?, self.others(target)?);
         let samples = Samples::create(&direct).await;
-        let owned = self.settled(target).await;
+        let owned = self.settled(fault).await;
         self.machines.begin(fault).await?;
         let at = Instant::now();
         let mut hit = None;
         if let Some((owned, others)) = owned.zip(others) {
-            while !self.is_deposed(target, &owned).await && at.elapsed() < lasts {
-                sleep(PROBE_EVERY).await;
-            }
-            let is_deposed = self.is_deposed(target, &owned).await;
+            let is_deposed = self.is_deposed(fault, &owned, at + lasts).await;
             let owns = {
                 let owned = owned.clone();
                 move |id| owned.has(id)
@@ -124,8 +124,32 @@ impl<M: Machines> ClusterServers<M> {
         let owned = self.still_owned(target, before).await;
         sleep(lasts.saturating_sub(at.elapsed())).await;
         let owned = owned?;
-        let is_deposed = self.is_deposed(target, &owned).await;
+        let is_deposed = self.is_deposed(fault, &owned, at + lasts).await;
         Some(Hit::new(kind, at, is_deposed, move |id| owned.has(id)))
+    }
+
+    /// The shards of a server in its own view, before this fault. If all servers have shards by then, it is
+    /// asked until it says which, within [`LONGEST_VIEW`].
+    async fn own_view(&self, fault: &Fault) -> Option<Owned> {
+        let view = || self.shards_of(fault.target, fault.target);
+        self.once_known(fault, view).await
+    }
+
+    /// What `view` gives; of a fault that begins when all servers have shards: as soon as it gives some,
+    /// within [`LONGEST_VIEW`].
+    async fn once_known<V: Future<Output = Option<Owned>>>(
+        &self,
+        fault: &Fault,
+        view: impl Fn() -> V,
+    ) -> Option<Owned> {
+        let deadline = Instant::now() + LONGEST_VIEW;
+        loop {
+            let seen = view().await.filter(|owned| !owned.epochs.is_empty());
+            if seen.is_some() || !fault.is_alone || Instant::now() >= deadline {
+                return seen;
+            }
+            sleep(PROBE_EVERY).await;
+        }
     }
 
     /// The shards of server `owner`, in the view of another server.
@@ -142,34 +166,64 @@ impl<M: Machines> ClusterServers<M> {
         let mut owned = before?;
         if self.size.servers > 1 {
             sleep(VIEW_LAG).await;
-            let after = self.shards_of(target, self.other(target)).await?;
+            let after = self.shards_as_others_say(target).await?;
             owned.epochs.retain(|shard, epoch| after.epochs.get(shard) == Some(epoch));
         }
         Some(owned)
     }
 
     /// The shards of a server of which another server knows, if there are any.
-    async fn settled(&self, target: usize) -> Option<Owned> {
-        let mut owned = self.shards_of(target, target).await?;
-        let told = self.shards_of(target, self.other(target)).await?;
-        owned.epochs.retain(|shard, epoch| told.epochs.get(shard) == Some(epoch));
-        (!owned.epochs.is_empty()).then_some(owned)
+    async fn settled(&self, fault: &Fault) -> Option<Owned> {
+        let target = fault.target;
+        let view = || async move {
+            let mut owned = self.shards_of(target, target).await?;
+            let told = self.shards_as_others_say(target).await?;
+            owned.epochs.retain(|shard, epoch| told.epochs.get(shard) == Some(epoch));
+            Some(owned)
+        };
+        self.once_known(fault, view).await
     }
 
-    /// Whether other servers have taken over shards that this server owned.
-    async fn is_deposed(&self, target: usize, owned: &Owned) -> bool {
-        let probe = &self.probes[self.other(target)];
-        let Ok(Ok(told)) = timeout(LONGEST_VIEW, probe.cluster()).await else { return false };
+    /// The shards of a server in the view of the first other one that answers.
+    async fn shards_as_others_say(&self, target: usize) -> Option<Owned> {
+        for other in self.others_of(target) {
+            if let Some(told) = self.shards_of(target, other).await {
+                return Some(told);
+            }
+        }
+        None
+    }
+
+    /// Whether other servers have taken over shards that this server owned: as soon as one of them says so.
+    /// Of a fault that outlasts the lease they are asked for longer than until the end of the fault, `end`:
+    /// on a busy machine a take-over takes long.
+    async fn is_deposed(&self, fault: &Fault, owned: &Owned, end: Instant) -> bool {
+        let Fault { target, .. } = *fault;
+        let is_awaited = fault.outlasts(self.size.lease) && self.size.servers > 1 && !owned.epochs.is_empty();
+        let end = if is_awaited { end + LEASES_TO_TAKE_OVER * self.size.lease } else { end };
         let has_some = |owner: &ClusterServer| {
             owner.name != server_name(target)
                 && owner.shards.iter().any(|shard| owned.epochs.contains_key(&shard.shard))
         };
-        told.servers.iter().any(has_some)
+        loop {
+            for other in self.others_of(target) {
+                if let Ok(Ok(told)) = timeout(LONGEST_VIEW, self.probes[other].cluster()).await
+                    && told.servers.iter().any(has_some)
+                {
+                    return true;
+                }
+            }
+            if Instant::now() >= end {
+                return false;
+            }
+            sleep(PROBE_EVERY).await;
+        }
     }
 
-    /// Another server; with one server, that one.
-    fn other(&self, server: usize) -> usize {
-        (server + 1) % self.size.servers
+    /// The other servers.
+    fn others_of(&self, server: usize) -> impl Iterator<Item = usize> + use<M> {
+        let all = self.size.servers;
+        (1..all).map(move |step| (server + step) % all)
     }
 
     /// See [`of_one`].
@@ -182,7 +236,6 @@ impl<M: Machines> ClusterServers<M> {
         if self.size.servers == 1 {
             return Ok(None);
         }
-        let others = (0..self.size.servers).filter(|other| *other != server);
-        Ok(Some(self.machines.connect(of_servers(&self.machines, others))?))
+        Ok(Some(self.machines.connect(of_servers(&self.machines, self.others_of(server)))?))
     }
 }

@@ -33,7 +33,7 @@ use crate::server::{CREATOR, Server};
 /// place of another, and on a slow machine more than one of them loses its lease meanwhile.
 const LONGEST_TAKE_OVER: Duration = Duration::from_secs(180);
 /// The longest time until a server answers with the owners of all shards.
-const LONGEST_VIEW: Duration = Duration::from_secs(2);
+const LONGEST_VIEW: Duration = Duration::from_secs(10);
 const PROBE_EVERY: Duration = Duration::from_millis(20);
 /// The pause between two requests whether all servers take part. Until they do, many leases pass.
 const ASK_WHETHER_JOINED_EVERY: Duration = Duration::from_millis(200);

@@ -26,7 +26,7 @@ use crate::options::CrashOptions;
 use crate::plan::RoundPlan;
 use crate::result::RoundResult;
 use crate::round::play_round;
-use crate::server::{CREATOR, ServerProgram, end_of_log, free_port};
+use crate::server::{CREATOR, ServerProgram, end, end_of_log, free_port};
 
 /// The name of the cluster, and the ports in a network of its own.
 const CLUSTER: &str = "crash";
@@ -35,8 +35,10 @@ const SERVER_PORT: u16 = 7420;
 /// The longest time until a server has stopped that was asked to.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
 /// The time within which etcd must have ended a lease, and the pause before it is asked again.
-const LONGEST_REVOCATION: Duration = Duration::from_secs(20);
+const LONGEST_REVOCATION: Duration = Duration::from_secs(60);
 const REVOKE_AGAIN: Duration = Duration::from_millis(50);
+/// How often a member of etcd that was killed is started until it answers.
+const RESTARTS: usize = 3;
 
 /// See the module.
 #[derive(Debug)]
@@ -118,14 +120,15 @@ impl ClusterProcesses {
                     (SocketAddrV4::new(network.address(host), SERVER_PORT), network.command(host))
                 }
                 None => {
-                    let port = free_port(draw.wrapping_mul(16).wrapping_add(number as u64 * 1_009))?;
+                    let draws =
+                        (0..).map(|more| draw.wrapping_mul(16).wrapping_add((number as u64 + more) * 1_009));
+                    let mut ports = draws.map(free_port);
+                    let is_new = |port: &u16| servers.iter().all(|server| server.address.port() != *port);
+                    // A port is no longer held when it is drawn, and so may be drawn twice.
+                    let port = ports.find(|port| port.as_ref().map_or(true, is_new)).context("no port")??;
                     (SocketAddrV4::new(Ipv4Addr::LOCALHOST, port), Vec::new())
                 }
             };
-            ensure!(
-                servers.iter().all(|server| server.address != address),
-                "two servers have drawn one port"
-            );
             servers.push(Member { name: server_name(number), address, command, child: None, starts: 0 });
         }
         for member in 0..size.members {
@@ -228,7 +231,7 @@ impl Machines for ClusterProcesses {
             | FaultKind::ServerCutOff
             | FaultKind::MemberCutOff
             | FaultKind::MemberReceivesNothing => self.heal(),
-            FaultKind::MemberKilled | FaultKind::EtcdKilled => self.etcd.restart(target).await,
+            FaultKind::MemberKilled | FaultKind::EtcdKilled => self.restart_member(target).await,
             FaultKind::MemberPaused => self.signal_members(target..target + 1, Signal::CONT),
             FaultKind::EtcdPaused => self.signal_members(0..self.size.members, Signal::CONT),
         }
@@ -270,6 +273,16 @@ impl ClusterProcesses {
                 Err(_) => sleep(REVOKE_AGAIN).await,
             }
         }
+    }
+
+    /// Starts a member again; once more if it does not answer in time, as on a busy machine.
+    async fn restart_member(&mut self, member: usize) -> anyhow::Result<()> {
+        for _ in 1..RESTARTS {
+            if self.etcd.restart(member).await.is_ok() {
+                return Ok(());
+            }
+        }
+        self.etcd.restart(member).await
     }
 
     /// Drops the packets that this partition loses.
@@ -325,6 +338,12 @@ impl ClusterProcesses {
         let status = status.with_context(|| format!("{name} does not stop within {LONGEST_STOP:?}"))??;
         ensure!(status.success(), "{name} was asked to stop, and ended with {status}: {}", end_of_log(&log));
         Ok(())
+    }
+}
+
+impl Drop for ClusterProcesses {
+    fn drop(&mut self) {
+        self.servers.iter_mut().for_each(|server| end(&mut server.child));
     }
 }
 
