@@ -1,4 +1,4 @@
-"""Judges a client: plays the server's side of the scripts of `client/`."""
+"""Judges a client: plays the server's side of the scripts of `client.json`."""
 
 from __future__ import annotations
 

@@ -24,12 +24,11 @@ class Mismatch(Exception):
 def load(kind: str, only: list[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Reads the scripts of a kind, `server` or `client`, whose names begin with one of `only`."""
     schema = json.loads((HERE / f"{kind}-script.schema.json").read_text())
-    for path in sorted((HERE / kind).glob("*.json")):
-        if only and not path.stem.startswith(tuple(only)):
+    for name, script in json.loads((HERE / f"{kind}.json").read_text()).items():
+        if only and not name.startswith(tuple(only)):
             continue
-        script = json.loads(path.read_text())
-        check(script, schema, schema, path.name)
-        yield path.stem, script
+        check(script, schema, schema, name)
+        yield name, script
 
 
 def check(value: Any, schema: dict[str, Any], root: dict[str, Any], where: str) -> None:

@@ -1,4 +1,4 @@
-"""Judges a server: plays the scripts of `server/` against it."""
+"""Judges a server: plays the scripts of `server.json` against it."""
 
 from __future__ import annotations
 
