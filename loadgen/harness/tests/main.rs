@@ -9,6 +9,7 @@ mod replay;
 mod run_folder;
 mod scenario_files;
 mod scenarios;
+mod settings;
 mod strategies;
 mod view;
 mod wire_attacks;

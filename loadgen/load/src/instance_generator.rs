@@ -41,7 +41,7 @@ impl GeneratedInstance {
             seed,
             params,
             truth: GroundTruth::new(assignments),
-            watched: chance < profile.load.history_sample,
+            watched: chance < profile.load.history_sample.0,
         }
     }
 }
@@ -60,15 +60,13 @@ mod tests {
     use super::super::profile::Flags;
     use super::*;
 
-    fn profile(change: impl FnOnce(&mut Flags)) -> Profile {
-        let mut flags = Flags { seed: Some(3), ..Flags::default() };
-        change(&mut flags);
-        Profile::load(None, &flags).unwrap()
+    fn profile(flags: &[(&str, &str)]) -> Profile {
+        Profile::load(None, &Flags::of(&[flags, &[("seed", "3")]].concat())).unwrap()
     }
 
     #[test]
     fn instances_differ_and_a_seed_repeats_them() {
-        let profile = profile(|flags| (flags.distinct, flags.value_bytes) = (Some(3), Some(8)));
+        let profile = profile(&[("distinct", "3"), ("value-bytes", "8")]);
         let seeds: BTreeSet<u64> =
             (0..100).map(|number| GeneratedInstance::instance(&profile, number).seed).collect();
         assert_eq!(seeds.len(), 100);
@@ -81,11 +79,11 @@ mod tests {
 
     #[test]
     fn the_share_of_watched_instances_is_what_was_asked_for() {
-        let watched = |share| {
-            let profile = profile(|flags| flags.history_sample = Some(share));
+        let watched = |share: &str| {
+            let profile = profile(&[("history-sample", share)]);
             (0..4_000).filter(|number| GeneratedInstance::instance(&profile, *number).watched).count()
         };
-        assert_eq!((watched(0.0), watched(1.0)), (0, 4_000));
-        assert!((300..500).contains(&watched(0.1)));
+        assert_eq!((watched("0"), watched("1")), (0, 4_000));
+        assert!((300..500).contains(&watched("0.1")));
     }
 }

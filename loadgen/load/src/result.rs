@@ -104,7 +104,7 @@ impl Measurement {
             name: profile.name.clone(),
             seed: profile.seed,
             began: humantime::format_rfc3339_millis(began).to_string(),
-            measured_from: profile.load.warm_up.as_secs_f64(),
+            measured_from: profile.warm_up.as_secs_f64(),
             figures,
             messages,
             warnings: Vec::new(),
@@ -127,8 +127,8 @@ pub(super) fn conditions(profile: &Profile) -> Vec<FailIf> {
             conditions.push(condition.parse().expect("it names a figure and a number"));
         }
     };
-    at_most(Metric::ErrorRate, profile.load.max_errors);
-    if let Pacing::Open(open) = &profile.load.pacing {
+    at_most(Metric::ErrorRate, profile.max_errors);
+    if let Pacing::Open(open) = &profile.pacing {
         at_most(Metric::MissedRate, open.max_missed);
     }
     conditions
@@ -191,7 +191,7 @@ mod tests {
 
     #[test]
     fn a_schedule_that_was_not_kept_fails_an_open_loop() {
-        let flags = Flags { rate: Some(5.0), max_missed: Some(0.1), ..Flags::default() };
+        let flags = Flags::of(&[("rate", "5"), ("max-missed", "0.1")]);
         let conditions = conditions(&Profile::load(None, &flags).unwrap());
         assert_eq!(failed(&conditions, &figures(100, 10)), []);
         let both = ["error_rate > 0.01", "missed_rate > 0.1"];
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn a_load_in_which_no_instance_came_to_its_end_fails() {
-        let anything = Flags { max_errors: Some(1.0), ..Flags::default() };
+        let anything = Flags::of(&[("max-errors", "1")]);
         let conditions = conditions(&Profile::load(None, &anything).unwrap());
         assert_eq!(failed(&conditions, &figures(1, 0)), []);
         let nothing = [Failed { condition: "instances < 1".to_owned(), value: None }];
@@ -215,21 +215,17 @@ mod tests {
 
     #[test]
     fn errors_fail_a_load_above_its_own_limit_or_the_default() {
-        let with = |change: &dyn Fn(&mut Flags)| {
-            let mut flags = Flags::default();
-            change(&mut flags);
-            let conditions = conditions(&Profile::load(None, &flags).unwrap());
+        let with = |flags: &[(&str, &str)]| {
+            let conditions = conditions(&Profile::load(None, &Flags::of(flags)).unwrap());
             let counts = Counts { begun: 1_000, done: 989, refused: 11, ..Counts::default() };
             let figures = Figures { rate: 90.0, counts, ..Figures::default() };
             failed(&conditions, &figures).into_iter().map(|it| it.condition).collect::<Vec<_>>()
         };
-        assert_eq!(with(&|_| ()), ["error_rate > 0.01"]);
-        assert_eq!(with(&|flags| flags.max_errors = Some(0.02)), [""; 0]);
-        assert_eq!(with(&|flags| flags.fail_if = vec!["errors > 11".to_owned()]), [""; 0]);
-        assert_eq!(with(&|flags| flags.fail_if = vec!["error_rate > 1%".to_owned()]), ["error_rate > 1%"]);
-        let both = |flags: &mut Flags| {
-            (flags.fail_if, flags.max_errors) = (vec!["errors > 11".to_owned()], Some(0.01));
-        };
+        assert_eq!(with(&[]), ["error_rate > 0.01"]);
+        assert_eq!(with(&[("max-errors", "0.02")]), [""; 0]);
+        assert_eq!(with(&[("fail-if", "errors > 11")]), [""; 0]);
+        assert_eq!(with(&[("fail-if", "error_rate > 1%")]), ["error_rate > 1%"]);
+        let both = [("fail-if", "errors > 11"), ("max-errors", "0.01")];
         assert_eq!(with(&both), ["error_rate > 0.01"], "who asks for both gets both");
     }
 

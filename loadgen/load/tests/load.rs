@@ -113,7 +113,7 @@ async fn an_open_loop_follows_its_schedule_and_counts_late_starts() {
     );
     let profile = profile(&open);
     let schedule = profile.arrivals().unwrap().take(40);
-    let after_warm_up = schedule.filter(|start| *start >= profile.load.warm_up).count() as u64;
+    let after_warm_up = schedule.filter(|start| *start >= profile.warm_up).count() as u64;
     assert!((1..40).contains(&after_warm_up));
     let loaded = on(Limits::default(), &profile).await;
     let figures = figures(&loaded);

@@ -11,13 +11,14 @@ use stickycas_chaos::Plan;
 use stickycas_client_program::DEFAULT_SERVER;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::files;
 use stickycas_harness::judge::{
     self, JudgeOptions, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
 };
 use stickycas_harness::record::Record;
 use stickycas_harness::report::folder;
 use stickycas_harness::run::{Identities, ServerHandle};
-use stickycas_harness::scenario::{LARGEST_SEED, Scenario, Settings};
+use stickycas_harness::scenario::{LARGEST_SEED, Scenario};
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::ProcessId;
 use stickycas_program::asked_to_stop;
@@ -167,7 +168,7 @@ impl JudgeArgs {
             }
             None => None,
         };
-        let mut settings = Settings::from_flags(&self.set)?;
+        let mut settings = files::settings(&self.set)?;
         let (plan, plan_text) = plan.unzip();
         // The settings that a plan needs in order to hit come last.
         settings.extend(plan.as_ref().map(|plan| plan.settings.clone()).unwrap_or_default());

@@ -34,7 +34,7 @@ const RETENTION: Duration = Duration::from_secs(2);
 const OTHER_FILES: u64 = 64;
 
 /// Instances per second that a search without a profile begins with.
-const FIRST_RATE: f64 = 100.0;
+const FIRST_RATE: &str = "100";
 
 /// The arguments of `load`.
 #[derive(Debug, Args)]
@@ -69,7 +69,7 @@ pub(super) struct LoadArgs {
     noise: f64,
     /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat
     /// for several. The profile's rate is where it begins, and its duration that of each probe
-    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in_flight", "ramp", "steps"])]
+    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in-flight", "ramp", "steps"])]
     find_limit: Vec<FailIf>,
     /// With --find-limit: how many searches are made
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
@@ -87,8 +87,8 @@ A load fails if more than 1 % of its instances failed or were refused (--max-err
 
 pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     let mut flags = args.flags.clone();
-    if args.is_search() && args.profile.is_none() && flags.rate.is_none() {
-        flags.rate = Some(FIRST_RATE);
+    if args.is_search() && args.profile.is_none() && !flags.has("rate") {
+        flags.put("rate", FIRST_RATE);
     }
     let profile = Profile::load(args.profile.as_deref(), &flags)?;
     if args.is_search() && profile.arrivals().is_none() {

@@ -8,6 +8,7 @@ use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::command_line;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::exit::{Exit, UsageError};
+use stickycas_harness::files;
 use stickycas_harness::record::Record;
 use stickycas_harness::report::folder::newest_run;
 use stickycas_harness::report::{folder, json, table};
@@ -54,7 +55,7 @@ impl SettingArgs {
     }
 
     pub(super) fn settings(&self) -> Result<Settings, SettingError> {
-        Settings::from_flags(&self.set)
+        files::settings(&self.set)
     }
 }
 

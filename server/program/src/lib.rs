@@ -1,9 +1,10 @@
 //! The common parts of the three programs of StickyCAS: the version with its commit, shell completions and
 //! man pages, made from the command line as clap knows it; the names of environment variables; durations;
-//! whether a log has colours; and signals.
+//! whether a log has colours; signals; and [`files`] in TOML.
 
 mod command_line;
 mod duration;
+pub mod files;
 mod signals;
 mod variables;
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use stickycas_program::files::{Problem, line_at, nearest, parse};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -11,19 +12,16 @@ use super::{Origin, SettingEntry};
 
 /// The settings that a file gives and the mistakes in it, in the order in which they stand in it.
 pub(super) fn read(path: &Path, text: &str) -> Vec<Result<SettingEntry, String>> {
-    let line = |at: usize| 1 + text.bytes().take(at).filter(|byte| *byte == b'\n').count();
+    let table = match parse(text) {
+        Ok(table) => table,
+        Err(fault) => return vec![Err(Problem::new(&path.display().to_string(), text, fault).to_string())],
+    };
     let mut found = Vec::new();
-    match DeTable::parse(text) {
-        Ok(table) => read_table("", table.get_ref(), &mut |at, read| {
-            let origin = Origin::File { path: path.to_owned(), line: line(at) };
-            let read = read.map_err(|what| format!("{origin}: {what}"));
-            found.push((at, read.and_then(|(setting, texts)| SettingEntry::new(setting, texts, origin))));
-        }),
-        Err(error) => {
-            let at = error.span().map_or(0, |span| span.start);
-            found.push((at, Err(format!("{}:{}: {}", path.display(), line(at), error.message()))));
-        }
-    }
+    read_table("", table.get_ref(), &mut |at, read| {
+        let origin = Origin::File { path: path.to_owned(), line: line_at(text, at) };
+        let read = read.map_err(|what| format!("{origin}: {what}"));
+        found.push((at, read.and_then(|(setting, texts)| SettingEntry::new(setting, texts, origin))));
+    });
     found.sort_by_key(|(at, _)| *at);
     found.into_iter().map(|(_, read)| read).collect()
 }
@@ -72,12 +70,17 @@ fn unknown(key: &str) -> String {
     if let Some(removed) = table::removed(key, |bound| bound.key.to_owned()) {
         return format!("{key} {removed}");
     }
-    let last = |key: &str| key.rsplit('.').next().unwrap_or_default().replace('-', "_");
-    let closeness =
-        |known: &str| strsim::jaro_winkler(key, known).max(strsim::jaro_winkler(&last(key), &last(known)));
-    let best = table::all().map(|setting| (closeness(setting.key), setting.key));
-    match best.max_by(|(one, _), (other, _)| one.total_cmp(other)) {
-        Some((close, known)) if close > 0.85 => format!("there is no key `{key}`: did you mean `{known}`?"),
+    let names = table::all().map(|setting| setting.key);
+    // A key may lack its table.
+    let last = key.rsplit('.').next().unwrap_or(key).replace('-', "_");
+    let of_last = table::all().map(|setting| (setting.name(), setting.key));
+    let of_last: std::collections::BTreeMap<&str, &str> = of_last.collect();
+    let short = nearest(&last, of_last.keys().copied()).map(|(name, likeness)| (of_last[name], likeness));
+    let best = nearest(key, names).into_iter().chain(short);
+    match best.max_by(|(_, one), (_, other)| one.total_cmp(other)) {
+        Some((known, likeness)) if likeness > 0.85 => {
+            format!("there is no key `{key}`: did you mean `{known}`?")
+        }
         _ => format!("there is no key `{key}`: `stickycas-server config reference` names all keys"),
     }
 }

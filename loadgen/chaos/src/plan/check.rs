@@ -33,18 +33,12 @@ fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
         settings.put(&origin(key.span()), &format!("instance.{}", key.get_ref()), value.get_ref());
     }
     if let Some(first) = file.late.first() {
-        settings.extend_processes(
-            &origin(first.span()),
-            "late",
-            file.late.iter().map(|late| *late.get_ref()),
-        );
+        let numbers = file.late.iter().map(|late| late.get_ref().get());
+        settings.extend_list(&origin(first.span()), "late", numbers);
     }
     if let Some(first) = file.faulty.first() {
-        settings.extend_processes(
-            &origin(first.span()),
-            "faulty",
-            file.faulty.iter().map(|faulty| *faulty.get_ref()),
-        );
+        let numbers = file.faulty.iter().map(|faulty| faulty.get_ref().get());
+        settings.extend_list(&origin(first.span()), "faulty", numbers);
     }
     settings
 }

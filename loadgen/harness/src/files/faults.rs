@@ -9,32 +9,32 @@ use stickycas_model::ground_truth::Role;
 use stickycas_model::params::Params;
 use stickycas_model::types::ProcessId;
 
-use super::error::Fault;
-use super::spanned::Spanned;
+use super::Fault;
+use super::Spanned;
 use super::values::seed_or;
 use crate::fault_plan::{FaultPlan, Placement};
 
 /// `[[faults]]`: processes that play a strategy or carry out a wire attack. Give one of processes, count and
 /// share, and one of strategy and attack.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Faults {
     /// Their strategy, such as "collude(value=0)": see docs/use/scenarios.md.
-    pub(crate) strategy: Option<Spanned<String>>,
+    pub strategy: Option<Spanned<String>>,
     /// Their wire attack, such as "flood": see docs/use/scenarios.md.
-    pub(crate) attack: Option<Spanned<String>>,
+    pub attack: Option<Spanned<String>>,
     /// These processes, by number.
-    pub(crate) processes: Option<Spanned<Vec<Spanned<u32>>>>,
+    pub processes: Option<Spanned<Vec<Spanned<u32>>>>,
     /// How many processes.
-    pub(crate) count: Option<Spanned<u32>>,
+    pub count: Option<Spanned<u32>>,
     /// Which share of the n processes, from 0 to less than 1, rounded down.
-    pub(crate) share: Option<Spanned<f64>>,
+    pub share: Option<Spanned<f64>>,
     /// With count or share: where they are.
-    pub(crate) placement: Option<Spanned<Placement>>,
+    pub placement: Option<Spanned<Placement>>,
     /// Each is correct at first, and corrupted in a phase that is drawn from these: the first and the last.
-    pub(crate) corrupted_in: Option<Spanned<[u64; 2]>>,
+    pub corrupted_in: Option<Spanned<[u64; 2]>>,
     /// From which placement and phases are drawn; without it, from the file's seed.
-    pub(crate) seed: Option<Spanned<u64>>,
+    pub seed: Option<Spanned<u64>>,
 }
 
 impl Faults {
@@ -159,34 +159,21 @@ fn name_each(
     processes.get_ref().iter().map(name).collect()
 }
 
-/// `[[faults]]` with nothing left to defaults or draws.
-#[derive(Serialize)]
-pub struct WrittenFaults<'a> {
-    processes: Vec<ProcessId>,
-    #[serde(flatten)]
-    conduct: Conduct<'a>,
-}
-
-#[derive(PartialEq, Serialize)]
-#[serde(rename_all = "snake_case")]
-enum Conduct<'a> {
-    Strategy(&'a Strategy),
-    Attack(WireAttack),
-}
-
-/// One group for each strategy and attack, in the order of its first process.
-pub fn written_faults<'a>(roles: impl Iterator<Item = (ProcessId, &'a Role)>) -> Vec<WrittenFaults<'a>> {
-    let mut groups: Vec<WrittenFaults<'_>> = Vec::new();
-    for (process, role) in roles {
-        let conduct = match role {
-            Role::Correct => continue,
-            Role::Byzantine(strategy) => Conduct::Strategy(strategy),
-            Role::Attacker(attack) => Conduct::Attack(*attack),
-        };
-        match groups.iter_mut().find(|group| group.conduct == conduct) {
-            Some(group) => group.processes.push(process),
-            None => groups.push(WrittenFaults { processes: vec![process], conduct }),
+/// `[[faults]]` with nothing left to defaults or draws: one group for each strategy and attack, in the order
+/// of its first process.
+pub fn written_faults<'a>(roles: impl Iterator<Item = (ProcessId, &'a Role)>) -> Vec<Spanned<Faults>> {
+    let mut groups: Vec<(&Role, Vec<Spanned<u32>>)> = Vec::new();
+    for (process, role) in roles.filter(|(_, role)| **role != Role::Correct) {
+        match groups.iter_mut().find(|(other, _)| *other == role) {
+            Some((_, processes)) => processes.push(process.get().into()),
+            None => groups.push((role, vec![process.get().into()])),
         }
     }
-    groups
+    let written = |(role, processes): (&Role, Vec<Spanned<u32>>)| {
+        let mut group = Faults { processes: Some(processes.into()), ..Faults::default() };
+        let conduct = if let Role::Attacker(_) = role { &mut group.attack } else { &mut group.strategy };
+        *conduct = Some(role.to_string().into());
+        group.into()
+    };
+    groups.into_iter().map(written).collect()
 }

@@ -1,7 +1,6 @@
 //! `[instance]`: the parameters of an instance, the same table in every file.
 
 use std::ops::Range;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -10,13 +9,12 @@ use stickycas_model::params::{
 };
 use stickycas_model::types::{ProcessId, Seed};
 
-use super::error::Fault;
-use super::values::duration;
-use super::{Spanned, schema};
+use super::values::DurationText;
+use super::{Fault, Spanned, schema};
 use crate::fault_plan::FaultPlan;
 
 /// `[instance]`: the parameters of an instance. Durations are texts such as "1s" and "250ms".
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Instance {
     /// n, the number of processes.
@@ -39,11 +37,11 @@ pub struct Instance {
     #[schemars(schema_with = "schema::append_window")]
     pub append_window: Option<Spanned<AppendWindow>>,
     /// For how long phases wait for one process, in all: a duration, or "none" for ever.
-    pub patience: Option<Spanned<String>>,
+    pub patience: Option<Spanned<PatienceText>>,
     /// For how long phase 1 waits for processes that have not joined: a duration.
-    pub join_timeout: Option<Spanned<String>>,
+    pub join_timeout: Option<Spanned<DurationText>>,
     /// The shortest time from one phase to the next: a duration.
-    pub pace: Option<Spanned<String>>,
+    pub pace: Option<Spanned<DurationText>>,
     /// How many accesses of a process may wait at the server.
     pub pipeline: Option<Spanned<u32>>,
     /// The longest value, in bytes.
@@ -54,7 +52,7 @@ pub struct Instance {
 }
 
 /// `arbiter`: an arbiter of instances, or one that depends on the Byzantine processes.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Arbiter {
     /// The append that was accepted first.
@@ -83,28 +81,20 @@ pub fn params(instance: &Spanned<Instance>, seed: u64) -> Result<Params, Fault> 
         required("read_size", &given.read_size)?,
     );
     spec.seed = Seed::new(seed);
-    if let Some(order) = &given.order {
-        spec.order = *order.get_ref();
-    }
-    if let Some(window) = &given.append_window {
-        spec.append_window = *window.get_ref();
-    }
-    if let Some(text) = &given.patience {
-        spec.patience = patience(text)?;
-    }
-    if let Some(text) = &given.join_timeout {
-        spec.join_timeout = duration("join_timeout", text)?;
-    }
-    if let Some(text) = &given.pace {
-        spec.pace = duration("pace", text)?;
-    }
-    if let Some(pipeline) = &given.pipeline {
-        spec.pipeline = *pipeline.get_ref();
-    }
-    if let Some(bytes) = &given.max_value_bytes {
-        spec.max_value_bytes = *bytes.get_ref();
-    }
+    put(&mut spec.order, given.order.as_deref().copied());
+    put(&mut spec.append_window, given.append_window.as_deref().copied());
+    put(&mut spec.patience, given.patience.as_ref().map(|text| text.0));
+    put(&mut spec.join_timeout, given.join_timeout.as_ref().map(|text| text.0));
+    put(&mut spec.pace, given.pace.as_ref().map(|text| text.0));
+    put(&mut spec.pipeline, given.pipeline.as_deref().copied());
+    put(&mut spec.max_value_bytes, given.max_value_bytes.as_deref().copied());
     Params::try_new(spec).map_err(|error| Fault::new(blamed(&error, instance), error))
+}
+
+fn put<T>(to: &mut T, given: Option<T>) {
+    if let Some(given) = given {
+        *to = given;
+    }
 }
 
 /// The arbiter comes last: its order of priority may depend on the Byzantine processes, and these on the
@@ -147,62 +137,62 @@ fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
     span.unwrap_or_else(|| instance.span())
 }
 
-fn patience(text: &Spanned<String>) -> Result<Patience, Fault> {
-    if text.get_ref() == "none" {
-        return Ok(Patience::Endless);
-    }
-    let parsed = stickycas_program::parse_duration(text.get_ref());
-    parsed.map(Patience::Finite).map_err(|error| {
-        let reason =
-            format!("patience = {:?}: {error}: give a duration such as \"1s\", or \"none\"", text.get_ref());
-        Fault::new(text.span(), reason)
-    })
-}
-
-/// `[instance]` with nothing left to defaults.
-#[derive(Serialize)]
-pub struct WrittenInstance<A> {
-    processes: u32,
-    warp_size: u32,
-    read_size: u32,
-    order: Order,
-    arbiter: A,
-    append_window: AppendWindow,
-    patience: String,
-    join_timeout: String,
-    pace: String,
-    pipeline: u32,
-    max_value_bytes: u32,
-}
-
-impl<A> WrittenInstance<A> {
-    /// Of these parameters, with the arbiter as that file names it.
-    pub fn of(spec: &ParamsSpec, arbiter: A) -> Self {
+impl Instance {
+    /// The table of these parameters, with nothing left to defaults.
+    #[must_use]
+    pub fn of(spec: &ParamsSpec) -> Self {
         Self {
-            processes: spec.processes,
-            warp_size: spec.warp_size,
-            read_size: spec.read_size,
-            order: spec.order,
-            arbiter,
-            append_window: spec.append_window,
-            patience: written_patience(spec.patience),
-            join_timeout: written_duration(spec.join_timeout),
-            pace: written_duration(spec.pace),
-            pipeline: spec.pipeline,
-            max_value_bytes: spec.max_value_bytes,
+            processes: Some(spec.processes.into()),
+            warp_size: Some(spec.warp_size.into()),
+            read_size: Some(spec.read_size.into()),
+            order: Some(spec.order.into()),
+            arbiter: Some(Arbiter::of(&spec.arbiter).into()),
+            append_window: Some(spec.append_window.into()),
+            patience: Some(PatienceText(spec.patience).into()),
+            join_timeout: Some(DurationText(spec.join_timeout).into()),
+            pace: Some(DurationText(spec.pace).into()),
+            pipeline: Some(spec.pipeline.into()),
+            max_value_bytes: Some(spec.max_value_bytes.into()),
+            seed: None,
         }
     }
 }
 
-/// A duration as files write it.
-pub fn written_duration(duration: Duration) -> String {
-    humantime::format_duration(duration).to_string()
+impl Arbiter {
+    fn of(arbiter: &params::Arbiter) -> Self {
+        match arbiter {
+            params::Arbiter::FirstCome => Self::FirstCome,
+            params::Arbiter::Uniform => Self::Uniform,
+            params::Arbiter::Priority(order) => Self::Priority(order.clone()),
+        }
+    }
 }
 
-/// Patience as files write it.
-pub fn written_patience(patience: Patience) -> String {
-    match patience {
-        Patience::Finite(patience) => written_duration(patience),
-        Patience::Endless => "none".to_owned(),
+/// Patience, written as a duration or as "none".
+#[derive(Clone, Copy, Debug, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(inline)]
+pub struct PatienceText(pub Patience);
+
+impl TryFrom<String> for PatienceText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(Patience::Endless));
+        }
+        let parsed = stickycas_program::parse_duration(&text);
+        parsed
+            .map(|patience| Self(Patience::Finite(patience)))
+            .map_err(|error| format!("{error}: give a duration such as \"1s\", or \"none\""))
+    }
+}
+
+impl From<PatienceText> for String {
+    fn from(PatienceText(patience): PatienceText) -> Self {
+        match patience {
+            Patience::Finite(patience) => DurationText(patience).into(),
+            Patience::Endless => "none".to_owned(),
+        }
     }
 }

@@ -2,25 +2,45 @@
 //!
 //! All of them are TOML, describe an instance by the same `[instance]` table and its Byzantine processes by
 //! the same `[[faults]]` table, and take `--set KEY=VALUE` in the place of their keys. Their schemas are
-//! generated ([`schema_of`]). A file is read in two steps: `Source::read` merges the settings into the file's
-//! tables and gives the file as it is written, with the place of every value; a check makes of it what can be
-//! run. An error names its line, or the setting that it came from.
+//! generated ([`schema_of`]). They are read by the reader of all programs ([`stickycas_program::files`]).
 
-mod error;
 pub mod faults;
 pub mod instance;
-mod plain_words;
 pub mod schema;
-mod settings;
-mod source;
-mod spanned;
 pub mod values;
 
-pub use self::error::{Fault, FileError, Problem, SettingError};
-pub use self::schema::schema_of;
-pub use self::settings::Settings;
-pub use self::source::Source;
-pub use self::spanned::Spanned;
+pub use stickycas_program::files::{Fault, FileError, Problem, SettingError, Settings, Source};
+
+pub use self::schema::{Spanned, schema_of};
+
+/// The keys and tables that stand at the top of a file. Any other key without a dot is one of `[instance]`.
+const OF_THE_FILE: [&str; 17] = [
+    "name",
+    "about",
+    "seed",
+    "expect",
+    "late",
+    "faulty",
+    "faults",
+    "fail_if",
+    "budget",
+    "network",
+    "instance",
+    "proposals",
+    "load",
+    "axes",
+    "sweep",
+    "steps",
+    "expectations",
+];
+
+/// The settings of `--set`, given several times.
+///
+/// # Errors
+/// The first that is no `KEY=VALUE`.
+pub fn settings(arguments: &[String]) -> Result<Settings, SettingError> {
+    Settings::from_flags(arguments, &OF_THE_FILE, "instance")
+}
 
 /// The largest seed: the largest integer of a TOML file.
 pub const LARGEST_SEED: u64 = i64::MAX as u64;

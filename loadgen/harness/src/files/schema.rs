@@ -1,8 +1,12 @@
 //! JSON Schemas of the files, by which editors complete and check them. docs/schema has them as files.
+//! [`Spanned`] is a value that has one and knows its place.
+
+use std::borrow::Cow;
+use std::ops::{Deref, Range};
 
 use schemars::generate::SchemaSettings;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::Serialize;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Order};
 use stickycas_model::types::ProcessId;
@@ -38,4 +42,79 @@ pub fn outcome(_: &mut SchemaGenerator) -> Schema {
 /// A list of processes by number.
 pub fn processes(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "type": "array", "items": { "type": "integer", "minimum": ProcessId::FIRST.get() } })
+}
+
+/// A value and its place, in bytes of the file's text. As [`toml::Spanned`], which knows no schema.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Spanned<T>(toml::Spanned<T>);
+
+impl<T> Spanned<T> {
+    /// A value that stands there.
+    #[must_use]
+    pub fn new(span: Range<usize>, value: T) -> Self {
+        Self(toml::Spanned::new(span, value))
+    }
+
+    /// Where it stands.
+    #[must_use]
+    pub fn span(&self) -> Range<usize> {
+        self.0.span()
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn get_ref(&self) -> &T {
+        self.0.get_ref()
+    }
+
+    /// The value.
+    #[must_use]
+    pub fn into_inner(self) -> T {
+        self.0.into_inner()
+    }
+}
+
+/// A value that stands in no file.
+impl<T> From<T> for Spanned<T> {
+    fn from(value: T) -> Self {
+        Self::new(0..0, value)
+    }
+}
+
+impl<T> Deref for Spanned<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.get_ref()
+    }
+}
+
+impl<T: Serialize> Serialize for Spanned<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.get_ref().serialize(serializer)
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Spanned<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        toml::Spanned::deserialize(deserializer).map(Self)
+    }
+}
+
+impl<T: JsonSchema> JsonSchema for Spanned<T> {
+    fn inline_schema() -> bool {
+        T::inline_schema()
+    }
+
+    fn schema_name() -> Cow<'static, str> {
+        T::schema_name()
+    }
+
+    fn schema_id() -> Cow<'static, str> {
+        T::schema_id()
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        T::json_schema(generator)
+    }
 }

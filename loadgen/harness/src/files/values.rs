@@ -1,8 +1,12 @@
 //! Values that several files have: names, seeds, durations.
 
+use std::ops::Deref;
 use std::time::Duration;
 
-use super::error::Fault;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::Fault;
 use super::{LARGEST_SEED, Spanned};
 
 /// The most bytes of a name.
@@ -45,4 +49,53 @@ pub fn duration(name: &str, text: &Spanned<String>) -> Result<Duration, Fault> {
         let reason = format!("{name} = {:?}: {error}: give a duration such as \"250ms\"", text.get_ref());
         Fault::new(text.span(), reason)
     })
+}
+
+/// A duration, written as a text such as "250ms".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schemars(inline)]
+pub struct DurationText(pub Duration);
+
+impl TryFrom<String> for DurationText {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let parsed = stickycas_program::parse_duration(&text);
+        parsed.map(Self).map_err(|error| format!("{error}: give a duration such as \"250ms\""))
+    }
+}
+
+impl From<DurationText> for String {
+    fn from(duration: DurationText) -> Self {
+        humantime::format_duration(duration.0).to_string()
+    }
+}
+
+impl Deref for DurationText {
+    type Target = Duration;
+
+    fn deref(&self) -> &Duration {
+        &self.0
+    }
+}
+
+/// A share, from 0 to 1.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(try_from = "f64", into = "f64")]
+#[schemars(inline)]
+pub struct Share(pub f64);
+
+impl TryFrom<f64> for Share {
+    type Error = &'static str;
+
+    fn try_from(share: f64) -> Result<Self, Self::Error> {
+        if (0.0..=1.0).contains(&share) { Ok(Self(share)) } else { Err("give 0 to 1") }
+    }
+}
+
+impl From<Share> for f64 {
+    fn from(share: Share) -> Self {
+        share.0
+    }
 }

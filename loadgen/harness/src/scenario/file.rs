@@ -1,57 +1,73 @@
-//! A scenario file as it is written: every key that there is, and where in the text each value stands.
+//! A scenario file as it is written, by people or by [`Scenario::to_toml`]: every key that there is, and
+//! where in the text each value stands.
+
+use std::collections::BTreeSet;
 
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
+use stickycas_model::types::ProcessId;
 
-use crate::files::Spanned;
-use crate::files::faults::Faults;
+use super::Scenario;
+use crate::files::faults::{Faults, written_faults};
 use crate::files::instance::Instance;
-use crate::files::schema;
+use crate::files::{Spanned, schema};
 
 /// A scenario: one instance, the part of each process, and the expected verdict. See docs/use/scenarios.md.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS scenario")]
-pub(crate) struct File {
+pub struct File {
     /// Letters, digits, '-' and '_', at most 64. The run folder is called by it.
-    pub(super) name: Spanned<String>,
+    pub name: Spanned<String>,
     /// Its subject, in one line.
     #[serde(default)]
-    pub(super) about: String,
+    pub about: String,
     /// The verdict that it promises.
     #[serde(default)]
     #[schemars(schema_with = "schema::outcome")]
-    pub(super) expect: Option<Outcome>,
+    pub expect: Option<Outcome>,
     /// From which everything is drawn; without it, a seed is drawn and shown.
     // Files of before have it in `[instance]`.
-    pub(super) seed: Option<Spanned<u64>>,
+    pub seed: Option<Spanned<u64>>,
     /// Correct processes that come when their first phase has passed.
-    #[serde(default)]
-    pub(super) late: Vec<Spanned<u32>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<Spanned<u32>>,
     /// Correct processes that are killed, restarted without memory or the like in the course of the run.
-    #[serde(default)]
-    pub(super) faulty: Vec<Spanned<u32>>,
-    pub(super) instance: Spanned<Instance>,
-    pub(super) proposals: Spanned<Proposals>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faulty: Vec<Spanned<u32>>,
+    #[expect(missing_docs, reason = "its type has them")]
+    pub instance: Spanned<Instance>,
+    #[expect(missing_docs, reason = "its type has them")]
+    pub proposals: Spanned<Proposals>,
     /// The Byzantine processes and their behaviour; all others are correct.
     #[serde(default)]
-    pub(super) faults: Vec<Spanned<Faults>>,
+    pub faults: Vec<Spanned<Faults>>,
 }
 
 /// `[proposals]`: the proposal of each process. Give values or distinct.
-#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Proposals {
+pub struct Proposals {
     /// The proposal of each process, in their order: a text, or 0x and hex digits.
-    pub(super) values: Option<Spanned<Vec<Spanned<String>>>>,
+    pub values: Option<Spanned<Vec<Spanned<String>>>>,
     /// Correct processes propose this number of different values, drawn.
-    pub(super) distinct: Option<Spanned<u32>>,
+    pub distinct: Option<Spanned<u32>>,
     /// With distinct: from which they are drawn; without it, from the file's seed.
-    pub(super) seed: Option<Spanned<u64>>,
+    pub seed: Option<Spanned<u64>>,
 }
 
 impl File {
+    /// The text of the file, behind a comment of one line.
+    ///
+    /// # Panics
+    /// If it has a number that TOML cannot hold.
+    #[must_use]
+    pub fn text(&self, comment: &str) -> String {
+        let text = toml::to_string(self).expect("a scenario has nothing that TOML cannot hold");
+        format!("# {comment}\n\n{text}")
+    }
+
     /// Whether the scenario's seed has a say in who is Byzantine and how.
     pub(super) fn draws_parts(&self) -> bool {
         self.faults.iter().any(|group| !group.get_ref().is_settled())
@@ -61,5 +77,30 @@ impl File {
     pub(super) fn draws_proposals(&self) -> bool {
         let proposals = self.proposals.get_ref();
         proposals.distinct.is_some() && proposals.seed.is_none()
+    }
+}
+
+impl Scenario {
+    /// The same scenario as the text of a file in which nothing is left to defaults or draws.
+    #[must_use]
+    pub fn to_toml(&self) -> String {
+        let numbers = |processes: &BTreeSet<ProcessId>| -> Vec<Spanned<u32>> {
+            processes.iter().map(|process| process.get().into()).collect()
+        };
+        let assignments = || self.truth.assignments();
+        let values = assignments().map(|(_, assignment)| assignment.proposal.to_string().into()).collect();
+        let values: Vec<Spanned<String>> = values;
+        let file = File {
+            name: self.name.clone().into(),
+            about: self.about.clone(),
+            expect: self.expect,
+            seed: Some(self.seed.into()),
+            late: numbers(self.truth.late()),
+            faulty: numbers(self.truth.faulty()),
+            instance: Instance::of(self.params.spec()).into(),
+            proposals: Proposals { values: Some(values.into()), ..Proposals::default() }.into(),
+            faults: written_faults(assignments().map(|(process, assignment)| (process, &assignment.role))),
+        };
+        file.text("The scenario as it was run: every default, draw and seed filled in.")
     }
 }

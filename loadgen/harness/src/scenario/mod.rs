@@ -5,12 +5,11 @@
 //! Simulation and real processes start from the same [`Scenario`], and a run folder keeps it, written back by
 //! [`Scenario::to_toml`], so that it can be repeated without drawing anything again.
 
-pub(crate) mod check;
-pub(crate) mod file;
-mod read;
+mod check;
+mod file;
 mod template;
-pub(crate) mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use stickycas_model::byzantine::WireAttack;
@@ -19,9 +18,10 @@ use stickycas_model::judge::Outcome;
 use stickycas_model::params::Params;
 use stickycas_model::sim;
 
+pub use self::file::{File, Proposals};
 pub use self::template::Template;
-use crate::files::schema_of;
 pub use crate::files::{FileError, LARGEST_SEED, Problem, SettingError, Settings, draw_seed};
+use crate::files::{Source, schema_of};
 
 /// Why the simulator has nothing to show of a scenario.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,6 +46,49 @@ pub struct Scenario {
 }
 
 impl Scenario {
+    /// Reads and checks a scenario file. `seed` takes the place of the file's; if neither is given, one is
+    /// drawn.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the first thing in it that is wrong.
+    pub fn load(path: &Path, seed: Option<u64>) -> Result<Self, FileError> {
+        Self::load_with(path, seed, &Settings::default())
+    }
+
+    /// The same with these values in the place of the file's.
+    ///
+    /// # Errors
+    /// As for [`Scenario::load`]; an error in one of these values names where it came from.
+    pub fn load_with(path: &Path, seed: Option<u64>, settings: &Settings) -> Result<Self, FileError> {
+        Self::read(&Source::load(path, settings)?, seed)
+    }
+
+    /// Checks a scenario given as the text of a file, named `file` in errors. `seed` as for
+    /// [`Scenario::load`].
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn parse(file: &str, text: &str, seed: Option<u64>) -> Result<Self, FileError> {
+        Self::parse_with(file, text, seed, &Settings::default())
+    }
+
+    /// The same with these values in the place of the text's.
+    ///
+    /// # Errors
+    /// As for [`Scenario::parse`]; an error in one of these values names where it came from.
+    pub fn parse_with(
+        file: &str,
+        text: &str,
+        seed: Option<u64>,
+        settings: &Settings,
+    ) -> Result<Self, FileError> {
+        Self::read(&Source::new(file, text, settings), seed)
+    }
+
+    fn read(source: &Source, seed: Option<u64>) -> Result<Self, FileError> {
+        source.check(|written: File| check::check(&written, seed))
+    }
+
     /// Whether the simulator can show what the scenario is about.
     ///
     /// # Errors
@@ -64,5 +107,5 @@ impl Scenario {
 /// The JSON Schema of a scenario file.
 #[must_use]
 pub fn schema() -> schemars::Schema {
-    schema_of::<file::File>()
+    schema_of::<File>()
 }

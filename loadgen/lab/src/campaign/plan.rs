@@ -3,10 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use serde::Serialize;
-use stickycas_harness::fault_plan::Placement;
-use stickycas_harness::files::instance::WrittenInstance;
-use stickycas_harness::scenario::{FileError, Template};
+use stickycas_harness::files::faults::Faults;
+use stickycas_harness::files::instance::{Arbiter, Instance};
+use stickycas_harness::scenario::{File, FileError, Proposals, Template};
 use stickycas_model::params::ParamsSpec;
 
 use super::cell::{ArbiterKind, Figure, Point};
@@ -115,24 +114,32 @@ impl Campaign {
             ..self.instance.clone()
         };
         let arbiter = match point.arbiter {
-            ArbiterKind::FirstCome => "first_come",
-            ArbiterKind::Uniform => "uniform",
-            ArbiterKind::ByzantineFirst => "byzantine_first",
+            ArbiterKind::FirstCome => Arbiter::FirstCome,
+            ArbiterKind::Uniform => Arbiter::Uniform,
+            ArbiterKind::ByzantineFirst => Arbiter::ByzantineFirst,
         };
-        let group = Faults { count: point.f, placement: point.placement, strategy: &point.strategy };
+        let group = Faults {
+            count: Some(point.f.into()),
+            placement: Some(point.placement.into()),
+            strategy: Some(point.strategy.clone().into()),
+            ..Faults::default()
+        };
         let file = File {
-            name: format!("cell-{number}"),
+            name: format!("cell-{number}").into(),
             about: format!("cell {number} of campaign {}", self.name),
-            instance: WrittenInstance::of(&spec, arbiter),
-            proposals: Proposals { distinct: point.distinct },
-            faults: if point.f == 0 { Vec::new() } else { vec![group] },
+            expect: None,
+            seed: None,
+            late: Vec::new(),
+            faulty: Vec::new(),
+            instance: Instance { arbiter: Some(arbiter.into()), ..Instance::of(&spec) }.into(),
+            proposals: Proposals { distinct: Some(point.distinct.into()), ..Proposals::default() }.into(),
+            faults: if point.f == 0 { Vec::new() } else { vec![group.into()] },
         };
-        let text = toml::to_string(&file).expect("a checked campaign has nothing that TOML cannot hold");
-        let last = seeds.end.saturating_sub(1);
-        format!(
-            "# Cell {number} of campaign {}: its runs have the seeds {} to {last}.\n\n{text}",
-            self.name, seeds.start
-        )
+        let (first, last) = (seeds.start, seeds.end.saturating_sub(1));
+        file.text(&format!(
+            "Cell {number} of campaign {}: its runs have the seeds {first} to {last}.",
+            self.name
+        ))
     }
 }
 
@@ -149,25 +156,4 @@ impl CellPlan {
     pub fn messages(&self) -> u64 {
         u64::from(self.point.n) * (3 + u64::from(self.point.reads()))
     }
-}
-
-#[derive(Serialize)]
-struct File<'a> {
-    name: String,
-    about: String,
-    instance: WrittenInstance<&'static str>,
-    proposals: Proposals,
-    faults: Vec<Faults<'a>>,
-}
-
-#[derive(Serialize)]
-struct Proposals {
-    distinct: u32,
-}
-
-#[derive(Serialize)]
-struct Faults<'a> {
-    count: u32,
-    placement: Placement,
-    strategy: &'a str,
 }

@@ -52,16 +52,16 @@ impl ClientPool {
         profile: &Profile,
         shared: &Arc<Shared>,
     ) -> anyhow::Result<Self> {
-        if !server.identities().may_share_connections() && profile.load.principals_per_connection > 1 {
+        if !server.identities().may_share_connections() && profile.load.principals_per_connection.get() > 1 {
             bail!(
                 "principals_per_connection = {}: with certificates a connection is one principal's, give 1",
                 profile.load.principals_per_connection
             );
         }
         let mut groups = Vec::new();
-        for group in 1..=profile.load.rosters as usize {
+        for group in 1..=profile.load.rosters.get() as usize {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
-                .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix))
+                .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix.0))
                 .collect();
             let connections = connect(server, &roster, profile, shared).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
@@ -128,7 +128,7 @@ async fn connect(
     profile: &Profile,
     shared: &Shared,
 ) -> anyhow::Result<Vec<Connection>> {
-    let together = profile.load.principals_per_connection as usize;
+    let together = profile.load.principals_per_connection.get() as usize;
     let mut connections: Vec<Option<Connection>> = vec![None; roster.len()];
     let mut opening = JoinSet::new();
     for (number, principals) in roster.chunks(together).enumerate() {

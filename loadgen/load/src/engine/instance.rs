@@ -56,7 +56,7 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
 /// In a closed loop, a place that was refused stays empty for a moment, as if a client waited before it tries
 /// again: else the loop would spin on refusals. An open loop goes by its schedule.
 async fn hold_back(engine: &Engine, ended: OperationOutcome) {
-    let closed = matches!(engine.profile.load.pacing, Pacing::Closed { .. });
+    let closed = matches!(engine.profile.pacing, Pacing::Closed { .. });
     if closed && matches!(ended, OperationOutcome::Refused(_)) {
         tokio::select! {
             () = sleep(HOLD_BACK) => {}

@@ -115,9 +115,9 @@ pub async fn run(
     mut look: impl FnMut(&LoadProgress<'_>),
 ) -> anyhow::Result<LoadOutcome> {
     let shards = std::thread::available_parallelism().map_or(1, usize::from);
-    let shared = Arc::new(Shared { meter: Meter::new(shards), stall: profile.load.stall });
+    let shared = Arc::new(Shared { meter: Meter::new(shards), stall: *profile.load.stall });
     let client_pool = ClientPool::gather(handle, profile, &shared).await?;
-    let most = match &profile.load.pacing {
+    let most = match &profile.pacing {
         Pacing::Closed { in_flight } => *in_flight,
         Pacing::Open(open) => open.max_in_flight,
     };
@@ -183,7 +183,7 @@ impl<S: Future<Output = ()>> EarlyEnd<S> {
 
 impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
     async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<LoadOutcome> {
-        let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + after);
+        let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + *after);
         let mut ends = EarlyEnd { stop: Box::pin(stop), hard_stop };
         // The first tick of an interval comes at once.
         self.ticks.tick().await;
@@ -201,7 +201,7 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
 
     /// Instances begin, until there are enough. For how long they counted in rates, and what ended it early.
     async fn begin(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
-        let warm = self.engine.start + self.engine.profile.load.warm_up;
+        let warm = self.engine.start + self.engine.profile.warm_up;
         let mut counts_from = None;
         let mut starting = self.starting();
         let mut number = 0;
@@ -240,7 +240,7 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
     async fn drain(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> Option<CutShort> {
         let engine = Arc::clone(&self.engine);
         let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
-        let drained = Instant::now() + engine.profile.load.drain;
+        let drained = Instant::now() + *engine.profile.load.drain;
         loop {
             tokio::select! {
                 biased;
@@ -257,7 +257,7 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
         StartSource {
             room: Arc::clone(&self.engine.room),
             most: load.instances.unwrap_or(u64::MAX),
-            until: load.duration.map(|duration| self.engine.start + duration),
+            until: self.engine.profile.duration.map(|duration| self.engine.start + duration),
             pacer: self.engine.profile.arrivals().map(|arrivals| Pacer::start(arrivals, self.engine.start)),
         }
     }
@@ -272,7 +272,7 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
             recorder: &self.recorder,
             judged: &tally.judged,
             phase: engine.shared.meter.last_phase(),
-            whole: engine.profile.load.duration,
+            whole: engine.profile.duration,
         });
     }
 

@@ -39,7 +39,7 @@ pub(super) struct Engine {
 impl Engine {
     /// Whether what was planned to begin then counts in figures.
     pub(super) fn is_measured(&self, planned: Instant) -> bool {
-        planned.saturating_duration_since(self.start) >= self.profile.load.warm_up
+        planned.saturating_duration_since(self.start) >= self.profile.warm_up
     }
 
     /// An instance begins, so long after its plan.
@@ -48,7 +48,7 @@ impl Engine {
             return;
         }
         self.planned.fetch_add(1, Ordering::Relaxed);
-        if let Pacing::Open(Open { late_after, .. }) = &self.profile.load.pacing {
+        if let Pacing::Open(Open { late_after, .. }) = &self.profile.pacing {
             self.late.fetch_add(u64::from(lag > *late_after), Ordering::Relaxed);
             record(
                 &mut self.shared.meter.shard(0),

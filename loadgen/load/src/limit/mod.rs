@@ -19,6 +19,7 @@ mod search;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use stickycas_harness::files::values::DurationText;
 use stickycas_model::judge::Outcome;
 
 use super::fail_if::FailIf;
@@ -191,7 +192,7 @@ fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probe
     // None may fail, unless the search has a condition of its own for that.
     let may_err = wanted.conditions.iter().any(|condition| condition.figure.is_of_errors());
     let mut profile = profile.clone();
-    profile.load.max_errors = 1.0;
+    profile.max_errors = 1.0;
     broke.extend(
         failed(&super::result::conditions(&profile), figures).into_iter().map(|failed| failed.condition),
     );
@@ -207,7 +208,7 @@ fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probe
 
 /// The rate that a profile begins with; of a closed loop, as many as it has in flight.
 fn rate_of(profile: &Profile) -> f64 {
-    match &profile.load.pacing {
+    match &profile.pacing {
         Pacing::Closed { in_flight } => f64::from(*in_flight),
         Pacing::Open(open) => open.pieces.first().map_or(1.0, |piece| piece.to.max(1.0)),
     }
@@ -218,8 +219,8 @@ fn at_rate(profile: &Profile, rate: f64, seed: u64) -> Profile {
     let mut profile = profile.clone();
     profile.seed = seed;
     // Of what is not done by then, no more is to be learned.
-    profile.load.drain = profile.load.drain.min(LONGEST_DRAIN);
-    if let Pacing::Open(Open { pieces, .. }) = &mut profile.load.pacing {
+    profile.load.drain = profile.load.drain.min(DurationText(LONGEST_DRAIN));
+    if let Pacing::Open(Open { pieces, .. }) = &mut profile.pacing {
         let lasts = pieces.iter().map(|piece| piece.lasts).sum::<Duration>();
         *pieces = vec![super::arrivals::Piece { from: rate, to: rate, lasts }];
     }
@@ -276,7 +277,7 @@ mod tests {
 
     #[tokio::test]
     async fn repeats_begin_at_the_last_limit_and_what_was_tried_is_kept() {
-        let flags = Flags { rate: Some(50.0), seed: Some(4), ..Flags::default() };
+        let flags = Flags::of(&[("rate", "50"), ("seed", "4")]);
         let profile = Profile::load(None, &flags).unwrap();
         let wanted =
             LimitRequest { conditions: vec!["rate > 10".parse().unwrap()], repeats: 3, precision: 0.05 };
@@ -313,7 +314,7 @@ mod tests {
             LimitRequest { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
         let (mut held, loads) = (0, 200);
         for seed in 0..loads {
-            let flags = Flags { rate: Some(100.0), seed: Some(seed), ..Flags::default() };
+            let flags = Flags::of(&[("rate", "100"), ("seed", &seed.to_string())]);
             let profile = Profile::load(None, &flags).unwrap();
             let mut random = SplitMix64::new(seed);
             // From 9 in 10 at 880 down to 1 in 10 at 1,140.
@@ -335,8 +336,7 @@ mod tests {
     #[test]
     fn a_search_allows_no_errors_unless_it_says_itself_how_many() {
         let broke = |condition: &str| {
-            let flags =
-                Flags { rate: Some(50.0), fail_if: vec!["missed > 0".to_owned()], ..Flags::default() };
+            let flags = Flags::of(&[("rate", "50"), ("fail-if", "missed > 0")]);
             let profile = Profile::load(None, &flags).unwrap();
             let wanted =
                 LimitRequest { conditions: vec![condition.parse().unwrap()], repeats: 1, precision: 0.05 };
@@ -353,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_condition_that_never_holds_has_no_limit() {
-        let flags = Flags { rate: Some(50.0), ..Flags::default() };
+        let flags = Flags::of(&[("rate", "50")]);
         let profile = Profile::load(None, &flags).unwrap();
         let wanted = LimitRequest {
             conditions: vec!["instance_p99 < 5ms".parse().unwrap()],

@@ -25,13 +25,12 @@ impl Generator {
     /// Writes its result folder.
     fn write(&self, to: &Path) {
         let began = SystemTime::UNIX_EPOCH + Duration::from_secs(self.began);
-        let flags = Flags {
-            processes: Some(self.processes),
-            duration: Some(format!("{}s", WARM_UP + self.ended.len() as u64)),
-            warm_up: Some(format!("{WARM_UP}s")),
-            seed: Some(self.began),
-            ..Flags::default()
-        };
+        let flags = Flags::of(&[
+            ("processes", &self.processes.to_string()),
+            ("duration", &format!("{}s", WARM_UP + self.ended.len() as u64)),
+            ("warm-up", &format!("{WARM_UP}s")),
+            ("seed", &self.began.to_string()),
+        ]);
         let profile = Profile::load(None, &flags).unwrap();
         let mut recorder = Recorder::new(began);
         let warm_up = vec![Vec::new(); WARM_UP as usize];

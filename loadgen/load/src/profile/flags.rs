@@ -1,249 +1,233 @@
 //! Flags of the command line that take the place of keys of a profile.
 
-use std::fmt::Display;
-
-use clap::{Args, ValueEnum};
-use stickycas_harness::files::{LARGEST_SEED, SettingError, Settings};
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use stickycas_harness::files::{SettingError, Settings, settings};
 use toml::{Table, Value};
 
-use super::Transport;
-use crate::arrivals::Spacing;
-
-/// The flags that take the place of single keys; everything else is the profile's.
-#[derive(Args, Clone, Debug, Default)]
-#[command(next_help_heading = "In the place of keys of the profile")]
-pub struct Flags {
-    /// From which everything is drawn
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
-    pub seed: Option<u64>,
-    /// n, the processes of an instance
-    #[arg(long, value_name = "N")]
-    pub processes: Option<u32>,
-    /// p, the processes of a warp
-    #[arg(long, value_name = "P")]
-    pub warp_size: Option<u32>,
-    /// r, the most entries that a read returns
-    #[arg(long, value_name = "R")]
-    pub read_size: Option<u32>,
-    /// How long one process may hold phases open in all: a duration, or none
-    #[arg(long, value_name = "DURATION")]
-    pub patience: Option<String>,
-    /// Different values that correct processes propose
-    #[arg(long, value_name = "K")]
-    pub distinct: Option<u32>,
-    /// Bytes of each value
-    #[arg(long, value_name = "BYTES")]
-    pub value_bytes: Option<u32>,
-    /// The share of Byzantine processes, with --strategy
-    #[arg(long, value_name = "SHARE", requires = "strategy")]
-    pub byzantine: Option<f64>,
-    /// The strategy of Byzantine processes, as in scenarios: 'collude(value=0)'; with --byzantine
-    #[arg(long, value_name = "STRATEGY", requires = "byzantine")]
-    pub strategy: Option<String>,
-    /// How processes speak to the server
-    #[arg(long, value_name = "TRANSPORT", value_enum)]
-    pub transport: Option<Transport>,
-    /// Rosters of n principals each, on which instances take turns
-    #[arg(long, value_name = "N")]
-    pub rosters: Option<u32>,
-    /// How many principals share one connection
-    #[arg(long, value_name = "N")]
-    pub principals_per_connection: Option<u32>,
-    /// Closed loop: instances under way at any time
-    #[arg(long, value_name = "K", group = "pacing")]
-    pub in_flight: Option<u32>,
-    /// Open loop: instances per second
-    #[arg(long, value_name = "RATE", group = "pacing")]
-    pub rate: Option<f64>,
-    /// Open loop: instances per second at the beginning and at the end, as FROM..TO
-    #[arg(long, value_name = "FROM..TO", group = "pacing", value_parser = ramp)]
-    pub ramp: Option<(f64, f64)>,
-    /// Open loop: one rate after the other, as RATE:DURATION,RATE:DURATION
-    #[arg(long, value_name = "STEPS", group = "pacing", value_parser = steps)]
-    pub steps: Option<Steps>,
-    /// Open loop: how regularly instances begin
-    #[arg(long, value_name = "SPACING", value_enum)]
-    pub arrivals: Option<Spacing>,
-    /// Open loop: starts that would be one more under way are missed
-    #[arg(long, value_name = "N")]
-    pub max_in_flight: Option<u32>,
-    /// Open loop: a start so late after its plan is missed
-    #[arg(long, value_name = "DURATION")]
-    pub late_after: Option<String>,
-    /// Open loop: a larger share of missed starts fails the run
-    #[arg(long, value_name = "SHARE")]
-    pub max_missed: Option<f64>,
-    /// Instances that begin in this time count in no figure
-    #[arg(long, value_name = "DURATION")]
-    pub warm_up: Option<String>,
-    /// For how long instances begin, the warm-up included
-    #[arg(long, value_name = "DURATION")]
-    pub duration: Option<String>,
-    /// How many instances begin at most
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..=LARGEST_SEED))]
-    pub instances: Option<u64>,
-    /// How long what has begun has to end
-    #[arg(long, value_name = "DURATION")]
-    pub drain: Option<String>,
-    /// When everything ends, whatever is under way
-    #[arg(long, value_name = "DURATION")]
-    pub hard_stop: Option<String>,
-    /// Connections, calls and instances without progress for so long are given up
-    #[arg(long, value_name = "DURATION")]
-    pub stall: Option<String>,
-    /// The share of instances of which the server's whole history is judged too
-    #[arg(long, value_name = "SHARE")]
-    pub history_sample: Option<f64>,
-    /// A larger share of instances that fail or are refused fails the run [default: 0.01, or what the
-    /// profile's own conditions say of errors]
-    #[arg(long, value_name = "SHARE")]
-    pub max_errors: Option<f64>,
-    /// Any key of the profile, such as order=descending or load.principal_prefix=a; repeat for several
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Fail the run if this holds, such as 'instance_p99 > 50ms'; repeat for several
-    #[arg(long, value_name = "CONDITION")]
-    pub fail_if: Vec<String>,
+/// A flag that takes the place of a key.
+#[derive(Debug)]
+struct Flag {
+    /// Its name; that of the key has `_` for `-`.
+    name: &'static str,
+    /// The table of the key.
+    table: &'static str,
+    value_name: &'static str,
+    help: &'static str,
 }
 
-/// Rates, each with how long it lasts.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Steps(Vec<(f64, String)>);
-
-fn ramp(text: &str) -> Result<(f64, f64), String> {
-    let ends = text.split_once("..").and_then(|(from, to)| Some((from.parse().ok()?, to.parse().ok()?)));
-    ends.ok_or_else(|| "give two rates as FROM..TO, such as 100..1000".to_owned())
+const fn flag(name: &'static str, table: &'static str, value_name: &'static str, help: &'static str) -> Flag {
+    Flag { name, table, value_name, help }
 }
 
-fn steps(text: &str) -> Result<Steps, String> {
-    let step = |step: &str| {
-        let (rate, lasts) = step.split_once(':')?;
-        Some((rate.parse().ok()?, lasts.to_owned()))
-    };
-    let steps: Option<Vec<_>> = text.split(',').map(step).collect();
-    steps.map(Steps).ok_or_else(|| "give RATE:DURATION,..., such as 100:10s,200:10s".to_owned())
-}
+const FLAGS: [Flag; 27] = [
+    flag("seed", "", "N", "From which everything is drawn"),
+    flag("processes", "instance", "N", "n, the processes of an instance"),
+    flag("warp-size", "instance", "P", "p, the processes of a warp"),
+    flag("read-size", "instance", "R", "r, the most entries that a read returns"),
+    flag("patience", "instance", "DURATION", PATIENCE),
+    flag("distinct", "proposals", "K", "Different values that correct processes propose"),
+    flag("value-bytes", "proposals", "BYTES", "Bytes of each value"),
+    flag("byzantine", "", "SHARE", "The share of Byzantine processes, with --strategy"),
+    flag("strategy", "", "STRATEGY", STRATEGY),
+    flag("transport", "load", "TRANSPORT", "How processes speak to the server: attach or unary"),
+    flag("rosters", "load", "N", "Rosters of n principals each, on which instances take turns"),
+    flag("principals-per-connection", "load", "N", "How many principals share one connection"),
+    flag("in-flight", "load", "K", "Closed loop: instances under way at any time"),
+    flag("rate", "load", "RATE", "Open loop: instances per second"),
+    flag("ramp", "load", "FROM..TO", RAMP),
+    flag("steps", "load", "STEPS", STEPS),
+    flag("arrivals", "load", "SPACING", "Open loop: how regularly instances begin: fixed or poisson"),
+    flag("max-in-flight", "load", "N", "Open loop: starts that would be one more under way are missed"),
+    flag("late-after", "load", "DURATION", "Open loop: a start so late after its plan is missed"),
+    flag("max-missed", "load", "SHARE", "Open loop: a larger share of missed starts fails the run"),
+    flag("warm-up", "load", "DURATION", "Instances that begin in this time count in no figure"),
+    flag("duration", "load", "DURATION", "For how long instances begin, the warm-up included"),
+    flag("instances", "load", "N", "How many instances begin at most"),
+    flag("drain", "load", "DURATION", "How long what has begun has to end"),
+    flag("hard-stop", "load", "DURATION", "When everything ends, whatever is under way"),
+    flag("stall", "load", "DURATION", STALL),
+    flag("history-sample", "load", "SHARE", HISTORY),
+];
+const PATIENCE: &str = "How long one process may hold phases open in all: a duration, or none";
+const STRATEGY: &str =
+    "The strategy of Byzantine processes, as in scenarios: 'collude(value=0)'; with --byzantine";
+const RAMP: &str = "Open loop: instances per second at the beginning and at the end, as FROM..TO";
+const STEPS: &str = "Open loop: one rate after the other, as RATE:DURATION,RATE:DURATION";
+const STALL: &str = "Connections, calls and instances without progress for so long are given up";
+const HISTORY: &str = "The share of instances of which the server's whole history is judged too";
+const MAX_ERRORS: Flag = flag(
+    "max-errors",
+    "load",
+    "SHARE",
+    "A larger share of instances that fail or are refused fails the run [default: 0.01, or what the \
+     profile's own conditions say of errors]",
+);
+/// Any key, and conditions; both may be repeated.
+const SET: &str =
+    "Any key of the profile, such as order=descending or load.principal_prefix=a; repeat for several";
+const FAIL_IF: &str = "Fail the run if this holds, such as 'instance_p99 > 50ms'; repeat for several";
 
-/// A value of a flag as it is given.
-fn word(value: &impl ValueEnum) -> String {
-    value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
-}
-
-/// The keys of which a file gives one, to say when instances begin.
-const PACING: [&str; 4] = ["load.in_flight", "load.rate", "load.ramp", "load.steps"];
-/// The keys of an open loop.
+/// The keys of which a profile has one.
+const PACING: [&str; 4] = ["in-flight", "rate", "ramp", "steps"];
+/// Those that go with an open loop alone.
 const OPEN_LOOP: [&str; 4] = ["load.arrivals", "load.max_in_flight", "load.late_after", "load.max_missed"];
 
-/// Collects flags as settings.
-struct Given(Settings);
+/// The flags that were given, in the place of single keys; everything else is the profile's.
+#[derive(Clone, Debug, Default)]
+pub struct Flags {
+    given: Vec<(&'static Flag, String)>,
+    set: Vec<String>,
+    fail_if: Vec<String>,
+}
 
-impl Given {
-    fn key<T: Display>(&mut self, flag: &str, key: &str, value: Option<T>, toml: impl FnOnce(T) -> Value) {
-        if let Some(value) = value {
-            let origin = format!("--{flag} {value}");
-            self.0.put(&origin, key, &toml(value));
+impl Flag {
+    fn key(&self) -> String {
+        let key = self.name.replace('-', "_");
+        if self.table.is_empty() { key } else { format!("{}.{key}", self.table) }
+    }
+
+    fn arg(&self) -> Arg {
+        let arg = Arg::new(self.name).long(self.name).value_name(self.value_name).help(self.help);
+        let arg = arg.allow_negative_numbers(true);
+        match self.name {
+            "byzantine" => arg.requires("strategy"),
+            "strategy" => arg.requires("byzantine"),
+            name if PACING.contains(&name) => arg.group("pacing"),
+            _ => arg,
         }
     }
+}
 
-    fn number<T: Display + Copy + Into<i64>>(&mut self, flag: &str, key: &str, value: Option<T>) {
-        self.key(flag, key, value, |value| Value::Integer(value.into()));
+/// All flags of one key.
+fn all() -> impl Iterator<Item = &'static Flag> {
+    FLAGS.iter().chain(std::iter::once(&MAX_ERRORS))
+}
+
+impl clap::Args for Flags {
+    fn augment_args(command: Command) -> Command {
+        let list = |name, value_name, help| {
+            Arg::new(name).long(name).value_name(value_name).help(help).action(ArgAction::Append)
+        };
+        command
+            .next_help_heading("In the place of keys of the profile")
+            .args(all().map(Flag::arg))
+            .arg(list("set", "KEY=VALUE", SET))
+            .arg(list("fail-if", "CONDITION", FAIL_IF))
     }
 
-    fn large_number(&mut self, flag: &str, key: &str, value: Option<u64>) {
-        // A number that a file cannot hold is refused as a text would be.
-        let toml =
-            |value: u64| i64::try_from(value).map_or_else(|_| value.to_string().into(), Value::Integer);
-        self.key(flag, key, value, toml);
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl clap::FromArgMatches for Flags {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
+        let list = |name| matches.get_many(name).into_iter().flatten().cloned().collect();
+        let given = all().filter_map(|flag| Some((flag, matches.get_one::<String>(flag.name)?.clone())));
+        Ok(Self { given: given.collect(), set: list("set"), fail_if: list("fail-if") })
     }
 
-    fn share(&mut self, flag: &str, key: &str, value: Option<f64>) {
-        self.key(flag, key, value, Value::Float);
-    }
-
-    fn text(&mut self, flag: &str, key: &str, value: Option<&String>) {
-        self.key(flag, key, value, |value| Value::String(value.clone()));
-    }
-
-    fn remove(&mut self, keys: &[&str]) {
-        keys.iter().for_each(|key| self.0.remove(key));
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
     }
 }
 
 impl Flags {
-    /// The flags as settings in the place of keys, those of `--set` first.
-    ///
-    /// # Errors
-    /// The first `--set` that is no `KEY=VALUE`.
+    /// Whether this flag was given.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        self.value(name).is_some()
+    }
+
+    /// Gives a flag this value.
+    pub fn put(&mut self, name: &str, value: &str) {
+        match name {
+            "set" => self.set.push(value.to_owned()),
+            "fail-if" => self.fail_if.push(value.to_owned()),
+            _ => {
+                let flag = all().find(|flag| flag.name == name).expect("it is one of the flags");
+                self.given.retain(|(flag, _)| flag.name != name);
+                self.given.push((flag, value.to_owned()));
+            }
+        }
+    }
+
+    /// These flags, each with its value.
+    #[must_use]
+    pub fn of(given: &[(&str, &str)]) -> Self {
+        let mut flags = Self::default();
+        given.iter().for_each(|(name, value)| flags.put(name, value));
+        flags
+    }
+
+    fn value(&self, name: &str) -> Option<&str> {
+        self.given.iter().find(|(flag, _)| flag.name == name).map(|(_, value)| value.as_str())
+    }
+
+    /// The flags as values that take the place of the file's.
     pub(super) fn settings(&self) -> Result<Settings, SettingError> {
-        let mut given = Given(Settings::from_flags(&self.set)?);
-        if let Some(pacing) = PACING.into_iter().find(|key| given.0.has(key)) {
-            let others = PACING.into_iter().filter(|key| *key != pacing && !given.0.has(key));
-            given.remove(&others.collect::<Vec<_>>());
+        let mut settings = settings(&self.set)?;
+        let key = |name: &str| format!("load.{}", name.replace('-', "_"));
+        let is_paced = PACING.into_iter().any(|name| self.has(name));
+        if is_paced || PACING.into_iter().any(|name| settings.has(&key(name))) {
+            let others = PACING.map(key).into_iter().filter(|key| is_paced || !settings.has(key));
+            others.collect::<Vec<_>>().iter().for_each(|key| settings.remove(key));
         }
-        given.large_number("seed", "seed", self.seed);
-        given.number("processes", "instance.processes", self.processes);
-        given.number("warp-size", "instance.warp_size", self.warp_size);
-        given.number("read-size", "instance.read_size", self.read_size);
-        given.text("patience", "instance.patience", self.patience.as_ref());
-        given.number("distinct", "proposals.distinct", self.distinct);
-        given.number("value-bytes", "proposals.value_bytes", self.value_bytes);
-        if let (Some(share), Some(strategy)) = (self.byzantine, &self.strategy) {
-            let keys = [("share".to_owned(), share.into()), ("strategy".to_owned(), strategy.clone().into())];
-            let group = Value::Table(Table::from_iter(keys));
+        if self.has("in-flight") {
+            OPEN_LOOP.iter().for_each(|key| settings.remove(key));
+        }
+        if self.has("steps") {
+            settings.remove("load.duration");
+        }
+        if let (Some(share), Some(strategy)) = (self.value("byzantine"), self.value("strategy")) {
+            let keys = [("share".to_owned(), value(share)), ("strategy".to_owned(), strategy.into())];
             let origin = format!("--byzantine {share} --strategy {strategy}");
-            given.0.put(&origin, "faults", &Value::Array(vec![group]));
+            settings.put(&origin, "faults", &Value::Array(vec![Value::Table(Table::from_iter(keys))]));
         }
-        self.put_pacing(&mut given);
-        self.put_load(&mut given);
-        for condition in &self.fail_if {
-            let origin = format!("--fail-if {condition}");
-            given.0.extend_list(&origin, "fail_if", vec![Value::String(condition.clone())]);
-        }
-        Ok(given.0)
-    }
-
-    fn put_pacing(&self, given: &mut Given) {
-        if self.in_flight.is_some() || self.rate.is_some() || self.ramp.is_some() || self.steps.is_some() {
-            given.remove(&PACING);
-        }
-        if self.in_flight.is_some() {
-            given.remove(&OPEN_LOOP);
-        }
-        given.number("in-flight", "load.in_flight", self.in_flight);
-        given.share("rate", "load.rate", self.rate);
-        if let Some((from, to)) = self.ramp {
-            let ramp = Table::from_iter([("from".to_owned(), from.into()), ("to".to_owned(), to.into())]);
-            given.0.put(&format!("--ramp {from}..{to}"), "load.ramp", &Value::Table(ramp));
-        }
-        if let Some(Steps(steps)) = &self.steps {
-            // They say how long it takes.
-            given.remove(&["load.duration"]);
-            let shown: Vec<String> = steps.iter().map(|(rate, lasts)| format!("{rate}:{lasts}")).collect();
-            let step = |(rate, lasts): &(f64, String)| {
-                let keys = [("rate".to_owned(), (*rate).into()), ("for".to_owned(), lasts.clone().into())];
-                Value::Table(Table::from_iter(keys))
+        for (flag, text) in self.given.iter().filter(|(flag, _)| !is_of_faults(flag)) {
+            let origin = format!("--{} {text}", flag.name);
+            let wrong = |reason: &str| SettingError { origin: origin.clone(), reason: reason.to_owned() };
+            let value = match flag.name {
+                "ramp" => ramp(text).ok_or_else(|| wrong("give two rates as FROM..TO, such as 100..1000"))?,
+                "steps" => {
+                    let form = "give RATE:DURATION,..., such as 100:10s,200:10s";
+                    steps(text).ok_or_else(|| wrong(form))?
+                }
+                _ => value(text),
             };
-            let steps = Value::Array(steps.iter().map(step).collect());
-            given.0.put(&format!("--steps {}", shown.join(",")), "load.steps", &steps);
+            settings.put(&origin, &flag.key(), &value);
         }
-        given.text("arrivals", "load.arrivals", self.arrivals.as_ref().map(word).as_ref());
-        given.number("max-in-flight", "load.max_in_flight", self.max_in_flight);
-        given.text("late-after", "load.late_after", self.late_after.as_ref());
-        given.share("max-missed", "load.max_missed", self.max_missed);
+        for condition in &self.fail_if {
+            settings.extend_list(&format!("--fail-if {condition}"), "fail_if", [condition.as_str()]);
+        }
+        Ok(settings)
     }
+}
 
-    fn put_load(&self, given: &mut Given) {
-        given.text("transport", "load.transport", self.transport.as_ref().map(word).as_ref());
-        given.number("rosters", "load.rosters", self.rosters);
-        let per_connection = self.principals_per_connection;
-        given.number("principals-per-connection", "load.principals_per_connection", per_connection);
-        given.text("warm-up", "load.warm_up", self.warm_up.as_ref());
-        given.text("duration", "load.duration", self.duration.as_ref());
-        given.large_number("instances", "load.instances", self.instances);
-        given.text("drain", "load.drain", self.drain.as_ref());
-        given.text("hard-stop", "load.hard_stop", self.hard_stop.as_ref());
-        given.text("stall", "load.stall", self.stall.as_ref());
-        given.share("history-sample", "load.history_sample", self.history_sample);
-        given.share("max-errors", "load.max_errors", self.max_errors);
-    }
+/// `--byzantine` and `--strategy` make one group of faults.
+fn is_of_faults(flag: &Flag) -> bool {
+    matches!(flag.name, "byzantine" | "strategy")
+}
+
+/// A number, or else a text.
+fn value(text: &str) -> Value {
+    let whole = text.parse().ok().map(Value::Integer);
+    whole.or_else(|| text.parse().ok().map(Value::Float)).unwrap_or_else(|| text.into())
+}
+
+/// `FROM..TO`.
+fn ramp(text: &str) -> Option<Value> {
+    let (from, to) = text.split_once("..")?;
+    Some(Value::Table(Table::from_iter([("from".to_owned(), value(from)), ("to".to_owned(), value(to))])))
+}
+
+/// `RATE:DURATION,RATE:DURATION,...`.
+fn steps(text: &str) -> Option<Value> {
+    let step = |step: &str| {
+        let (rate, lasts) = step.split_once(':')?;
+        let keys = [("rate".to_owned(), value(rate)), ("for".to_owned(), lasts.into())];
+        Some(Value::Table(Table::from_iter(keys)))
+    };
+    text.split(',').map(step).collect::<Option<Vec<_>>>().map(Value::Array)
 }

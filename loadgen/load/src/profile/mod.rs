@@ -33,9 +33,8 @@
 mod check;
 mod file;
 mod flags;
-mod read;
-mod write;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,16 +42,16 @@ use clap::ValueEnum;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_harness::fault_plan::FaultPlan;
-use stickycas_harness::files::schema_of;
+use stickycas_harness::files::{FileError, Source, schema_of};
 use stickycas_model::params::Params;
 
+pub use self::file::{Load, Prefix};
 pub use self::flags::Flags;
-pub use self::read::DEFAULT;
 use super::arrivals::{Arrivals, Piece, Spacing};
 use super::fail_if::FailIf;
 
 /// A load that can be put on a server.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct Profile {
     /// Its name: letters, digits, `-` and `_`, at most 64. Result folders begin with it.
     pub name: String,
@@ -66,43 +65,20 @@ pub struct Profile {
     pub distinct: u32,
     /// Bytes of each value.
     pub value_bytes: u32,
-    /// How the load is put on.
+    /// How the load is put on, as the file has it; what follows is checked.
     pub load: Load,
+    /// When instances begin.
+    pub pacing: Pacing,
+    /// For how long instances begin, the warm-up included; `None`: until there are enough.
+    pub duration: Option<Duration>,
+    /// An instance that begins in this time from the start counts in no figure; it is judged all the same.
+    pub warm_up: Duration,
+    /// The largest share of instances that may fail or be refused; above it, the run has failed.
+    pub max_errors: f64,
     /// The conditions that fail the run.
     pub fail_if: Vec<FailIf>,
     /// Which process of an instance is Byzantine: the same in each.
     pub(super) faults: FaultPlan,
-}
-
-/// How the load is put on.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Load {
-    /// How processes speak to the server.
-    pub transport: Transport,
-    /// Rosters of n principals each. Instances take turns on them.
-    pub rosters: u32,
-    /// How many principals share one connection.
-    pub principals_per_connection: u32,
-    /// The beginning of the names of principals: process 3 of roster 2 is `load-2-3`.
-    pub principal_prefix: String,
-    /// When instances begin.
-    pub pacing: Pacing,
-    /// An instance that begins in this time from the start counts in no figure; it is judged all the same.
-    pub warm_up: Duration,
-    /// For how long instances begin, the warm-up included; `None`: until there are enough.
-    pub duration: Option<Duration>,
-    /// How many instances begin at most.
-    pub instances: Option<u64>,
-    /// How long instances that have begun have to end, once no more begin.
-    pub drain: Duration,
-    /// When everything ends, whatever is under way.
-    pub hard_stop: Option<Duration>,
-    /// An instance, connection or call without progress for so long is given up as stalled.
-    pub stall: Duration,
-    /// Of which share of instances the server's whole history is judged too.
-    pub history_sample: f64,
-    /// The largest share of instances that may fail or be refused; above it, the run has failed.
-    pub max_errors: f64,
 }
 
 /// When instances begin.
@@ -148,25 +124,65 @@ impl Profile {
     /// How many connections its principals have.
     #[must_use]
     pub fn connections(&self) -> u64 {
-        let of_a_group = self.params.processes().div_ceil(self.load.principals_per_connection);
-        u64::from(self.load.rosters) * u64::from(of_a_group)
+        let of_a_group = self.params.processes().div_ceil(self.load.principals_per_connection.get());
+        u64::from(self.load.rosters.get()) * u64::from(of_a_group)
+    }
+
+    /// For how long instances begin that count in figures; `None` if that depends on how many there are.
+    #[must_use]
+    pub fn measured(&self) -> Option<Duration> {
+        self.duration.map(|duration| duration.saturating_sub(self.warm_up))
     }
 
     /// The starts of an open loop; `None` for a closed one.
     #[must_use]
     pub fn arrivals(&self) -> Option<Arrivals> {
-        match &self.load.pacing {
+        match &self.pacing {
             Pacing::Closed { .. } => None,
             Pacing::Open(open) => Some(Arrivals::new(open.pieces.clone(), open.spacing, self.seed)),
         }
     }
 }
 
-impl Load {
-    /// For how long instances begin that count in figures; `None` if that depends on how many there are.
-    #[must_use]
-    pub fn measured(&self) -> Option<Duration> {
-        self.duration.map(|duration| duration.saturating_sub(self.warm_up))
+/// The load without a file: small instances, for ten seconds.
+pub const DEFAULT: &str = r#"name = "load"
+about = "small instances"
+
+[instance]
+processes = 8
+warp_size = 2
+read_size = 4
+
+[load]
+in_flight = 16
+duration = "10s"
+"#;
+
+/// The warm-up of [`DEFAULT`], unless a tenth of the duration is less. A profile of one's own has none by
+/// default.
+const DEFAULT_WARM_UP: Duration = Duration::from_secs(1);
+
+impl Profile {
+    /// Reads and checks a profile, or [`DEFAULT`] without a file, with these flags in the place of its keys.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the first thing in it or in the flags that is wrong.
+    pub fn load(path: Option<&Path>, flags: &Flags) -> Result<Self, FileError> {
+        let settings = flags.settings().map_err(FileError::Setting)?;
+        let (source, warm_up) = match path {
+            Some(path) => (Source::load(path, &settings)?, Duration::ZERO),
+            None => (Source::new("the default profile", DEFAULT, &settings), DEFAULT_WARM_UP),
+        };
+        source.check(|written: file::File| check::check(written, warm_up))
+    }
+
+    /// Checks a profile given as the text of a file, named `file` in errors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line or its flag.
+    pub fn parse(file: &str, text: &str, flags: &Flags) -> Result<Self, FileError> {
+        let settings = flags.settings().map_err(FileError::Setting)?;
+        Source::new(file, text, &settings).check(|written: file::File| check::check(written, Duration::ZERO))
     }
 }
 

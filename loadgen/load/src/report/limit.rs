@@ -153,7 +153,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_interrupt_keeps_what_the_searches_before_found() {
-        let profile = Profile::load(None, &Flags { rate: Some(50.0), ..Flags::default() }).unwrap();
+        let profile = Profile::load(None, &Flags::of(&[("rate", "50")])).unwrap();
         let wanted =
             LimitRequest { conditions: vec!["rate > 10".parse().unwrap()], repeats: 5, precision: 0.05 };
         let after = async |probes: usize| {

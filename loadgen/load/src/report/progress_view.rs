@@ -33,10 +33,10 @@ impl ProgressView {
     /// Of a load with this profile.
     #[must_use]
     pub fn new(profile: &Profile) -> Self {
-        let length = profile.load.duration.map_or(0, |whole| whole.as_secs());
+        let length = profile.duration.map_or(0, |whole| whole.as_secs());
         let bar = progress::bar(length, "{elapsed_precise} {bar:60}\n{msg}");
         let params = &profile.params;
-        let warm_up = profile.load.warm_up;
+        let warm_up = profile.warm_up;
         Self { bar, warm_up, phases: u64::from(params.warps()) * (1 + u64::from(params.reads())) }
     }
 

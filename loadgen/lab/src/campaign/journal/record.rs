@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 use stickycas_harness::environment::Platform;
-use stickycas_harness::files::Settings;
+use stickycas_harness::files::settings;
 
 use crate::campaign::cell::Counts;
 use crate::campaign::plan::Campaign;
@@ -63,7 +63,7 @@ impl CampaignSource {
     /// # Errors
     /// If the text is none, or has no such sweeps.
     pub fn campaign(&self) -> anyhow::Result<Campaign> {
-        let settings = Settings::from_flags(&self.set)?;
+        let settings = settings(&self.set)?;
         let (campaign, _) = Campaign::parse_with(&self.file, &self.text, Some(self.seed), &settings)?;
         campaign.only(&self.only).map_err(anyhow::Error::msg)
     }

@@ -3,20 +3,15 @@
 /// The least similarity (Jaro and Winkler) of a key and the key that is suggested in its place.
 const LIKELY: f64 = 0.7;
 
-/// Keys of before, those that took their place, and what to write.
-const RENAMED: [(&str, &str, &str); 8] = [
-    ("byzantine", "faults", "write a group [[faults]], with share or count, strategy and placement"),
-    ("groups", "rosters", "it is called rosters now"),
-    ("most_errors", "max_errors", "it is called max_errors now"),
-    ("most_in_flight", "max_in_flight", "it is called max_in_flight now"),
-    ("most_missed", "max_missed", "it is called max_missed now"),
-    ("principal", "principal_prefix", "it is called principal_prefix now"),
-    ("seen", "expectations", "it is called expectations now"),
-    ("watch_share", "history_sample", "it is called history_sample now"),
-];
+/// The known name that is most like the given one, and by how much, from 0 to 1 (Jaro and Winkler).
+#[must_use]
+pub fn nearest<'a>(given: &str, known: impl IntoIterator<Item = &'a str>) -> Option<(&'a str, f64)> {
+    let likeness = |known: &'a str| (known, strsim::jaro_winkler(given, known));
+    known.into_iter().map(likeness).max_by(|(_, one), (_, other)| one.total_cmp(other))
+}
 
-/// A message of the deserialiser, in plain words and with what to do.
-pub(super) fn plain(message: &str) -> String {
+/// A message of the deserialiser, in plain words and with what to do. `None`: it is none of serde's.
+pub(super) fn plain(message: &str) -> Option<String> {
     unknown_name(message, "unknown field", "there is no key")
         .or_else(|| unknown_name(message, "unknown variant", "there is no value"))
         .or_else(|| Some(format!("the key {} is missing", quoted(message.strip_prefix("missing field ")?)?)))
@@ -25,7 +20,6 @@ pub(super) fn plain(message: &str) -> String {
         })
         .or_else(|| wrong_type(message))
         .or_else(|| wrong_number(message))
-        .unwrap_or_else(|| message.to_owned())
 }
 
 /// ``unknown field `x`, expected one of `a`, `b` ``.
@@ -34,22 +28,13 @@ fn unknown_name(message: &str, what: &str, plain: &str) -> Option<String> {
     let mut names = rest.split('`').skip(1).step_by(2);
     let given = names.next()?;
     let known: Vec<&str> = names.collect();
-    let renamed = RENAMED.iter().find(|(before, now, _)| *before == given && known.contains(now));
-    if let Some((_, _, hint)) = renamed {
-        return Some(format!("{plain} {given}: {hint}"));
-    }
-    let nearest = known.iter().max_by(|a, b| likeness(given, a).total_cmp(&likeness(given, b)));
-    Some(match nearest {
+    Some(match nearest(given, known.iter().copied()) {
         None => format!("{plain} {given}: leave it out"),
-        Some(nearest) if likeness(given, nearest) >= LIKELY => {
+        Some((nearest, likeness)) if likeness >= LIKELY => {
             format!("{plain} {given}: did you mean {nearest}?")
         }
         Some(_) => format!("{plain} {given}: give one of {}", known.join(", ")),
     })
-}
-
-fn likeness(given: &str, known: &str) -> f64 {
-    strsim::jaro_winkler(given, known)
 }
 
 /// `invalid type: integer 7, expected a string`.
@@ -84,6 +69,7 @@ fn plain_type(wanted: &str) -> String {
     match wanted {
         "a string" => "a text".to_owned(),
         "u32" | "u64" | "usize" | "i64" => "a whole number from 0 on".to_owned(),
+        "a nonzero u32" => "a whole number from 1 on".to_owned(),
         "f64" => "a number".to_owned(),
         "a sequence" => "a list".to_owned(),
         "newtype variant" => "a table such as { NAME = ... }".to_owned(),
@@ -128,9 +114,9 @@ mod tests {
                 "invalid value: integer `-4`, expected u32",
                 "the number -4 stands where a whole number from 0 on is wanted",
             ),
-            ("something else", "something else"),
         ] {
-            assert_eq!(plain(message), plain_words);
+            assert_eq!(plain(message).as_deref(), Some(plain_words));
         }
+        assert_eq!(plain("something else"), None);
     }
 }
