@@ -6,9 +6,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 use crate::serve::{self, ServerOptions, Service};
-use crate::{
-    attackers, cluster, engine, etcd_rates, frames, latency, placement, scale, soak, start_up, tls, wire,
-};
+use crate::{attackers, cluster, engine, latency, scale, soak, start_up, tls, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
 #[derive(Debug, Parser)]
@@ -24,8 +22,6 @@ enum Command {
     Wire(wire::Options),
     /// One instance alone, in round trips of a service that does nothing.
     Latency(latency::Options),
-    /// One instance alone, beside clients that flood the server with HTTP/2 frames.
-    Frames(frames::Options),
     /// Instances of correct processes, beside attackers at full speed.
     Attackers(attackers::Options),
     /// A newcomer among clients that connect as fast as they can.
@@ -40,17 +36,8 @@ enum Command {
     StartUp(start_up::Options),
     /// Disk, memory and the latency of accesses of a durable server under load.
     Soak(soak::Options),
-    /// Fenced appends and watches of a cluster of etcd.
-    EtcdRates(etcd_rates::Options),
     /// Three servers over three etcd, beside one server and the same consensus on bare etcd.
     Cluster(cluster::Options),
-    /// How long instances pause when a server of a cluster is drained, and when one joins.
-    ClusterMoves(cluster::MoveOptions),
-    /// Simulates the placement of shards: servers that start, die, drain, join.
-    Placement(placement::Options),
-    /// Floods a server until standard input ends: the attackers of `frames`.
-    #[command(hide = true)]
-    FloodFrames(frames::AttackerOptions),
     /// Attacks a server until standard input ends: the attackers of `attackers`.
     #[command(hide = true)]
     Attack(attackers::AttackerOptions),
@@ -83,8 +70,6 @@ impl Cli {
         match self.command {
             Command::Wire(options) => wire::run(&options),
             Command::Latency(options) => latency::run(&options),
-            Command::Frames(options) => frames::run(&options),
-            Command::FloodFrames(options) => frames::attack(&options).map(|()| ExitCode::SUCCESS),
             Command::Attackers(options) => attackers::run(&options),
             Command::Newcomer(options) => attackers::newcomer(&options),
             Command::Attack(options) => attackers::attack(options).map(|()| ExitCode::SUCCESS),
@@ -98,10 +83,7 @@ impl Cli {
             Command::Engine(options) => engine::run(&options),
             Command::StartUp(options) => start_up::run(&options),
             Command::Soak(options) => soak::run(&options),
-            Command::EtcdRates(options) => etcd_rates::run(&options),
             Command::Cluster(options) => cluster::run(&options),
-            Command::ClusterMoves(options) => cluster::moves(&options),
-            Command::Placement(options) => placement::run(&options),
             Command::Serve { service, options } => serve::run(service, options).map(|()| ExitCode::SUCCESS),
         }
     }

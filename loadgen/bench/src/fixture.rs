@@ -69,11 +69,6 @@ impl Fixture {
         Ok(Self { connections: connections(&server).await?, ids, real: false, server })
     }
 
-    /// Where its server listens.
-    pub(crate) fn url(&self) -> &str {
-        &self.server.url
-    }
-
     /// Creates further instances.
     pub(crate) async fn creator(&self) -> anyhow::Result<Creator> {
         Creator::certified(&self.server.url, SIZE, self.server.clients()).await

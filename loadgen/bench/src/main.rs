@@ -4,16 +4,12 @@
 //! cargo run --release -p stickycas-bench -- wire       the service over the wire, beside one that does nothing
 //! cargo run --release -p stickycas-bench -- latency    one instance alone, in round trips
 //! cargo run --release -p stickycas-bench -- tls        certificates of both sides, beside plain TCP
-//! cargo run --release -p stickycas-bench -- frames     the same beside floods of HTTP/2 frames
 //! cargo run --release -p stickycas-bench -- attackers  the same beside every wire attack at full speed
 //! cargo run --release -p stickycas-bench -- newcomer   a newcomer among clients that connect as fast as they can
 //! target/release/stickycas-bench scale --finished 1000000    memory of each instance; see its header
 //! cargo run --release -p stickycas-bench -- engine     the engine of the log beside alternatives
 //! target/release/stickycas-bench start-up    a server on a large log; see its header
-//! cargo run --release -p stickycas-bench -- etcd-rates   a cluster of etcd, as servers use it
 //! target/release/stickycas-bench cluster         three servers over three etcd, beside one server; see its header
-//! target/release/stickycas-bench cluster-moves   the pauses of instances when servers come and go; the same
-//! cargo run --release -p stickycas-bench -- placement    simulates 1,000 servers that come, go and die
 //! target/release/stickycas-bench soak        disk, memory and p99 of a durable server under load; see its header
 //! cargo run --release -p stickycas-bench -- help
 //! ```
@@ -33,12 +29,9 @@ mod cluster;
 mod disk;
 mod engine;
 mod etcd;
-mod etcd_rates;
 mod fixture;
-mod frames;
 mod latency;
 mod operators;
-mod placement;
 mod principal;
 mod results;
 mod rounds;

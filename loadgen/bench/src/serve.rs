@@ -137,13 +137,6 @@ impl ServerProcess {
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
     }
-
-    /// Ends its standard input, and waits until it has ended.
-    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
-        let status = self.child.wait()?;
-        anyhow::ensure!(status.success(), "{} ended with {status}", self.url);
-        Ok(())
-    }
 }
 
 impl Drop for ServerProcess {

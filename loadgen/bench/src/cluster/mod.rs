@@ -1,9 +1,7 @@
-//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd;
-//! and what the moves of shards cost.
+//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd.
 //!
 //! ```text
 //! cargo run --release -p stickycas-bench --features cluster -- cluster --json cluster.json
-//! cargo run --release -p stickycas-bench --features cluster -- cluster-moves --json cluster-moves.json    see `moves`
 //! ```
 //!
 //! The workload is that of [`crate::workload`], over Attach with all frames of a moment in one message. All
@@ -32,7 +30,6 @@
 //! batch to the committer to its commit), and the `counts` of each sample.
 
 mod counts;
-mod moves;
 mod report;
 mod servers;
 mod turn;
@@ -46,7 +43,6 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use clap::Args;
 
-pub(crate) use self::moves::{MoveOptions, run as moves};
 use self::report::{Results, Series};
 use self::turn::{Kind, Turns, VARIANTS};
 use crate::etcd::Program;

@@ -78,12 +78,6 @@ impl ClusterServers {
         Ok(())
     }
 
-    /// Drains a server, and returns when it has ended.
-    pub(crate) async fn drain(&mut self, at: usize) -> anyhow::Result<()> {
-        let server = self.servers.remove(at);
-        tokio::task::spawn_blocking(move || server.process.stop()).await?
-    }
-
     /// Waits until all servers own about as many shards each, and none moves any more.
     pub(crate) async fn spread(&self) -> anyhow::Result<()> {
         let last = self.servers.last().context("there is no server")?;

@@ -105,32 +105,6 @@ trait Player {
     ) -> impl Future<Output = anyhow::Result<(Vec<Observation>, Duration)>> + Send;
 }
 
-/// Instances on Attach, one at a time.
-pub(crate) struct AttachInstances {
-    creator: Creator,
-    player: stream::Player,
-    /// The number of the next.
-    next: usize,
-}
-
-impl AttachInstances {
-    /// With open streams: an instance was played already.
-    pub(crate) async fn new(fixture: &Fixture) -> anyhow::Result<Self> {
-        let mut instances =
-            Self { creator: fixture.creator().await?, player: stream::Player::new(fixture, false), next: 0 };
-        instances.play().await?;
-        Ok(instances)
-    }
-
-    /// Plays one; the time from the first message to the last decision.
-    pub(crate) async fn play(&mut self) -> anyhow::Result<Duration> {
-        let id = self.creator.create(roster(), None).await?;
-        let (_, decide) = self.player.play(&id, self.next).await?;
-        self.next += 1;
-        Ok(decide)
-    }
-}
-
 /// Plays this many instances, one after the other, each created just before; and judges them.
 async fn instances(fixture: &Fixture, times: usize, player: &mut impl Player) -> anyhow::Result<Vec<Timing>> {
     let mut creator = fixture.creator().await?;
