@@ -17,7 +17,7 @@ use std::fmt;
 /// One decoder.
 #[derive(Clone, Copy)]
 pub struct Target {
-    /// Its name, and that of its folder in `fuzz/corpus`.
+    /// Its name, and that of its file in `fuzz/corpus`.
     pub name: &'static str,
     /// The input that it decodes.
     pub what: &'static str,
