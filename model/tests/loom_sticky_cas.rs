@@ -1,6 +1,6 @@
 //! The StickyCAS object under loom: each scenario runs once for every interleaving of its threads and for
 //! every value that the memory model lets a load return. Small scenarios of two threads are explored in full
-//! (`ALL`), larger ones and those of three threads with at most three preemptions. Why nothing is left out of
+//! (`ALL`), larger ones and those of three threads with few preemptions. Why nothing is left out of
 //! that: see `src/sync.rs`.
 //!
 //! ```text
@@ -51,9 +51,11 @@ impl Drop for Watched {
 
 /// Every interleaving there is.
 const ALL: Option<usize> = None;
-/// Every interleaving that takes the processor from a running thread at most three times.
-/// `LOOM_MAX_PREEMPTIONS` sets the bound of all scenarios instead.
-const THREE_PREEMPTIONS: Option<usize> = Some(3);
+/// Every interleaving that takes the processor from a running thread at most twice; three times if STICKYCAS_LONG is set
+/// (`scripts/verify --all loom`). `LOOM_MAX_PREEMPTIONS` sets the bound of all scenarios instead.
+fn few_preemptions() -> Option<usize> {
+    Some(if std::env::var_os("STICKYCAS_LONG").is_some() { 3 } else { 2 })
+}
 
 type Answers = Vec<(u32, AppendAnswer)>;
 
@@ -194,7 +196,7 @@ fn two_threads_of_one_phase_have_one_winner() {
 
 #[test]
 fn three_threads_of_one_phase_have_one_winner() {
-    assert_eq!(one_phase(3, THREE_PREEMPTIONS), lists(["1", "2", "3"]));
+    assert_eq!(one_phase(3, few_preemptions()), lists(["1", "2", "3"]));
 }
 
 /// Threads that each go through phases of their own, at any speed: a turn may be old when it is used. Thread
@@ -219,7 +221,7 @@ fn two_threads_in_phases_of_their_own_leave_no_hole() {
 
 #[test]
 fn two_threads_in_two_phases_each_leave_no_hole() {
-    let found = own_phases(2, 2, 4, THREE_PREEMPTIONS);
+    let found = own_phases(2, 2, 4, few_preemptions());
     // Whoever loses a phase does so to the other one, so each phase of a thread adds an entry of either.
     assert!(found.iter().all(|names| (2..=4).contains(&names.len())), "{found:?}");
     assert!(
@@ -230,15 +232,15 @@ fn two_threads_in_two_phases_each_leave_no_hole() {
 
 #[test]
 fn three_threads_in_a_phase_each_leave_no_hole() {
-    let found = own_phases(3, 1, 3, THREE_PREEMPTIONS);
+    let found = own_phases(3, 1, 3, few_preemptions());
     assert!(found.is_superset(&lists(["1", "3", "5", "13", "51", "35", "135", "315", "531"])), "{found:?}");
 }
 
 #[test]
 fn the_limit_holds_however_the_phases_meet() {
     assert_eq!(own_phases(2, 1, 1, ALL), lists(["1", "3"]));
-    assert_eq!(own_phases(2, 2, 1, THREE_PREEMPTIONS), lists(["1", "3"]));
-    assert_eq!(own_phases(3, 1, 1, THREE_PREEMPTIONS), lists(["1", "3", "5"]));
+    assert_eq!(own_phases(2, 2, 1, few_preemptions()), lists(["1", "3"]));
+    assert_eq!(own_phases(3, 1, 1, few_preemptions()), lists(["1", "3", "5"]));
 }
 
 #[test]
@@ -261,7 +263,7 @@ fn a_delayed_thread_overwrites_nothing() {
 
 #[test]
 fn delayed_threads_of_two_phases_leave_no_hole() {
-    let found = outcomes("a phase of two, both delayed, and the next phase", THREE_PREEMPTIONS, || {
+    let found = outcomes("a phase of two, both delayed, and the next phase", few_preemptions(), || {
         let run = Run::with_limit(3);
         let old = run.turn();
         let delayed = [1, 2].map(|name| run.spawn(move |run| vec![(name, old.append(run.value(name)))]));
@@ -305,7 +307,7 @@ fn a_reader_beside_one_writer_sees_prefixes() {
 
 #[test]
 fn a_reader_beside_two_writers_sees_prefixes() {
-    assert_eq!(readers_beside(2, 1, THREE_PREEMPTIONS), EVERY_PAIR_OF_LOOKS.into());
+    assert_eq!(readers_beside(2, 1, few_preemptions()), EVERY_PAIR_OF_LOOKS.into());
 }
 
 /// A writer, 9, that stops for ever between its cell and the counter, beside others, each in a phase of its
@@ -330,13 +332,13 @@ fn who_comes_after_a_crashed_writer_helps() {
 
 #[test]
 fn two_who_come_after_a_crashed_writer_help() {
-    let found = a_crash_beside(2, THREE_PREEMPTIONS);
+    let found = a_crash_beside(2, few_preemptions());
     assert!(found.is_superset(&lists(["9", "1", "2", "91", "92", "19", "912", "921", "192"])), "{found:?}");
 }
 
 #[test]
 fn the_phase_after_a_crash_has_the_next_position() {
-    let found = outcomes("two threads in phases of their own after a crash", THREE_PREEMPTIONS, || {
+    let found = outcomes("two threads in phases of their own after a crash", few_preemptions(), || {
         let run = Run::with_limit(3);
         assert!(run.list.turn().append_and_crash_before_the_counter(run.value(9)));
         assert_eq!(run.list.len(), 0, "the counter lags behind the cell");
