@@ -2,7 +2,11 @@
 //!
 //! Each group fills or reads the same number of cells in three ways, so that the times can be divided: `bare`
 //! is one compare-exchange on a number, with no list; `boxed` is the same on a pointer to a boxed value, the
-//! least that a cell for values of any size can cost; `sticky_cas` is the object.
+//! least that a cell for values of any size can cost; `sticky_cas` is the object. Told are nanoseconds for each
+//! cell, the median of rounds in which the three take turns.
+
+#![cfg_attr(not(loom), expect(clippy::disallowed_methods, reason = "a benchmark reads a clock"))]
+#![cfg_attr(not(loom), expect(clippy::print_stdout, reason = "a benchmark prints"))]
 
 #[cfg(loom)]
 fn main() {}
@@ -18,13 +22,39 @@ mod measured {
     use std::ptr;
     use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
     use std::thread;
+    use std::time::Instant;
 
-    use criterion::{BatchSize, Criterion, Throughput, criterion_group};
     use stickycas_model::sticky_cas::StickyCas;
 
     const CELLS: u32 = 16_384;
 
-    criterion_group!(groups, append, lose, read, contended);
+    const ROUNDS: usize = 501;
+
+    /// The nanoseconds of one run of this, for each cell.
+    fn nanos<T>(run: impl FnOnce() -> T) -> f64 {
+        let start = Instant::now();
+        black_box(run());
+        start.elapsed().as_secs_f64() * 1e9 / f64::from(CELLS)
+    }
+
+    /// Prints a row: the median of what each way takes.
+    fn row(name: &str, round: impl Fn() -> [f64; 3]) {
+        let rounds: Vec<[f64; 3]> = (0..ROUNDS).map(|_| round()).collect();
+        let medians: [String; 3] = std::array::from_fn(|way| {
+            let mut taken: Vec<f64> = rounds.iter().map(|round| round[way]).collect();
+            taken.sort_by(f64::total_cmp);
+            format!("{:.2}", taken[ROUNDS / 2])
+        });
+        println!("| {name} | {} |", medians.join(" | "));
+    }
+
+    pub(super) fn groups() {
+        println!("| ns for each cell | bare | boxed | sticky_cas |\n| --- | --- | --- | --- |");
+        append();
+        lose();
+        read();
+        contended();
+    }
 
     /// Numbered cells, each written once from 0.
     fn bare() -> Vec<AtomicU64> {
@@ -75,90 +105,58 @@ mod measured {
     }
 
     /// One thread wins every cell.
-    fn append(criterion: &mut Criterion) {
-        let mut group = criterion.benchmark_group("append");
-        group.throughput(Throughput::Elements(CELLS.into()));
-        group.bench_function("bare", |bencher| {
-            bencher.iter_batched_ref(bare, |cells| fill_bare(cells), BatchSize::LargeInput);
+    fn append() {
+        row("append", || {
+            let (bare, boxed, list) = (bare(), Boxed(boxed()), StickyCas::with_limit(CELLS));
+            [nanos(|| fill_bare(&bare)), nanos(|| fill_boxed(&boxed.0)), nanos(|| fill_list(&list))]
         });
-        group.bench_function("boxed", |bencher| {
-            bencher.iter_batched_ref(|| Boxed(boxed()), |cells| fill_boxed(&cells.0), BatchSize::LargeInput);
-        });
-        group.bench_function("sticky_cas", |bencher| {
-            bencher.iter_batched_ref(
-                || StickyCas::with_limit(CELLS),
-                |list| fill_list(list),
-                BatchSize::LargeInput,
-            );
-        });
-        group.finish();
     }
 
     /// One thread loses on a full cell, as all but one process of a warp do.
-    fn lose(criterion: &mut Criterion) {
-        let mut group = criterion.benchmark_group("lose");
-        group.throughput(Throughput::Elements(CELLS.into()));
-        let cells = bare();
-        fill_bare(&cells);
-        group.bench_function("bare", |bencher| bencher.iter(|| fill_bare(&cells)));
-        let cells = Boxed(boxed());
-        fill_boxed(&cells.0);
-        group.bench_function("boxed", |bencher| bencher.iter(|| fill_boxed(&cells.0)));
-        let list = StickyCas::with_limit(CELLS);
+    fn lose() {
+        let (bare, boxed, list) = (bare(), Boxed(boxed()), StickyCas::with_limit(CELLS));
+        fill_bare(&bare);
+        fill_boxed(&boxed.0);
         let turn = list.turn();
         turn.append(7);
-        group.bench_function("sticky_cas", |bencher| {
-            bencher.iter(|| {
-                for _ in 0..CELLS {
-                    black_box(turn.append(7));
-                }
-            });
-        });
-        group.finish();
+        let lose_in_turn = || {
+            for _ in 0..CELLS {
+                black_box(turn.append(7));
+            }
+        };
+        row("lose", || [nanos(|| fill_bare(&bare)), nanos(|| fill_boxed(&boxed.0)), nanos(lose_in_turn)]);
     }
 
     /// One thread reads every cell in order.
-    fn read(criterion: &mut Criterion) {
-        let mut group = criterion.benchmark_group("read");
-        group.throughput(Throughput::Elements(CELLS.into()));
-        let cells = bare();
-        fill_bare(&cells);
-        group.bench_function("bare", |bencher| {
-            bencher.iter(|| cells.iter().map(|cell| cell.load(Ordering::Acquire)).sum::<u64>());
-        });
-        let list = StickyCas::with_limit(CELLS);
+    fn read() {
+        let (bare, boxed, list) = (bare(), Boxed(boxed()), StickyCas::with_limit(CELLS));
+        fill_bare(&bare);
+        fill_boxed(&boxed.0);
         fill_list(&list);
-        group.bench_function("sticky_cas", |bencher| bencher.iter(|| list.iter().sum::<u64>()));
-        group.finish();
+        row("read", || {
+            [
+                nanos(|| bare.iter().map(|cell| cell.load(Ordering::Acquire)).sum::<u64>()),
+                nanos(|| boxed.0.iter().filter(|cell| !cell.load(Ordering::Acquire).is_null()).count()),
+                nanos(|| list.iter().sum::<u64>()),
+            ]
+        });
     }
 
     /// Two threads race for the same cells. Starting and joining them is in the times of all three.
-    fn contended(criterion: &mut Criterion) {
+    fn contended() {
         fn race(fill: impl Fn() + Sync) {
             thread::scope(|scope| {
                 scope.spawn(&fill);
                 fill();
             });
         }
-        let mut group = criterion.benchmark_group("contended_2_threads");
-        group.throughput(Throughput::Elements(CELLS.into()));
-        group.bench_function("bare", |bencher| {
-            bencher.iter_batched_ref(bare, |cells| race(|| fill_bare(cells)), BatchSize::LargeInput);
+        row("append, two threads", || {
+            let (bare, boxed, list) = (bare(), Boxed(boxed()), StickyCas::with_limit(CELLS));
+            [
+                nanos(|| race(|| fill_bare(&bare))),
+                nanos(|| race(|| fill_boxed(&boxed.0))),
+                nanos(|| race(|| fill_list(&list))),
+            ]
         });
-        group.bench_function("boxed", |bencher| {
-            bencher.iter_batched_ref(
-                || Boxed(boxed()),
-                |cells| race(|| fill_boxed(&cells.0)),
-                BatchSize::LargeInput,
-            );
-        });
-        group.bench_function("sticky_cas", |bencher| {
-            bencher.iter_batched_ref(
-                || StickyCas::with_limit(CELLS),
-                |list| race(|| fill_list(list)),
-                BatchSize::LargeInput,
-            );
-        });
-        group.finish();
     }
 }
