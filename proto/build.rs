@@ -1,35 +1,36 @@
-//! Compiles the .proto files with a compiler written in Rust, so that no `protoc` is needed.
+//! Makes Rust of `baseline.binpb`, which holds what the .proto files say: `scripts/bless-proto` writes it, and CI
+//! compares the two. So a build needs no compiler of .proto files.
 //!
 //! Writes to `OUT_DIR`: the generated messages, clients and servers, a file for each package; the descriptor
 //! set for server reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::{env, fs};
 
 use prost::Message as _;
-use tonic_prost_build::manual;
+use tonic_prost_build::{FileDescriptorSet, manual};
 
-/// The folder of the protobuf package of the services, below this one.
-const SERVICES: &str = "stickycas/v1";
-/// The folder of the protobuf package of a server's log: without services, and not part of reflection.
-const LOG: &str = "stickycas/log/v1";
+const BASELINE: &str = "baseline.binpb";
+/// The protobuf package of a server's log: without services, and not part of reflection.
+const LOG: &str = "stickycas.log.v1";
 /// Google's messages for errors: in the details of statuses, which no file of the services imports.
-const ERRORS: &str = "google/rpc";
+const ERRORS: &str = "google.rpc";
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    println!("cargo::rerun-if-changed={SERVICES}");
-    println!("cargo::rerun-if-changed={LOG}");
-    println!("cargo::rerun-if-changed={ERRORS}");
+    println!("cargo::rerun-if-changed={BASELINE}");
+    let all = FileDescriptorSet::decode(fs::read(BASELINE)?.as_slice())?;
+    let without = |package: &str| {
+        let file = all.file.iter().filter(|file| file.package() != package).cloned().collect();
+        FileDescriptorSet { file }
+    };
     let out_dir = PathBuf::from(env::var("OUT_DIR")?);
-    let described = protox::compile([sources(SERVICES)?, sources(ERRORS)?].concat(), ["."])?;
-    fs::write(out_dir.join("stickycas_descriptor.bin"), described.encode_to_vec())?;
-    let all = [sources(SERVICES)?, sources(LOG)?].concat();
+    fs::write(out_dir.join("stickycas_descriptor.bin"), without(LOG).encode_to_vec())?;
     tonic_prost_build::configure()
         .bytes(".")
         // Rare and large: without a box every frame would be as large as these.
         .boxed("stickycas.v1.ServerFrame.frame.welcome")
         .boxed("stickycas.v1.ServerFrame.frame.refusal")
-        .compile_fds(protox::compile(all, ["."])?)?;
+        .compile_fds(without(ERRORS))?;
     manual::Builder::new().build_client(false).compile(&[sticky_cas_service()]);
     Ok(())
 }
@@ -62,16 +63,4 @@ fn sticky_cas_service() -> manual::Service {
         .method(unary("decide", "Decide"))
         .method(attach)
         .build()
-}
-
-fn sources(package: &str) -> std::io::Result<Vec<PathBuf>> {
-    let mut sources = Vec::new();
-    for entry in fs::read_dir(Path::new(package))? {
-        let path = entry?.path();
-        if path.extension().is_some_and(|extension| extension == "proto") {
-            sources.push(path);
-        }
-    }
-    sources.sort();
-    Ok(sources)
 }
