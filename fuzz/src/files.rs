@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use stickycas_chaos::Plan;
+use stickycas_faults::Plan;
 use stickycas_harness::Scenario;
 use stickycas_lab::campaign::Campaign;
 use stickycas_load::profile::{Flags, Profile};

@@ -2,7 +2,7 @@
 //!
 //! Only its command line is here; the work of the subcommands is done in the crates beside it:
 //! `stickycas-harness` (one run), `stickycas-load` (many instances at once, timed), `stickycas-lab` (runs in
-//! bulk) and `stickycas-chaos` (plans for the containers of the demo).
+//! bulk) and `stickycas-faults` (faults of servers, and of the containers of the demo).
 
 mod cli;
 

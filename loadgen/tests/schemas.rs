@@ -27,7 +27,7 @@ fn schemas() -> [(&'static str, Json); 4] {
         ("scenario", stickycas_harness::scenario::schema()),
         ("profile", stickycas_load::profile::schema()),
         ("campaign", stickycas_lab::campaign::schema()),
-        ("plan", stickycas_chaos::plan::schema()),
+        ("plan", stickycas_faults::plan::schema()),
     ]
     .map(|(kind, schema)| (kind, schema.to_value()))
 }

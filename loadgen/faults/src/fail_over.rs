@@ -2,12 +2,8 @@
 //! that it owned is acknowledged.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-
-/// The time after a fault within which messages on their way to a client arrive.
-pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
 
 /// Times in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

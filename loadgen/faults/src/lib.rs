@@ -1,58 +1,52 @@
-//! The kill test: every answer to a client stays true, however often the server is killed (SPEC F8a, F11).
+//! Faults, and what stays true beside them.
 //!
-//! A [`Round`](RoundPlan) starts a real server on a folder, puts it under load with hundreds of small
-//! instances, kills it with SIGKILL at random moments, also while it recovers, and starts it again on the
-//! same folder. The clients go on by themselves. All answers and events that they receive are recorded
-//! outside the server ([`Fact`]); in the end they are compared with the server's history ([`check`]), and the
-//! judge judges every instance.
+//! A [`Plan`] says what is done to which service and when. It is read from a file or drawn from a seed
+//! ([`draw`]), and carried out on a platform ([`Platform`]): on the containers of a compose project, on
+//! processes that are started here, or on machines in virtual time (`loadgen/virtual`).
+//!
+//! - [`perturb`](fn@perturb) carries out a plan beside the judge of a compose project. The record of the run
+//!   must show that the plan hit, and the verdict must be the expected one.
+//! - The kill test ([`run`](fn@run), SPEC F8a, F11) starts a real server or cluster, puts it under load with
+//!   hundreds of small instances, and carries out a plan that a seed draws. The clients go on by themselves.
+//!   All answers and events that they receive are recorded outside the server ([`Fact`]); in the end they are
+//!   compared with the server's history ([`check`](fn@check)), and the judge judges every instance.
 //!
 //! | module | what |
 //! | --- | --- |
-//! | `plan` | the plan of a round, drawn from its seed |
-//! | `outage` | the plan of a server that is started again days later |
-//! | `server` | the server as a process: started, killed, started again |
-//! | `fault` | the plan of a round for a cluster: the faults of servers and members of etcd; their effects |
-//! | `cluster` (feature `cluster`) | the servers of a cluster and its etcd, and their faults: as processes, or simulated |
-//! | `fail_over` | how long clients wait for another owner |
-//! | `clocks` | programs whose clocks are ahead |
+//! | [`plan`] | the language of plans: steps, moments, services, expectations; files |
+//! | [`draw`] | the steps and the instances of a round, drawn from its seed |
+//! | [`platform`] | the operations on services: containers, processes, clusters |
 //! | `facts` | the answers and events that clients received |
-//! | `instance`, `unary` | the clients of one instance |
-//! | `check`, `violation` | the comparison of the facts with the final history; the kinds of violations |
-//! | `round`, `run` | one round; many of them |
-//! | `result` | the counts, for people and for programs; the folder of a run |
+//! | `check`, `violation` | the comparison of facts and expectations with the final history; the kinds of violations |
+//! | `round`, `run`, `options` | one round of the kill test and its clients; many of them |
+//! | `fail_over`, `result` | how long clients wait for another owner; the counts, for people and for programs |
+//! | `perturb` | a plan on containers |
 
 mod check;
-mod clocks;
-#[cfg(feature = "cluster")]
-mod cluster;
-mod cluster_plan;
+pub mod draw;
 mod facts;
 mod fail_over;
-mod fault;
-mod instance;
-mod lateness;
-mod observer;
 mod options;
-mod outage;
-mod plan;
+mod perturb;
+pub mod plan;
+pub mod platform;
 mod result;
 mod round;
 mod run;
-mod server;
-mod unary;
 mod violation;
 
 pub use self::check::{Checked, Evidence, check};
-#[cfg(feature = "cluster")]
-pub use self::cluster::{ClusterServers, Machines, client_of_all, server_name};
+pub use self::draw::{ClusterSize, FaultKind, InstancePlan, Load, RoundPlan, Waiting};
 pub use self::facts::{Fact, MemberStatus};
 pub use self::fail_over::FailOver;
-pub use self::fault::{ClusterSize, Fault, FaultKind, Hit, Stale};
-pub use self::instance::{CONNECTIONS, RETRIES, Site};
 pub use self::options::CrashOptions;
-pub use self::plan::{InstancePlan, Kill, Load, RoundPlan, Waiting};
+pub use self::perturb::{PlanOutcome, Target, perturb, table as table_of_plans};
+pub use self::plan::{Action, Plan, Service, Step, When};
+pub use self::platform::processes::ServerProgram;
+pub use self::platform::{CREATOR, Hit, Injected, Machines, Platform, RETRIES, Server, Stale, server_name};
+#[cfg(feature = "cluster")]
+pub use self::platform::{ClusterServers, client_of_all};
 pub use self::result::{CrashResult, RoundCounts, RoundResult, table};
-pub use self::round::play_round;
+pub use self::round::{CONNECTIONS, Site, play_round};
 pub use self::run::{HAS_CLUSTER, run};
-pub use self::server::{CREATOR, Server, ServerProgram};
 pub use self::violation::{Violation, ViolationKind};

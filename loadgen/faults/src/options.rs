@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::fault::ClusterSize;
-use crate::plan::Load;
-use crate::server::ServerProgram;
+use crate::draw::{ClusterSize, Load};
+use crate::plan::Step;
+use crate::platform::processes::ServerProgram;
 
 /// See the module.
 #[derive(Clone, Debug)]
@@ -21,6 +21,8 @@ pub struct CrashOptions {
     pub outage: Option<Duration>,
     /// Servers of a cluster over etcd, and its faults, in place of one server.
     pub cluster: Option<ClusterSize>,
+    /// The steps of every round in place of those that its seed draws.
+    pub steps: Option<Vec<Step>>,
     /// Whether partitions among these faults are left out where there can be none; else it is an error.
     pub partitions_may_lack: bool,
     /// How many at a time, each with a server of its own.

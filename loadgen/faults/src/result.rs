@@ -10,9 +10,8 @@ use serde::{Deserialize, Serialize};
 use stickycas_harness::report::table::grouped;
 use stickycas_harness::report::table::{align_right, grid};
 
+use crate::draw::{FaultKind, RoundPlan};
 use crate::fail_over::FailOver;
-use crate::fault::FaultKind;
-use crate::plan::RoundPlan;
 use crate::violation::Violation;
 
 /// The counts of a round, or of all rounds of a run.
@@ -31,6 +30,9 @@ pub struct RoundCounts {
     /// How long clients waited for another owner after faults of servers of a cluster.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fail_over: BTreeMap<FaultKind, FailOver>,
+    /// Instances of which an access was acknowledged before and after a fault of a server that owned them.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub went_on: u64,
     /// Get and List at servers of a cluster that others had deposed, of instances that had been closed or
     /// created there.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -74,6 +76,7 @@ impl RoundCounts {
         for (kind, fail_over) in &round.fail_over {
             self.fail_over.entry(*kind).or_default().add(fail_over);
         }
+        self.went_on += round.went_on;
         self.asked_deposed += round.asked_deposed;
         self.clients_killed += round.clients_killed;
         self.instances += round.instances;
@@ -305,7 +308,7 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::{Load, Waiting};
+    use crate::draw::{Load, Waiting};
 
     #[test]
     fn a_run_is_starved_if_patience_was_not_judged_of_many() {

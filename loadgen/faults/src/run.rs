@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use stickycas_client::Client;
+use stickycas_harness::exit::UsageError;
 use tokio::task::JoinSet;
 
-use crate::clocks::ClockOffset;
-#[cfg(feature = "cluster")]
-use crate::cluster;
-use crate::fault::{ClusterSize, Fault, FaultKind};
-use crate::instance::{RETRIES, Site};
+use crate::draw::{ClusterSize, FaultKind, RoundPlan};
 use crate::options::CrashOptions;
-use crate::plan::RoundPlan;
+use crate::plan::{Action, Plan, Service, Step, When};
+use crate::platform::processes::{ClockOffset, ServerProcess};
+#[cfg(feature = "cluster")]
+use crate::platform::processes::{ClusterProcesses, check_network, find_etcd};
+use crate::platform::{CREATOR, RETRIES};
+#[cfg(feature = "cluster")]
+use crate::platform::{ClusterServers, client_of_all};
 use crate::result::{CrashResult, RoundCounts, RoundResult};
-use crate::round::play_round;
-use crate::server::{CREATOR, ServerProcess};
+use crate::round::{Site, play_round};
 
 /// The clocks of a program are found to be ahead to the minute.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
@@ -47,6 +49,7 @@ pub async fn run(
         ClockOffset::new(ahead).check().await?;
     }
     ensure!(HAS_CLUSTER || options.cluster.is_none(), "{NO_CLUSTER}");
+    check_steps(options.steps.as_deref().unwrap_or_default(), options.cluster)?;
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
     #[cfg(feature = "cluster")]
     let options = &check_cluster(options, &mut result)?;
@@ -70,9 +73,8 @@ pub async fn run(
         progress(&result);
     }
     if let (Some(size), true) = (options.cluster, result.is_clean() && result.rounds == rounds) {
-        let plan = |seed| RoundPlan::cluster(seed, options.load, size).faults;
-        let faults: Vec<Fault> = (seed..seed + rounds).flat_map(plan).collect();
-        result.not_shown = has_shown_cluster(&faults, size, &result.counts).err().map(|why| why.to_string());
+        let steps: Vec<Step> = (seed..seed + rounds).flat_map(|seed| round(options, seed).steps).collect();
+        result.not_shown = has_shown_cluster(&steps, size, &result.counts).err().map(|why| why.to_string());
     }
     Ok(result)
 }
@@ -85,9 +87,9 @@ pub async fn run(
 fn check_cluster(options: &CrashOptions, result: &mut CrashResult) -> anyhow::Result<CrashOptions> {
     let mut options = options.clone();
     let Some(size) = &mut options.cluster else { return Ok(options) };
-    drop(cluster::find_etcd(&options.out)?);
+    drop(find_etcd(&options.out)?);
     if size.has_partitions
-        && let Err(error) = cluster::check_network()
+        && let Err(error) = check_network()
     {
         if !options.partitions_may_lack {
             return Err(error.context("there can be no partitions of the network here"));
@@ -98,17 +100,59 @@ fn check_cluster(options: &CrashOptions, result: &mut CrashResult) -> anyhow::Re
     Ok(options)
 }
 
-async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<RoundResult> {
-    let folder = options.out.join(format!("round-{seed}"));
-    fs::create_dir_all(&folder)?;
-    let plan = match (options.cluster, options.outage) {
+/// The round of this seed.
+fn round(options: &CrashOptions, seed: u64) -> RoundPlan {
+    let mut round = match (options.cluster, options.outage) {
         (Some(size), _) => RoundPlan::cluster(seed, options.load, size),
         (None, Some(ahead)) => RoundPlan::outage(seed, options.load, ahead),
         (None, None) => RoundPlan::draw(seed, options.load),
     };
+    if let Some(steps) = &options.steps {
+        round.steps.clone_from(steps);
+    }
+    round
+}
+
+/// Whether these steps can be those of a round.
+///
+/// # Errors
+/// One cannot.
+fn check_steps(steps: &[Step], cluster: Option<ClusterSize>) -> anyhow::Result<()> {
+    for step in steps {
+        let is_known = match cluster {
+            Some(size) => FaultKind::of(step, size.members).is_some() && step.ahead.is_none(),
+            None => step.services == [Service::Server] && step.action == Action::Kill,
+        };
+        let is_in_time = !matches!(step.when, When::Before | When::Observed(_)) && step.by.is_none();
+        let Step { action, when, .. } = step;
+        ensure!(
+            is_known && is_in_time && step.lasts.is_some(),
+            UsageError(format!(
+                "{action} {when}: the kill test has no such step: give those that it draws, as in plan.toml of a round"
+            ))
+        );
+    }
+    let mut behind = steps.iter().skip_while(|step| step.when != When::Ended);
+    let reason = "a step behind the end of all instances: put it before";
+    ensure!(behind.all(|step| step.when == When::Ended), UsageError(reason.to_owned()));
+    Ok(())
+}
+
+async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<RoundResult> {
+    let folder = options.out.join(format!("round-{seed}"));
+    fs::create_dir_all(&folder)?;
+    let plan = round(options, seed);
+    let drawn = Plan::drawn(seed, plan.steps.clone());
+    fs::write(folder.join("plan.toml"), drawn.text()).context("cannot write the plan of a round")?;
     let mut result = match options.cluster {
         #[cfg(feature = "cluster")]
-        Some(size) => cluster::play(options, size, &plan, &folder).await?,
+        Some(size) => {
+            let machines =
+                ClusterProcesses::new(&options.program, &folder, options.rejoin, size, seed).await?;
+            let site =
+                Site::new(&plan, |connection| client_of_all(size, &machines, connection).connect_lazy())?;
+            play_round(&plan, ClusterServers::new(machines, size)?, site).await
+        }
         #[cfg(not(feature = "cluster"))]
         Some(_) => bail!("{NO_CLUSTER}"),
         None => {
@@ -151,10 +195,12 @@ fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// A planned effect is missing.
-fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts) -> anyhow::Result<()> {
+fn has_shown_cluster(planned: &[Step], size: ClusterSize, counts: &RoundCounts) -> anyhow::Result<()> {
     let mut missing = BTreeMap::<FaultKind, u64>::new();
-    for fault in planned {
-        *missing.entry(fault.kind).or_default() += 1;
+    let planned: Vec<(FaultKind, Duration)> =
+        planned.iter().filter_map(|step| Some((FaultKind::of(step, size.members)?, step.lasts?))).collect();
+    for (kind, _) in &planned {
+        *missing.entry(*kind).or_default() += 1;
     }
     for (kind, count) in &mut missing {
         *count = count.saturating_sub(counts.faults.get(kind).copied().unwrap_or(0));
@@ -164,7 +210,9 @@ fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts)
     }
     let RoundCounts { instances, accesses, asked_deposed, .. } = *counts;
     ensure!(accesses >= instances, "only {accesses} accesses of {instances} instances were acknowledged");
-    let outlasting = || planned.iter().filter(|fault| size.servers > 1 && fault.outlasts(size.lease));
+    let outlasts =
+        |(kind, lasts): &&(FaultKind, Duration)| size.servers > 1 && kind.outlasts(*lasts, size.lease);
+    let outlasting = || planned.iter().filter(outlasts);
     if outlasting().next().is_none() {
         return Ok(());
     }
@@ -173,9 +221,8 @@ fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts)
         taken_over > 0,
         "no server had the shards of another one that was away for longer than its lease"
     );
-    let is_timed = counts.fail_over.values().any(|fail_over| !fail_over.first.is_empty());
-    ensure!(is_timed, "no access was acknowledged after a fault of the owner of its instance");
-    let to_ask = outlasting().any(|fault| fault.kind.asks_deposed());
+    ensure!(counts.went_on > 0, "no access was acknowledged after a fault of the owner of its instance");
+    let to_ask = outlasting().any(|(kind, _)| kind.asks_deposed());
     ensure!(!to_ask || asked_deposed > 0, "no server was asked for what others had taken over from it");
     Ok(())
 }
@@ -183,8 +230,7 @@ fn has_shown_cluster(planned: &[Fault], size: ClusterSize, counts: &RoundCounts)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fail_over::FailOver;
-    use crate::plan::{Load, Waiting};
+    use crate::draw::{Load, Waiting};
 
     const SIZE: ClusterSize = ClusterSize {
         servers: 3,
@@ -194,21 +240,24 @@ mod tests {
         has_partitions: true,
     };
 
-    fn planned(size: ClusterSize) -> Vec<Fault> {
+    fn planned(size: ClusterSize) -> Vec<Step> {
         let load = Load { instances: 10, processes: 4, waiting: Waiting::CLUSTER };
-        RoundPlan::cluster(1, load, size).faults
+        RoundPlan::cluster(1, load, size).steps
     }
 
     /// The counts of a run that has shown everything planned.
-    fn counted(planned: &[Fault]) -> RoundCounts {
-        let mut counts =
-            RoundCounts { instances: 10, accesses: 90, asked_deposed: 20, ..RoundCounts::default() };
-        for fault in planned {
-            *counts.faults.entry(fault.kind).or_default() += 1;
+    fn counted(planned: &[Step]) -> RoundCounts {
+        let mut counts = RoundCounts {
+            instances: 10,
+            accesses: 90,
+            went_on: 1,
+            asked_deposed: 20,
+            ..RoundCounts::default()
+        };
+        for kind in planned.iter().filter_map(|step| FaultKind::of(step, SIZE.members)) {
+            *counts.faults.entry(kind).or_default() += 1;
         }
         counts.deposed = BTreeMap::from([(FaultKind::ServerKilled, 0), (FaultKind::ServerPaused, 1)]);
-        let fail_over = FailOver { first: vec![2_300], instances: vec![2_300, 2_900] };
-        counts.fail_over = BTreeMap::from([(FaultKind::ServerPaused, fail_over)]);
         counts
     }
 
@@ -222,8 +271,7 @@ mod tests {
         assert!(
             said(&RoundCounts { deposed: nobody, ..all.clone() }).starts_with("no server had the shards")
         );
-        let silent = BTreeMap::from([(FaultKind::ServerPaused, FailOver::default())]);
-        assert!(said(&RoundCounts { fail_over: silent, ..all.clone() }).starts_with("no access was ack"));
+        assert!(said(&RoundCounts { went_on: 0, ..all.clone() }).starts_with("no access was ack"));
         assert!(said(&RoundCounts { asked_deposed: 0, ..all.clone() }).starts_with("no server was asked"));
         assert!(said(&RoundCounts { accesses: 9, ..all.clone() }).starts_with("only 9 accesses of 10"));
         let mut fewer = all;
@@ -233,17 +281,18 @@ mod tests {
 
     #[test]
     fn nobody_takes_over_from_a_server_that_is_alone_or_back_soon() {
-        let counts = |planned: &[Fault]| RoundCounts {
+        let counts = |planned: &[Step]| RoundCounts {
             asked_deposed: 0,
             deposed: BTreeMap::new(),
-            fail_over: BTreeMap::new(),
+            went_on: 0,
             ..counted(planned)
         };
         let alone = ClusterSize { servers: 1, ..SIZE };
         has_shown_cluster(&planned(alone), alone, &counts(&planned(alone))).unwrap();
         let mut short = planned(SIZE);
-        short.retain(|fault| !fault.outlasts(SIZE.lease));
-        assert!(short.len() > 2 && short.iter().any(|fault| fault.kind == FaultKind::ServerStopped));
+        let kind = |step: &Step| FaultKind::of(step, SIZE.members).unwrap();
+        short.retain(|step| !kind(step).outlasts(step.lasts.unwrap(), SIZE.lease));
+        assert!(short.len() > 2 && short.iter().any(|step| kind(step) == FaultKind::ServerStopped));
         has_shown_cluster(&short, SIZE, &counts(&short)).unwrap();
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::Args;
 use stickycas_faults::{
-    ClusterSize, CrashOptions, CrashResult, HAS_CLUSTER, Load, RoundCounts, ServerProgram, Waiting, table,
+    ClusterSize, CrashOptions, CrashResult, HAS_CLUSTER, Load, Plan, RoundCounts, ServerProgram, Waiting,
+    table,
 };
 use stickycas_harness::atomic_files::{is_taken, replace_file};
 use stickycas_harness::command_line;
@@ -68,6 +69,10 @@ pub(super) struct CrashArgs {
     /// With --cluster: the lease of the servers
     #[arg(long, value_name = "DURATION", default_value = "2s", requires = "cluster", value_parser = stickycas_program::parse_duration)]
     lease: Duration,
+    /// The steps of this plan in each round, in place of those that its seed draws: with the same arguments
+    /// and the plan.toml of a round they are the same
+    #[arg(long, value_name = "FILE")]
+    plan: Option<PathBuf>,
     /// Kill this server, a program with the flags of stickycas-server; without it, this program plays the
     /// server
     #[arg(long, value_name = "PROGRAM")]
@@ -93,6 +98,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         return Err(UsageError(BUILD_CLUSTER.to_owned()).into());
     }
     let seed = args.seed.unwrap_or_else(draw_seed);
+    let plan = args.plan.as_deref().map(Plan::load).transpose()?;
     let out = match &args.out {
         Some(out) if is_taken(out) => return Err(taken(out).into()),
         Some(out) => out.clone(),
@@ -123,6 +129,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
             waiting: if cluster.is_some() { Waiting::CLUSTER } else { Waiting::REAL_TIME },
         },
         cluster,
+        steps: plan.map(|plan| plan.steps),
         partitions_may_lack: args.partitions == "auto",
         jobs: args.jobs.unwrap_or(jobs).get(),
         rejoin: args.rejoin,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_chaos::Plan;
 use stickycas_client_program::DEFAULT_SERVER;
+use stickycas_faults::Plan;
 use stickycas_harness::environment::Environment;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::files;

@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use clap::Args;
-use stickycas_chaos::docker::{Docker, Project, project_name};
-use stickycas_chaos::{Plan, PlanOutcome, Target, perturb, table};
 use stickycas_client::{Client, RefusalReason, RetryPolicy};
+use stickycas_faults::platform::containers::{Docker, Project, project_name};
+use stickycas_faults::{Plan, PlanOutcome, Target, perturb, table_of_plans as table};
 use stickycas_harness::exit::Exit;
 use stickycas_harness::report::folder::DEFAULT_PARENT;
 use stickycas_harness::report::json;

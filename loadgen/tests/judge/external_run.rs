@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stickycas_chaos::Plan;
 use stickycas_client::Client;
 use stickycas_client::watch::{WatchFrom, Watched};
 use stickycas_client_program::{PlayRecord, run_from};
+use stickycas_faults::Plan;
 use stickycas_harness::Record;
 use stickycas_harness::judge::{JudgeOptions, ReportService, SeriesCheckpoint, SeriesRequest, Subject, run};
 use stickycas_harness::run::{COORDINATOR, Identities, OwnServer, ServerHandle};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use stickycas_chaos::Plan;
+use stickycas_faults::Plan;
 use stickycas_model::judge::{Observed, Outcome};
 use stickycas_model::process::ProcessEnd;
 use stickycas_model::types::AccessNumber;

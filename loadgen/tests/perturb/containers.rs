@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::Path;
 
-use stickycas_chaos::docker::{Docker, DockerError, Project, project_name};
-use stickycas_chaos::plan::{Action, Service};
+use stickycas_faults::plan::{Action, Service};
+use stickycas_faults::platform::containers::{Docker, DockerError, Project, project_name};
 
 use super::engine::{Engine, process};
 

@@ -4,8 +4,8 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
-use stickycas_chaos::docker::{Docker, Project};
-use stickycas_chaos::plan::Service;
+use stickycas_faults::plan::Service;
+use stickycas_faults::platform::containers::{Docker, Project};
 use stickycas_model::types::ProcessId;
 use tempfile::TempDir;
 

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use stickycas_chaos::{Plan, PlanOutcome, Target, perturb};
 use stickycas_client::Client;
 use stickycas_client_program::run_from;
+use stickycas_faults::{Plan, PlanOutcome, Target, perturb};
 use stickycas_harness::run::{COORDINATOR, OwnServer};
 use stickycas_model::judge::Outcome;
 use tokio::sync::Notify;

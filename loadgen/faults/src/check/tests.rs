@@ -32,6 +32,7 @@ fn story() -> Story {
     let outcome = sim::run(&SimPlan { params: params.clone(), truth: truth.clone(), seed: 1 });
     let plan = InstancePlan {
         number: 0,
+        after_steps: 0,
         begin: Duration::ZERO,
         params,
         truth,

@@ -1,0 +1,193 @@
+//! A plan as it is written: every key that there is, and where in the text each value stands.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, Visitor};
+use stickycas_harness::files::instance::Instance;
+use stickycas_harness::files::{Spanned, schema};
+use stickycas_model::judge::{Outcome, Property};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId};
+
+use super::Action;
+
+/// A plan: operations on the demo's containers, their moments, and the evidence of a hit. See
+/// docs/start/demo.md.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(title = "StickyCAS perturbation plan")]
+pub(crate) struct File {
+    /// Letters, digits, '-' and '_', at most 64.
+    pub(super) name: Spanned<String>,
+    /// The purpose of the plan, in one line.
+    #[serde(default)]
+    pub(super) about: String,
+    /// The verdict that it expects.
+    #[schemars(schema_with = "schema::outcome")]
+    pub(super) expect: Outcome,
+    /// Correct processes that are killed or the like: they count in f and are not judged.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
+    pub(super) faulty: Vec<Spanned<ProcessId>>,
+    /// Correct processes that are made to miss their first phase: they count in f.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
+    pub(super) late: Vec<Spanned<ProcessId>>,
+    /// The server keeps its log in memory while the plan is carried out, and so forgets when it stops.
+    #[serde(default)]
+    pub(super) in_memory: bool,
+    /// As in scenarios: these keys take the place of the scenario's.
+    #[serde(default)]
+    #[schemars(with = "Instance")]
+    pub(super) instance: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
+    /// The steps, in this order.
+    #[serde(default)]
+    pub(super) steps: Vec<Step>,
+    #[serde(default)]
+    pub(super) expectations: Expectations,
+}
+
+/// The `[instance]` of a plan, whatever else the plan has.
+#[derive(Debug, Deserialize)]
+pub(super) struct InstanceOf {
+    #[expect(dead_code, reason = "read to see that its keys are those of scenarios")]
+    pub(super) instance: Option<Instance>,
+}
+
+/// `[[steps]]`: a step is due when its moment has come and all steps before it are done.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Step {
+    /// The moment: "before" the instance is created, or a table such as { phase = 9 }.
+    pub(super) when: Spanned<When>,
+    /// The operation on the containers.
+    #[serde(rename = "do")]
+    pub(super) action: Action,
+    /// The containers: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server
+    /// that owns the instance when it is first named), owner-2 (the next one), etcd-1, ...
+    pub(super) services: Spanned<Vec<Spanned<String>>>,
+    /// With disconnect and reconnect: this network alone, by its name in the compose file [default: all].
+    pub(super) network: Option<Spanned<String>>,
+    /// The plan has failed if this moment comes before the step is done.
+    pub(super) by: Option<Spanned<When>>,
+    /// The step is undone after this time: a duration.
+    pub(super) lasts: Option<Spanned<String>>,
+    /// Of the kill test, with kill: the server is started again with its clocks so far ahead: a duration.
+    pub(super) ahead: Option<Spanned<String>>,
+}
+
+/// `when` and `by`: a word, or a table with one key, the awaited moment.
+#[derive(Debug, JsonSchema)]
+#[schemars(untagged)]
+pub(super) enum When {
+    /// "before".
+    Word(String),
+    /// An event of the instance, or a time.
+    Table(WhenTable),
+}
+
+/// A moment: one of these keys, access aside.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct WhenTable {
+    /// Gathering has ended.
+    pub(super) gathered: Option<bool>,
+    /// This phase has come.
+    #[schemars(with = "Option<u64>")]
+    pub(super) phase: Option<Phase>,
+    /// This process has joined.
+    #[schemars(with = "Option<u32>")]
+    pub(super) joined: Option<ProcessId>,
+    /// An access of this process was accepted.
+    #[schemars(with = "Option<u32>")]
+    pub(super) accepted: Option<ProcessId>,
+    /// An access of this process was executed.
+    #[schemars(with = "Option<u32>")]
+    pub(super) answered: Option<ProcessId>,
+    /// With accepted and answered: which access [default: 1].
+    #[schemars(with = "Option<u64>")]
+    pub(super) access: Option<AccessNumber>,
+    /// This process has reported its decision.
+    #[schemars(with = "Option<u32>")]
+    pub(super) decided: Option<ProcessId>,
+    /// This time after the step before has passed: a duration.
+    pub(super) after: Option<String>,
+    /// Of the kill test: all servers have served for this time: a duration.
+    pub(super) served: Option<String>,
+    /// Of the kill test: all instances are under way.
+    pub(super) under_way: Option<bool>,
+    /// Of the kill test: all instances have ended.
+    pub(super) ended: Option<bool>,
+}
+
+/// `[expectations]`: the evidence that the record of the run must have; without it the run proves nothing.
+// Processes are keys of tables here, and so texts.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Expectations {
+    /// These processes have not joined.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
+    pub(super) never_joined: Vec<ProcessId>,
+    /// These processes have reported a decision.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
+    pub(super) decided: Vec<ProcessId>,
+    /// These processes have not reported a decision.
+    #[serde(default)]
+    #[schemars(schema_with = "schema::processes")]
+    pub(super) never_decided: Vec<ProcessId>,
+    /// The process has opened this number of sessions, or more.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, u64>")]
+    pub(super) sessions: BTreeMap<Spanned<String>, u64>,
+    /// The sessions of the process were those of exactly this number of lives of its client.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, u64>")]
+    pub(super) lives: BTreeMap<Spanned<String>, u64>,
+    /// Exactly this number of appends of the process were executed.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, u64>")]
+    pub(super) appends: BTreeMap<Spanned<String>, u64>,
+    /// Between two neighbouring events nothing happened for this duration, or longer.
+    pub(super) still: Option<Spanned<String>>,
+    /// At one time a watcher of the instance saw nothing for this duration, or longer, by its own clock.
+    pub(super) quiet: Option<Spanned<String>>,
+    /// The number of processes that were told that the instance is unknown.
+    pub(super) told_unknown: Option<u32>,
+    /// How often the server has restarted in the middle of the instance, or another one has taken it over.
+    pub(super) restarts: Option<usize>,
+    /// The number of servers of a cluster that have owned the instance, one after another, or more.
+    pub(super) owners: Option<usize>,
+    /// The property was not promised, for a premise that the verdict names so.
+    #[serde(default)]
+    #[schemars(with = "BTreeMap<String, String>")]
+    pub(super) missing: BTreeMap<Property, String>,
+}
+
+impl<'de> Deserialize<'de> for When {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Given;
+
+        impl<'de> Visitor<'de> for Given {
+            type Value = When;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("\"before\" or a table such as { phase = 9 }")
+            }
+
+            fn visit_str<E: Error>(self, word: &str) -> Result<When, E> {
+                Ok(When::Word(word.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, given: A) -> Result<When, A::Error> {
+                WhenTable::deserialize(MapAccessDeserializer::new(given)).map(When::Table)
+            }
+        }
+
+        deserializer.deserialize_any(Given)
+    }
+}

@@ -1,0 +1,510 @@
+//! Plans: the operations on servers, members of etcd, the judge and clients, their moments, and the evidence
+//! that they hit.
+//!
+//! A plan is a file, `examples/perturbations/NAME.toml`, or drawn from a seed ([`draw`](crate::draw)), which
+//! [`Plan::text`] writes as a file. Unknown keys and impossible values are refused with their line.
+//!
+//! ```toml
+//! name = "paused-over-its-append"     # letters, digits, '-' and '_'
+//! about = "what it shows, in one line"
+//! expect = "valid"                    # the verdict: valid, outside, violation, unknown
+//! faulty = [5]                        # correct processes that are killed or the like: in f, not judged (V4)
+//! late = [6]                          # correct processes that are made to miss their first phase: in f (F6)
+//! in_memory = true                    # the server keeps no log on disk, and forgets when it stops
+//!
+//! [instance]                          # takes the place of these keys of the scenario's [instance]
+//! pace = "300ms"
+//! join_timeout = "3s"
+//!
+//! [[steps]]                           # any number, carried out in this order
+//! when = "before"
+//! do = "pause"
+//! services = ["process-6"]
+//!
+//! [[steps]]
+//! when = { phase = 9 }
+//! do = "unpause"
+//! services = ["process-6"]
+//! by = { phase = 17 }
+//!
+//! [expectations]
+//! never_joined = [5]
+//! ```
+//!
+//! A step is due when its `when` has come and all steps before it are done:
+//!
+//! | `when` | the moment |
+//! | --- | --- |
+//! | `"before"` | before the judge creates the instance; such steps come first |
+//! | `{ gathered = true }` | gathering has ended, phase 1 may open (F5) |
+//! | `{ phase = 9 }` | phase 9 has come |
+//! | `{ joined = 6 }` | process 6 has joined |
+//! | `{ accepted = 6, access = 1 }` | access 1 (the default) of process 6 is accepted and waits for its phase |
+//! | `{ answered = 6, access = 1 }` | access 1 of process 6 was executed |
+//! | `{ decided = 6 }` | process 6 has reported its decision |
+//! | `{ after = "3s" }` | so long after the step before; a server that is down has no event to wait for |
+//! | `{ served = "3s" }` | of the kill test: so long after all servers serve |
+//! | `{ under_way = true }` | of the kill test: all instances are under way |
+//! | `{ ended = true }` | of the kill test: all instances have ended; such steps come last |
+//!
+//! The others are events of the instance, seen on its watch. `by` is such an event too: if it is seen before
+//! the step is done, the step came too late, and the plan did not do what it was to do.
+//!
+//! | `do` | what happens to the container or process |
+//! | --- | --- |
+//! | `kill` | SIGKILL; it stays down until `start` or the end of the plan |
+//! | `pause`, `unpause` | it is frozen, its connections stay; it goes on |
+//! | `restart` | SIGTERM, after a while SIGKILL, then it starts again |
+//! | `stop` | SIGTERM, after a while SIGKILL; it stays down likewise |
+//! | `start` | it starts again after `kill` or `stop` |
+//! | `disconnect`, `reconnect` | it is taken off its networks without a word to anybody; it is put back. With `network = "etcd"`: off this one alone, by its name in the compose file |
+//!
+//! | `depose` | of the kill test, with `network = "etcd"`: a server is disconnected from etcd, and its lease ends at once |
+//! | `drop_incoming` | of the kill test: nothing that is sent to it arrives, what it sends does; `network` as with `disconnect` |
+//!
+//! With `lasts = "2s"` a step is undone after that time, before the next one: `kill` and `stop` by `start`,
+//! `pause` by `unpause`, all others by `reconnect`. With `ahead = "2days"`, of a `kill` in the kill test, the
+//! server is started again with its clocks so far ahead.
+//!
+//! `services` are `server`, `judge`, `process-1`, `process-2` and so on; of a cluster `server-1`, `server-2`
+//! and so on, members of etcd `etcd-1`, `etcd-2` and so on, and `owner`: the server that owns the instance
+//! when a step first names it, and the same server in all later steps. `owner-2` is the next other server
+//! that owns it, and so on. The judge is made anew for each plan, so no step `before` names it. At the end of
+//! a plan everything is put back as it was.
+//!
+//! `[expectations]` is the evidence in the record of the run that the plan hit; without it the run proves
+//! nothing (B3):
+//!
+//! | key | the evidence in the record |
+//! | --- | --- |
+//! | `never_joined = [5]` | these have not joined |
+//! | `decided = [6]` | these have reported a decision |
+//! | `never_decided = [3]` | these have not reported a decision |
+//! | `sessions = { 7 = 2 }` | process 7 has opened so many sessions, or more (F8e) |
+//! | `lives = { 7 = 1 }` | these sessions were those of exactly so many lives of its client |
+//! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
+//! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
+//! | `quiet = "5s"` | an observer of the instance received nothing for so long, or longer, and then it went on: by the clock of this machine, since the time of an instance stands still while no server serves it |
+//! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
+//! | `restarts = 2` | the server has restarted exactly so often, and has gone on with the instance (F3); of a cluster, the instance was taken over so often |
+//! | `owners = 2` | so many servers of a cluster have owned the instance, one after another, or more |
+//! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
+//!
+//! The judge compares late processes with the plan, and checks that the attacks of Byzantine processes fired.
+
+mod file;
+mod read;
+mod service;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::path::Path;
+use std::time::Duration;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+use stickycas_harness::files::{FileError, Settings, Source, schema_of};
+use stickycas_harness::scenario::Scenario;
+use stickycas_model::ground_truth::Role;
+use stickycas_model::judge::{Outcome, Property};
+use stickycas_model::types::{AccessNumber, Phase, ProcessId};
+
+use self::file::{File, InstanceOf};
+use self::read::read;
+pub use self::service::{NoService, Service};
+
+/// A plan that can be carried out. See the module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Its name: letters, digits, `-` and `_`, at most 64.
+    pub name: String,
+    /// Its purpose, in one line; may be empty.
+    pub about: String,
+    /// The verdict that is expected.
+    pub expect: Outcome,
+    /// Correct processes that the plan makes faulty (V4).
+    pub faulty: BTreeSet<ProcessId>,
+    /// Correct processes that the plan makes late (F6).
+    pub late: BTreeSet<ProcessId>,
+    /// The values in place of the scenario's, [`faulty`](Self::faulty) and [`late`](Self::late) included.
+    pub settings: Settings,
+    /// Whether the server keeps its log in memory while the plan is carried out, and so forgets when it
+    /// stops.
+    pub in_memory: bool,
+    /// The steps, in order. Those [`When::Before`] come first.
+    pub steps: Vec<Step>,
+    /// The evidence that it hit.
+    pub expectations: Expectations,
+}
+
+impl Plan {
+    /// Reads and checks a plan.
+    ///
+    /// # Errors
+    /// The file cannot be read, or the first thing in it that is wrong.
+    pub fn load(path: &Path) -> Result<Self, FileError> {
+        Self::read(&Source::load(path, &Settings::default())?)
+    }
+
+    /// Checks a plan given as the text of a file, named `file` in errors.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn parse(file: &str, text: &str) -> Result<Self, FileError> {
+        Self::read(&Source::new(file, text, &Settings::default()))
+    }
+
+    fn read(source: &Source) -> Result<Self, FileError> {
+        // The keys of the instance are those of scenarios.
+        source.check(|InstanceOf { instance: _ }| Ok(()))?;
+        source.check(|written: File| read(written, &source.file, &source.text))
+    }
+
+    /// The steps that are drawn from a seed, as a plan.
+    #[must_use]
+    pub fn drawn(seed: u64, steps: Vec<Step>) -> Self {
+        Self {
+            name: format!("crash-{seed}"),
+            about: format!("drawn from seed {seed}"),
+            expect: Outcome::Valid,
+            faulty: BTreeSet::new(),
+            late: BTreeSet::new(),
+            settings: Settings::default(),
+            in_memory: false,
+            steps,
+            expectations: Expectations::default(),
+        }
+    }
+
+    /// Name, purpose, verdict and steps as the text of a file. A drawn plan has no more.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { name, about, expect, steps, .. } = self;
+        let steps: String = steps.iter().map(|step| format!("\n[[steps]]\n{}", step.text())).collect();
+        format!("name = {name:?}\nabout = {about:?}\nexpect = \"{expect}\"\n{steps}")
+    }
+
+    /// The same plan with every step that lasts for a time written as two: it, and the step that undoes it.
+    #[must_use]
+    pub fn without_durations(mut self) -> Self {
+        let both = |step: Step| {
+            let undone = step.lasts.zip(step.action.undone_by()).map(|(time, action)| Step {
+                when: When::After(time),
+                action,
+                lasts: None,
+                by: None,
+                ..step.clone()
+            });
+            std::iter::once(Step { lasts: None, ..step }).chain(undone)
+        };
+        self.steps = std::mem::take(&mut self.steps).into_iter().flat_map(both).collect();
+        self
+    }
+}
+
+/// One step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// When it is due.
+    pub when: When,
+    /// The operation.
+    pub action: Action,
+    /// The containers; at least one, each once.
+    pub services: Vec<Service>,
+    /// The network to disconnect from or to reconnect to, by its name in the compose file. `None`: all. Of
+    /// [`Action::Disconnect`] and [`Action::Reconnect`] alone.
+    pub network: Option<String>,
+    /// The moment before which it must be done.
+    pub by: Option<Moment>,
+    /// How long it lasts: after that it is undone. `None`: until another step undoes it, or until the end.
+    pub lasts: Option<Duration>,
+    /// How far the clocks of a server that is killed are ahead when it is started again.
+    pub ahead: Option<Duration>,
+}
+
+impl Step {
+    /// A step that is undone after this time.
+    #[must_use]
+    pub const fn lasting(when: When, action: Action, services: Vec<Service>, lasts: Duration) -> Self {
+        Self { when, action, services, network: None, by: None, lasts: Some(lasts), ahead: None }
+    }
+
+    /// Its keys, a line each, but for `by`.
+    fn text(&self) -> String {
+        let Self { when, action, services, network, by: _, lasts, ahead } = self;
+        let time = |key: &str, time: &Option<Duration>| {
+            time.map(|time| format!("{key} = \"{}\"\n", humantime::format_duration(time))).unwrap_or_default()
+        };
+        let services: Vec<String> = services.iter().map(|service| format!("\"{service}\"")).collect();
+        let network = network.as_ref().map(|network| format!("network = {network:?}\n")).unwrap_or_default();
+        format!(
+            "when = {}\ndo = \"{action}\"\nservices = [{}]\n{network}{}{}",
+            when.text(),
+            services.join(", "),
+            time("lasts", lasts),
+            time("ahead", ahead)
+        )
+    }
+}
+
+/// When a step is due, once all before it are done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum When {
+    /// Before there is an instance.
+    Before,
+    /// When this is seen at the instance.
+    Observed(Moment),
+    /// So long after the step before.
+    After(Duration),
+    /// So long after all servers serve.
+    Served(Duration),
+    /// When all instances are under way.
+    UnderWay,
+    /// When all instances have ended.
+    Ended,
+}
+
+impl When {
+    /// Whether it is a moment of the kill test alone.
+    #[must_use]
+    pub const fn is_of_kill_test(self) -> bool {
+        matches!(self, Self::Served(_) | Self::UnderWay | Self::Ended)
+    }
+
+    /// As it is written in a file.
+    fn text(self) -> String {
+        match self {
+            Self::Before => "\"before\"".to_owned(),
+            Self::Observed(moment) => moment.text(),
+            Self::After(time) => format!("{{ after = \"{}\" }}", humantime::format_duration(time)),
+            Self::Served(time) => format!("{{ served = \"{}\" }}", humantime::format_duration(time)),
+            Self::UnderWay => "{ under_way = true }".to_owned(),
+            Self::Ended => "{ ended = true }".to_owned(),
+        }
+    }
+}
+
+/// An event of the instance, as its watch shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Moment {
+    /// Gathering has ended (F5).
+    Gathered,
+    /// This phase has come.
+    Phase(Phase),
+    /// This process has joined.
+    Joined(ProcessId),
+    /// This access of this process was accepted.
+    Accepted(ProcessId, AccessNumber),
+    /// This access of this process was executed.
+    Answered(ProcessId, AccessNumber),
+    /// This process has reported its decision.
+    Decided(ProcessId),
+}
+
+impl Moment {
+    /// As it is written in a file.
+    fn text(self) -> String {
+        match self {
+            Self::Gathered => "{ gathered = true }".to_owned(),
+            Self::Phase(phase) => format!("{{ phase = {phase} }}"),
+            Self::Joined(process) => format!("{{ joined = {process} }}"),
+            Self::Accepted(process, access) => format!("{{ accepted = {process}, access = {access} }}"),
+            Self::Answered(process, access) => format!("{{ answered = {process}, access = {access} }}"),
+            Self::Decided(process) => format!("{{ decided = {process} }}"),
+        }
+    }
+}
+
+/// An operation on a container or process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Action {
+    /// It is killed, and stays down.
+    Kill,
+    /// It is frozen; its connections stay.
+    Pause,
+    /// It goes on.
+    Unpause,
+    /// It is stopped and started again.
+    Restart,
+    /// It is stopped, and stays down.
+    Stop,
+    /// It is started again after a kill or a stop.
+    Start,
+    /// It is taken off its networks, or off one of them.
+    Disconnect,
+    /// It is put back.
+    Reconnect,
+    /// A server is disconnected from etcd, and its lease ends at once, which it does not learn.
+    Depose,
+    /// Nothing that is sent to it arrives; what it sends does.
+    DropIncoming,
+}
+
+impl Action {
+    /// The operation that undoes it, if it leaves something to be undone.
+    #[must_use]
+    pub const fn undone_by(self) -> Option<Self> {
+        match self {
+            Self::Kill | Self::Stop => Some(Self::Start),
+            Self::Pause => Some(Self::Unpause),
+            Self::Disconnect | Self::Depose | Self::DropIncoming => Some(Self::Reconnect),
+            Self::Unpause | Self::Restart | Self::Start | Self::Reconnect => None,
+        }
+    }
+}
+
+/// The evidence in the record of a run that the plan hit.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Expectations {
+    /// They have not joined.
+    pub never_joined: BTreeSet<ProcessId>,
+    /// They have reported a decision.
+    pub decided: BTreeSet<ProcessId>,
+    /// They have not reported a decision.
+    pub never_decided: BTreeSet<ProcessId>,
+    /// They have opened so many sessions, or more.
+    pub sessions: BTreeMap<ProcessId, u64>,
+    /// Their sessions were those of so many lives.
+    pub lives: BTreeMap<ProcessId, u64>,
+    /// So many of their appends were executed.
+    pub appends: BTreeMap<ProcessId, u64>,
+    /// Somewhere nothing happened for so long.
+    pub still: Option<Duration>,
+    /// At one time an observer received nothing of it for so long.
+    pub quiet: Option<Duration>,
+    /// So many processes were told that the instance is unknown.
+    pub told_unknown: Option<u32>,
+    /// How often the server has restarted in the middle of the instance, or another one has taken it over.
+    pub restarts: Option<usize>,
+    /// So many servers of a cluster have owned the instance, or more.
+    pub owners: Option<usize>,
+    /// These properties were not promised, for a premise in which these words stand.
+    pub missing: BTreeMap<Property, String>,
+}
+
+impl Plan {
+    /// The processes whose containers are killed and not started again: no end of them is awaited.
+    #[must_use]
+    pub fn gone(&self) -> BTreeSet<ProcessId> {
+        let mut gone = BTreeSet::new();
+        for step in &self.steps {
+            for process in step.services.iter().filter_map(|service| service.process()) {
+                match step.action {
+                    Action::Kill | Action::Stop if step.lasts.is_none() => gone.insert(process),
+                    Action::Start | Action::Restart => gone.remove(&process),
+                    _ => continue,
+                };
+            }
+        }
+        gone
+    }
+
+    /// Whether this plan goes with a scenario that was read with its [`settings`](Self::settings).
+    ///
+    /// # Errors
+    /// It names processes that there are not, or kills or restarts a correct one and does not count it as
+    /// faulty.
+    pub fn check_against(&self, scenario: &Scenario) -> Result<(), Mismatch> {
+        let n = scenario.params.processes();
+        let named = self.steps.iter().flat_map(|step| &step.services).filter_map(|service| service.process());
+        if let Some(process) = named.chain(self.expectations.processes()).find(|process| process.get() > n) {
+            return Err(Mismatch::NoProcess { plan: self.name.clone(), process, n });
+        }
+        let is_correct = |process: &ProcessId| {
+            scenario.truth.assignment(*process).is_some_and(|assignment| assignment.role == Role::Correct)
+        };
+        match self.without_memory().find(|process| is_correct(process) && !self.faulty.contains(process)) {
+            Some(process) => Err(Mismatch::NotFaulty { plan: self.name.clone(), process }),
+            None => Ok(()),
+        }
+    }
+
+    /// The processes that are killed, stopped or restarted: if they come back, then without memory.
+    fn without_memory(&self) -> impl Iterator<Item = ProcessId> {
+        let ends = |step: &&Step| matches!(step.action, Action::Kill | Action::Stop | Action::Restart);
+        let steps = self.steps.iter().filter(ends);
+        steps.flat_map(|step| &step.services).filter_map(|service| service.process())
+    }
+}
+
+/// A contradiction between a plan and a scenario.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Mismatch {
+    /// It names a process that there is not.
+    #[error("plan {plan}: there is no process {process}: give 1 to n = {n}")]
+    NoProcess {
+        /// The plan.
+        plan: String,
+        /// Which process.
+        process: ProcessId,
+        /// How many there are.
+        n: u32,
+    },
+    /// It kills or restarts a correct process, which it does not name as faulty.
+    #[error("plan {plan}: process {process} is correct and killed or restarted: name it in faulty (V4)")]
+    NotFaulty {
+        /// The plan.
+        plan: String,
+        /// Which process.
+        process: ProcessId,
+    },
+}
+
+impl Expectations {
+    /// All processes that it names.
+    fn processes(&self) -> impl Iterator<Item = ProcessId> {
+        let listed = self.never_joined.iter().chain(&self.decided).chain(&self.never_decided);
+        let counted = self.sessions.keys().chain(self.lives.keys()).chain(self.appends.keys());
+        listed.chain(counted).copied()
+    }
+}
+
+impl fmt::Display for When {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Before => f.write_str("before the instance"),
+            Self::Observed(moment) => moment.fmt(f),
+            Self::After(time) => write!(f, "{} after the step before", humantime::format_duration(*time)),
+            Self::Served(time) => write!(f, "{} after all serve", humantime::format_duration(*time)),
+            Self::UnderWay => f.write_str("all instances are under way"),
+            Self::Ended => f.write_str("all instances have ended"),
+        }
+    }
+}
+
+impl fmt::Display for Moment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Gathered => f.write_str("gathering has ended"),
+            Self::Phase(phase) => write!(f, "phase {phase} has come"),
+            Self::Joined(process) => write!(f, "process {process} has joined"),
+            Self::Accepted(process, access) => write!(f, "access {access} of process {process} is accepted"),
+            Self::Answered(process, access) => write!(f, "access {access} of process {process} is executed"),
+            Self::Decided(process) => write!(f, "process {process} has decided"),
+        }
+    }
+}
+
+impl fmt::Display for Action {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Kill => "kill",
+            Self::Pause => "pause",
+            Self::Unpause => "unpause",
+            Self::Restart => "restart",
+            Self::Stop => "stop",
+            Self::Start => "start",
+            Self::Disconnect => "disconnect",
+            Self::Reconnect => "reconnect",
+            Self::Depose => "depose",
+            Self::DropIncoming => "drop_incoming",
+        })
+    }
+}
+
+/// The JSON Schema of a plan file.
+#[must_use]
+pub fn schema() -> schemars::Schema {
+    schema_of::<File>()
+}
