@@ -8,7 +8,7 @@ use stickycas_client::{Client, ClientBuilder, Error};
 use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::model::{Model, ModelStore};
 use stickycas_cluster::store::{KeyRange, Store as _};
-use stickycas_faults::{CREATOR, Fault, FaultKind, Machines, server_name};
+use stickycas_faults::{Action, CREATOR, Machines, Platform, Service, Step, server_name};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::{Loss, serve_in_cluster};
 use stickycas_server::{ClusterConfig, Config, Stopped};
@@ -145,6 +145,65 @@ impl SimulatedMachines {
     }
 }
 
+impl Platform for SimulatedMachines {
+    async fn act(&mut self, action: Action, service: Service, step: &Step) -> anyhow::Result<()> {
+        let target = service.index().with_context(|| format!("{service} is not simulated"))?;
+        if matches!(service, Service::Etcd(_)) {
+            self.cut_etcd_off(action.undone_by().is_some());
+            return Ok(());
+        }
+        match action {
+            Action::Kill => {
+                let loss = [Loss::Process, Loss::Power][self.random.index(2)];
+                self.kill(target, loss, MOST_TURNS).await;
+            }
+            Action::Stop => {
+                self.note("it is told to stop", target);
+                self.stop(target).await?;
+            }
+            Action::Start => self.start(target)?,
+            Action::Pause => {
+                let turns = self.random.below(MOST_TURNS);
+                self.orders.pause(target, turns).await;
+                self.note("it is paused", target);
+            }
+            Action::Unpause => {
+                self.note("it goes on", target);
+                self.orders.go_on(target).await;
+            }
+            Action::Disconnect if step.network.is_some() => {
+                self.note("it is cut off from etcd", target);
+                self.store(target)?.cut_off(true);
+            }
+            Action::Disconnect => {
+                self.note("it is cut off from all", target);
+                self.store(target)?.cut_off(true);
+                let lasts = step.lasts.unwrap_or_default();
+                (0..HOSTS).for_each(|host| self.networks[target].hold(host, Direction::Both, lasts));
+            }
+            Action::Depose => {
+                self.note("it is cut off from etcd, and its lease ends", target);
+                self.store(target)?.cut_off(true);
+                self.revoke(target).await?;
+            }
+            Action::DropIncoming => {
+                self.note("it receives nothing from etcd", target);
+                self.store(target)?.drop_answers(true);
+            }
+            Action::Reconnect if step.action == Action::DropIncoming => {
+                self.note("it receives from etcd again", target);
+                self.store(target)?.drop_answers(false);
+            }
+            Action::Reconnect => {
+                self.note("it reaches etcd again", target);
+                self.store(target)?.cut_off(false);
+            }
+            Action::Restart => bail!("{service} is not restarted"),
+        }
+        Ok(())
+    }
+}
+
 impl Machines for SimulatedMachines {
     fn url(&self, server: usize) -> String {
         format!("http://{}:{PORT}", server_name(server))
@@ -184,76 +243,6 @@ impl Machines for SimulatedMachines {
                 Err(panic) => panic.to_string(),
             });
         });
-        Ok(())
-    }
-
-    async fn begin(&mut self, fault: &Fault) -> anyhow::Result<()> {
-        let Fault { kind, target, lasts, .. } = *fault;
-        match kind {
-            FaultKind::ServerKilled => {
-                let loss = [Loss::Process, Loss::Power][self.random.index(2)];
-                self.kill(target, loss, MOST_TURNS).await;
-            }
-            FaultKind::ServerStopped => {
-                self.note("it is told to stop", target);
-                self.stop(target).await?;
-            }
-            FaultKind::ServerPaused => {
-                let turns = self.random.below(MOST_TURNS);
-                self.orders.pause(target, turns).await;
-                self.note("it is paused", target);
-            }
-            FaultKind::ServerCutFromEtcd => {
-                self.note("it is cut off from etcd", target);
-                self.store(target)?.cut_off(true);
-            }
-            FaultKind::ServerDeposed => {
-                self.note("it is cut off from etcd, and its lease ends", target);
-                self.store(target)?.cut_off(true);
-                self.revoke(target).await?;
-            }
-            FaultKind::ServerReceivesNothing => {
-                self.note("it receives nothing from etcd", target);
-                self.store(target)?.drop_answers(true);
-            }
-            FaultKind::ServerCutOff => {
-                self.note("it is cut off from all", target);
-                self.store(target)?.cut_off(true);
-                (0..HOSTS).for_each(|host| self.networks[target].hold(host, Direction::Both, lasts));
-            }
-            FaultKind::MemberKilled
-            | FaultKind::MemberPaused
-            | FaultKind::MemberCutOff
-            | FaultKind::MemberReceivesNothing
-            | FaultKind::EtcdKilled
-            | FaultKind::EtcdPaused => self.cut_etcd_off(true),
-        }
-        Ok(())
-    }
-
-    async fn end(&mut self, fault: &Fault) -> anyhow::Result<()> {
-        let Fault { kind, target, .. } = *fault;
-        match kind {
-            FaultKind::ServerKilled | FaultKind::ServerStopped => bail!("it is started again"),
-            FaultKind::ServerPaused => {
-                self.note("it goes on", target);
-                self.orders.go_on(target).await;
-            }
-            FaultKind::ServerReceivesNothing => {
-                self.note("it receives from etcd again", target);
-                self.store(target)?.drop_answers(false);
-            }
-            FaultKind::ServerCutFromEtcd | FaultKind::ServerDeposed | FaultKind::ServerCutOff => {
-                self.note("it reaches etcd again", target);
-                self.store(target)?.cut_off(false);
-            }
-            FaultKind::MemberKilled
-            | FaultKind::MemberPaused
-            | FaultKind::MemberCutOff
-            | FaultKind::MemberReceivesNothing
-            | FaultKind::EtcdKilled
-            | FaultKind::EtcdPaused => self.cut_etcd_off(false),
-        }
         Ok(())
     }
 

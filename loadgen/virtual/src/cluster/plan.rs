@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use stickycas_cluster::model::Faults;
-use stickycas_faults::{ClusterSize, FaultKind, Load, RoundPlan, Waiting};
+use stickycas_faults::{Action, ClusterSize, Load, RoundPlan, Waiting, When};
 use stickycas_model::random::SplitMix64;
 
 use super::names::Contest;
@@ -58,11 +58,14 @@ impl ClusterPlan {
             ClusterSize { servers, members: 1, lease: LEASE, faults: FAULTS, has_partitions: servers > 1 };
         let mut round = RoundPlan::cluster(seed, LOAD, size);
         kill_clients(&mut round, CLIENT_KILLED, random);
-        for fault in &mut round.faults {
+        for step in &mut round.steps {
             // Most follow each other closely: a server that has come back waits for many leases until it has
             // shards again, and few instances would be under way by then. One that has no shards cannot lose
             // them.
-            fault.is_alone &= fault.kind == FaultKind::ServerDeposed || random.below(4) == 0;
+            let is_alone = step.action == Action::Depose || random.below(4) == 0;
+            if let (When::Served(after), false) = (step.when, is_alone) {
+                step.when = When::After(after);
+            }
         }
         let delay = Duration::from_millis([1, 10, 80][random.index(3)]);
         let etcd = Faults {
