@@ -91,7 +91,7 @@ fn section(text: &mut String, schema: &Json, level: &str, table: &Json) {
 }
 
 fn rows(text: &mut String, schema: &Json, table: &Json) {
-    text.push_str("| key | value | what |\n| --- | --- | --- |\n");
+    text.push_str("| key | what |\n| --- | --- |\n");
     let required: Vec<&str> =
         table["required"].as_array().into_iter().flatten().map(|name| name.as_str().unwrap()).collect();
     for (name, key) in table["properties"].as_object().unwrap() {
@@ -101,9 +101,17 @@ fn rows(text: &mut String, schema: &Json, table: &Json) {
         } else {
             line(&key["description"])
         };
-        let needed = if required.contains(&name.as_str()) { "; required" } else { "" };
-        let value = value(schema, key);
-        writeln!(text, "| `{name}` | {value}{needed} | {what} |").unwrap();
+        // Of a table of its own: its name and purpose; the rest stands there.
+        let what = if what.starts_with("`[") {
+            what.split_inclusive(". ").next().unwrap().trim_end()
+        } else {
+            &what
+        };
+        let needed = if required.contains(&name.as_str()) { " Required." } else { "" };
+        // Types are in the schemas; the page has the words that a key takes.
+        let value = Some(value(schema, key)).filter(|value| value.contains('`'));
+        let words = value.map(|words| format!(" One of {words}.")).unwrap_or_default();
+        writeln!(text, "| `{name}` | {what}{words}{needed} |").unwrap();
     }
 }
 
@@ -147,9 +155,9 @@ fn value(schema: &Json, given: &Json) -> String {
     };
     match kind.as_str() {
         Some("string") => "text".to_owned(),
-        Some("integer") => "whole number".to_owned(),
+        Some("integer") => "integer".to_owned(),
         Some("number") => "number".to_owned(),
-        Some("boolean") => "`true` or `false`".to_owned(),
+        Some("boolean") => "boolean".to_owned(),
         Some("array") if given["items"]["properties"].is_object() => "tables".to_owned(),
         Some("array") => match value(schema, &given["items"]).as_str() {
             "table" => "tables".to_owned(),

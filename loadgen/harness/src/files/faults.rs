@@ -24,17 +24,17 @@ pub struct Faults {
     /// Their wire attack, such as "flood": see docs/use/scenarios.md.
     pub attack: Option<Spanned<String>>,
     /// These processes, by number.
-    pub processes: Option<Spanned<Vec<Spanned<u32>>>>,
-    /// How many processes.
-    pub count: Option<Spanned<u32>>,
-    /// Which share of the n processes, from 0 to less than 1, rounded down.
-    pub share: Option<Spanned<f64>>,
-    /// With count or share: where they are.
-    pub placement: Option<Spanned<Placement>>,
-    /// Each is correct at first, and corrupted in a phase that is drawn from these: the first and the last.
-    pub corrupted_in: Option<Spanned<[u64; 2]>>,
-    /// From which placement and phases are drawn; without it, from the file's seed.
-    pub seed: Option<Spanned<u64>>,
+    pub(crate) processes: Option<Spanned<Vec<Spanned<u32>>>>,
+    /// The number of processes.
+    pub(crate) count: Option<Spanned<u32>>,
+    /// The share of the n processes, from 0 to less than 1, rounded down.
+    pub(crate) share: Option<Spanned<f64>>,
+    /// With count or share: spread over the warps, packed into few, or drawn [default: spread].
+    pub(crate) placement: Option<Spanned<Placement>>,
+    /// Each is correct at first, and corrupted in a phase of its own, drawn from this range, such as [1, 16].
+    pub(crate) corrupted_in: Option<Spanned<[u64; 2]>>,
+    /// The seed of placement and phases [default: the file's seed].
+    pub(crate) seed: Option<Spanned<u64>>,
 }
 
 impl Faults {

@@ -26,25 +26,26 @@ pub struct Instance {
     /// r, the most entries that one read returns: 1 to n.
     #[schemars(range(min = 1))]
     pub read_size: Option<Spanned<u32>>,
-    /// The order of the warps in a round.
+    /// The order of the warps in a round (W1, W2) [default: ascending].
     #[serde(default)]
     #[schemars(schema_with = "schema::order")]
     pub order: Option<Spanned<Order>>,
-    /// Which append of a phase wins.
+    /// Which append of a phase wins (A4) [default: first_come].
     pub arbiter: Option<Spanned<Arbiter>>,
-    /// When a process may append.
+    /// When a process may append (A2) [default: first_access].
     #[serde(default)]
     #[schemars(schema_with = "schema::append_window")]
     pub append_window: Option<Spanned<AppendWindow>>,
-    /// For how long phases wait for one process, in all: a duration, or "none" for ever.
-    pub patience: Option<Spanned<PatienceText>>,
-    /// For how long phase 1 waits for processes that have not joined: a duration.
-    pub join_timeout: Option<Spanned<DurationText>>,
-    /// The shortest time from one phase to the next: a duration.
-    pub pace: Option<Spanned<DurationText>>,
-    /// How many accesses of a process may wait at the server.
+    /// The total time for which phases wait for one process (F3): a duration, or "none" for ever [default:
+    /// "1s"].
+    pub patience: Option<Spanned<String>>,
+    /// The time for which phase 1 waits for processes that have not joined (F5) [default: "30s"].
+    pub join_timeout: Option<Spanned<String>>,
+    /// The shortest time from one phase to the next (F9) [default: "0s"].
+    pub pace: Option<Spanned<String>>,
+    /// The number of accesses of a process that may wait at the server (F7) [default: 16].
     pub pipeline: Option<Spanned<u32>>,
-    /// The longest value, in bytes.
+    /// The longest value, in bytes (P3) [default: 1024].
     pub max_value_bytes: Option<Spanned<u32>>,
     /// Of scenarios of before: the seed stands at the top of the file now.
     #[schemars(skip)]

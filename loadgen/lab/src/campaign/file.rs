@@ -21,11 +21,11 @@ pub(crate) struct File {
     /// Its purpose, in one line.
     #[serde(default)]
     pub(super) about: String,
-    /// The seed of the first run; each run has the next one. Without it, a seed is drawn and shown.
+    /// The seed of the first run; each run has the next one [default: drawn, and shown].
     pub(super) seed: Option<Spanned<u64>>,
-    /// A campaign that is estimated to take longer is refused: a duration.
+    /// A campaign that is estimated to take longer is refused: a duration [default: no limit].
     pub(super) budget: Option<Spanned<String>>,
-    /// The number of runs that are repeated over the network and compared.
+    /// The number of runs that are repeated over the network and compared [default: 0].
     #[serde(default)]
     pub(super) network: u64,
     /// As in scenarios. A parameter that is an axis too holds for every sweep without that axis.
@@ -47,7 +47,7 @@ pub(super) struct Sweep {
     /// Its subject, in one line.
     #[serde(default)]
     pub(super) about: String,
-    /// How the report draws it.
+    /// The figure in the report [default: a table only].
     pub(super) figure: Option<Figure>,
     /// The runs of each point.
     pub(super) runs: Spanned<u64>,
@@ -61,37 +61,37 @@ pub(super) struct Sweep {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Axes {
-    /// n, the number of processes.
+    /// n, the number of processes; also `n`. Required.
     #[serde(alias = "n")]
     pub(super) processes: Option<Spanned<Numbers>>,
-    /// p, the processes of a warp.
+    /// p, the processes of a warp; also `p`. Required.
     #[serde(alias = "p")]
     pub(super) warp_size: Option<Spanned<Numbers>>,
-    /// r, the most entries that one read returns.
+    /// r, the most entries that one read returns; also `r`. Required.
     #[serde(alias = "r")]
     pub(super) read_size: Option<Spanned<Numbers>>,
-    /// f, the number of Byzantine processes.
+    /// f, the number of Byzantine processes; also `f` [default: 0].
     #[serde(alias = "f")]
     pub(super) byzantine: Option<Spanned<Numbers>>,
-    /// The number of different values that correct processes propose.
+    /// The number of different values that correct processes propose, drawn for each run [default: 1].
     pub(super) distinct: Option<Spanned<Numbers>>,
-    /// The strategy of the Byzantine processes.
+    /// The strategy of all Byzantine processes; required where there are any.
     #[schemars(schema_with = "strategies")]
     #[serde(default)]
     pub(super) strategy: Option<Spanned<Texts<String>>>,
-    /// Where Byzantine processes are.
+    /// Where Byzantine processes are [default: spread].
     #[schemars(schema_with = "placements")]
     #[serde(default)]
     pub(super) placement: Option<Spanned<Texts<Placement>>>,
-    /// Which append of a phase wins.
+    /// Which append of a phase wins; `byzantine_first` is the paper's worst case [default: first_come].
     #[schemars(schema_with = "arbiters")]
     #[serde(default)]
     pub(super) arbiter: Option<Spanned<Texts<ArbiterKind>>>,
-    /// The order of the warps in a round.
+    /// The order of the warps in a round [default: ascending].
     #[schemars(schema_with = "orders")]
     #[serde(default)]
     pub(super) order: Option<Spanned<Texts<Order>>>,
-    /// When a process may append.
+    /// When a process may append; also `window` [default: first_access].
     #[schemars(schema_with = "append_windows")]
     #[serde(default, alias = "window")]
     pub(super) append_window: Option<Spanned<Texts<AppendWindow>>>,

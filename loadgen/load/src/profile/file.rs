@@ -26,8 +26,7 @@ pub(crate) struct File {
     /// Its purpose, in one line.
     #[serde(default)]
     pub(super) about: String,
-    /// From which everything is drawn: seeds of instances, proposals, arrivals; without it, a seed is drawn
-    /// and shown.
+    /// The seed of every draw: seeds of instances, proposals, arrivals [default: drawn, and shown].
     pub(super) seed: Option<Spanned<u64>>,
     /// Conditions each of which fails the load, such as "instance_p99 > 50ms".
     #[serde(default)]
@@ -56,15 +55,15 @@ pub(super) struct Proposals {
 /// "1s".
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Load {
-    /// How processes call the server.
-    pub transport: Transport,
-    /// How many rosters of n principals there are; instances take turns on them.
-    pub rosters: NonZeroU32,
-    /// How many principals share one connection.
-    pub principals_per_connection: NonZeroU32,
-    /// The beginning of the names of the principals: process 3 of roster 2 is `load-2-3`.
-    pub principal_prefix: Prefix,
+pub(super) struct Load {
+    /// attach: a stream for each principal; unary: a call for each access [default: attach].
+    pub(super) transport: Transport,
+    /// The number of rosters, of n principals each; instances use them in turn [default: 1].
+    pub(super) rosters: Option<Spanned<u32>>,
+    /// The number of principals that share one connection [default: 1].
+    pub(super) principals_per_connection: Option<Spanned<u32>>,
+    /// The beginning of the names of the principals [default: "load"].
+    pub(super) principal_prefix: Option<Spanned<String>>,
     /// A closed loop: the instances that are under way at any time.
     pub(super) in_flight: Option<Spanned<u32>>,
     /// An open loop: instances per second.
@@ -72,8 +71,8 @@ pub struct Load {
     /// An open loop: a rate that goes straight from one to another over the duration.
     pub(super) ramp: Option<Spanned<Ramp>>,
     /// An open loop: one rate after the other.
-    pub(super) steps: Option<Vec<Step>>,
-    /// An open loop: how regularly instances begin.
+    pub(super) steps: Option<Spanned<Vec<Step>>>,
+    /// An open loop: instances begin evenly, or as a Poisson process [default: fixed].
     pub(super) arrivals: Option<Spanned<Spacing>>,
     /// An open loop: a start beyond this number of instances under way is missed [default: 2048 for each
     /// roster].
@@ -81,21 +80,21 @@ pub struct Load {
     /// An open loop: a start that is later than this is missed [default: "10ms"].
     pub(super) late_after: Option<Spanned<DurationText>>,
     /// An open loop: a larger share of missed starts fails the load [default: 0.01].
-    pub(super) max_missed: Option<Spanned<Share>>,
-    /// The time from the start in which instances count in no figure; they are judged all the same.
-    pub(super) warm_up: Option<Spanned<DurationText>>,
-    /// For how long instances begin, the warm-up included.
-    pub(super) duration: Option<Spanned<DurationText>>,
-    /// How many instances begin at most.
-    pub instances: Option<u64>,
-    /// How long instances have to end once no more begin.
-    pub drain: DurationText,
-    /// When everything ends, whatever is under way.
-    pub hard_stop: Option<DurationText>,
-    /// An instance, connection or call without progress for this time is given up.
-    pub stall: DurationText,
-    /// The share of instances of which the server's whole history is judged.
-    pub history_sample: Share,
+    pub(super) max_missed: Option<Spanned<f64>>,
+    /// The time from the start in which instances count in no figure [default: none].
+    pub(super) warm_up: Option<Spanned<String>>,
+    /// The time for which instances begin, the warm-up included; required without instances.
+    pub(super) duration: Option<Spanned<String>>,
+    /// The largest number of instances to begin [default: no limit].
+    pub(super) instances: Option<Spanned<u64>>,
+    /// The time that instances have to end once no more begin [default: "30s"].
+    pub(super) drain: Option<Spanned<String>>,
+    /// The time after which everything ends, whatever is under way [default: none].
+    pub(super) hard_stop: Option<Spanned<String>>,
+    /// An instance without progress for this time is given up [default: "10s"].
+    pub(super) stall: Option<Spanned<String>>,
+    /// The share of instances of which the server's whole history is judged [default: 0.01].
+    pub(super) history_sample: Option<Spanned<f64>>,
     /// A larger share of instances that fail or are refused fails the load [default: 0.01; 1 if fail_if looks
     /// at errors].
     pub(super) max_errors: Option<Share>,
