@@ -58,90 +58,74 @@ pub(crate) const LOG_CACHE: memory::MemoryPart = part(1, 32, 64 * MIB);
 macro_rules! for_each_limit {
     ($callback:ident) => {
         $callback! {
-            /// Open connections. The next one is closed at once: without file descriptors no client could
-            /// connect.
+            /// Open connections. The next one is closed at once, before the process runs out of file
+            /// descriptors.
             connections: usize = part(1, 3 * MIB / 2, 16_384), COUNT;
             /// Open connections of one principal. It has some for each program that plays its processes.
             connections_per_principal: u32 = 64, COUNT;
-            /// Open connections that belong to no principal yet: in their handshake, or without a first call.
-            /// One of the address with most of them makes room for the next, so a client that opens many and
-            /// makes no call takes no connection from others. Half is kept for `known_addresses`. As many as
-            /// clients may connect at once, and at most half of `connections`.
+            /// Open connections without a principal yet: in their handshake, or before a first call. The
+            /// address with most of them makes room for the next. Half is kept for `known_addresses`; at most
+            /// half of `connections`.
             unclaimed_connections: usize = part(1, 3 * MIB, 4_096);
             /// Open connections of one address without a principal yet. Of IPv6, an address is a network of
-            /// 64 bits. The oldest makes room for the next. Many clients may have one address, behind a
-            /// gateway or on one machine.
+            /// 64 bits. The oldest makes room for the next.
             unclaimed_connections_per_address: usize = part(1, 6 * MIB, 2_048), COUNT;
             /// Addresses that are remembered because principals were identified there, the latest.
             known_addresses: usize = 4_096;
-            /// The time that a new connection may take for its handshake, and then for the HTTP/2 preface. A
-            /// silent connection would stay open for ever.
+            /// The time that a new connection may take for its handshake, and then for the HTTP/2 preface.
             preface_timeout: Duration = Duration::from_secs(10);
-            /// The time from then until the first call on it is admitted. Longer than clients connect ahead
-            /// of use; a client whose connection was closed connects again with its next call.
+            /// The time from then until the first call on it is admitted. A client whose connection was
+            /// closed connects again with its next call.
             first_call_timeout: Duration = Duration::from_secs(60);
-            /// Concurrent streams, and so calls, on one connection. tonic sets none by itself.
+            /// Concurrent streams, and so calls, on one connection.
             streams_per_connection: u32 = 4_096, COUNT;
-            /// Streams per connection that the client has reset before they were accepted: above it HTTP/2
-            /// closes the connection. One turn of a connection brings fewer, and takes all of them before the
-            /// next: a client that cancels all of its calls at once keeps its connection. Rapid reset is met
-            /// by `resets_per_second`.
+            /// Streams of a connection that the client has reset before they were accepted; above it HTTP/2
+            /// closes the connection. One turn of a connection brings fewer, so a client may cancel all of
+            /// its calls at once. Rapid reset is met by `resets_per_second`.
             pending_reset_streams: usize = 1_024;
             /// Streams that the server resets because of errors of the client, in the life of a connection,
-            /// before HTTP/2 closes it. A frame that arrives late for a call that was refused counts as such
-            /// an error, so a correct client whose calls are refused comes to this in time; it connects
-            /// again. Each takes some hundred bytes while the client does not read.
+            /// before HTTP/2 closes it. Late frames of a refused call count as such errors. A correct client
+            /// connects again.
             local_reset_streams: usize = 65_536;
-            /// Bytes of requests on one connection that nobody has taken yet. Half of it bounds the small
-            /// messages among them, each of which counts as 256 bytes: above that HTTP/2 closes the
-            /// connection. With `stream_window_bytes` the window of a stream closes before, however small the
-            /// messages of a correct client are.
+            /// Bytes of requests on one connection that no call has taken yet. Half of it bounds the small
+            /// messages among them, each counted as 256 bytes; the window of a stream closes before.
             connection_window_bytes: u32 = 8 * 1024 * 1024;
-            /// Those on all connections, beside 64 KiB for each, which HTTP/2 demands. Half of it is kept for
-            /// known principals. A connection for whose window there is no room has a smaller one and is
-            /// served all the same; those that belong to nobody when they begin have 1/32 of what is free. A
-            /// stream of such a connection has 16 KiB at least, so that the longest message comes in time
-            /// where a round trip takes up to 78 ms; in exchange HTTP/2 may close it when more than 128 small
-            /// messages wait.
+            /// Those on all connections, beside the 64 KiB for each that HTTP/2 demands. Half of it is kept
+            /// for known principals. Without room a connection has a smaller window, with 16 KiB at least for
+            /// a stream; HTTP/2 may then close it when more than 128 small messages wait.
             window_bytes: usize = part(1, 128, u64::MAX);
             /// Those on one stream.
             stream_window_bytes: u32 = 128 * 1024;
-            /// Bytes of the response on one stream that wait for the client or the network; a message that
-            /// has begun is taken as a whole.
+            /// Bytes of the response on one stream that wait for the client or the network.
             send_buffer_bytes: u32 = 64 * 1024;
-            /// Frames of HTTP/2 that carry no request (WINDOW_UPDATE, PING, SETTINGS, RST_STREAM, unknown and
-            /// empty ones) that one principal may send in a second on all of its connections, and as many at
-            /// once after a pause. Above it the connection is read more slowly and never closed. Correct
-            /// clients send at most one or two for a call.
+            /// Frames of HTTP/2 without a request (WINDOW_UPDATE, PING, SETTINGS, RST_STREAM, unknown and
+            /// empty ones) of one principal in a second on all of its connections, and as many at once after
+            /// a pause. Above it the connection is read more slowly and never closed.
             control_frames_per_second: u32 = 20_000;
-            /// The same of all connections together that belong to no principal. Each has a small share of
-            /// its own beside it, so that it can open.
+            /// The same of all connections without a principal together, beside a small share for each.
             anonymous_control_frames_per_second: u32 = 10_000;
             /// Requests that one principal may open in a second on all of its connections, served or refused,
-            /// and as many at once after a pause: as many as `requests_per_second` lets through. Above it the
-            /// connection is read more slowly and never closed, since a refusal takes time too.
+            /// and as many at once after a pause. Above it the connection is read more slowly and never
+            /// closed.
             headers_per_second: u32 = 20_000;
-            /// The same of all connections together that belong to no principal. Each has a small share of
-            /// its own beside it.
+            /// The same of all connections without a principal together, beside a small share for each.
             anonymous_headers_per_second: u32 = 10_000;
             /// Streams that one principal may reset in a second, and as many at once after a pause: all of
-            /// its calls (`calls_per_principal`) twice. Above it the connection is read more slowly.
+            /// its calls twice. Above it the connection is read more slowly.
             resets_per_second: u32 = 2_048;
-            /// Bytes of the headers of one request. Requests of StickyCAS need some hundred.
+            /// Bytes of the headers of one request.
             header_bytes: u32 = 16 * 1024;
-            /// Bytes of one request message. A batch of accesses on Attach, or a roster on Create, must fit.
+            /// Bytes of one request message: a batch of accesses on Attach, or a roster on Create.
             message_bytes: usize = 4 * 1024 * 1024;
-            /// Bytes of the request of a unary call: a value and a little more. Only a Create of a
-            /// coordinator may have `message_bytes`.
+            /// Bytes of the request of a unary call. Only a Create of a coordinator may have `message_bytes`.
             call_bytes: usize = 128 * 1024;
             /// The time that a message may take to come, and the request of a unary call to its end.
-            /// Half-sent requests would be held for ever.
             request_timeout: Duration = Duration::from_secs(20);
             /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known
             /// principals.
             incomplete_request_bytes: usize = part(1, 24, 256 * MIB);
-            /// Bytes of long answers that their clients have not read, and of the list of an ended instance
-            /// while a Watch sends its snapshot, of all clients. Half of it is kept for known principals.
+            /// Bytes of long answers that their clients have not read, of all clients. Half of it is kept for
+            /// known principals.
             unread_answer_bytes: usize = part(1, 24, GIB);
             /// Bytes of the values that one read may return. The parameters of its instance have it: an
             /// answer on Attach is one frame, and is written as one.
@@ -151,27 +135,24 @@ macro_rules! for_each_limit {
             /// Frames in one message that the server sends on Attach.
             frames_per_answer: usize = 256;
             /// Bytes of one message that the server sends on a stream, unless a single frame, event or entry
-            /// has more. Clients refuse messages above 4 MiB unless told otherwise.
+            /// has more.
             bytes_per_answer: usize = 1024 * 1024;
             /// Principals that have an account; those with a role have one in any case. Idle accounts are
             /// closed when more principals come.
             principals: usize = part(1, 128 * KIB, 131_072);
             /// Verified tokens that are remembered, so that a token that comes with every call is verified
-            /// once: as many as principals. Only valid tokens are, and each takes some 300 bytes.
+            /// once.
             cached_tokens: usize = part(1, 128 * KIB, 131_072);
             /// Frames on Attach of one principal in a second; a unary call is ten. As many are let through at
-            /// once after a pause. Far more than a correct process needs, which sends two or three frames an
-            /// instance.
+            /// once after a pause.
             requests_per_second: u32 = 200_000, COUNT;
-            /// The same of all clients without identity together: health, reflection and calls that are
-            /// refused for want of an identity.
+            /// The same of all clients without identity together: health, reflection and refused calls.
             anonymous_requests_per_second: u32 = 20_000;
             /// Offences of one kind that are filed of one principal in a second, and as many at once after a
-            /// pause. Others are only counted: refusals must not be a way to overload the instances where the
-            /// principal is active.
+            /// pause. Further ones are only counted.
             offences_per_second: u32 = 16;
-            /// Unary calls of one principal whose response has not left the server, even because the client
-            /// does not read it, and streams that have not begun.
+            /// Unary calls of one principal whose response has not left the server, and streams that have not
+            /// begun.
             calls_per_principal: u32 = 1_024;
             /// Those of all principals. Half of it is kept for known principals; of the rest none takes more
             /// than is free.
@@ -187,11 +168,9 @@ macro_rules! for_each_limit {
             /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream
             /// ends.
             unread_frames: usize = 65_536;
-            /// Unread frames from which on no more requests of that client are read: answers to repeated
-            /// requests must not pile up. Frames above the limit answer accesses that were accepted before.
+            /// Unread frames from which on no more requests of that client are read.
             unread_frames_to_pause: usize = 1_024;
-            /// About how long an answer may be left unread before its connection is closed: as long as a
-            /// connection may be silent.
+            /// About how long an answer may be left unread before its connection is closed.
             unread_for: Duration = Duration::from_secs(60);
             /// Watch streams of one principal.
             watch_streams_per_principal: u32 = 64;
@@ -205,45 +184,39 @@ macro_rules! for_each_limit {
             /// fit.
             events_per_process: usize = 16;
             /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest
-            /// events until it has no more than its share. Logs that do not grow keep theirs; above twice the
-            /// limit a growing log keeps 4 KiB.
+            /// events until it has no more than its share; above twice the limit it keeps 4 KiB.
             event_bytes: usize = part(1, 32, 2 * GIB);
-            /// Unary calls that wait for the same access. More than one are retries; each holds memory.
+            /// Unary calls that wait for the same access: retries.
             callers_per_access: usize = 8;
-            /// Bytes that wait for the log's disk: records and checkpoints that are not committed yet,
-            /// refusals that wait for them, and effects that have not left, also if they are committed. Above
-            /// the limit no further inputs are read until the disk has caught up.
+            /// Bytes that wait for the log's disk: records, checkpoints, refusals and effects. Above the
+            /// limit no further inputs are read until the disk has caught up.
             uncommitted_bytes: usize = part(1, 64, 64 * MIB);
-            /// Bytes of requests with long values that wait for the log, of all principals. One that would
-            /// have more than is still free is refused, and gets a retry; each may have 128 KiB in any case.
+            /// Bytes of requests with long values that wait for the log, of all principals. A request above
+            /// the free part is refused with a time to wait; each principal may have 128 KiB in any case.
             log_share_bytes: usize = part(1, 64, 2 * MIB);
             /// Bytes of the log from which on checkpoints are written and the log is trimmed; or as many as
-            /// the checkpoints have, if that is more. A longer log takes longer to recover.
+            /// the checkpoints have, if that is more.
             log_tail_bytes: usize = 64 * 1024 * 1024;
-            /// Bytes of the log's disk that all instances may take. They may come to take them in the worst
-            /// case. Above it a Create is refused, and nothing else. Actual instances take far less; the file
-            /// has some more than they take.
+            /// Bytes of the log's disk that all instances may take. They are reserved for the worst case;
+            /// above it only Create is refused.
             log_bytes: usize = 192 * 1024 * 1024 * 1024, SIZE;
-            /// Bytes of the log's disk of one creator among them. Another one can still create.
+            /// Bytes of the log's disk of one creator among them.
             log_bytes_per_creator: usize = 128 * 1024 * 1024 * 1024, SIZE;
             /// Live instances, in all. Each has a machine with the state of every process.
             live_instances: usize = 200_000, COUNT_OR_NONE;
             /// Live instances of one creator among them.
             live_instances_per_creator: usize = 150_000, COUNT_OR_NONE;
-            /// Instances in all: live ones, and ended ones that can still be read. Ended instances are
-            /// archived in few bytes, so there may be far more of them.
+            /// Instances in all: live ones, and ended ones that can still be read.
             instances: usize = 2_000_000, COUNT_OR_NONE;
             /// Instances of one creator among them.
             instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
             /// Processes of all instances together: this bounds the memory of many large instances.
             processes: usize = 16_000_000;
-            /// Bytes of all instances together: live ones in the worst case, which is far more than they take
-            /// in fact, since correct processes leave most of their pipelines empty; ended ones with what
-            /// they take. Instances that a log restores are never dropped because of it.
+            /// Bytes of all instances together: live ones in the worst case, ended ones with what they take.
+            /// Restored instances are never dropped because of it.
             instance_bytes: usize = part(3, 8, u64::MAX);
-            /// Live instances of one creator while the server is saturated: enough to keep a machine busy, so
-            /// that a refusal loses nothing, and few enough for each to end soon. It is a quota that other
-            /// creators cannot use up.
+            /// Live instances of one creator while the server is saturated: enough to keep the machine busy,
+            /// few enough for each to end soon.
             instances_when_busy: usize = 512;
             /// Instances on one page of List.
             page: usize = 1_000;
@@ -254,12 +227,10 @@ macro_rules! for_each_limit {
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
             /// The time for which an instance lives without a call (F10).
             idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
-            /// The time for which the patience of processes stands still after a restart. It goes on when all
-            /// are back before (F3).
+            /// The time for which the patience of processes stands still after a restart, unless all are back
+            /// before (F3).
             rejoin: Duration = Duration::from_secs(5), DURATION;
-            /// The wait that RetryInfo advises when a limit is reached, unless it is known to take longer. It
-            /// is a second where a Create finds no bytes of memory or of the log because of live instances,
-            /// of which nobody knows when they end, and less if the server lets go of an ended one before.
+            /// The wait that RetryInfo advises when a limit is reached, unless another time is known.
             retry_after: Duration = Duration::from_millis(100);
         }
     };

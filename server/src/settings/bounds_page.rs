@@ -83,57 +83,33 @@ retry_after: stickycas_refusals: connections_are_limited_per_principal
 const HEAD: &str = "\
 # Bounds
 
-Everything that a client can fill has a bound. This page is made from the list in the code
-(`server/src/limits.rs`) and from the table of what shows each; tests compare. Bounds with a flag are settings, for
-operators to size ([configuration.md](configuration.md)); the others are constants of the program.
+Everything that a client can fill has a bound. A bound with a flag is a setting ([configuration.md](configuration.md)); the others are
+constants. The table is made from `server/src/limits.rs`.
 
-- A client above a bound is refused at once, with RetryInfo where waiting helps, and no other client is affected. RetryInfo
-  tells when there is room again where that is known: of a rate, of ended instances that the server lets go of, of
-  accounts; else `retry_after`. A Create that finds no bytes of memory or of the log is told a second while live instances have
-  them, since nobody knows when they end, or less if the server lets go of an ended one before.
-- What all clients share is bounded as a whole too. Half of it is kept for known principals: a quarter of that half for
-  those with a role, in equal reserves, and the rest in equal parts for the coordinators; the processes of a coordinator's
-  instances have equal reserves in its part. So a long roster takes nothing from those with a role and from the
-  processes of other coordinators. A process that several coordinators name may use the reserve of any of them. Who is
-  in no roster any more loses its reserve within a second; what it holds stays its own until it gives it back.
-- Of the other half nobody takes more than is still free, so that any number of greedy clients leave room for one more.
-- What coordinators share (live instances, instances, processes, bytes of memory and of the log) is divided likewise: with
-  C coordinators each has a reserve of 1/(2C), and a coordinator alone may have all.
-- Clients without identity, health, reflection and paths that do not exist included, share one small portion, however
-  many addresses they come from. Operators who must not depend on it ask `/livez` and `/readyz`.
-- What clients send and no call takes is held within the windows of their connections: at most `window_bytes` and 64 KiB for each
-  of `connections`, in bytes of content. HTTP/2 keeps it in the buffers into which it was read: small messages between others
-  that are taken hold up to 12 times as much (measured), of both. However small the window of a connection is, one stream may
-  fill 16 KiB of it.
-- One figure, `memory`, bounds what clients can make the server hold: what it is set to, else the smallest limit of the cgroups
-  (memory.max and memory.high of version 2, memory.limit_in_bytes of version 1), else what the machine has. A default that is
-  called a part of the memory is a part of what is left of it without 32 MiB, which the program takes. The bounds that are set
-  count too: a server whose bounds come to more than `memory` does not start, and says how much would do; 96 MiB is the least.
-  The sum is that of the table in `server/src/limits.rs`: of `window_bytes` 12 times, of `event_bytes` and
-  `incomplete_request_bytes` twice, 112 KiB for a connection, 12 KiB for a call or a Watch stream, 24 KiB for an Attach stream, 2 KiB for a principal.
-- Whoever opens a connection pays for its frames. A call on it is charged to the principal that makes it, with all that it
-  costs: its rate, its bytes, its permits, and the offences that it is.
-- Work that grows with an instance is charged as frames: a name in the roster of a Create 1/4, a process that a Get or the
-  snapshot of a Watch shows 1/16, 16 KiB of an ended instance that either shows 1, an instance on a page of List 1/4, a warp in an access to an instance with shuffled
-  order 1/64, the verification of a token 60; at most half of what the rate allows in a second. Under the lock of
-  the instance the state of each process is looked at and the rows are copied; the list and events are read and everything is
-  encoded when it is free again. The order of a round is made in the step that needs it, once for each round.
-- `admission` says what becomes of a request above a rate or a share of its principal: `off`, it is served; `observe`,
-  it is served, counted and logged; `enforce`, it is refused. Bounds of the whole server and of coordinators hold in every
-  mode, since its memory, its disk and its file descriptors depend on them. `stickycas_bound_exceeded` counts both outcomes.
+- **Above a bound** a client is refused at once, with RetryInfo where waiting helps, and no other client is affected.
+- **Shared bounds** are kept by half for known principals: a quarter of that half for those with a role, the rest in equal parts for the
+  coordinators and the processes of their instances. Of the other half nobody takes more than is still free. Of what coordinators
+  share (instances, processes, memory, log) each of C has a reserve of 1/(2C), and one alone may have all. Clients without identity,
+  health and reflection included, share one small portion; `/livez` and `/readyz` do not depend on it.
+- **Memory**: `memory` is the figure that is set, else the smallest limit of the cgroups (memory.max, memory.high,
+  memory.limit_in_bytes), else the memory of the machine. Parts of it leave out 32 MiB for the program. A server whose bounds come to
+  more than `memory` does not start, and says how much would do; 96 MiB is the least.
+- **Charges**: frames are charged to the principal of the connection, calls to their principal. Work that grows with an instance is
+  charged as frames: a name in the roster of a Create 1/4, a process in a Get or a snapshot 1/16, 16 KiB of an ended instance 1, an
+  instance on a page of List 1/4, a warp in an access with shuffled order 1/64, the verification of a token 60.
+- **`admission`** decides about a request above a rate or a share of its principal: `off` serves it, `observe` serves, counts and logs it,
+  `enforce` refuses it. Other bounds always hold. `stickycas_bound_exceeded_total` counts both outcomes.
 
 ";
 
 /// The page `docs/operate/limits.md`.
 fn bounds_page() -> String {
     let mut page = HEAD.to_owned();
-    page.push_str(
-        "| bound | default | reason | flag | shown by | test |\n| --- | --- | --- | --- | --- | --- |\n",
-    );
-    for (bound, (metric, test)) in LIMITS.iter().map(|bound| (bound, evidence(bound.name()))) {
-        let flag = if bound.is_constant { "constant".to_owned() } else { format!("`--{}`", bound.flag()) };
+    page.push_str("| bound | default | reason | shown by |\n| --- | --- | --- | --- |\n");
+    for (bound, (metric, _)) in LIMITS.iter().map(|bound| (bound, evidence(bound.name()))) {
+        let flag = if bound.is_constant { String::new() } else { format!(", `--{}`", bound.flag()) };
         let (name, default, text) = (bound.name(), bound.default(), bound.text());
-        let _ = writeln!(page, "| `{name}` | `{default}` | {text} | {flag} | `{metric}` | `{test}` |");
+        let _ = writeln!(page, "| `{name}`{flag} | `{default}` | {text} | `{metric}` |");
     }
     page
 }

@@ -35,14 +35,13 @@ pub(crate) fn show(effective: &Effective, all: bool) -> String {
 const HEAD: &str = "\
 # Configuration
 
-The settings of `stickycas-server serve`. This page is made from the table in the code:
-`stickycas-server config reference` prints it, and a test compares.
+The settings of `stickycas-server serve`, as `stickycas-server config reference` prints them.
 
 A setting comes from one of four layers; a later one wins:
 
 1. its default,
 2. a file in TOML: `--config FILE`, or the variable `STICKYCAS_CONFIG`,
-3. its environment variable (an empty variable counts as not set; a variable `STICKYCAS_...` that no program has is refused),
+3. its environment variable, `STICKYCAS_` and the key in capitals, such as `STICKYCAS_LOG_JSON`,
 4. its flag.
 
 ```toml
@@ -57,8 +56,8 @@ connections = 2_000
 ```
 
 Durations have units: `500ms`, `10s`, `10min`, `1h 30min`. Sizes too: `64KiB`, `16MiB`, `2GiB`. In a file, lists are arrays; in
-variables and flags names have commas between them. A key that does not exist is refused with its line, and so is a
-value that makes no sense; nothing is started then, and the exit code is 2.
+variables and flags names have commas between them. An unknown key is refused with its line, and an impossible value with
+the possible ones; nothing is started then, and the exit code is 2.
 
 ```sh
 stickycas-server config check --config server.toml            # says what is wrong, with the line
@@ -66,34 +65,29 @@ stickycas-server config show --config server.toml             # what is not left
 stickycas-server config show --effective --config server.toml # every setting, and where its value comes from
 ```
 
-Both commands take all flags of `serve`, and read the same variables. `config check` and the comment at `memory` say how much
-memory the server may use and who tells.
+Both commands take all flags and variables of `serve`. `config check` and the comment at `memory` say how much memory the server may
+use, and the source of this figure.
 ";
 
 const LIMITS_HEAD: &str = "\
-They stand in the table `[limits]` of the file. A client that reaches one is refused, and no other client is affected. Where the
-default is a part of the memory, 32 MiB of what the server may use (`memory`) are left out: the program takes them. All other
-bounds are constants, some of them parts of the memory too: [limits.md](limits.md) has them all. What was a setting of one is
-refused with its value: `limits.header_bytes is now a constant: 16KiB`.
+Some bounds are settings, in the table `[limits]` of the file. The flag of `live_instances` is `--live-instances`, its variable
+`STICKYCAS_LIMITS_LIVE_INSTANCES`. Defaults, reasons, metrics, and the bounds that are constants: [limits.md](limits.md).
 
 ";
 
 /// The page `docs/operate/configuration.md`.
 pub(crate) fn reference() -> String {
     let mut page = HEAD.to_owned();
-    for (title, head, limits) in [("Settings", "", false), ("Limits", LIMITS_HEAD, true)] {
-        let _ = write!(page, "\n## {title}\n\n{head}");
-        page.push_str("| key | flag | variable | default | |\n| --- | --- | --- | --- | --- |\n");
-        for setting in table::all().filter(|setting| setting.is_limit() == limits) {
-            let off = setting.off_flag.map(|(flag, _)| format!(", `--{flag}`")).unwrap_or_default();
-            let (name, flag, variable, default) =
-                (setting.name(), setting.flag(), setting.variable(), setting.default());
-            let (text, expects) = (setting.text(), setting.kind.expects());
-            let _ = writeln!(
-                page,
-                "| `{name}` | `--{flag}`{off} | `{variable}` | `{default}` | {text} Takes {expects}. |"
-            );
-        }
+    page.push_str("\n## Settings\n\n| key | flag | default | |\n| --- | --- | --- | --- |\n");
+    for setting in table::all().filter(|setting| !setting.is_limit()) {
+        let off = setting.off_flag.map(|(flag, _)| format!(", `--{flag}`")).unwrap_or_default();
+        let (name, flag, default) = (setting.name(), setting.flag(), setting.default());
+        let text = setting.text();
+        let _ = writeln!(page, "| `{name}` | `--{flag}`{off} | `{default}` | {text} |");
     }
+    let _ = write!(page, "\n## Limits\n\n{LIMITS_HEAD}");
+    let limits =
+        table::all().filter(|setting| setting.is_limit()).map(|limit| format!("- `{}`\n", limit.name()));
+    page.extend(limits);
     page
 }

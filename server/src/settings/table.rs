@@ -191,18 +191,15 @@ const fn loopback(port: u16) -> SocketAddr {
 define_settings! {
     /// Address to listen on for clients. Port 0 takes a free one. The address is printed on standard output.
     listen: SocketAddr = loopback(7420), kind::ADDRESS;
-    /// Address for operators: probes and metrics. They are /livez, /readyz and /metrics over HTTP. Port 0
-    /// takes a free one. An address that is given is printed on standard output; if the default one is in
-    /// use, the server goes on without it and says so in its log.
+    /// Address for operators: probes and metrics. Port 0 takes a free one. A given address is printed on
+    /// standard output; if the default one is in use, the server goes on without it.
     http: Option<SocketAddr> = Some(loopback(7421)), kind::ADDRESS.or("off"), off "no-http" is "off";
     /// Names of this machine that browsers may use for the operators' pages on a loopback address, beside
-    /// these addresses. Requests for any other name are refused: a page of another site could have its name
-    /// lead here (DNS rebinding). Repeat the flag for several.
+    /// these addresses. Requests for any other name are refused (DNS rebinding). Repeat the flag for several.
     http_hosts: Vec<String> = Vec::new(), kind::PRINCIPALS;
-    /// Folder of the log; auto: the usual one. It is made if it does not exist. A server that is started
-    /// again on it goes on where it was, however it ended. auto: $STATE_DIRECTORY as systemd sets it, else
-    /// $XDG_STATE_HOME/stickycas, else ~/.local/state/stickycas. off: no log, and all instances are lost when
-    /// the server stops.
+    /// Folder of the log; auto: the usual one. It is made if it does not exist. auto: $STATE_DIRECTORY as
+    /// systemd sets it, else $XDG_STATE_HOME/stickycas, else ~/.local/state/stickycas. off: no log, and all
+    /// instances are lost when the server stops.
     data: Data = Data::Auto, kind::DATA, off "in-memory" is "off";
     /// Members of an etcd (http://HOST:PORT or https://...) that several servers share. This server then
     /// belongs to a cluster, and its logs are in etcd and in no folder. Needs a build with the feature
@@ -210,11 +207,10 @@ define_settings! {
     etcd: Vec<String> = Vec::new(), kind::URLS;
     /// With etcd: folder of this server's credentials for it. The CAs of etcd (ca.crt), a certificate and its
     /// key (tls.crt, tls.key), and a user and its password (user, password); a file that is missing is not
-    /// used. The files are read again when a request to etcd fails, for each new token of the user, and on
-    /// SIGHUP.
+    /// used.
     etcd_credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
     /// With etcd: its quota (--quota-backend-bytes), which etcd 3.4 does not tell. From 70 % of it on the
-    /// server warns, and from 90 % on it creates no instances: see the chapter about several servers.
+    /// server warns, and from 90 % on it creates no instances.
     etcd_quota: u64 = 2 * GIB, kind::SIZE;
     /// With etcd: the name of the cluster, under which its keys are. Several clusters may share an etcd.
     cluster: String = "stickycas".to_owned(), kind::TEXT;
@@ -232,8 +228,7 @@ define_settings! {
     shards: u32 = 64, kind::SHARDS;
     /// Folder of certificates: callers are those that their certificates name. It has the server's
     /// certificate (tls.crt) and key (tls.key), and the CAs of clients (client-ca.crt) with their revocation
-    /// lists (client-ca.crl), for TLS 1.3. A file `denied` in it may list principals that are refused, a file
-    /// `roles.toml` grant roles. The files are read again when they change, and at once on SIGHUP.
+    /// lists (client-ca.crl), for TLS 1.3. The files are read again when they change, and at once on SIGHUP.
     /// `stickycas-server credentials` makes such folders for development.
     credentials: Option<PathBuf> = None, kind::FOLDER.or("off");
     /// With credentials: the trust domain of the CAs of clients. A certificate names its principal as
@@ -261,15 +256,12 @@ define_settings! {
     observers: Vec<String> = Vec::new(), kind::PRINCIPALS;
     /// Principals that may see the counts of every principal. Repeat the flag for several.
     admins: Vec<String> = Vec::new(), kind::PRINCIPALS;
-    /// Requests above a rate or a share: off, observe or enforce. That is a rate or a share of their
-    /// principal. off, they are served; observe, they are served, counted and logged as what would be
-    /// refused; enforce, they are refused. Bounds of the whole server, which protect its memory, hold in
-    /// every mode.
+    /// Requests above a rate or a share: off, observe or enforce. off serves them, observe serves, counts and
+    /// logs them, enforce refuses them. Bounds of the whole server hold in every mode.
     admission: Admission = Admission::default(), kind::ADMISSION;
     /// The time that connections have to end once the server is told to stop.
     drain: Duration = Duration::from_secs(5), kind::DURATION;
-    /// Threads that serve; auto: one for each processor. Fewer leave processors to others on the same
-    /// machine.
+    /// Threads that serve; auto: one for each processor.
     workers: Option<u16> = None, kind::WORKERS.or("auto");
     /// Memory that the server may use; auto: the limit of its cgroups. The defaults of the limits are parts
     /// of it, and the limits may not come to more. auto: the smallest limit of the cgroups, memory.high
