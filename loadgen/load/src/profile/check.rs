@@ -74,7 +74,7 @@ pub(super) fn check(file: File, most_warm_up: Duration) -> Result<Profile, Fault
         duration,
         warm_up,
         max_errors,
-        fail_if: file.fail_if,
+        fail_if: file.fail_if.into_iter().map(Spanned::into_inner).collect(),
         faults,
     })
 }

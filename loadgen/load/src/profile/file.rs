@@ -31,7 +31,7 @@ pub(crate) struct File {
     /// Conditions each of which fails the load, such as "instance_p99 > 50ms".
     #[serde(default)]
     #[schemars(with = "Vec<String>")]
-    pub(super) fail_if: Vec<FailIf>,
+    pub(super) fail_if: Vec<Spanned<FailIf>>,
     pub(super) instance: Spanned<Instance>,
     #[serde(default)]
     pub(super) proposals: Proposals,
@@ -188,7 +188,7 @@ impl Profile {
             name: self.name.clone().into(),
             about: self.about.clone(),
             seed: Some(self.seed.into()),
-            fail_if: self.fail_if.clone(),
+            fail_if: self.fail_if.iter().cloned().map(Spanned::from).collect(),
             instance: Instance::of(self.params.spec()).into(),
             proposals: Proposals { distinct: Some(distinct), value_bytes: Some(value_bytes) },
             faults: written_faults(self.faults.roles()),
