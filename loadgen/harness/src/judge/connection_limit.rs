@@ -1,12 +1,12 @@
-//! The connections to the [`ReportService`](super::ReportService): no more at a time than the limit, and,
-//! where reporters show certificates, only those of reporters that are known, each of which has places that
-//! no other can take.
+//! The connections to the [`ReportService`](super::ReportService): no more at a time than there are places,
+//! and, where reporters show certificates, only those of reporters that are known, each of which has places
+//! that no other can take.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,31 +23,29 @@ use tonic::transport::server::Connected;
 const BACK_OFF: Duration = Duration::from_millis(50);
 /// How long a handshake may take.
 const HANDSHAKE: Duration = Duration::from_secs(5);
-/// Places that each reporter that has shown a certificate has for itself, however many others there are and
-/// whatever they open: its client has one connection, and another one that takes its place.
-const OWN: usize = 2;
-/// Connections of one such reporter, at most.
+/// Connections of one reporter that has shown a certificate: its client has one, and another one that takes
+/// its place.
 const PER_REPORTER: usize = 4;
 
-/// How reporters are known by their certificates, and which are expected.
-#[derive(Clone)]
-pub(super) struct KnownReporters {
-    /// It bounds the handshakes that are under way.
-    pub(super) acceptor: Arc<ClientAcceptor>,
-    /// Whether a principal is one of them.
-    pub(super) are: Arc<dyn Fn(&str) -> bool + Send + Sync>,
+/// The places that connections have.
+pub(super) enum Places {
+    /// So many for all: the names of reporters are believed.
+    Shared(Arc<Semaphore>),
+    /// Those of each reporter are its own, once it has shown its certificate. The acceptor bounds the
+    /// handshakes that are under way.
+    Proven { acceptor: Arc<ClientAcceptor>, of: BTreeMap<String, Arc<Semaphore>> },
 }
 
-/// Accepted connections, as many at a time as there are `places`; one more is closed at once. No more are
-/// accepted when the stream is dropped. With `reporters` those that have shown the certificate of one of
-/// them, and the places are those beside the ones that each has for itself.
-pub(super) fn accept(
-    listener: TcpListener,
-    places: usize,
-    reporters: Option<KnownReporters>,
-) -> ReceiverStream<io::Result<LimitedConnection>> {
+/// The places of one reporter.
+pub(super) fn own_places() -> Arc<Semaphore> {
+    Arc::new(Semaphore::new(PER_REPORTER))
+}
+
+/// Accepted connections that have a place; one without is closed at once. No more are accepted when the
+/// stream is dropped.
+pub(super) fn accept(listener: TcpListener, places: Places) -> ReceiverStream<io::Result<LimitedConnection>> {
     let (accepted, connections) = mpsc::channel(1);
-    let places = Places::new(places);
+    let places = Arc::new(places);
     tokio::spawn(async move {
         loop {
             let connection = tokio::select! {
@@ -62,19 +60,10 @@ pub(super) fn accept(
                     continue;
                 }
             };
-            let Some(reporters) = reporters.clone() else {
-                let Some(open) = places.open() else { continue };
-                let place = Place::Shared { _open: open };
-                let connection = LimitedConnection { io: Either::Left(stream), place, ended: None };
-                if accepted.send(Ok(connection)).await.is_err() {
-                    return;
-                }
-                continue;
-            };
-            let (places, accepted) = (places.clone(), accepted.clone());
+            let (places, accepted) = (Arc::clone(&places), accepted.clone());
+            // A handshake takes its time, and others are not to wait for it.
             tokio::spawn(async move {
-                if let Some(connection) = places.prove(stream, address, &reporters).await {
-                    // The judge may have ended meanwhile.
+                if let Some(connection) = places.admit(stream, address).await {
                     let _ = accepted.send(Ok(connection)).await;
                 }
             });
@@ -83,104 +72,39 @@ pub(super) fn accept(
     ReceiverStream::new(connections)
 }
 
-/// The places of connections.
-#[derive(Clone, Debug)]
-struct Places {
-    /// The places that belong to no reporter.
-    shared: Arc<Semaphore>,
-    /// The open connections of reporters that have shown certificates.
-    reporters: Arc<Mutex<BTreeMap<Arc<str>, Held>>>,
-}
-
-/// The places of one reporter that are taken.
-#[derive(Debug, Default)]
-struct Held {
-    own: usize,
-    shared: usize,
-}
-
 impl Places {
-    fn new(shared: usize) -> Self {
-        Self { shared: Arc::new(Semaphore::new(shared)), reporters: Arc::default() }
-    }
-
-    /// A place for one more connection, of those that are shared.
-    fn open(&self) -> Option<OwnedSemaphorePermit> {
-        let open = Arc::clone(&self.shared).try_acquire_owned();
-        open.inspect_err(|_| tracing::warn!("connection closed: as many are open as may be")).ok()
-    }
-
-    /// The connection of a client that has proven who it is, if there is a place for it.
-    async fn prove(
-        &self,
-        stream: TcpStream,
-        address: SocketAddr,
-        reporters: &KnownReporters,
-    ) -> Option<LimitedConnection> {
-        let KnownReporters { acceptor, are } = reporters;
-        let (io, client) = acceptor.accept(stream, address, HANDSHAKE, |name| are(name)).await?;
-        let name: Arc<str> = client.principal().into();
-        let place = Place::Reporter(self.enter(name)?);
-        let ended = Box::pin(async move { client.ended().await });
-        Some(LimitedConnection { io: Either::Right(Box::new(io)), place, ended: Some(ended) })
-    }
-
-    /// A place for one more connection of a reporter, if it may have one more and there is one.
-    fn enter(&self, name: Arc<str>) -> Option<Reporter> {
-        let mut reporters = lock(&self.reporters);
-        let (own, shared) = reporters.get(&name).map_or((0, 0), |held| (held.own, held.shared));
-        if own + shared >= PER_REPORTER {
-            tracing::warn!(%name, "connection closed: the reporter has as many as it may");
-            return None;
-        }
-        let open = if own < OWN { None } else { Some(self.open()?) };
-        let held = reporters.entry(Arc::clone(&name)).or_default();
-        *(if open.is_none() { &mut held.own } else { &mut held.shared }) += 1;
-        Some(Reporter { name, all: Arc::clone(&self.reporters), open })
-    }
-}
-
-/// One connection of a reporter that has shown a certificate, counted as long as this lives.
-#[derive(Debug)]
-struct Reporter {
-    name: Arc<str>,
-    all: Arc<Mutex<BTreeMap<Arc<str>, Held>>>,
-    /// `None`: the place is one of its own.
-    open: Option<OwnedSemaphorePermit>,
-}
-
-impl Drop for Reporter {
-    fn drop(&mut self) {
-        let mut reporters = lock(&self.all);
-        if let Some(held) = reporters.get_mut(&self.name) {
-            *(if self.open.is_none() { &mut held.own } else { &mut held.shared }) -= 1;
-            if held.own + held.shared == 0 {
-                reporters.remove(&self.name);
+    async fn admit(&self, stream: TcpStream, address: SocketAddr) -> Option<LimitedConnection> {
+        let (acceptor, of) = match self {
+            Self::Shared(places) => {
+                let _place = place(places)?;
+                let (io, name, ended) = (Either::Left(stream), None, None);
+                return Some(LimitedConnection { io, name, ended, _place });
             }
-        }
+            Self::Proven { acceptor, of } => (acceptor, of),
+        };
+        let is_expected = |name: &str| of.contains_key(name);
+        let (io, client) = acceptor.accept(stream, address, HANDSHAKE, is_expected).await?;
+        let name = client.principal().into();
+        let _place = place(of.get(client.principal())?)?;
+        let ended: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(async move { client.ended().await });
+        let (io, name, ended) = (Either::Right(Box::new(io)), Some(name), Some(ended));
+        Some(LimitedConnection { io, name, ended, _place })
     }
 }
 
-/// The place that a connection takes.
-#[derive(Debug)]
-enum Place {
-    /// Of a client without a proven principal.
-    Shared {
-        _open: OwnedSemaphorePermit,
-    },
-    Reporter(Reporter),
+fn place(of: &Arc<Semaphore>) -> Option<OwnedSemaphorePermit> {
+    let place = Arc::clone(of).try_acquire_owned();
+    place.inspect_err(|_| tracing::warn!("connection closed: as many are open as may be")).ok()
 }
 
-fn lock<T>(all: &Mutex<T>) -> MutexGuard<'_, T> {
-    all.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// An open connection, counted as long as it lives.
+/// An open connection, which has its place as long as it lives.
 pub(super) struct LimitedConnection {
     io: Either<TcpStream, Box<TlsStream<TcpStream>>>,
-    place: Place,
+    /// What its client has proven to be.
+    name: Option<Arc<str>>,
     /// Completes when the reporter is not allowed any more.
     ended: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    _place: OwnedSemaphorePermit,
 }
 
 /// The principal that the client of a connection has proven, if any, for the calls on it.
@@ -191,10 +115,7 @@ impl Connected for LimitedConnection {
     type ConnectInfo = ProvenReporter;
 
     fn connect_info(&self) -> ProvenReporter {
-        ProvenReporter(match &self.place {
-            Place::Shared { .. } => None,
-            Place::Reporter(reporter) => Some(Arc::clone(&reporter.name)),
-        })
+        ProvenReporter(self.name.clone())
     }
 }
 
@@ -247,38 +168,17 @@ mod tests {
     const DAY: Duration = Duration::from_secs(24 * 3600);
 
     #[test]
-    fn a_reporter_has_so_many_connections_and_takes_none_of_others() {
-        let places = Places::new(PER_REPORTER);
-        let enter = |name: &str| places.enter(name.into());
-        let mut open: Vec<Reporter> = (0..PER_REPORTER).map(|_| enter("process-1").unwrap()).collect();
-        assert!(enter("process-1").is_none());
-        assert!(enter("process-2").is_some());
-        open.pop();
-        assert!(enter("process-1").is_some());
-        drop(open);
-        assert!(lock(&places.reporters).is_empty(), "nothing is kept of those that are gone");
-        assert_eq!(places.shared.available_permits(), PER_REPORTER);
-    }
-
-    #[test]
-    fn greedy_reporters_leave_every_other_one_its_own_places() {
-        const SHARED: usize = 64;
-        let places = Places::new(SHARED);
-        let enter = |name: String| places.enter(name.into());
-        // Of 100 processes 33 may be Byzantine, and they have more than all that is shared if they can.
-        let greedy: Vec<Reporter> = (1..=33)
-            .flat_map(|process| std::iter::repeat_n(process, PER_REPORTER))
-            .filter_map(|process| enter(format!("process-{process}")))
-            .collect();
-        assert_eq!(greedy.len(), 33 * OWN + SHARED);
-        let mut others: Vec<Vec<Reporter>> = (34..=100)
-            .map(|process| (0..OWN).map(|_| enter(format!("process-{process}")).unwrap()).collect())
-            .collect();
-        assert!(enter("process-34".to_owned()).is_none(), "nothing is left");
-        // A place that it gives back is its own again.
-        others[0].pop();
-        assert!(enter("process-35".to_owned()).is_none());
-        assert!(enter("process-34".to_owned()).is_some());
+    fn a_reporter_has_places_that_no_other_can_take() {
+        let names = (1..=100).map(|process| format!("process-{process}"));
+        let mut places = BTreeMap::from_iter(names.map(|name| (name, own_places())));
+        let enter = |places: &BTreeMap<String, Arc<Semaphore>>, name: &str| place(places.get(name)?);
+        let mut greedy: Vec<_> = std::iter::from_fn(|| enter(&places, "process-1")).collect();
+        assert_eq!(greedy.len(), PER_REPORTER);
+        assert!((2..=100).all(|process| enter(&places, &format!("process-{process}")).is_some()));
+        greedy.pop();
+        assert!(enter(&places, "process-1").is_some(), "a place that it gives back is its own again");
+        places.remove("process-1");
+        assert!(enter(&places, "process-1").is_none(), "it is no process of the run");
     }
 
     /// The judge's end, and clients that connect to it.
@@ -290,8 +190,7 @@ mod tests {
     }
 
     impl Site {
-        /// A listener that asks for certificates and expects process-1, with one place that is shared and so
-        /// many handshakes.
+        /// A listener that asks for certificates and expects process-1, and takes so many handshakes.
         async fn new(handshakes: usize) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let mut cas = DevelopmentCas::new("example.org", DAY).unwrap();
@@ -303,11 +202,11 @@ mod tests {
                 allow_missing_revocation_list: false,
             };
             let acceptor = ClientAcceptor::new(credentials, handshakes).unwrap();
-            let reporters =
-                KnownReporters { acceptor: Arc::new(acceptor), are: Arc::new(|name| name == "process-1") };
+            let of = BTreeMap::from([("process-1".to_owned(), own_places())]);
+            let places = Places::Proven { acceptor: Arc::new(acceptor), of };
             let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
             let address = listener.local_addr().unwrap();
-            Self { connections: accept(listener, 1, Some(reporters)), address, cas, folder }
+            Self { connections: accept(listener, places), address, cas, folder }
         }
 
         /// A client from another address of this machine, with a certificate of this principal.

@@ -24,7 +24,7 @@ use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::judge_service_server::{JudgeService, JudgeServiceServer};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -33,7 +33,7 @@ use tonic::{Request, Response, Status};
 
 use stickycas_server::{ClientAcceptor, CredentialFolder};
 
-use super::connection_limit::{self, KnownReporters, ProvenReporter};
+use super::connection_limit::{self, Places, ProvenReporter, own_places};
 use crate::run::principal;
 
 /// Instances whose verdict is still told.
@@ -110,8 +110,6 @@ impl ReportService {
     ) -> anyhow::Result<Self> {
         let roster = Arc::new(roster(params));
         let limit = roster.len() + SPARE_CONNECTIONS;
-        // A client with a certificate has places of its own.
-        let places = if credentials.is_some() { SPARE_CONNECTIONS } else { limit };
         // As many handshakes at a time from one address as there may be connections.
         let acceptor = credentials.map(|folder| ClientAcceptor::new(folder, 2 * limit));
         let acceptor = acceptor.transpose()?.map(Arc::new);
@@ -120,11 +118,14 @@ impl ReportService {
             listener.with_context(|| format!("cannot listen at {listen}: give another --listen"))?;
         let address = listener.local_addr()?;
         let shared = Shared { state: watch::Sender::default(), heard: watch::Sender::default() };
-        let reporters = acceptor.clone().map(|acceptor| {
-            let roster = Arc::clone(&roster);
-            KnownReporters { acceptor, are: Arc::new(move |name| roster.contains_key(name)) }
-        });
-        let connections = connection_limit::accept(listener, places, reporters);
+        let places = match acceptor.clone() {
+            Some(acceptor) => {
+                let of = roster.keys().map(|name| (name.clone(), own_places())).collect();
+                Places::Proven { acceptor, of }
+            }
+            None => Places::Shared(Arc::new(Semaphore::new(limit))),
+        };
+        let connections = connection_limit::accept(listener, places);
         let handler = ReportHandler {
             shared: shared.clone(),
             roster,
