@@ -110,7 +110,8 @@ impl Formatter for ArraysOnOneLine {
 /// give its commit in `STICKYCAS_COMMIT`.
 fn host() -> Host {
     let mut host = Host::here(None);
-    host.commit = std::env::var("STICKYCAS_COMMIT").ok().filter(|commit| !commit.is_empty()).or(host.commit);
+    let commit = &mut host.platform.commit;
+    *commit = std::env::var("STICKYCAS_COMMIT").ok().filter(|given| !given.is_empty()).or(commit.take());
     if let Some(program) = host.arguments.first_mut() {
         let name = PathBuf::from(&*program).file_name().map(|name| name.to_string_lossy().into_owned());
         *program = name.unwrap_or_default();

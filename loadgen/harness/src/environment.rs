@@ -2,27 +2,29 @@
 
 use std::time::SystemTime;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::record::ExecutionMode;
 
 pub use stickycas_program::VERSION;
 
 /// This program and the machine that it runs on: the first fields of each record of an environment.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Platform {
     /// Version of this package.
-    pub version: &'static str,
+    #[serde(default)]
+    pub version: String,
     /// The commit it was built from, if that is known: see [`stickycas_program::COMMIT`].
-    pub commit: Option<&'static str>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// Whether it was built with debug assertions.
     pub debug_assertions: bool,
     /// Operating system.
-    pub os: &'static str,
+    pub os: String,
     /// Processor architecture.
-    pub architecture: &'static str,
+    pub architecture: String,
     /// Processors that this process may use.
-    pub cpus: usize,
+    pub cpus: u64,
 }
 
 impl Platform {
@@ -30,12 +32,12 @@ impl Platform {
     #[must_use]
     pub fn here() -> Self {
         Self {
-            version: env!("CARGO_PKG_VERSION"),
-            commit: stickycas_program::commit(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: stickycas_program::commit().map(str::to_owned),
             debug_assertions: cfg!(debug_assertions),
-            os: std::env::consts::OS,
-            architecture: std::env::consts::ARCH,
-            cpus: std::thread::available_parallelism().map_or(1, usize::from),
+            os: std::env::consts::OS.to_owned(),
+            architecture: std::env::consts::ARCH.to_owned(),
+            cpus: std::thread::available_parallelism().map_or(1, |cpus| cpus.get() as u64),
         }
     }
 }

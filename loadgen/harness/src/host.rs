@@ -9,30 +9,20 @@ use crate::environment::Platform;
 /// A machine and the load generator that ran on it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
-    /// Version of the load generator.
-    pub version: String,
-    /// The commit it was built from, if the build was told.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub commit: Option<String>,
-    /// Whether it was built with debug assertions: such figures say little.
-    pub debug_assertions: bool,
+    /// The load generator, and where it ran.
+    #[serde(flatten)]
+    pub platform: Platform,
     /// Its command line.
     pub arguments: Vec<String>,
     /// The server's address; `None`: one of its own, in the same process.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// Operating system.
-    pub os: String,
     /// Release of its kernel, if it tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kernel: Option<String>,
-    /// Processor architecture.
-    pub architecture: String,
     /// Model of the processor, if the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<String>,
-    /// Processors that it may use.
-    pub cpus: u64,
     /// Bytes of memory of the machine, if the system tells.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_bytes: Option<u64>,
@@ -42,18 +32,12 @@ impl Host {
     /// This machine and this program.
     #[must_use]
     pub fn here(server: Option<String>) -> Self {
-        let Platform { version, commit, debug_assertions, os, architecture, cpus } = Platform::here();
         Self {
-            version: version.to_owned(),
-            commit: commit.map(str::to_owned),
-            debug_assertions,
+            platform: Platform::here(),
             arguments: std::env::args().collect(),
             server,
-            os: os.to_owned(),
             kernel: read("/proc/sys/kernel/osrelease").map(|text| text.trim().to_owned()),
-            architecture: architecture.to_owned(),
             processor: read("/proc/cpuinfo").and_then(|text| field(&text, "model name")),
-            cpus: cpus as u64,
             memory_bytes: read("/proc/meminfo").and_then(|text| kibibytes(&field(&text, "MemTotal")?)),
         }
     }
@@ -61,10 +45,10 @@ impl Host {
     /// In one line.
     #[must_use]
     pub fn line(&self) -> String {
-        let Self { cpus, os, architecture, .. } = self;
+        let Platform { cpus, os, architecture, version, debug_assertions, .. } = &self.platform;
         let processor = self.processor.as_deref().unwrap_or(architecture);
-        let build = if self.debug_assertions { ", built with debug assertions" } else { "" };
-        format!("{cpus} x {processor}, {os}, version {}{build}", self.version)
+        let build = if *debug_assertions { ", built with debug assertions" } else { "" };
+        format!("{cpus} x {processor}, {os}, version {version}{build}")
     }
 }
 

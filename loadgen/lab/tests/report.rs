@@ -214,7 +214,7 @@ fn what_comes_out_of_files_cannot_become_markup() {
     results.name = evil.to_owned();
     results.about = evil.to_owned();
     results.command = evil.to_owned();
-    results.made.os = evil.to_owned();
+    results.made.platform.os = evil.to_owned();
     for sweep in &mut results.sweeps {
         sweep.name = evil.to_owned();
         sweep.about = evil.to_owned();

@@ -5,11 +5,13 @@
 //! however often it was interrupted.
 
 use std::fmt;
+use std::ops::AddAssign;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use stickycas_model::params::{AppendWindow, Order};
 
+use stickycas_harness::environment::Platform;
 use stickycas_harness::fault_plan::Placement;
 
 /// The version of [`Results`].
@@ -51,18 +53,9 @@ impl Results {
 /// The origin of the results (program, machine, time): it may differ when the same campaign is run again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Made {
-    /// Version of this package.
-    pub version: String,
-    /// The commit it was built from, if the build was told.
-    pub commit: Option<String>,
-    /// Whether it was built with debug assertions.
-    pub debug_assertions: bool,
-    /// Operating system.
-    pub os: String,
-    /// Processor architecture.
-    pub architecture: String,
-    /// Processors that the campaign could use.
-    pub cpus: u64,
+    /// The program and the machine that began it.
+    #[serde(flatten)]
+    pub platform: Platform,
     /// When it was started first, in seconds since 1970 (UTC).
     pub started: u64,
     /// When the last cell was done.
@@ -240,4 +233,31 @@ pub struct Counts {
     /// The first seed whose run broke strong validity.
     #[serde(default, with = "stickycas_model::seed_text::option")]
     pub example: Option<u64>,
+}
+
+impl AddAssign<&Self> for Counts {
+    fn add_assign(&mut self, other: &Self) {
+        let (first, last) = (self.first_phase, self.last_phase.max(other.last_phase));
+        *self = Self {
+            runs: self.runs + other.runs,
+            valid: self.valid + other.valid,
+            outside: self.outside + other.outside,
+            unknown: self.unknown + other.unknown,
+            violation: self.violation + other.violation,
+            agreement_broken: self.agreement_broken + other.agreement_broken,
+            termination_broken: self.termination_broken + other.termination_broken,
+            weak_broken: self.weak_broken + other.weak_broken,
+            common_broken: self.common_broken + other.common_broken,
+            strong_broken: self.strong_broken + other.strong_broken,
+            common_promised: self.common_promised + other.common_promised,
+            strong_promised: self.strong_promised + other.strong_promised,
+            first_phase: first.into_iter().chain(other.first_phase).min(),
+            last_phase: last,
+            culprits: self.culprits + other.culprits,
+            named: self.named + other.named,
+            blamed: self.blamed + other.blamed,
+            accused: self.accused + other.accused,
+            example: self.example.into_iter().chain(other.example).min(),
+        };
+    }
 }

@@ -71,12 +71,10 @@ fn network(completed: &Completed) -> BTreeMap<u64, (u64, u64)> {
 fn made(completed: &Completed) -> Made {
     let first = completed.sessions.first();
     Made {
-        version: Platform::here().version.to_owned(),
-        commit: first.and_then(|session| session.commit.clone()),
-        debug_assertions: first.is_some_and(|session| session.debug_assertions),
-        os: first.map(|session| session.os.clone()).unwrap_or_default(),
-        architecture: first.map(|session| session.architecture.clone()).unwrap_or_default(),
-        cpus: first.map_or(0, |session| session.cpus),
+        platform: Platform {
+            version: Platform::here().version,
+            ..first.map(|session| session.platform.clone()).unwrap_or_default()
+        },
         started: first.map_or(0, |session| session.at / 1000),
         finished: completed.last / 1000,
         busy_millis: completed.busy,

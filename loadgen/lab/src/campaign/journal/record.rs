@@ -48,7 +48,7 @@ impl CampaignSource {
     /// For a campaign read from this file, with this seed and limited to these sweeps.
     #[must_use]
     pub fn new(file: String, text: String, seed: u64, only: Vec<String>) -> Self {
-        let program = Platform::here().version.to_owned();
+        let program = Platform::here().version;
         Self { version: VERSION, program, file, text, seed, only, set: Vec::new() }
     }
 
@@ -74,29 +74,14 @@ impl CampaignSource {
 pub struct Session {
     /// When, in milliseconds since 1970 (UTC).
     pub at: u64,
-    /// The commit that the program was built from, if the build was told.
-    pub commit: Option<String>,
-    /// Whether it was built with debug assertions.
-    pub debug_assertions: bool,
-    /// Operating system.
-    pub os: String,
-    /// Processor architecture.
-    pub architecture: String,
-    /// Processors that it may use.
-    pub cpus: u64,
+    /// The program and the machine.
+    #[serde(flatten)]
+    pub platform: Platform,
 }
 
 impl Session {
     pub(super) fn now() -> Self {
-        let Platform { commit, debug_assertions, os, architecture, cpus, .. } = Platform::here();
-        Self {
-            at: now(),
-            commit: commit.map(str::to_owned),
-            debug_assertions,
-            os: os.to_owned(),
-            architecture: architecture.to_owned(),
-            cpus: cpus as u64,
-        }
+        Self { at: now(), platform: Platform::here() }
     }
 }
 

@@ -2,6 +2,7 @@
 //! (recall); of the named processes, the share that is Byzantine (precision).
 
 use std::collections::BTreeMap;
+use std::ops::AddAssign as _;
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{Drawing, Series, bar, px};
@@ -9,36 +10,16 @@ use stickycas_harness::report::html::figure::{Figure, Panel, Table};
 use stickycas_harness::report::html::words::{counted, grouped, percent};
 
 use super::facets::in_common;
-use crate::campaign::cell::{Cell, NO_STRATEGY, Sweep};
+use crate::campaign::cell::{Cell, Counts, NO_STRATEGY, Sweep};
 
 const WIDTH: f64 = 380.0;
 const TOP: f64 = 26.0;
 const ROW: f64 = 34.0;
 
-/// The counts of one strategy, over its cells.
-#[derive(Default)]
-struct Blame {
-    runs: u64,
-    culprits: u64,
-    named: u64,
-    blamed: u64,
-    accused: u64,
-}
-
-impl Blame {
-    fn add(&mut self, cell: &Cell) {
-        self.runs += cell.counts.runs;
-        self.culprits += cell.counts.culprits;
-        self.named += cell.counts.named;
-        self.blamed += cell.counts.blamed;
-        self.accused += cell.counts.accused;
-    }
-}
-
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
-    let mut strategies: BTreeMap<&str, Blame> = BTreeMap::new();
+    let mut strategies: BTreeMap<&str, Counts> = BTreeMap::new();
     for cell in &sweep.cells {
-        strategies.entry(&cell.point.strategy).or_default().add(cell);
+        strategies.entry(&cell.point.strategy).or_default().add_assign(&cell.counts);
     }
     let recall = Measure {
         title: "Recall",
@@ -75,13 +56,13 @@ struct Measure {
     unit: &'static str,
     /// The meaning of a share of nothing.
     none: &'static str,
-    of: fn(&Blame) -> (u64, u64),
+    of: fn(&Counts) -> (u64, u64),
     series: Series,
 }
 
 impl Measure {
     /// A bar for each strategy, its name above it.
-    fn drawing(&self, id: &str, strategies: &BTreeMap<&str, Blame>) -> Markup {
+    fn drawing(&self, id: &str, strategies: &BTreeMap<&str, Counts>) -> Markup {
         let length = 220.0;
         let bottom = TOP + ROW * strategies.len() as f64;
         let content = html! {
@@ -120,9 +101,9 @@ fn short(strategy: &str) -> String {
     }
 }
 
-fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Blame>) -> Markup {
-    let mut all = Blame::default();
-    sweep.cells.iter().for_each(|cell| all.add(cell));
+fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Counts>) -> Markup {
+    let mut all = Counts::default();
+    sweep.cells.iter().for_each(|cell| all += &cell.counts);
     let with = strategies.iter().filter(|(strategy, _)| **strategy != NO_STRATEGY).count();
     let cells: Vec<&Cell> = sweep.cells.iter().collect();
     html! {
@@ -141,31 +122,29 @@ fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Blame>) -> Markup {
     }
 }
 
-fn table(strategies: &BTreeMap<&str, Blame>) -> Table {
-    let row = |(strategy, blame): (&&str, &Blame)| {
-        let share = |part, whole| percent(part, whole).unwrap_or_else(|| "none".to_owned());
-        vec![
-            (*strategy).to_owned(),
-            blame.runs.to_string(),
-            blame.culprits.to_string(),
-            blame.named.to_string(),
-            share(blame.named, blame.culprits),
-            blame.blamed.to_string(),
-            blame.accused.to_string(),
-            share(blame.blamed.saturating_sub(blame.accused), blame.blamed),
-        ]
+type Column = (&'static str, fn(&Counts) -> String);
+
+const COLUMNS: [Column; 7] = [
+    ("runs", |blame| blame.runs.to_string()),
+    ("culprits", |blame| blame.culprits.to_string()),
+    ("culprits named", |blame| blame.named.to_string()),
+    ("recall, %", |blame| share(blame.named, blame.culprits)),
+    ("processes named", |blame| blame.blamed.to_string()),
+    ("correct ones among them", |blame| blame.accused.to_string()),
+    ("precision, %", |blame| share(blame.blamed.saturating_sub(blame.accused), blame.blamed)),
+];
+
+fn share(part: u64, whole: u64) -> String {
+    percent(part, whole).unwrap_or_else(|| "none".to_owned())
+}
+
+fn table(strategies: &BTreeMap<&str, Counts>) -> Table {
+    let row = |(strategy, blame): (&&str, &Counts)| {
+        let fields = COLUMNS.iter().map(|(_, field)| field(blame));
+        std::iter::once((*strategy).to_owned()).chain(fields).collect()
     };
     Table {
-        head: vec![
-            "strategy",
-            "runs",
-            "culprits",
-            "culprits named",
-            "recall, %",
-            "processes named",
-            "correct ones among them",
-            "precision, %",
-        ],
+        head: std::iter::once("strategy").chain(COLUMNS.map(|(name, _)| name)).collect(),
         rows: strategies.iter().map(row).collect(),
     }
 }

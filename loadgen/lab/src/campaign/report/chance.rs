@@ -8,7 +8,7 @@ use stickycas_harness::proposals;
 use stickycas_harness::report::html::chart::{
     Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, mark, point, px, whisker,
 };
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::figure::{Figure, Panel};
 use stickycas_harness::report::html::words::counted;
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_model::byzantine::{Collude, Silent, Strategy};
@@ -16,7 +16,7 @@ use stickycas_model::ground_truth::Role;
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
 
-use super::facets::{Axis, Facet, facets, in_common, placement};
+use super::facets::{Axis, Column, Facet, facets, in_common, table};
 use super::resilience::{distinct, largest_f};
 use crate::campaign::cell::{ArbiterKind, Cell, NO_STRATEGY, Point, Sweep};
 
@@ -111,7 +111,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
             .collect(),
         panels: facets.iter().enumerate().map(drawn).collect(),
         command: Some(sweep.command.clone()),
-        table: table(&cells),
+        table: table(&cells, &BROKE),
     }]
 }
 
@@ -218,47 +218,25 @@ fn caption(cells: &[&Cell]) -> Markup {
     }
 }
 
-fn table(cells: &[&Cell]) -> Table {
-    let percent = |chance: f64| format!("{:.3}", 100.0 * chance);
-    let row = |counted: Counted<'_>| {
-        let Counted { cell, share, interval, computed } = &counted;
-        let point = &cell.point;
-        vec![
-            cell.number.to_string(),
-            point.strategy.clone(),
-            point.arbiter.to_string(),
-            placement(point.placement).to_owned(),
-            point.n.to_string(),
-            point.p.to_string(),
-            point.distinct.to_string(),
-            point.f.to_string(),
-            cell.counts.runs.to_string(),
-            cell.counts.strong_broken.to_string(),
-            percent(*share),
-            format!("{} to {}", percent(interval.low), percent(interval.high)),
-            computed.map(percent).unwrap_or_default(),
-            counted.agrees().map(|agrees| if agrees { "yes" } else { "no" }.to_owned()).unwrap_or_default(),
-        ]
-    };
-    Table {
-        head: vec![
-            "cell",
-            "strategy",
-            "arbiter",
-            "placement",
-            "n",
-            "p",
-            "|Vc|",
-            "f",
-            "runs",
-            "broke",
-            "broke, %",
-            "99 % interval, %",
-            "computed, %",
-            "within",
-        ],
-        rows: cells.iter().filter_map(|cell| Counted::of(cell)).map(row).collect(),
-    }
+const BROKE: [Column; 5] = [
+    ("broke", |cell| cell.counts.strong_broken.to_string()),
+    ("broke, %", |cell| of(cell, |counted| percent(counted.share))),
+    ("99 % interval, %", |cell| {
+        of(cell, |counted| format!("{} to {}", percent(counted.interval.low), percent(counted.interval.high)))
+    }),
+    ("computed, %", |cell| of(cell, |counted| counted.computed.map(percent).unwrap_or_default())),
+    ("within", |cell| {
+        let word = |agrees| if agrees { "yes" } else { "no" };
+        of(cell, |counted| counted.agrees().map(word).unwrap_or_default().to_owned())
+    }),
+];
+
+fn of(cell: &Cell, field: impl FnOnce(&Counted<'_>) -> String) -> String {
+    Counted::of(cell).map(|counted| field(&counted)).unwrap_or_default()
+}
+
+fn percent(chance: f64) -> String {
+    format!("{:.3}", 100.0 * chance)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The axes of a sweep that differ: they tell its panels apart; all other axes are named once.
 
 use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::report::html::figure::Table;
 use stickycas_model::params::{AppendWindow, Order};
 
 use crate::campaign::cell::{Cell, NO_STRATEGY, Point};
@@ -108,7 +109,40 @@ fn differs(cells: &[&Cell], axis: Axis) -> bool {
 }
 
 /// The name of a placement.
-pub(super) fn placement(placement: Placement) -> &'static str {
+/// A column of a table of cells: its name, and its field of a cell.
+pub(super) type Column = (&'static str, fn(&Cell) -> String);
+
+/// The columns that every table of cells begins with.
+const OF_ALL: [Column; 12] = [
+    ("cell", |cell| cell.number.to_string()),
+    ("strategy", |cell| cell.point.strategy.clone()),
+    ("arbiter", |cell| cell.point.arbiter.to_string()),
+    ("placement", |cell| placement(cell.point.placement).to_owned()),
+    ("order", |cell| order(cell.point.order).to_owned()),
+    ("window", |cell| window(cell.point.window).to_owned()),
+    ("n", |cell| cell.point.n.to_string()),
+    ("p", |cell| cell.point.p.to_string()),
+    ("r", |cell| cell.point.r.to_string()),
+    ("|Vc|", |cell| cell.point.distinct.to_string()),
+    ("f", |cell| cell.point.f.to_string()),
+    ("runs", |cell| cell.counts.runs.to_string()),
+];
+
+/// A row for each cell: where it lies, and these columns.
+pub(super) fn table(cells: &[&Cell], own: &[Column]) -> Table {
+    let columns = || OF_ALL.iter().chain(own);
+    Table {
+        head: columns().map(|(name, _)| *name).collect(),
+        rows: cells.iter().map(|cell| columns().map(|(_, field)| field(cell)).collect()).collect(),
+    }
+}
+
+/// A number as a field; nothing if there is none.
+pub(super) fn field(number: Option<u64>) -> String {
+    number.map(|number| number.to_string()).unwrap_or_default()
+}
+
+fn placement(placement: Placement) -> &'static str {
     match placement {
         Placement::Spread => "spread",
         Placement::Packed => "packed",
@@ -117,7 +151,7 @@ pub(super) fn placement(placement: Placement) -> &'static str {
 }
 
 /// The name of an order of warps.
-pub(super) fn order(order: Order) -> &'static str {
+fn order(order: Order) -> &'static str {
     match order {
         Order::Ascending => "ascending",
         Order::Descending => "descending",
@@ -126,7 +160,7 @@ pub(super) fn order(order: Order) -> &'static str {
 }
 
 /// The name of an append window.
-pub(super) fn window(window: AppendWindow) -> &'static str {
+fn window(window: AppendWindow) -> &'static str {
     match window {
         AppendWindow::FirstAccess => "first_access",
         AppendWindow::Open => "open",

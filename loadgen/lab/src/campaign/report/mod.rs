@@ -28,13 +28,11 @@ mod table;
 use std::path::Path;
 
 use anyhow::Context;
-use serde::Serialize;
-use serde_json::Value;
 use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::report::json::text;
 
 pub use self::table::table;
-use crate::campaign::cell::{Cell, Results, Sweep};
+use crate::campaign::cell::{Cell, Results};
 
 /// Writes the results into a folder, each file in the place of an older one.
 ///
@@ -67,67 +65,24 @@ pub fn json(results: &Results) -> String {
 /// fields of a cell, those of its point among them, after the name of its sweep; a missing value is empty.
 #[must_use]
 pub fn csv(results: &Results) -> String {
-    let mut table = csv::Writer::from_writer(Vec::new());
-    let cells =
-        results.sweeps.iter().flat_map(|sweep| sweep.cells.iter().map(move |cell| fields(sweep, cell)));
-    for (line, fields) in cells.enumerate() {
-        let (names, values): (Vec<&str>, Vec<String>) = fields.into_iter().unzip();
-        let named = if line == 0 { table.write_record(names) } else { Ok(()) };
-        let written = named.and_then(|()| table.write_record(values));
-        written.expect("memory takes everything, and every line has the same columns");
+    let mut table = csv::WriterBuilder::new().has_headers(false).from_writer(Vec::new());
+    let mut written = table.write_record(COLUMNS.split_whitespace());
+    for (sweep, cell) in
+        results.sweeps.iter().flat_map(|sweep| sweep.cells.iter().map(move |cell| (sweep, cell)))
+    {
+        let Cell { number, point, first_seed, phase_bound, counts, .. } = cell;
+        let network = (cell.network_runs, cell.network_differences);
+        let row =
+            (&sweep.name, number, point, first_seed.to_string(), phase_bound, counts, network, &cell.command);
+        written = written.and_then(|()| table.serialize(row));
     }
+    written.expect("memory takes everything, and every line has the same columns");
     let bytes = table.into_inner().expect("memory takes everything");
     String::from_utf8(bytes).expect("texts were written")
 }
 
-fn fields(sweep: &Sweep, cell: &Cell) -> Vec<(&'static str, String)> {
-    let Cell { number, point, first_seed, phase_bound, counts, network_runs, network_differences, command } =
-        cell;
-    let some = |number: Option<u64>| number.map(|number| number.to_string()).unwrap_or_default();
-    vec![
-        ("sweep", sweep.name.clone()),
-        ("number", number.to_string()),
-        ("n", point.n.to_string()),
-        ("p", point.p.to_string()),
-        ("r", point.r.to_string()),
-        ("f", point.f.to_string()),
-        ("distinct", point.distinct.to_string()),
-        ("strategy", point.strategy.clone()),
-        ("placement", name_of(&point.placement)),
-        ("arbiter", name_of(&point.arbiter)),
-        ("order", name_of(&point.order)),
-        ("window", name_of(&point.window)),
-        ("first_seed", first_seed.to_string()),
-        ("runs", counts.runs.to_string()),
-        ("valid", counts.valid.to_string()),
-        ("outside", counts.outside.to_string()),
-        ("unknown", counts.unknown.to_string()),
-        ("violation", counts.violation.to_string()),
-        ("agreement_broken", counts.agreement_broken.to_string()),
-        ("termination_broken", counts.termination_broken.to_string()),
-        ("weak_broken", counts.weak_broken.to_string()),
-        ("common_broken", counts.common_broken.to_string()),
-        ("strong_broken", counts.strong_broken.to_string()),
-        ("common_promised", counts.common_promised.to_string()),
-        ("strong_promised", counts.strong_promised.to_string()),
-        ("first_phase", some(counts.first_phase)),
-        ("last_phase", some(counts.last_phase)),
-        ("phase_bound", phase_bound.to_string()),
-        ("culprits", counts.culprits.to_string()),
-        ("named", counts.named.to_string()),
-        ("blamed", counts.blamed.to_string()),
-        ("accused", counts.accused.to_string()),
-        ("example", some(counts.example)),
-        ("network_runs", network_runs.to_string()),
-        ("network_differences", network_differences.to_string()),
-        ("command", command.clone()),
-    ]
-}
-
-/// A name as it stands in files.
-fn name_of(name: &impl Serialize) -> String {
-    match serde_json::to_value(name) {
-        Ok(Value::String(name)) => name,
-        other => unreachable!("an axis of names has a name: {other:?}"),
-    }
-}
+/// The columns of `results.csv`: the fields of a sweep and of its cell, in their order.
+const COLUMNS: &str = "\
+sweep number n p r f distinct strategy placement arbiter order window first_seed phase_bound runs valid outside unknown \
+violation agreement_broken termination_broken weak_broken common_broken strong_broken common_promised strong_promised \
+first_phase last_phase culprits named blamed accused example network_runs network_differences command";

@@ -60,22 +60,11 @@ impl Totals {
     }
 
     fn add(&mut self, cell: &cell::Cell) {
-        let (sum, counts) = (&mut self.counts, &cell.counts);
+        let counts = &cell.counts;
         self.cells += 1;
         self.network_runs += cell.network_runs;
         self.network_differences += cell.network_differences;
-        sum.runs += counts.runs;
-        sum.valid += counts.valid;
-        sum.outside += counts.outside;
-        sum.unknown += counts.unknown;
-        sum.violation += counts.violation;
-        sum.agreement_broken += counts.agreement_broken;
-        sum.termination_broken += counts.termination_broken;
-        sum.weak_broken += counts.weak_broken;
-        sum.common_broken += counts.common_broken;
-        sum.strong_broken += counts.strong_broken;
-        // A cell in which some runs had a late process has promises for some of its runs only. It is not told
-        // which of them broke: whether one should not have is what `violation` says.
+        self.counts += counts;
         if counts.strong_promised == counts.runs {
             self.strong = (self.strong.0 + counts.runs, self.strong.1 + counts.strong_broken);
         }
@@ -133,15 +122,16 @@ fn total(name: &str, number: u64) -> Markup {
 /// Where and when.
 fn made(results: &Results) -> Markup {
     let made = &results.made;
-    let build = if made.debug_assertions { ", built with debug assertions" } else { "" };
+    let platform = &made.platform;
+    let build = if platform.debug_assertions { ", built with debug assertions" } else { "" };
     html! {
         dl class="made" {
             dt { "Seed" } dd { (results.seed) }
             dt { "Started" } dd { (moment(made.started)) }
             dt { "Finished" } dd { (moment(made.finished)) ", after " (spent(made.busy_millis)) " of running" }
-            dt { "Machine" } dd { (made.os) " " (made.architecture) ", " (counted(made.cpus, "processor")) }
+            dt { "Machine" } dd { (platform.os) " " (platform.architecture) ", " (counted(platform.cpus, "processor")) }
             dt { "Version" } dd {
-                (made.version) @if let Some(commit) = &made.commit { ", commit " (commit) } (build)
+                (platform.version) @if let Some(commit) = &platform.commit { ", commit " (commit) } (build)
             }
         }
     }

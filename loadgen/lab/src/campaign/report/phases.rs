@@ -5,12 +5,12 @@ use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{
     Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, point, whisker,
 };
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::figure::{Figure, Panel};
 use stickycas_harness::report::html::words::counted;
 use stickycas_model::bounds;
 use stickycas_model::params::{Params, ParamsSpec};
 
-use super::facets::{Axis, Facet, facets, in_common};
+use super::facets::{Axis, Column, Facet, facets, field, in_common, table};
 use super::resilience::distinct;
 use crate::campaign::cell::{Cell, Point, Sweep};
 
@@ -36,7 +36,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
         legend: sizes.iter().enumerate().map(sample).collect(),
         panels: facets.iter().enumerate().map(drawn).collect(),
         command: Some(sweep.command.clone()),
-        table: table(&cells),
+        table: table(&cells, &ENDS),
     }]
 }
 
@@ -153,25 +153,8 @@ fn caption(cells: &[&Cell]) -> Markup {
     }
 }
 
-fn table(cells: &[&Cell]) -> Table {
-    let row = |cell: &&Cell| {
-        let (point, counts) = (&cell.point, &cell.counts);
-        let phase = |phase: Option<u64>| phase.map(|phase| phase.to_string()).unwrap_or_default();
-        vec![
-            cell.number.to_string(),
-            point.n.to_string(),
-            point.p.to_string(),
-            point.r.to_string(),
-            point.f.to_string(),
-            point.strategy.clone(),
-            counts.runs.to_string(),
-            phase(counts.first_phase),
-            phase(counts.last_phase),
-            cell.phase_bound.to_string(),
-        ]
-    };
-    Table {
-        head: vec!["cell", "n", "p", "r", "f", "strategy", "runs", "earliest", "latest", "bound W(1+c)"],
-        rows: cells.iter().map(row).collect(),
-    }
-}
+const ENDS: [Column; 3] = [
+    ("earliest", |cell| field(cell.counts.first_phase)),
+    ("latest", |cell| field(cell.counts.last_phase)),
+    ("bound W(1+c)", |cell| cell.phase_bound.to_string()),
+];

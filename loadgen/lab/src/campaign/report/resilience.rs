@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{Drawing, Frame, Shade, cell, px, ramp};
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::figure::{Figure, Panel};
 use stickycas_harness::report::html::words::{counted, grouped, percent};
 use stickycas_model::bounds;
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::{Params, ParamsSpec};
 
-use super::facets::{Axis, Facet, facets, in_common, order, placement, window};
+use super::facets::{Axis, Column, Facet, facets, field, in_common, table};
 use crate::campaign::cell::{Cell, NO_STRATEGY, Point, Sweep};
 
 /// Axes within a panel.
@@ -77,7 +77,7 @@ impl Map<'_> {
             title,
             legend: legend(),
             command: Some(self.sweep.command.clone()),
-            table: table(&self.cells),
+            table: table(&self.cells, &HELD),
             id,
         }
     }
@@ -282,45 +282,8 @@ fn line(rows: &[(f64, f64, f64)]) -> Markup {
     }
 }
 
-fn table(cells: &[&Cell]) -> Table {
-    let row = |cell: &&Cell| {
-        let (point, counts) = (&cell.point, &cell.counts);
-        vec![
-            cell.number.to_string(),
-            point.strategy.clone(),
-            point.arbiter.to_string(),
-            placement(point.placement).to_owned(),
-            order(point.order).to_owned(),
-            window(point.window).to_owned(),
-            point.n.to_string(),
-            point.p.to_string(),
-            point.r.to_string(),
-            point.distinct.to_string(),
-            point.f.to_string(),
-            largest_f(point.n, point.p, point.distinct).map(|f| f.to_string()).unwrap_or_default(),
-            counts.runs.to_string(),
-            counts.runs.saturating_sub(counts.strong_broken).to_string(),
-            counts.example.map(|seed| seed.to_string()).unwrap_or_default(),
-        ]
-    };
-    Table {
-        head: vec![
-            "cell",
-            "strategy",
-            "arbiter",
-            "placement",
-            "order",
-            "window",
-            "n",
-            "p",
-            "r",
-            "|Vc|",
-            "f",
-            "proven up to f",
-            "runs",
-            "held",
-            "a seed that broke it",
-        ],
-        rows: cells.iter().map(row).collect(),
-    }
-}
+const HELD: [Column; 3] = [
+    ("proven up to f", |Cell { point, .. }| field(largest_f(point.n, point.p, point.distinct))),
+    ("held", |Cell { counts, .. }| counts.runs.saturating_sub(counts.strong_broken).to_string()),
+    ("a seed that broke it", |cell| field(cell.counts.example)),
+];

@@ -32,7 +32,7 @@ pub fn table(results: &Results) -> String {
          {seconds:.1} s on {} processors\n",
         printable(&results.name),
         printable(&results.about),
-        results.made.cpus
+        results.made.platform.cpus
     )
 }
 
