@@ -64,7 +64,7 @@ pub(super) fn show_record(record: &Record, json: bool) -> anyhow::Result<()> {
     let report = table::coloured(record, table::ROWS_ON_SCREEN);
     if json {
         tell(&report);
-        show(&json::verdict(&record.verdict))
+        show(&json::text(&record.verdict))
     } else {
         show(&report)
     }

@@ -102,7 +102,7 @@ fn fill(folder: &Path, record: &Record, environment: &Environment) -> io::Result
     lines(&folder.join("history.ndjson"), &record.history)?;
     fs::write(folder.join("counts.json"), json::text(&record.counted))?;
     lines(&folder.join("reports.ndjson"), &record.reports)?;
-    fs::write(folder.join("verdict.json"), json::verdict(&record.verdict))?;
+    fs::write(folder.join("verdict.json"), json::text(&record.verdict))?;
     fs::write(folder.join("report.txt"), table::plain(record, usize::MAX))
 }
 

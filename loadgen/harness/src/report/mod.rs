@@ -2,5 +2,21 @@
 
 pub mod folder;
 pub mod html;
-pub mod json;
 pub mod table;
+
+/// Records for programs, such as `verdict.json`: its schema is `docs/schema/verdict.schema.json`.
+pub mod json {
+    /// Indented JSON of one of our own records, which always have one, ending in a line break.
+    #[must_use]
+    pub fn text(record: &impl serde::Serialize) -> String {
+        let text =
+            serde_json::to_string_pretty(record).expect("our records have text keys and no failing parts");
+        text + "\n"
+    }
+
+    /// The same in one line.
+    #[must_use]
+    pub fn line(record: &impl serde::Serialize) -> String {
+        serde_json::to_string(record).expect("our records have text keys and no failing parts") + "\n"
+    }
+}

@@ -1,11 +1,9 @@
 //! A search for the limit: one page with what was found, how latency grows with the rate, and every probe.
 
 use maud::{Markup, html};
-use stickycas_harness::report::html::chart::{
-    Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, point,
-};
+use stickycas_harness::report::html::chart::{Frame, Scale, Series, bottom_axis, left_axis, line, point};
 use stickycas_harness::report::html::document::Document;
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::figure::{Figure, Table};
 use stickycas_harness::report::html::words::{counted, grouped};
 use stickycas_model::judge::Outcome;
 
@@ -14,9 +12,7 @@ use super::page::profiles;
 use super::table::time;
 use crate::limit::{Limit, Probe};
 
-const WIDTH: f64 = 420.0;
-const HEIGHT: f64 = 240.0;
-const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
+const FRAME: Frame = Figure::FRAME;
 /// The series of the probes that held and of those that did not, in the figure of the search.
 const HELD: Series = Series(2);
 const BROKE: Series = Series(1);
@@ -114,7 +110,7 @@ fn latencies(limit: &Limit) -> Figure {
         }
     };
     let legend = [(Series(0), "p50"), (Series(1), "p99")];
-    figure("latency", title, caption, &legend, &content, Table { head: Vec::new(), rows: Vec::new() })
+    Figure::plot("latency", title, caption, &legend, &content, Table::default())
 }
 
 /// Which rate was tried when, and its result.
@@ -154,27 +150,5 @@ fn course(limit: &Limit) -> Figure {
     };
     let caption = "The rates in the order in which they were tried. Each search begins near the limit of the one \
                    before.";
-    figure("course", "Probe by probe", caption, &legend, &content, table)
-}
-
-fn figure(
-    id: &str,
-    title: &'static str,
-    caption: &'static str,
-    legend: &[(Series, &'static str)],
-    content: &Markup,
-    table: Table,
-) -> Figure {
-    let drawing =
-        Drawing { id: &format!("{id}-chart"), title, description: caption, width: WIDTH, height: HEIGHT }
-            .svg(content);
-    Figure {
-        id: id.to_owned(),
-        title: html! { (title) },
-        caption: html! { p { (caption) } },
-        legend: legend.iter().map(|(series, words)| (series.sample(), html! { (words) })).collect(),
-        panels: vec![Panel { label: String::new(), drawing }],
-        command: None,
-        table,
-    }
+    Figure::plot("course", "Probe by probe", caption, &legend, &content, table)
 }

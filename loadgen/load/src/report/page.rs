@@ -3,10 +3,10 @@
 use maud::{Markup, html};
 use stickycas_harness::command_line::quoted;
 use stickycas_harness::report::html::chart::{
-    Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark,
+    Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark,
 };
 use stickycas_harness::report::html::document::Document;
-use stickycas_harness::report::html::figure::{Figure, Panel, Table};
+use stickycas_harness::report::html::figure::{Figure, Table};
 use stickycas_harness::report::html::words::{counted, grouped};
 use stickycas_model::judge::Outcome;
 
@@ -17,9 +17,7 @@ use crate::measure::{Measure, Party};
 use crate::recorder::Second;
 use crate::result::LoadResult;
 
-const WIDTH: f64 = 420.0;
-const HEIGHT: f64 = 240.0;
-const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
+const FRAME: Frame = Figure::FRAME;
 /// Shorter rows have no rate in the plot, unless all are.
 const LEAST_OF_A_SECOND: f64 = 0.5;
 /// The most points of a line that are marked.
@@ -281,84 +279,47 @@ fn in_flight(measured: &Measurement) -> Figure {
     )
 }
 
-/// A figure over time.
-fn drawn(
-    measured: &Measurement,
-    id: &str,
-    title: &'static str,
-    unit: Unit,
-    caption: &'static str,
-    lines: &[Line],
-) -> Figure {
+/// A figure of lines over the seconds that count.
+fn drawn(measured: &Measurement, id: &str, title: &str, unit: Unit, caption: &str, lines: &[Line]) -> Figure {
     let seconds = measured_seconds(measured);
     let first = seconds.first().map_or(0.0, |second| (second.second - second.length).max(0.0));
     let last = seconds.last().map_or(1.0, |second| second.second);
     let x = Scale::linear((first, last), (FRAME.left, FRAME.right));
-    let ticks = x.whole_ticks(10);
-    let drawing = chart(id, title, caption, unit, lines, (&x, &ticks, "seconds"));
-    figure(id, title, caption, lines, drawing, "second", unit)
-}
-
-fn figure(
-    id: &str,
-    title: &'static str,
-    caption: &'static str,
-    lines: &[Line],
-    drawing: Markup,
-    first: &'static str,
-    unit: Unit,
-) -> Figure {
     let rows = lines.first().map_or(0, |(_, points)| points.len());
     let row = |place: usize| {
-        let x = lines[0].1[place].0;
         let values =
             lines.iter().map(|(_, points)| points.get(place).map_or(String::new(), |(_, y)| unit.show(*y)));
-        std::iter::once(format!("{x:.2}")).chain(values).collect()
+        std::iter::once(format!("{:.2}", lines[0].1[place].0)).chain(values).collect()
     };
-    Figure {
-        id: id.to_owned(),
-        title: html! { (title) },
-        caption: html! { p { (caption) } },
-        legend: lines
-            .iter()
-            .enumerate()
-            .map(|(place, (name, _))| (Series(place).sample(), html! { (name) }))
-            .collect(),
-        panels: vec![Panel { label: String::new(), drawing }],
-        command: None,
-        table: Table {
-            head: std::iter::once(first).chain(lines.iter().map(|(name, _)| *name)).collect(),
-            rows: (0..rows).map(row).collect(),
-        },
-    }
+    let table = Table {
+        head: std::iter::once("second").chain(lines.iter().map(|(name, _)| *name)).collect(),
+        rows: (0..rows).map(row).collect(),
+    };
+    let content = graph(unit, lines, (&x, &x.whole_ticks(10), "seconds"));
+    Figure::plot(id, title, caption, &legend(lines), &content, table)
 }
 
-/// Lines on a frame.
-fn chart(
-    id: &str,
-    title: &str,
-    description: &str,
-    unit: Unit,
-    lines: &[Line],
-    (x, x_ticks, x_title): (&Scale, &[Tick], &str),
-) -> Markup {
+fn legend(lines: &[Line]) -> Vec<(Series, &'static str)> {
+    lines.iter().enumerate().map(|(place, (name, _))| (Series(place), *name)).collect()
+}
+
+/// The axes and the lines.
+fn graph(unit: Unit, lines: &[Line], (x, x_ticks, x_title): (&Scale, &[Tick], &str)) -> Markup {
     let y = unit.scale(lines.iter().flat_map(|(_, points)| points).map(|(_, y)| *y));
     let places = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
         points.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect()
     };
-    let content = html! {
+    html! {
         (left_axis(FRAME, &unit.ticks(&y), unit.title()))
         (bottom_axis(FRAME, x_ticks, x_title))
         @for (series, (_, points)) in lines.iter().enumerate() {
             @let places = places(points);
             (line(&places, Series(series)))
-            // As in the legend; not all at one place where lines lie on each other.
             @for place in places.iter().skip(series).step_by(places.len().div_ceil(MARKS).max(1)) {
                 (mark(*place, Series(series)))
             }
         }
-    };
-    Drawing { id: &format!("{id}-chart"), title, description, width: WIDTH, height: HEIGHT }.svg(&content)
+    }
 }
 
 /// The N of "one in N" beyond a quantile: this scale spreads the high percentiles out.
@@ -367,37 +328,29 @@ fn one_in(quantile: f64) -> f64 {
 }
 
 fn curve(measured: &Measurement) -> Figure {
+    // By how many requests one is slower: the axis is stretched towards the slowest.
     let points = |measure| -> Vec<(f64, f64)> {
         let histogram = answered(&measured.histograms, measure);
         let steps = histogram.iter_quantiles(4);
         let points = steps.filter(|step| step.quantile() < 1.0);
-        points.map(|step| (step.quantile(), step.value_iterated_to() as f64 / 1e3)).collect()
+        points.map(|step| (one_in(step.quantile()), step.value_iterated_to() as f64 / 1e3)).collect()
     };
     let shown = |measure: &Measure| {
         measured.result.figures.answered.iter().any(|row: &Answered| row.measure == *measure)
     };
     let curves: Vec<Line> =
         CURVES.into_iter().filter(shown).map(|measure| (measure.name(), points(measure))).collect();
-    let farthest =
-        curves.iter().flat_map(|(_, points)| points).map(|(q, _)| one_in(*q)).fold(100.0, f64::max);
+    let farthest = curves.iter().flat_map(|(_, points)| points).map(|(x, _)| *x).fold(100.0, f64::max);
     let x = Scale::logarithmic((1.0, farthest), (FRAME.left, FRAME.right));
     let ticks: Vec<Tick> = QUANTILES
         .iter()
         .filter(|(quantile, _)| one_in(*quantile) <= farthest * 1.001)
         .map(|(quantile, label)| Tick { at: x.at(one_in(*quantile)), label: (*label).to_owned() })
         .collect();
-    let placed: Vec<Line> = curves
-        .iter()
-        .map(|(name, points)| (*name, points.iter().map(|(q, value)| (one_in(*q), *value)).collect()))
-        .collect();
     let caption = "The latency that so many percent of the requests did not exceed, by answers to correct processes. \
                    The axis is stretched towards the slowest.";
-    let title = "Latency by percentile";
-    let drawing = chart("curve", title, caption, Unit::Latency, &placed, (&x, &ticks, "percentile"));
-    Figure {
-        table: quantiles(measured),
-        ..figure("curve", title, caption, &curves, drawing, "percentile", Unit::Latency)
-    }
+    let content = graph(Unit::Latency, &curves, (&x, &ticks, "percentile"));
+    Figure::plot("curve", "Latency by percentile", caption, &legend(&curves), &content, quantiles(measured))
 }
 
 /// The curve in numbers, at its ticks: curves have points of their own elsewhere.

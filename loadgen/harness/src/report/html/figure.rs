@@ -2,7 +2,10 @@
 
 use maud::{Markup, html};
 
+use super::chart::{Drawing, Frame, Series};
+
 /// Columns of numbers and words.
+#[derive(Default)]
 pub struct Table {
     /// The names of the columns.
     pub head: Vec<&'static str>,
@@ -54,6 +57,32 @@ pub struct Figure {
 }
 
 impl Figure {
+    /// The frame of a plot that is the only panel of its figure.
+    pub const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
+
+    /// A figure of one plot, within [`Figure::FRAME`], whose caption describes it. `legend`: its series, by name.
+    #[must_use]
+    pub fn plot(
+        id: &str,
+        title: &str,
+        caption: &str,
+        legend: &[(Series, &str)],
+        content: &Markup,
+        table: Table,
+    ) -> Self {
+        let id_of_plot = format!("{id}-chart");
+        let drawing = Drawing { id: &id_of_plot, title, description: caption, width: 420.0, height: 240.0 };
+        Self {
+            id: id.to_owned(),
+            title: html! { (title) },
+            caption: html! { p { (caption) } },
+            legend: legend.iter().map(|(series, name)| (series.sample(), html! { (name) })).collect(),
+            panels: vec![Panel { label: String::new(), drawing: drawing.svg(content) }],
+            command: None,
+            table,
+        }
+    }
+
     /// The figure under its number.
     pub fn markup(&self, number: usize) -> Markup {
         html! {
