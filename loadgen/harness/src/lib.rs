@@ -1,6 +1,6 @@
 //! One run of StickyCAS: set up, run, collected, judged, written down.
 //!
-//! A [`Scenario`] says what shall happen. [`simulate`](fn@simulate) runs it in one thread of this process,
+//! A [`Scenario`] says what shall happen. [`simulate`] runs it in one thread of this process,
 //! under a virtual clock; [`run()`](run::run) runs it over the network, each process a child process of its
 //! own or a task of this one; [`judge`](mod@judge) leaves starting them to others. All end in the same
 //! [`Record`]: the history of the instance, what the processes report, and the verdict of
@@ -14,7 +14,7 @@
 //! | layer | modules |
 //! | --- | --- |
 //! | files | `files`, `fault_plan`, `proposals`, `scenario` |
-//! | a run | `record`, `simulate`, `run` |
+//! | a run | `record`, `run` |
 //! | reports | `environment`, `host`, `report`: the run folder, tables, JSON, and the parts of HTML reports |
 //! | readers and makers of folders | `replay`, `explain`, `view` and `play`, `judge` |
 //!
@@ -39,10 +39,8 @@ pub mod replay;
 pub mod report;
 pub mod run;
 pub mod scenario;
-mod simulate;
 pub mod stats;
 pub mod view;
 
-pub use self::record::{ExecutionMode, Record};
+pub use self::record::{ExecutionMode, Record, simulate};
 pub use self::scenario::Scenario;
-pub use self::simulate::simulate;

@@ -34,7 +34,6 @@ pub mod limit;
 pub mod measure;
 pub mod merge;
 pub mod observations;
-mod principal;
 pub mod profile;
 pub mod recorder;
 pub mod report;

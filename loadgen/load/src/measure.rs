@@ -13,9 +13,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use stickycas_model::types::ProcessId;
 use stickycas_proto::v1::RefusalReason;
-
-use super::principal::Principal;
 
 /// Significant digits of a measured value.
 const DIGITS: u8 = 3;
@@ -248,6 +247,22 @@ pub fn merge(into: &mut Histograms, from: &Histograms) {
     for (label, histogram) in from {
         let sum = into.entry(*label).or_insert_with(empty);
         sum.add(histogram).expect("a histogram that grows takes whatever another one holds");
+    }
+}
+
+/// See the module.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Principal {
+    /// Its group, from 0.
+    pub(super) group: usize,
+    /// The process that it plays in every instance of that group.
+    pub(super) process: ProcessId,
+}
+
+impl Principal {
+    /// The shard that this principal writes to: always the same one.
+    pub(super) fn shard(self) -> usize {
+        self.process.index()
     }
 }
 

@@ -7,8 +7,8 @@ use stickycas_harness::record::Record;
 use stickycas_model::judge::Outcome;
 use stickycas_model::types::Value;
 
+use super::measure::Principal;
 use super::observations::{Finding, ProcessObservation};
-use super::principal::Principal;
 
 /// As many instances are kept as evidence, of those that are violations and of the others.
 pub const EVIDENCE: usize = 8;

@@ -17,7 +17,7 @@ use super::instance_state::InstanceState;
 use super::process_task::ProcessTask;
 use super::stream::{StreamCommand, StreamHandle};
 use super::unary;
-use crate::principal::Principal;
+use crate::measure::Principal;
 use crate::profile::{Profile, Transport};
 
 /// Connections opened at a time.

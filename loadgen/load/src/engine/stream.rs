@@ -24,7 +24,7 @@ use super::super::measure::{Fault, Histograms, OperationOutcome, Party};
 use super::Shared;
 use super::process_task::{AfterRefusal, ProcessTask};
 use super::until;
-use crate::principal::Principal;
+use crate::measure::Principal;
 
 /// Frames of one message: within the server's limit.
 const FRAMES: usize = 512;

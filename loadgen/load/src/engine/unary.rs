@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 use super::super::measure::{Fault, OperationOutcome, Party};
 use super::Shared;
 use super::process_task::{AfterRefusal, ProcessTask};
-use crate::principal::Principal;
+use crate::measure::Principal;
 
 /// Plays until the process has ended or the instance is over.
 pub(super) async fn play(
