@@ -20,11 +20,7 @@
 //! # One value (k = 1)
 //! Vc's only value has W - T entries, so it takes T >= W/2 if v is smaller, T > W/2 if it is larger. T is a
 //! sum of independent trials, which is called Poisson-binomial ([`byzantine_entries`]), and if all q(i) are
-//! the same, binomial. [`one_value`] is its tail.
-//!
-//! # Given proposals
-//! [`given_proposals`] goes through the warps one after another and keeps the chance of every vector of
-//! counts (N(1), ..., N(k)), where N(x) is the number of entries that are x; T is what is left.
+//! the same, binomial: its tail.
 //!
 //! # Proposals drawn
 //! Where proposals are drawn, each correct process takes one of the k values with equal chance, and then k of
@@ -41,14 +37,11 @@
 //! The last is a probability of an even multinomial, computed value by value: of m draws among the first x
 //! values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
 //!
-//! `docs/theory/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it
-//! against the simulator.
+//! `docs/theory/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it against the
+//! simulator, and `tests/chance_forms.rs` has the same for proposals that are given.
 
 /// Chances below this are left out of sums: all of them together are lost in rounding.
 const NEGLIGIBLE: f64 = 1e-20;
-
-/// The most states that [`given_proposals`] goes through: 32 MiB of them.
-const MOST_STATES: usize = 1 << 22;
 
 /// Where the colluders' value v lies among the values of Vc.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,22 +67,6 @@ impl Rank {
     }
 }
 
-/// The members of a warp by what they append.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Warp {
-    /// b: how many append the colluders' value.
-    pub byzantine: u32,
-    /// How many append each value of Vc, from the smallest to the largest.
-    pub correct: Vec<u32>,
-}
-
-impl Warp {
-    /// m, the number of members.
-    fn members(&self) -> f64 {
-        f64::from(self.byzantine) + self.correct.iter().copied().map(f64::from).sum::<f64>()
-    }
-}
-
 /// The distribution of T, as the chances of 0, 1, ..., W: each warp's entry is Byzantine with its own chance.
 #[must_use]
 pub fn byzantine_entries(chances: impl IntoIterator<Item = f64>) -> Vec<f64> {
@@ -106,51 +83,6 @@ pub fn byzantine_entries(chances: impl IntoIterator<Item = f64>) -> Vec<f64> {
 #[must_use]
 pub fn byzantine_entries_if_drawn(processes: u32, byzantine: u32, warps: u32) -> Vec<f64> {
     hypergeometric(processes as usize, byzantine as usize, warps as usize)
-}
-
-/// The chance that strong validity, and with it common-value validity, breaks where all correct processes
-/// propose one value (k = 1). `entries` is the distribution of T.
-#[must_use]
-pub fn one_value(entries: &[f64], rank: Rank) -> f64 {
-    let warps = entries.len() - 1;
-    let wins = |byzantine: usize| match rank {
-        Rank::Proposed => false,
-        Rank::Above(0) => 2 * byzantine >= warps,
-        Rank::Above(_) => 2 * byzantine > warps,
-    };
-    entries.iter().enumerate().filter(|(byzantine, _)| wins(*byzantine)).map(|(_, chance)| chance).sum()
-}
-
-/// The chance that strong validity breaks for given proposals. Every warp has a member and counts the same
-/// values. `None` if there are too many states to go through: (W+1)^k is above 2^22.
-#[must_use]
-pub fn given_proposals(warps: &[Warp], rank: Rank) -> Option<f64> {
-    let values = warps.first().map_or(0, |warp| warp.correct.len());
-    let Rank::Above(above) = rank else { return Some(0.0) };
-    // A vector of counts is a number with a digit for each value. Digits go up to W, and before the last warp
-    // none is W, as their sum is not: a state whose digit is 0 borrows, which leads to W in that digit and so
-    // to a state that has chance 0.
-    let base = warps.len() + 1;
-    let states = base.checked_pow(u32::try_from(values).ok()?).filter(|states| *states <= MOST_STATES)?;
-    let steps: Vec<usize> = std::iter::successors(Some(1), |step| Some(step * base)).take(values).collect();
-    let mut chances = vec![0.0; states];
-    chances[0] = 1.0;
-    for warp in warps {
-        let members = warp.members();
-        // Downwards, so that what a state adds to itself is of the warps before.
-        for state in (0..states).rev() {
-            let stays = chances[state] * f64::from(warp.byzantine);
-            let comes = steps.iter().zip(&warp.correct).filter(|(step, _)| **step <= state);
-            let comes: f64 = comes.map(|(step, &count)| chances[state - step] * f64::from(count)).sum();
-            chances[state] = (stays + comes) / members;
-        }
-    }
-    let breaks = |state: usize| {
-        let counts = steps.iter().map(|step| state / step % base);
-        let byzantine = warps.len().saturating_sub(counts.clone().sum());
-        counts.enumerate().all(|(value, count)| count + usize::from(value < above) <= byzantine)
-    };
-    Some(chances.iter().enumerate().filter(|(state, _)| breaks(*state)).map(|(_, chance)| chance).sum())
 }
 
 /// The chance that strong validity breaks where proposals are drawn as the module says. `entries` is the

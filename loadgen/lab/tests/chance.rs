@@ -3,13 +3,13 @@
 
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
-use stickycas_lab::chance::{
-    Rank, Warp, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals, given_proposals, one_value,
-};
+use stickycas_lab::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use stickycas_model::bounds;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::process::mode;
 use stickycas_model::types::Value;
+
+use crate::chance_forms::{Warp, given_proposals, one_value};
 
 /// What a process appends: the colluders' value, or the value of Vc with this index.
 #[derive(Clone, Copy, PartialEq)]

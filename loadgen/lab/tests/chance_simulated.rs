@@ -15,10 +15,10 @@ use std::fmt::Write as _;
 
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_harness::{Scenario, simulate};
-use stickycas_lab::chance::{
-    Rank, Warp, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals, given_proposals,
-};
+use stickycas_lab::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use stickycas_model::judge::Observed;
+
+use crate::chance_forms::{Warp, given_proposals};
 
 /// Runs for each point.
 const RUNS: u64 = 1200;

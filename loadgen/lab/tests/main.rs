@@ -4,6 +4,7 @@ mod batch;
 mod campaign;
 mod campaign_files;
 mod chance;
+mod chance_forms;
 mod chance_simulated;
 mod explore;
 mod report;

@@ -108,8 +108,7 @@ fn differs(cells: &[&Cell], axis: Axis) -> bool {
     texts.any(|text| Some(text) != first)
 }
 
-/// The name of a placement.
-/// A column of a table of cells: its name, and its field of a cell.
+/// The name of a placement. A column of a table of cells: its name, and its field of a cell.
 pub(super) type Column = (&'static str, fn(&Cell) -> String);
 
 /// The columns that every table of cells begins with.
