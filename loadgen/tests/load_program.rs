@@ -93,9 +93,7 @@ fn the_result_has_its_schema_and_agrees_with_histograms() {
         told.contains("failed: read_p50 > 0ns: ") && told.contains("; FAILED: read_p50 > 0ns\n"),
         "{told}"
     );
-    assert!(
-        text(&output.stderr).contains("to repeat it: stickycas-loadgen load --profile here/profile.toml")
-    );
+    assert!(text(&output.stderr).contains("to repeat it: stickycas-loadgen load --"));
     assert_eq!(text(&output.stdout), fs::read_to_string(folder.join("here/result.json")).unwrap());
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();
     let schema = schema();

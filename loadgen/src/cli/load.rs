@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use clap::Args;
 use stickycas_harness::atomic_files::is_taken;
-use stickycas_harness::command_line::quoted;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::host::open_files;
 use stickycas_harness::report::json;
@@ -25,7 +24,7 @@ use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
 use super::output::{log_to_stderr, show, tell};
-use super::scenario::taken;
+use super::scenario::{repeat, taken};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);
@@ -120,7 +119,11 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
         measured.result.compare(baseline, args.noise);
     }
     let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
-    finish(&measured.result, args.json, written, &args.kept())
+    let exit = finish(&measured.result, args.json, written)?;
+    if !exit.is_done() {
+        tell(&repeat(profile.seed));
+    }
+    Ok(exit)
 }
 
 /// Whether this process may have as many connections as the profile asks for: better said at once than by a
@@ -215,40 +218,10 @@ impl LoadArgs {
     fn is_search(&self) -> bool {
         !self.find_limit.is_empty()
     }
-
-    /// The flags that are not in the profile of a result: the server, its credentials, the baseline.
-    fn kept(&self) -> Vec<String> {
-        let mut words = Vec::new();
-        let mut keep = |name: &str, value: String| words.extend([name.to_owned(), value]);
-        if let Some(server) = &self.server {
-            keep("--server", server.clone());
-            if self.coordinator != COORDINATOR {
-                keep("--coordinator", self.coordinator.clone());
-            }
-        }
-        if let Some(credentials) = &self.credentials {
-            keep("--credentials", credentials.display().to_string());
-        }
-        if let Some(baseline) = &self.baseline {
-            keep("--baseline", baseline.display().to_string());
-            keep("--noise", self.noise.to_string());
-        }
-        if self.json {
-            words.push("--json".to_owned());
-        }
-        words
-    }
 }
 
 /// Shows a result that was written down, and makes an exit code of it.
-///
-/// `kept` are the options that a repetition needs besides the profile.
-pub(super) fn finish(
-    result: &LoadResult,
-    json: bool,
-    written: io::Result<PathBuf>,
-    kept: &[String],
-) -> anyhow::Result<Exit> {
+pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBuf>) -> anyhow::Result<Exit> {
     let report = table::coloured(result);
     if json {
         tell(&report);
@@ -259,11 +232,5 @@ pub(super) fn finish(
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
     tell(&format!("result folder: {}", folder.display()));
-    let exit = result.exit();
-    if !exit.is_done() && result.hosts.len() == 1 {
-        let profile = folder.join("profile.toml").display().to_string();
-        let words = ["stickycas-loadgen", "load", "--profile", &profile].map(str::to_owned);
-        tell(&format!("to repeat it: {}", quoted(words.iter().chain(kept))));
-    }
-    Ok(exit)
+    Ok(result.exit())
 }

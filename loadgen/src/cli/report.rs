@@ -49,7 +49,7 @@ pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     if let Some(ReportCommand::Merge(args)) = &args.command {
         let measured = merge(&args.folders)?;
         let written = folder::write(&measured, &[], None, args.out.as_deref());
-        return load::finish(&measured.result, args.json, written, &[]);
+        return load::finish(&measured.result, args.json, written);
     }
     let folder =
         args.folder.as_ref().ok_or_else(|| UsageError("name the folder of the campaign".to_owned()))?;
