@@ -1,11 +1,11 @@
 //! One run of StickyCAS: set up, run, collected, judged, written down.
 //!
-//! A [`Scenario`] says what shall happen. [`simulate`] runs it in one thread of this process,
-//! under a virtual clock; [`run()`](run::run) runs it over the network, each process a child process of its
-//! own or a task of this one; [`judge`](mod@judge) leaves starting them to others. All end in the same
-//! [`Record`]: the history of the instance, what the processes report, and the verdict of
-//! [`stickycas_model::judge`], which was given nothing else. The machine that is judged is the same in both,
-//! and so are the processes; the carrier of the messages differs.
+//! A [`Scenario`] says what shall happen. [`simulate`] runs it in one thread of this process, under a virtual
+//! clock; [`run()`](run::run) runs it over the network, each process a child process of its own or a task of
+//! this one; [`judge`](mod@judge) leaves starting them to others. All end in the same [`Record`]: the history
+//! of the instance, what the processes report, and the verdict of [`stickycas_model::judge`], which was given
+//! nothing else. The machine that is judged is the same in both, and so are the processes; the carrier of the
+//! messages differs.
 //!
 //! Results travel as typed records from end to end: nothing is read out of a log.
 //!

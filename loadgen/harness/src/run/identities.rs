@@ -65,12 +65,6 @@ impl Identities {
         }
     }
 
-    /// Whether servers believe names.
-    #[must_use]
-    pub const fn are_believed(&self) -> bool {
-        matches!(self, Self::Names)
-    }
-
     /// Whether one connection may carry several principals. Not with certificates: a connection is the
     /// principal that its handshake has proven. Tokens are shown with each call.
     #[must_use]

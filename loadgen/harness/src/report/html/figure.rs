@@ -60,7 +60,8 @@ impl Figure {
     /// The frame of a plot that is the only panel of its figure.
     pub const FRAME: Frame = Frame { left: 50.0, right: 400.0, top: 30.0, bottom: 200.0 };
 
-    /// A figure of one plot, within [`Figure::FRAME`], whose caption describes it. `legend`: its series, by name.
+    /// A figure of one plot, within [`Figure::FRAME`], whose caption describes it. `legend`: its series, by
+    /// name.
     #[must_use]
     pub fn plot(
         id: &str,
