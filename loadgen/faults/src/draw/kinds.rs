@@ -60,21 +60,6 @@ pub enum FaultKind {
 pub(crate) type FaultMix = ([FaultKind; 9], [FaultKind; 4]);
 
 impl FaultKind {
-    const ALL: [Self; 13] = [
-        Self::ServerKilled,
-        Self::ServerPaused,
-        Self::ServerStopped,
-        Self::MemberKilled,
-        Self::MemberPaused,
-        Self::EtcdKilled,
-        Self::EtcdPaused,
-        Self::ServerCutFromEtcd,
-        Self::ServerDeposed,
-        Self::ServerCutOff,
-        Self::ServerReceivesNothing,
-        Self::MemberCutOff,
-        Self::MemberReceivesNothing,
-    ];
     /// Those of servers are half of all.
     pub(crate) const WITH_MAJORITY: FaultMix = (
         [
@@ -146,25 +131,6 @@ impl FaultKind {
         first.flat_map(|other| each.into_iter().chain([other])).take(size.faults).collect()
     }
 
-    /// Whether it hits a server, and no member of etcd.
-    const fn is_of_server(self) -> bool {
-        match self {
-            Self::ServerKilled
-            | Self::ServerPaused
-            | Self::ServerStopped
-            | Self::ServerCutFromEtcd
-            | Self::ServerDeposed
-            | Self::ServerCutOff
-            | Self::ServerReceivesNothing => true,
-            Self::MemberKilled
-            | Self::MemberPaused
-            | Self::EtcdKilled
-            | Self::EtcdPaused
-            | Self::MemberCutOff
-            | Self::MemberReceivesNothing => false,
-        }
-    }
-
     /// Whether the server of such a fault is asked for instances whose shards other servers own by then.
     pub(crate) const fn asks_deposed(self) -> bool {
         matches!(
@@ -176,54 +142,62 @@ impl FaultKind {
 
 impl fmt::Display for FaultKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::ServerKilled => "SIGKILL of a server",
-            Self::ServerPaused => "SIGSTOP of a server, past its lease",
-            Self::ServerStopped => "SIGTERM of a server",
-            Self::MemberKilled => "SIGKILL of a member of etcd",
-            Self::MemberPaused => "SIGSTOP of a member of etcd",
-            Self::EtcdKilled => "SIGKILL of the only member of etcd",
-            Self::EtcdPaused => "SIGSTOP of all of etcd",
-            Self::ServerCutFromEtcd => "server cut off from etcd, not from clients",
-            Self::ServerDeposed => "the same, with its lease ended at once",
-            Self::ServerCutOff => "server cut off from all",
-            Self::ServerReceivesNothing => "server receives nothing from etcd",
-            Self::MemberCutOff => "member of etcd cut off from all",
-            Self::MemberReceivesNothing => "member of etcd receives nothing",
-        })
+        f.pad(self.row().1)
     }
 }
+
+/// Whom a fault hits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hits {
+    Server,
+    Member,
+    /// All members.
+    Etcd,
+}
+
+/// A kind, its name for people, whom it hits, what is done, and from which network somebody is cut off by it.
+type Row = (FaultKind, &'static str, Hits, Action, Option<&'static str>);
+
+use FaultKind as Kind;
+
+#[rustfmt::skip]
+const ROWS: [Row; 13] = [
+    (Kind::ServerKilled, "SIGKILL of a server", Hits::Server, Action::Kill, None),
+    (Kind::ServerPaused, "SIGSTOP of a server, past its lease", Hits::Server, Action::Pause, None),
+    (Kind::ServerStopped, "SIGTERM of a server", Hits::Server, Action::Stop, None),
+    (Kind::MemberKilled, "SIGKILL of a member of etcd", Hits::Member, Action::Kill, None),
+    (Kind::MemberPaused, "SIGSTOP of a member of etcd", Hits::Member, Action::Pause, None),
+    (Kind::EtcdKilled, "SIGKILL of the only member of etcd", Hits::Etcd, Action::Kill, None),
+    (Kind::EtcdPaused, "SIGSTOP of all of etcd", Hits::Etcd, Action::Pause, None),
+    (Kind::ServerCutFromEtcd, "server cut off from etcd, not from clients", Hits::Server, Action::Disconnect, Some("etcd")),
+    (Kind::ServerDeposed, "the same, with its lease ended at once", Hits::Server, Action::Depose, Some("etcd")),
+    (Kind::ServerCutOff, "server cut off from all", Hits::Server, Action::Disconnect, None),
+    (Kind::ServerReceivesNothing, "server receives nothing from etcd", Hits::Server, Action::DropIncoming, Some("etcd")),
+    (Kind::MemberCutOff, "member of etcd cut off from all", Hits::Member, Action::Disconnect, None),
+    (Kind::MemberReceivesNothing, "member of etcd receives nothing", Hits::Member, Action::DropIncoming, None),
+];
 
 impl FaultKind {
     /// The kind of the fault of a step, in a cluster with so many members of etcd; `None`: the step is none.
     #[must_use]
     pub fn of(step: &Step, members: usize) -> Option<Self> {
         let is_of_server = matches!(step.services.first()?, Service::ServerOfCluster(_));
-        let hits_all = step.services.len() == members;
-        let fits = |kind: &Self| {
-            let hits = match kind {
-                Self::EtcdKilled | Self::EtcdPaused => hits_all,
-                Self::MemberKilled | Self::MemberPaused => !hits_all,
-                _ => step.services.len() == 1,
+        let number = step.services.len();
+        let fits = |(_, _, hits, action, network): &&Row| {
+            let is_hit = match hits {
+                Hits::Server => is_of_server && number == 1,
+                Hits::Member => !is_of_server && number == 1,
+                Hits::Etcd => !is_of_server && number == members,
             };
-            hits && kind.is_of_server() == is_of_server
-                && kind.operation() == (step.action, step.network.as_deref())
+            is_hit && (*action, *network) == (step.action, step.network.as_deref())
         };
-        Self::ALL.into_iter().find(fits).filter(|_| step.lasts.is_some())
+        // With one member a fault of it is one of all of etcd, if there is such a kind.
+        let row = ROWS.iter().filter(fits).max_by_key(|row| row.2 == Hits::Etcd)?;
+        step.lasts.map(|_| row.0)
     }
 
-    /// What is done, and from which network a server or member is cut off by it.
-    const fn operation(self) -> (Action, Option<&'static str>) {
-        match self {
-            Self::ServerKilled | Self::MemberKilled | Self::EtcdKilled => (Action::Kill, None),
-            Self::ServerPaused | Self::MemberPaused | Self::EtcdPaused => (Action::Pause, None),
-            Self::ServerStopped => (Action::Stop, None),
-            Self::ServerCutFromEtcd => (Action::Disconnect, Some("etcd")),
-            Self::ServerDeposed => (Action::Depose, Some("etcd")),
-            Self::ServerCutOff | Self::MemberCutOff => (Action::Disconnect, None),
-            Self::ServerReceivesNothing => (Action::DropIncoming, Some("etcd")),
-            Self::MemberReceivesNothing => (Action::DropIncoming, None),
-        }
+    fn row(self) -> &'static Row {
+        ROWS.iter().find(|row| row.0 == self).expect("each kind has a row")
     }
 
     /// Whether others take the shards of its server before it is over.
@@ -232,7 +206,7 @@ impl FaultKind {
             Self::ServerDeposed => true,
             // It hands them over, and comes back soon.
             Self::ServerStopped => false,
-            kind => kind.is_of_server() && lasts > lease,
+            kind => kind.row().2 == Hits::Server && lasts > lease,
         }
     }
 
@@ -252,18 +226,17 @@ impl FaultKind {
             }
             Self::EtcdKilled | Self::EtcdPaused => (300, 2 * lease),
         };
-        let of_server = self.is_of_server();
-        let target = random.index(if of_server { size.servers } else { size.members });
+        let (_, _, hits, action, network) = *self.row();
+        let target = random.index(if hits == Hits::Server { size.servers } else { size.members });
         // A server that has no shards yet cannot lose them.
         let is_alone = random.below(3) > 0 || self == Self::ServerDeposed;
         let after = millis(random, 100, 1_500);
         let lasts = millis(random, least, most);
-        let service = if of_server { Service::server_of_cluster } else { Service::etcd };
-        let services = match self {
-            Self::EtcdKilled | Self::EtcdPaused => (0..size.members).map(service).collect(),
-            _ => vec![service(target)],
+        let services = match hits {
+            Hits::Server => vec![Service::server_of_cluster(target)],
+            Hits::Member => vec![Service::etcd(target)],
+            Hits::Etcd => (0..size.members).map(Service::etcd).collect(),
         };
-        let (action, network) = self.operation();
         let when = if is_alone { When::Served(after) } else { When::After(after) };
         Step { network: network.map(str::to_owned), ..Step::lasting(when, action, services, lasts) }
     }

@@ -38,8 +38,8 @@ use self::owners::OwnerObserver;
 use self::schedule::{Due, Schedule, TooLate};
 use crate::check::expectations::{self, Observations};
 use crate::plan::{Plan, Service, Step, When};
-use crate::platform::Platform;
 use crate::platform::containers::{Docker, Project};
+use crate::platform::{Platform, all_serve};
 
 /// How often to ask for an instance that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -195,8 +195,7 @@ impl Runner<'_> {
         let mut told = false;
         loop {
             let cluster = self.target.client.cluster().await.context("cannot ask who owns which shards")?;
-            let all_own = cluster.servers.iter().all(|server| !server.shards.is_empty() && !server.draining);
-            if cluster.servers.len() >= servers && cluster.shards_without_owner.is_empty() && all_own {
+            if all_serve(&cluster, servers) {
                 return Ok(());
             }
             if !std::mem::replace(&mut told, true) {

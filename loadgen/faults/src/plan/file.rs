@@ -1,13 +1,15 @@
 //! A plan as it is written: every key that there is, and where in the text each value stands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use stickycas_harness::files::instance::Instance;
+use stickycas_harness::files::values::duration;
 use stickycas_harness::files::{Spanned, schema};
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
@@ -125,47 +127,62 @@ pub(super) struct WhenTable {
 
 /// `[expectations]`: the evidence that the record of the run must have; without it the run proves nothing.
 // Processes are keys of tables here, and so texts.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Expectations {
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Expectations {
     /// These processes have not joined.
-    #[serde(default)]
     #[schemars(schema_with = "schema::processes")]
-    pub(super) never_joined: Vec<ProcessId>,
+    pub never_joined: BTreeSet<ProcessId>,
     /// These processes have reported a decision.
-    #[serde(default)]
     #[schemars(schema_with = "schema::processes")]
-    pub(super) decided: Vec<ProcessId>,
+    pub decided: BTreeSet<ProcessId>,
     /// These processes have not reported a decision.
-    #[serde(default)]
     #[schemars(schema_with = "schema::processes")]
-    pub(super) never_decided: Vec<ProcessId>,
+    pub never_decided: BTreeSet<ProcessId>,
     /// The process has opened this number of sessions, or more.
-    #[serde(default)]
+    #[serde(deserialize_with = "by_process")]
     #[schemars(with = "BTreeMap<String, u64>")]
-    pub(super) sessions: BTreeMap<Spanned<String>, u64>,
+    pub sessions: BTreeMap<ProcessId, u64>,
     /// The sessions of the process were those of exactly this number of lives of its client.
-    #[serde(default)]
+    #[serde(deserialize_with = "by_process")]
     #[schemars(with = "BTreeMap<String, u64>")]
-    pub(super) lives: BTreeMap<Spanned<String>, u64>,
+    pub lives: BTreeMap<ProcessId, u64>,
     /// Exactly this number of appends of the process were executed.
-    #[serde(default)]
+    #[serde(deserialize_with = "by_process")]
     #[schemars(with = "BTreeMap<String, u64>")]
-    pub(super) appends: BTreeMap<Spanned<String>, u64>,
+    pub appends: BTreeMap<ProcessId, u64>,
     /// Between two neighbouring events nothing happened for this duration, or longer.
-    pub(super) still: Option<Spanned<String>>,
-    /// At one time a watcher of the instance saw nothing for this duration, or longer, by its own clock.
-    pub(super) quiet: Option<Spanned<String>>,
+    #[serde(deserialize_with = "time")]
+    #[schemars(with = "Option<String>")]
+    pub still: Option<Duration>,
+    /// At one time a watcher of the instance saw nothing for this duration, or longer, by its own clock: the
+    /// time of an instance stands still while no server serves it.
+    #[serde(deserialize_with = "time")]
+    #[schemars(with = "Option<String>")]
+    pub quiet: Option<Duration>,
     /// The number of processes that were told that the instance is unknown.
-    pub(super) told_unknown: Option<u32>,
+    pub told_unknown: Option<u32>,
     /// How often the server has restarted in the middle of the instance, or another one has taken it over.
-    pub(super) restarts: Option<usize>,
+    pub restarts: Option<usize>,
     /// The number of servers of a cluster that have owned the instance, one after another, or more.
-    pub(super) owners: Option<usize>,
+    pub owners: Option<usize>,
     /// The property was not promised, for a premise that the verdict names so.
-    #[serde(default)]
     #[schemars(with = "BTreeMap<String, String>")]
-    pub(super) missing: BTreeMap<Property, String>,
+    pub missing: BTreeMap<Property, String>,
+}
+
+fn by_process<'de, D: Deserializer<'de>>(given: D) -> Result<BTreeMap<ProcessId, u64>, D::Error> {
+    let numbered = |(key, count): (String, u64)| {
+        let process = key.parse().ok().and_then(ProcessId::new);
+        let wanted = || D::Error::custom(format!("{key:?} is no process: give its number, as in 7 = 2"));
+        Ok((process.ok_or_else(wanted)?, count))
+    };
+    BTreeMap::deserialize(given)?.into_iter().map(numbered).collect()
+}
+
+fn time<'de, D: Deserializer<'de>>(given: D) -> Result<Option<Duration>, D::Error> {
+    let text = Spanned::<String>::deserialize(given)?;
+    duration("duration", &text).map(Some).map_err(|fault| D::Error::custom(fault.reason))
 }
 
 impl<'de> Deserialize<'de> for When {

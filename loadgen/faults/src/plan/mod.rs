@@ -31,72 +31,19 @@
 //! never_joined = [5]
 //! ```
 //!
-//! A step is due when its `when` has come and all steps before it are done:
-//!
-//! | `when` | the moment |
-//! | --- | --- |
-//! | `"before"` | before the judge creates the instance; such steps come first |
-//! | `{ gathered = true }` | gathering has ended, phase 1 may open (F5) |
-//! | `{ phase = 9 }` | phase 9 has come |
-//! | `{ joined = 6 }` | process 6 has joined |
-//! | `{ accepted = 6, access = 1 }` | access 1 (the default) of process 6 is accepted and waits for its phase |
-//! | `{ answered = 6, access = 1 }` | access 1 of process 6 was executed |
-//! | `{ decided = 6 }` | process 6 has reported its decision |
-//! | `{ after = "3s" }` | so long after the step before; a server that is down has no event to wait for |
-//! | `{ served = "3s" }` | of the kill test: so long after all servers serve |
-//! | `{ under_way = true }` | of the kill test: all instances are under way |
-//! | `{ ended = true }` | of the kill test: all instances have ended; such steps come last |
-//!
-//! The others are events of the instance, seen on its watch. `by` is such an event too: if it is seen before
-//! the step is done, the step came too late, and the plan did not do what it was to do.
-//!
-//! | `do` | what happens to the container or process |
-//! | --- | --- |
-//! | `kill` | SIGKILL; it stays down until `start` or the end of the plan |
-//! | `pause`, `unpause` | it is frozen, its connections stay; it goes on |
-//! | `restart` | SIGTERM, after a while SIGKILL, then it starts again |
-//! | `stop` | SIGTERM, after a while SIGKILL; it stays down likewise |
-//! | `start` | it starts again after `kill` or `stop` |
-//! | `disconnect`, `reconnect` | it is taken off its networks without a word to anybody; it is put back. With `network = "etcd"`: off this one alone, by its name in the compose file |
-//!
-//! | `depose` | of the kill test, with `network = "etcd"`: a server is disconnected from etcd, and its lease ends at once |
-//! | `drop_incoming` | of the kill test: nothing that is sent to it arrives, what it sends does; `network` as with `disconnect` |
-//!
-//! With `lasts = "2s"` a step is undone after that time, before the next one: `kill` and `stop` by `start`,
-//! `pause` by `unpause`, all others by `reconnect`. With `ahead = "2days"`, of a `kill` in the kill test, the
-//! server is started again with its clocks so far ahead.
-//!
-//! `services` are `server`, `judge`, `process-1`, `process-2` and so on; of a cluster `server-1`, `server-2`
-//! and so on, members of etcd `etcd-1`, `etcd-2` and so on, and `owner`: the server that owns the instance
-//! when a step first names it, and the same server in all later steps. `owner-2` is the next other server
-//! that owns it, and so on. The judge is made anew for each plan, so no step `before` names it. At the end of
-//! a plan everything is put back as it was.
+//! A step is due when its `when` has come and all steps before it are done ([`When`], [`Moment`]). If `by` is
+//! seen before, the step came too late, and the plan did not do what it was to do. With `lasts = "2s"` a step
+//! is undone after that time, before the next one. At the end of a plan everything is put back as it was.
 //!
 //! `[expectations]` is the evidence in the record of the run that the plan hit; without it the run proves
-//! nothing (B3):
-//!
-//! | key | the evidence in the record |
-//! | --- | --- |
-//! | `never_joined = [5]` | these have not joined |
-//! | `decided = [6]` | these have reported a decision |
-//! | `never_decided = [3]` | these have not reported a decision |
-//! | `sessions = { 7 = 2 }` | process 7 has opened so many sessions, or more (F8e) |
-//! | `lives = { 7 = 1 }` | these sessions were those of exactly so many lives of its client |
-//! | `appends = { 7 = 1 }` | exactly so many of its appends were executed |
-//! | `still = "2s"` | between two neighbouring events nothing happened for so long, or longer |
-//! | `quiet = "5s"` | an observer of the instance received nothing for so long, or longer, and then it went on: by the clock of this machine, since the time of an instance stands still while no server serves it |
-//! | `told_unknown = 16` | so many processes were told that the instance is unknown (F11) |
-//! | `restarts = 2` | the server has restarted exactly so often, and has gone on with the instance (F3); of a cluster, the instance was taken over so often |
-//! | `owners = 2` | so many servers of a cluster have owned the instance, one after another, or more |
-//! | `missing = { strong_validity = "f = 4" }` | it was not promised, for a premise that the verdict names so |
-//!
-//! The judge compares late processes with the plan, and checks that the attacks of Byzantine processes fired.
+//! nothing (B3). The judge compares late processes with the plan, and checks that the attacks of Byzantine
+//! processes fired.
 
 mod file;
 mod read;
 mod service;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::path::Path;
 use std::time::Duration;
@@ -106,9 +53,10 @@ use serde::Deserialize;
 use stickycas_harness::files::{FileError, Settings, Source, schema_of};
 use stickycas_harness::scenario::Scenario;
 use stickycas_model::ground_truth::Role;
-use stickycas_model::judge::{Outcome, Property};
+use stickycas_model::judge::Outcome;
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
+pub use self::file::Expectations;
 use self::file::{File, InstanceOf};
 use self::read::read;
 pub use self::service::{NoService, Service};
@@ -319,7 +267,7 @@ impl Moment {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
-    /// It is killed, and stays down.
+    /// It is killed (SIGKILL), and stays down until it is started or the plan is over.
     Kill,
     /// It is frozen; its connections stay.
     Pause,
@@ -327,17 +275,18 @@ pub enum Action {
     Unpause,
     /// It is stopped and started again.
     Restart,
-    /// It is stopped, and stays down.
+    /// It is stopped (SIGTERM, after a while SIGKILL), and stays down likewise.
     Stop,
     /// It is started again after a kill or a stop.
     Start,
-    /// It is taken off its networks, or off one of them.
+    /// It is taken off its networks, or off one of them, without a word to anybody.
     Disconnect,
     /// It is put back.
     Reconnect,
-    /// A server is disconnected from etcd, and its lease ends at once, which it does not learn.
+    /// Of the kill test: a server is disconnected from etcd, and its lease ends at once, which it does not
+    /// learn.
     Depose,
-    /// Nothing that is sent to it arrives; what it sends does.
+    /// Of the kill test: nothing that is sent to it arrives; what it sends does.
     DropIncoming,
 }
 
@@ -352,35 +301,6 @@ impl Action {
             Self::Unpause | Self::Restart | Self::Start | Self::Reconnect => None,
         }
     }
-}
-
-/// The evidence in the record of a run that the plan hit.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Expectations {
-    /// They have not joined.
-    pub never_joined: BTreeSet<ProcessId>,
-    /// They have reported a decision.
-    pub decided: BTreeSet<ProcessId>,
-    /// They have not reported a decision.
-    pub never_decided: BTreeSet<ProcessId>,
-    /// They have opened so many sessions, or more.
-    pub sessions: BTreeMap<ProcessId, u64>,
-    /// Their sessions were those of so many lives.
-    pub lives: BTreeMap<ProcessId, u64>,
-    /// So many of their appends were executed.
-    pub appends: BTreeMap<ProcessId, u64>,
-    /// Somewhere nothing happened for so long.
-    pub still: Option<Duration>,
-    /// At one time an observer received nothing of it for so long.
-    pub quiet: Option<Duration>,
-    /// So many processes were told that the instance is unknown.
-    pub told_unknown: Option<u32>,
-    /// How often the server has restarted in the middle of the instance, or another one has taken it over.
-    pub restarts: Option<usize>,
-    /// So many servers of a cluster have owned the instance, or more.
-    pub owners: Option<usize>,
-    /// These properties were not promised, for a premise in which these words stand.
-    pub missing: BTreeMap<Property, String>,
 }
 
 impl Plan {

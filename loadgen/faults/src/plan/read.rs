@@ -11,7 +11,7 @@ use stickycas_harness::files::{Fault, Problem, Settings, Spanned};
 use stickycas_model::types::{AccessNumber, ProcessId};
 
 use super::file::{self, File, WhenTable};
-use super::{Action, Expectations, Moment, Plan, Service, Step, When};
+use super::{Action, Moment, Plan, Service, Step, When};
 
 /// `text` is that of the file, named `called` in errors.
 pub(super) fn read(file: File, called: &str, text: &str) -> Result<Plan, Fault> {
@@ -23,8 +23,7 @@ pub(super) fn read(file: File, called: &str, text: &str) -> Result<Plan, Fault> 
         let line = Problem::new(called, text, Fault::new(span, "")).line;
         format!("{called}:{line}")
     });
-    let expectations = expectations(file.expectations)?;
-    let (about, expect, in_memory) = (file.about, file.expect, file.in_memory);
+    let File { about, expect, in_memory, expectations, .. } = file;
     Ok(Plan { name, about, expect, faulty, late, settings, in_memory, steps, expectations })
 }
 
@@ -266,34 +265,6 @@ fn one_moment(written: &Spanned<file::When>, wanted: &str) -> Result<When, Fault
         return Err(Fault::new(written.span(), "access goes with accepted or answered: leave it out"));
     }
     Ok(when)
-}
-
-fn expectations(written: file::Expectations) -> Result<Expectations, Fault> {
-    Ok(Expectations {
-        never_joined: written.never_joined.into_iter().collect(),
-        decided: written.decided.into_iter().collect(),
-        never_decided: written.never_decided.into_iter().collect(),
-        sessions: by_process(written.sessions)?,
-        lives: by_process(written.lives)?,
-        appends: by_process(written.appends)?,
-        still: written.still.as_ref().map(|text| duration("still", text)).transpose()?,
-        quiet: written.quiet.as_ref().map(|text| duration("quiet", text)).transpose()?,
-        told_unknown: written.told_unknown,
-        restarts: written.restarts,
-        owners: written.owners,
-        missing: written.missing,
-    })
-}
-
-fn by_process(written: BTreeMap<Spanned<String>, u64>) -> Result<BTreeMap<ProcessId, u64>, Fault> {
-    let numbered = |(key, count): (Spanned<String>, u64)| {
-        let process = key.get_ref().parse().ok().and_then(ProcessId::new);
-        let process = process.ok_or_else(|| {
-            Fault::new(key.span(), format!("{:?} is no process: give its number, as in 7 = 2", key.get_ref()))
-        })?;
-        Ok((process, count))
-    };
-    written.into_iter().map(numbered).collect()
 }
 
 #[cfg(test)]

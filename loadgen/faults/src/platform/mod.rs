@@ -20,7 +20,9 @@ use std::time::Duration;
 
 use anyhow::bail;
 use stickycas_client::raw::Connection;
-use stickycas_client::{Client, ClientBuilder, Error, RefusalReason, RetryPolicy};
+use stickycas_client::{
+    Client, ClientBuilder, ClusterInfo, ClusterServer, Error, RefusalReason, RetryPolicy,
+};
 use stickycas_proto::names::InstanceId;
 use tokio::time::{Instant, sleep, timeout_at};
 
@@ -177,6 +179,14 @@ pub trait Server: Send {
     fn lateness(&self, _time: &Range<std::time::Instant>) -> Duration {
         Duration::ZERO
     }
+}
+
+/// Whether so many servers or more take part in a cluster, each owns shards, and each shard has an owner.
+pub(crate) fn all_serve(cluster: &ClusterInfo, servers: usize) -> bool {
+    let serves = |server: &ClusterServer| !server.shards.is_empty() && !server.draining;
+    cluster.servers.len() >= servers
+        && cluster.servers.iter().all(serves)
+        && cluster.shards_without_owner.is_empty()
 }
 
 /// Asks a server for instances that it owned.

@@ -19,7 +19,7 @@ use stickycas_proto::names::InstanceId;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Ask, CREATOR, Injected, Machines, RETRIES, Server, server_name};
+use super::{Ask, CREATOR, Injected, Machines, RETRIES, Server, all_serve};
 use crate::draw::ClusterSize;
 use crate::plan::Step;
 
@@ -95,15 +95,8 @@ impl<M: Machines> ClusterServers<M> {
 
     /// Whether all servers take part.
     async fn all_joined(&self) -> bool {
-        let Some(Ok(told)) = timeout(LONGEST_VIEW, self.probes[0].cluster()).await.ok() else {
-            return false;
-        };
-        let takes_part = |server: usize| {
-            told.servers
-                .iter()
-                .any(|told| told.name == server_name(server) && !told.draining && !told.shards.is_empty())
-        };
-        (0..self.size.servers).all(takes_part) && told.shards_without_owner.is_empty()
+        let told = timeout(LONGEST_VIEW, self.probes[0].cluster()).await;
+        told.is_ok_and(|told| told.is_ok_and(|told| all_serve(&told, self.size.servers)))
     }
 }
 

@@ -120,8 +120,8 @@ impl Docker {
         }
         let arguments = ["inspect", "--type=container", "--format={{json .}}", &container.0];
         let text = self.ask(&arguments).await?;
-        let inspected: Inspected = serde_json::from_str(&text)
-            .map_err(|error| DockerError::NotUnderstood { command: self.named(&arguments), error })?;
+        let inspected: Inspected =
+            serde_json::from_str(&text).map_err(|error| self.not_understood(&arguments, &error))?;
         let State { running, paused, started_at } = inspected.state;
         let NetworkSettings { networks, ports } = inspected.network_settings;
         let networks = networks.into_keys().collect();
@@ -142,8 +142,7 @@ impl Docker {
     pub(super) async fn wait(&self, container: &ContainerId) -> Result<i64, DockerError> {
         let arguments = ["wait", &container.0];
         let text = self.ask(&arguments).await?;
-        serde_json::from_str(&text)
-            .map_err(|error| DockerError::NotUnderstood { command: self.named(&arguments), error })
+        serde_json::from_str(&text).map_err(|error| self.not_understood(&arguments, &error))
     }
 
     /// Copies a file or folder out of a container, which may have ended.
@@ -180,6 +179,10 @@ impl Docker {
             run(command, named).await.map(drop)
         });
         running.await.expect("it neither panics nor is aborted")
+    }
+
+    fn not_understood(&self, arguments: &[impl AsRef<OsStr>], error: &serde_json::Error) -> DockerError {
+        DockerError::Other(format!("{} answered what is not understood: {error}", self.named(arguments)))
     }
 
     fn named(&self, arguments: &[impl AsRef<OsStr>]) -> String {

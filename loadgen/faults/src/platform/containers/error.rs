@@ -1,9 +1,8 @@
 //! The failures of operations on containers, with advice for people.
 
-use std::fmt;
 use std::io;
 
-use crate::plan::{Action, Service};
+use crate::plan::Service;
 
 /// A failure of an operation on a container.
 #[derive(Debug, thiserror::Error)]
@@ -40,23 +39,7 @@ pub enum DockerError {
         /// Its output.
         said: String,
     },
-    /// The output of the program has another form than expected.
-    #[error("{command} answered what is not understood: {error}")]
-    NotUnderstood {
-        /// The command.
-        command: String,
-        /// Why not.
-        error: serde_json::Error,
-    },
-    /// The project has no containers.
-    #[error("there are no containers of the project {project}: {}", advice(others))]
-    NoProject {
-        /// The project.
-        project: String,
-        /// The projects that have some.
-        others: Vec<String>,
-    },
-    /// The project has none for this service.
+    /// The project has no container of a service.
     #[error("the project {project} has no container of {service}: start it with docker compose up --detach")]
     NoService {
         /// The project.
@@ -64,68 +47,18 @@ pub enum DockerError {
         /// The service.
         service: Service,
     },
-    /// The container is not in the state that the plan needs.
-    #[error("{service} {what}: bring it up with docker compose up --detach --force-recreate {service}")]
-    NotReady {
-        /// The service.
-        service: Service,
-        /// Its state.
-        what: &'static str,
-    },
-    /// The engine reports success, and the operation had no effect.
-    #[error("{action} {service}: the engine says that it is done, and the container {what}")]
-    WithoutEffect {
-        /// The operation.
-        action: Action,
-        /// The service.
-        service: Service,
-        /// Its state.
-        what: &'static str,
-    },
-    /// The operation is one of the kill test.
-    #[error("{action} is an operation of the kill test: give another one to a container")]
-    NotOfContainers {
-        /// The operation.
-        action: Action,
-    },
-    /// Some containers were not put back into their earlier state.
-    #[error("not put back as it was: {}", Listed(.0))]
-    NotRestored(Vec<(Service, Box<DockerError>)>),
-}
-
-fn advice(others: &[String]) -> String {
-    if others.is_empty() {
-        return "start it with docker compose up --detach".to_owned();
-    }
-    format!(
-        "start it with docker compose up --detach, or give another one with --project: {}",
-        others.join(", ")
-    )
-}
-
-struct Listed<'a>(&'a [(Service, Box<DockerError>)]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (index, (service, error)) in self.0.iter().enumerate() {
-            let separator = if index > 0 { "; " } else { "" };
-            write!(f, "{separator}{service}: {error}")?;
-        }
-        Ok(())
-    }
-}
-
-/// The first and the last lines of an error message: one of them is the reason.
-fn shortened(said: &str) -> String {
-    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    match lines.as_slice() {
-        [] => "it says nothing about why".to_owned(),
-        [first, .., last_but_one, last] if lines.len() > 4 => format!("{first} ... {last_but_one} {last}"),
-        few => few.join(" "),
-    }
+    /// Anything else, with what to do.
+    #[error("{0}")]
+    Other(String),
 }
 
 impl DockerError {
+    /// A container is not in the state that the plan needs.
+    pub(super) fn not_ready(service: Service, what: &str) -> Self {
+        let again = "bring it up with docker compose up --detach --force-recreate";
+        Self::Other(format!("{service} {what}: {again} {service}"))
+    }
+
     /// The error for this output of a program that failed.
     pub(super) fn understood(command: String, said: &str) -> Self {
         let said = said.trim().to_owned();
@@ -140,5 +73,15 @@ impl DockerError {
             return Self::NoEngine { said };
         }
         Self::Failed { command, said: shortened(&said) }
+    }
+}
+
+/// The first and the last lines of an error message: one of them is the reason.
+fn shortened(said: &str) -> String {
+    let lines: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    match lines.as_slice() {
+        [] => "it says nothing about why".to_owned(),
+        [first, .., last_but_one, last] if lines.len() > 4 => format!("{first} ... {last_but_one} {last}"),
+        few => few.join(" "),
     }
 }

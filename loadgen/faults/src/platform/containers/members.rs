@@ -20,10 +20,7 @@ impl Project {
         let deadline = Instant::now() + LONGEST_START;
         while !self.is_reached(member).await? {
             if Instant::now() >= deadline {
-                return Err(DockerError::NotReady {
-                    service: member,
-                    what: "is out of reach of all other members",
-                });
+                return Err(DockerError::not_ready(member, "is out of reach of all other members"));
             }
             sleep(ASK_AGAIN).await;
         }

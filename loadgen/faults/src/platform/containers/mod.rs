@@ -61,8 +61,11 @@ impl Project {
             in_memory: false,
         };
         if project.docker.containers(name).await?.is_empty() {
-            let others = project.docker.projects().await?;
-            return Err(DockerError::NoProject { project: name.to_owned(), others });
+            let others = project.docker.projects().await?.join(", ");
+            let advice = "start it with docker compose up --detach";
+            let other = if others.is_empty() { "" } else { ", or give another one with --project: " };
+            let told = format!("there are no containers of the project {name}: {advice}{other}{others}");
+            return Err(DockerError::Other(told));
         }
         if !project.compose.is_empty() {
             return Ok(project);
@@ -130,7 +133,7 @@ impl Project {
                 (true, false) => None,
             };
             if let Some(what) = wrong {
-                return Err(DockerError::NotReady { service, what });
+                return Err(DockerError::not_ready(service, what));
             }
             self.touched.insert(service, Touched { container, networks });
         }
@@ -161,7 +164,7 @@ impl Project {
         let network = network.map(|network| format!("{}_{network}", self.name));
         let meant = |name: &&String| network.as_ref().is_none_or(|network| *name == network);
         if action == Action::Disconnect && !before.networks.iter().any(|name| meant(&name)) {
-            return Err(DockerError::NotReady { service, what: "is not on this network" });
+            return Err(DockerError::not_ready(service, "is not on this network"));
         }
         let is_taken_away = takes_away(action, service);
         if is_taken_away {
@@ -179,7 +182,11 @@ impl Project {
                     self.docker.act(&["network", "disconnect", network, id]).await?;
                 }
             }
-            Action::Depose | Action::DropIncoming => return Err(DockerError::NotOfContainers { action }),
+            Action::Depose | Action::DropIncoming => {
+                let told =
+                    format!("{action} is an operation of the kill test: give another one to a container");
+                return Err(DockerError::Other(told));
+            }
             Action::Reconnect => {
                 let networks = self.touched.get(&service).map(|touched| touched.networks.as_slice());
                 for network in networks.unwrap_or_default().iter().filter(&meant) {
@@ -194,7 +201,11 @@ impl Project {
             what = Some("is in reach of another member");
         }
         match what {
-            Some(what) => Err(DockerError::WithoutEffect { action, service, what }),
+            Some(what) => {
+                let told =
+                    format!("{action} {service}: the engine says that it is done, and the container {what}");
+                Err(DockerError::Other(told))
+            }
             None => Ok(()),
         }
     }
@@ -218,15 +229,18 @@ impl Project {
         let mut failed = Vec::new();
         for (service, touched) in std::mem::take(&mut self.touched) {
             if let Err(error) = self.put_back(service, &touched).await {
-                failed.push((service, Box::new(error)));
+                failed.push(format!("{service}: {error}"));
             }
         }
         if std::mem::take(&mut self.in_memory)
             && let Err(error) = self.recreate(Service::Server, &[], &[]).await
         {
-            failed.push((Service::Server, Box::new(error)));
+            failed.push(format!("{}: {error}", Service::Server));
         }
-        if failed.is_empty() { Ok(()) } else { Err(DockerError::NotRestored(failed)) }
+        if failed.is_empty() {
+            return Ok(());
+        }
+        Err(DockerError::Other(format!("not put back as it was: {}", failed.join("; "))))
     }
 
     async fn put_back(&self, service: Service, touched: &Touched) -> Result<(), DockerError> {

@@ -1,11 +1,9 @@
 //! The servers of a cluster and its etcd as processes: killed, stopped, paused, cut off and started again.
 
 use std::ffi::OsString;
-use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ops::Range;
-use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -14,13 +12,13 @@ use stickycas_client::{Client, ClientBuilder, Error};
 use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::store::{KeyRange, KeyValue, Store as _, StoreError};
 use stickycas_cluster::testing::etcd;
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
 use super::super::{CREATOR, Machines, Platform, server_name};
 use super::lateness::Lateness;
 use super::network::{Host, Network};
-use super::{ServerProgram, end, end_of_log, free_port};
+use super::{Process, ServerProgram, free_port};
 use crate::draw::ClusterSize;
 use crate::plan::{Action, Service, Step};
 
@@ -40,11 +38,10 @@ const RESTARTS: usize = 3;
 #[derive(Debug)]
 pub(crate) struct ClusterProcesses {
     program: ServerProgram,
-    folder: PathBuf,
     rejoin: Duration,
     size: ClusterSize,
     etcd: etcd::Etcd,
-    servers: Vec<Member>,
+    servers: Vec<ServerOfCluster>,
     lateness: Lateness,
     /// Without it, all are on the machine's own loopback interface. Behind the processes: it is removed after
     /// them.
@@ -52,13 +49,11 @@ pub(crate) struct ClusterProcesses {
 }
 
 #[derive(Debug)]
-struct Member {
-    name: String,
+struct ServerOfCluster {
     address: SocketAddrV4,
     /// The command in front of the program.
     command: Vec<OsString>,
-    child: Option<Child>,
-    starts: u32,
+    process: Process,
 }
 
 /// Whether members and servers can be cut off from each other here.
@@ -92,7 +87,7 @@ impl ClusterProcesses {
     ) -> anyhow::Result<Self> {
         let network = size.has_partitions.then(|| Network::new(size.servers + size.members)).transpose()?;
         let mut options = etcd::Options { members: size.members, ..etcd::Options::default() };
-        let mut servers: Vec<Member> = Vec::new();
+        let mut servers: Vec<ServerOfCluster> = Vec::new();
         for number in 0..size.servers {
             let (address, command) = match &network {
                 Some(network) => {
@@ -100,16 +95,14 @@ impl ClusterProcesses {
                     (SocketAddrV4::new(network.address(host), SERVER_PORT), network.command(host))
                 }
                 None => {
-                    let draws =
-                        (0..).map(|more| draw.wrapping_mul(16).wrapping_add((number as u64 + more) * 1_009));
-                    let mut ports = draws.map(free_port);
-                    let is_new = |port: &u16| servers.iter().all(|server| server.address.port() != *port);
                     // A port is no longer held when it is drawn, and so may be drawn twice.
-                    let port = ports.find(|port| port.as_ref().map_or(true, is_new)).context("no port")??;
+                    let taken: Vec<u16> = servers.iter().map(|server| server.address.port()).collect();
+                    let port = free_port(draw.wrapping_mul(16).wrapping_add(number as u64 * 1_009), &taken)?;
                     (SocketAddrV4::new(Ipv4Addr::LOCALHOST, port), Vec::new())
                 }
             };
-            servers.push(Member { name: server_name(number), address, command, child: None, starts: 0 });
+            let process = Process::new(server_name(number), folder);
+            servers.push(ServerOfCluster { address, command, process });
         }
         for member in 0..size.members {
             if let Some(network) = &network {
@@ -122,21 +115,7 @@ impl ClusterProcesses {
         }
         let etcd = find_etcd(folder)?.start(&options).await?;
         let lateness = Lateness::measure().context("there is no thread that measures")?;
-        Ok(Self {
-            program: program.clone(),
-            folder: folder.to_owned(),
-            rejoin,
-            size,
-            etcd,
-            servers,
-            lateness,
-            network,
-        })
-    }
-
-    fn log(&self, number: usize) -> PathBuf {
-        let Member { name, starts, .. } = &self.servers[number];
-        self.folder.join(format!("{name}-{starts}.log"))
+        Ok(Self { program: program.clone(), rejoin, size, etcd, servers, lateness, network })
     }
 }
 
@@ -145,10 +124,7 @@ impl Platform for ClusterProcesses {
         let index = service.index().with_context(|| format!("{service} is no process of a cluster"))?;
         let is_server = matches!(service, Service::ServerOfCluster(_));
         match (action, is_server) {
-            (Action::Kill, true) => {
-                let Some(mut child) = self.servers[index].child.take() else { bail!("it does not run") };
-                child.kill().await.context("a server cannot be killed")
-            }
+            (Action::Kill, true) => self.servers[index].process.kill().await,
             (Action::Kill, false) => {
                 self.etcd.kill(index);
                 Ok(())
@@ -181,39 +157,26 @@ impl Machines for ClusterProcesses {
     }
 
     fn start(&mut self, number: usize) -> anyhow::Result<()> {
-        self.servers[number].starts += 1;
-        let log = File::create(self.log(number)).context("cannot write the log of a server")?;
         let server = &mut self.servers[number];
         let program = std::iter::once(self.program.program.as_os_str())
             .chain(self.program.arguments.iter().map(AsRef::as_ref));
         let mut words = server.command.iter().map(AsRef::as_ref).chain(program);
-        let mut command = tokio::process::Command::new(words.next().context("there is no program")?);
+        let mut command = Command::new(words.next().context("there is no program")?);
         command
             .args(words)
             .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "info", "--no-http"])
             .args(["--insecure-allow-remote", "--listen", &server.address.to_string()])
-            .args(["--cluster", CLUSTER, "--server-name", &server.name])
+            .args(["--cluster", CLUSTER, "--server-name", &server.process.name])
             .args(["--rejoin", &humantime::format_duration(self.rejoin).to_string()])
             .args(["--lease", &humantime::format_duration(self.size.lease).to_string()]);
         for url in self.etcd.urls() {
             command.args(["--etcd", &url]);
         }
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true).spawn();
-        let program = || format!("cannot start {}", self.program.program.display());
-        server.child = Some(child.with_context(program)?);
-        Ok(())
+        server.process.start(command)
     }
 
     fn check_alive(&mut self) -> anyhow::Result<()> {
-        for number in 0..self.servers.len() {
-            let log = self.log(number);
-            let Member { name, child, .. } = &mut self.servers[number];
-            let Some(child) = child else { bail!("{name} does not run") };
-            if let Some(status) = child.try_wait().context("a server cannot be waited for")? {
-                bail!("{name} ended by itself ({status}), and said at last: {}", end_of_log(&log));
-            }
-        }
-        Ok(())
+        self.servers.iter_mut().try_for_each(|server| server.process.check_alive())
     }
 
     fn lateness(&self, time: &Range<std::time::Instant>) -> Duration {
@@ -225,7 +188,7 @@ impl ClusterProcesses {
     /// Ends the lease of a server, which does not learn of it. etcd may be without a leader for a while after
     /// the fault before.
     async fn revoke(&self, server: usize) -> anyhow::Result<()> {
-        let (cluster, name) = (Name::new(CLUSTER)?, Name::new(&self.servers[server].name)?);
+        let (cluster, name) = (Name::new(CLUSTER)?, Name::new(&self.servers[server].process.name)?);
         let key = Keys::new(&cluster).server(&name);
         let etcd = stickycas_cluster::etcd::Client::new(&self.etcd.config())?;
         let attempt = async || match etcd.range(KeyRange::one(key.clone()), 1).await?.found.first() {
@@ -280,7 +243,7 @@ impl ClusterProcesses {
         let index = service.index().context("it is no process")?;
         let pid = match service {
             Service::Etcd(_) => self.etcd.pid(index),
-            _ => self.servers[index].child.as_ref().and_then(Child::id),
+            _ => self.servers[index].process.child.as_ref().and_then(Child::id),
         };
         let pid = pid.and_then(|pid| i32::try_from(pid).ok()).and_then(Pid::from_raw);
         let pid = pid.with_context(|| format!("{service} does not run"))?;
@@ -289,18 +252,16 @@ impl ClusterProcesses {
 
     async fn stop(&mut self, number: usize) -> anyhow::Result<()> {
         self.signal(Service::server_of_cluster(number), Signal::TERM)?;
-        let log = self.log(number);
-        let Some(mut child) = self.servers[number].child.take() else { bail!("it does not run") };
-        let name = &self.servers[number].name;
+        let process = &mut self.servers[number].process;
+        let mut child = process.take()?;
+        let name = &process.name;
         let status = timeout(LONGEST_STOP, child.wait()).await;
         let status = status.with_context(|| format!("{name} does not stop within {LONGEST_STOP:?}"))??;
-        ensure!(status.success(), "{name} was asked to stop, and ended with {status}: {}", end_of_log(&log));
+        ensure!(
+            status.success(),
+            "{name} was asked to stop, and ended with {status}: {}",
+            process.last_words()
+        );
         Ok(())
-    }
-}
-
-impl Drop for ClusterProcesses {
-    fn drop(&mut self) {
-        self.servers.iter_mut().for_each(|server| end(&mut server.child));
     }
 }

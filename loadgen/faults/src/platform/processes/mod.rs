@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::{Client, RetryPolicy};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::time::Instant;
 
 pub(crate) use self::clocks::ClockOffset;
@@ -45,8 +45,7 @@ pub(crate) struct ServerProcess {
     rejoin: Duration,
     /// Its clocks, from its next start on.
     clocks: ClockOffset,
-    child: Option<Child>,
-    starts: u32,
+    process: Process,
     probe: Client,
     lateness: Lateness,
 }
@@ -65,7 +64,7 @@ impl ServerProcess {
         rejoin: Duration,
         draw: u64,
     ) -> anyhow::Result<Self> {
-        let port = free_port(draw)?;
+        let port = free_port(draw, &[])?;
         let at_once = RetryPolicy { give_up_after: Duration::ZERO, ..RetryPolicy::default() };
         let probe = Client::builder(format!("http://127.0.0.1:{port}")).principal(CREATOR).retry(at_once);
         Ok(Self {
@@ -74,8 +73,7 @@ impl ServerProcess {
             folder: folder.to_owned(),
             rejoin,
             clocks: ClockOffset::default(),
-            child: None,
-            starts: 0,
+            process: Process::new("server".to_owned(), folder),
             probe: probe.connect_lazy()?,
             lateness: Lateness::measure().context("there is no thread that measures")?,
         })
@@ -83,10 +81,6 @@ impl ServerProcess {
 
     pub(crate) fn url(&self) -> String {
         format!("http://127.0.0.1:{}", self.port)
-    }
-
-    fn log(&self) -> PathBuf {
-        self.folder.join(format!("server-{}.log", self.starts))
     }
 }
 
@@ -97,25 +91,15 @@ impl Server for ServerProcess {
     }
 
     fn start(&mut self) -> anyhow::Result<()> {
-        self.starts += 1;
-        let log = File::create(self.log()).context("cannot write the log of the server")?;
-        let child = self
-            .clocks
-            .command(&self.program.program)
+        let mut command = self.clocks.command(&self.program.program);
+        command
             .args(&self.program.arguments)
             .args(["serve", "--insecure-principals", "--coordinator", CREATOR, "--log", "error"])
             .args(["--listen", &format!("127.0.0.1:{}", self.port)])
             .args(["--rejoin", &humantime::format_duration(self.rejoin).to_string()])
             .arg("--data")
-            .arg(self.folder.join("data"))
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(log)
-            .kill_on_drop(true)
-            .spawn();
-        let program = || format!("cannot start {}", self.program.program.display());
-        self.child = Some(child.with_context(program)?);
-        Ok(())
+            .arg(self.folder.join("data"));
+        self.process.start(command)
     }
 
     fn probe(&self) -> Client {
@@ -123,21 +107,16 @@ impl Server for ServerProcess {
     }
 
     async fn kill(&mut self) -> anyhow::Result<()> {
-        self.check_alive()?;
-        let Some(mut child) = self.child.take() else { bail!("it does not run") };
-        child.kill().await.context("it cannot be killed")
+        self.process.check_alive()?;
+        self.process.kill().await
     }
 
     fn check_alive(&mut self) -> anyhow::Result<()> {
-        let Some(child) = &mut self.child else { bail!("it does not run") };
-        if let Some(status) = child.try_wait().context("it cannot be waited for")? {
-            bail!("it ended by itself ({status}), and said at last: {}", end_of_log(&self.log()));
-        }
-        Ok(())
+        self.process.check_alive()
     }
 
     fn starts(&self) -> u32 {
-        self.starts
+        self.process.starts
     }
 
     fn lateness(&self, time: &Range<std::time::Instant>) -> Duration {
@@ -145,37 +124,80 @@ impl Server for ServerProcess {
     }
 }
 
-impl Drop for ServerProcess {
+/// A program that is started, killed and started again, with a log for each start. It is killed when this is
+/// dropped, and gone then: until then it may still write into the folder of its round, which is removed.
+#[derive(Debug)]
+struct Process {
+    name: String,
+    folder: PathBuf,
+    child: Option<Child>,
+    starts: u32,
+}
+
+impl Process {
+    fn new(name: String, folder: &Path) -> Self {
+        Self { name, folder: folder.to_owned(), child: None, starts: 0 }
+    }
+
+    fn start(&mut self, mut command: Command) -> anyhow::Result<()> {
+        self.starts += 1;
+        let log =
+            File::create(self.log()).with_context(|| format!("cannot write the log of {}", self.name))?;
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
+        let child = command.spawn();
+        let program = || format!("cannot start {}", command.as_std().get_program().display());
+        self.child = Some(child.with_context(program)?);
+        Ok(())
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join(format!("{}-{}.log", self.name, self.starts))
+    }
+
+    fn take(&mut self) -> anyhow::Result<Child> {
+        self.child.take().with_context(|| format!("{} does not run", self.name))
+    }
+
+    async fn kill(&mut self) -> anyhow::Result<()> {
+        let mut child = self.take()?;
+        child.kill().await.with_context(|| format!("{} cannot be killed", self.name))
+    }
+
+    fn check_alive(&mut self) -> anyhow::Result<()> {
+        let Some(child) = &mut self.child else { bail!("{} does not run", self.name) };
+        if let Some(status) = child.try_wait().context("a server cannot be waited for")? {
+            let (name, last) = (&self.name, self.last_words());
+            bail!("{name} ended by itself ({status}), and said at last: {last}");
+        }
+        Ok(())
+    }
+
+    /// The last lines of its log.
+    fn last_words(&self) -> String {
+        let log = std::fs::read_to_string(self.log()).unwrap_or_default();
+        let lines: Vec<&str> = log.lines().rev().take(5).collect();
+        lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
+    }
+}
+
+impl Drop for Process {
     fn drop(&mut self) {
-        end(&mut self.child);
+        let Some(mut child) = self.child.take() else { return };
+        // Fails if it has ended by itself.
+        let _ = child.start_kill();
+        let deadline = Instant::now() + LONGEST_END;
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 }
 
-/// Kills a program that may run, and waits until it is gone: until then it may still write into the folder of
-/// its round, which is removed.
-fn end(child: &mut Option<Child>) {
-    let Some(mut child) = child.take() else { return };
-    // Fails if it has ended by itself.
-    let _ = child.start_kill();
-    let deadline = Instant::now() + LONGEST_END;
-    while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
-        std::thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// The last lines of a log.
-fn end_of_log(log: &Path) -> String {
-    let log = std::fs::read_to_string(log).unwrap_or_default();
-    let lines: Vec<&str> = log.lines().rev().take(5).collect();
-    lines.into_iter().rev().collect::<Vec<_>>().join(" | ")
-}
-
-/// A port on which nobody listens.
-fn free_port(draw: u64) -> anyhow::Result<u16> {
+/// A port on which nobody listens, and that is not among these.
+fn free_port(draw: u64, taken: &[u16]) -> anyhow::Result<u16> {
     let all = u64::from(PORTS.end - PORTS.start);
     let from = draw.wrapping_mul(7).wrapping_add(u64::from(std::process::id()) * 61) % all;
     let ports = (0..all).filter_map(|step| u16::try_from((from + step) % all).ok());
-    let mut ports = ports.map(|offset| PORTS.start + offset);
+    let mut ports = ports.map(|offset| PORTS.start + offset).filter(|port| !taken.contains(port));
     let free = ports.find(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).is_ok());
     free.context("no port is free")
 }
