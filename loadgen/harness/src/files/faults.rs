@@ -24,17 +24,17 @@ pub struct Faults {
     /// Their wire attack, such as "flood": see docs/use/scenarios.md.
     pub attack: Option<Spanned<String>>,
     /// These processes, by number.
-    pub(crate) processes: Option<Spanned<Vec<Spanned<u32>>>>,
+    pub processes: Option<Spanned<Vec<Spanned<u32>>>>,
     /// The number of processes.
-    pub(crate) count: Option<Spanned<u32>>,
+    pub count: Option<Spanned<u32>>,
     /// The share of the n processes, from 0 to less than 1, rounded down.
-    pub(crate) share: Option<Spanned<f64>>,
+    pub share: Option<Spanned<f64>>,
     /// With count or share: spread over the warps, packed into few, or drawn [default: spread].
-    pub(crate) placement: Option<Spanned<Placement>>,
+    pub placement: Option<Spanned<Placement>>,
     /// Each is correct at first, and corrupted in a phase of its own, drawn from this range, such as [1, 16].
-    pub(crate) corrupted_in: Option<Spanned<[u64; 2]>>,
+    pub corrupted_in: Option<Spanned<[u64; 2]>>,
     /// The seed of placement and phases [default: the file's seed].
-    pub(crate) seed: Option<Spanned<u64>>,
+    pub seed: Option<Spanned<u64>>,
 }
 
 impl Faults {
@@ -159,8 +159,7 @@ fn name_each(
     processes.get_ref().iter().map(name).collect()
 }
 
-/// `[[faults]]` with nothing left to defaults or draws: one group for each strategy and attack, in the order
-/// of its first process.
+/// One group for each strategy and attack, in the order of its first process.
 pub fn written_faults<'a>(roles: impl Iterator<Item = (ProcessId, &'a Role)>) -> Vec<Spanned<Faults>> {
     let mut groups: Vec<(&Role, Vec<Spanned<u32>>)> = Vec::new();
     for (process, role) in roles.filter(|(_, role)| **role != Role::Correct) {

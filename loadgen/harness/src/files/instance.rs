@@ -38,11 +38,11 @@ pub struct Instance {
     pub append_window: Option<Spanned<AppendWindow>>,
     /// The total time for which phases wait for one process (F3): a duration, or "none" for ever [default:
     /// "1s"].
-    pub patience: Option<Spanned<String>>,
+    pub patience: Option<Spanned<PatienceText>>,
     /// The time for which phase 1 waits for processes that have not joined (F5) [default: "30s"].
-    pub join_timeout: Option<Spanned<String>>,
+    pub join_timeout: Option<Spanned<DurationText>>,
     /// The shortest time from one phase to the next (F9) [default: "0s"].
-    pub pace: Option<Spanned<String>>,
+    pub pace: Option<Spanned<DurationText>>,
     /// The number of accesses of a process that may wait at the server (F7) [default: 16].
     pub pipeline: Option<Spanned<u32>>,
     /// The longest value, in bytes (P3) [default: 1024].
@@ -139,7 +139,7 @@ fn blamed(error: &ParamsError, instance: &Spanned<Instance>) -> Range<usize> {
 }
 
 impl Instance {
-    /// The table of these parameters, with nothing left to defaults.
+    /// Of these parameters, with the arbiter as that file names it.
     #[must_use]
     pub fn of(spec: &ParamsSpec) -> Self {
         Self {

@@ -22,23 +22,25 @@ pub struct File {
     pub name: Spanned<String>,
     /// Its subject, in one line.
     #[serde(default)]
-    pub(super) about: String,
+    pub about: String,
     /// The expected verdict; `simulate --runs`, tests and `scripts/scenarios` check it, `run` does not.
     #[serde(default)]
     #[schemars(schema_with = "schema::outcome")]
-    pub(super) expect: Option<Outcome>,
+    pub expect: Option<Outcome>,
     /// The seed of the instance and of every draw, 0 to 2^63 - 1 [default: drawn, and shown].
     // Files of before have it in `[instance]`.
-    pub(super) seed: Option<Spanned<u64>>,
+    pub seed: Option<Spanned<u64>>,
     /// Correct processes that join after the first phase of their warp; they count in f (F6).
-    #[serde(default)]
-    pub(super) late: Vec<Spanned<u32>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<Spanned<u32>>,
     /// Correct processes that are killed, restarted or paused during the run; they count in f and are not
     /// judged (V4).
-    #[serde(default)]
-    pub(super) faulty: Vec<Spanned<u32>>,
-    pub(super) instance: Spanned<Instance>,
-    pub(super) proposals: Spanned<Proposals>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub faulty: Vec<Spanned<u32>>,
+    #[expect(missing_docs, reason = "its type has them")]
+    pub instance: Spanned<Instance>,
+    #[expect(missing_docs, reason = "its type has them")]
+    pub proposals: Spanned<Proposals>,
     /// The Byzantine processes and their behaviour; all others are correct.
     #[serde(default)]
     pub faults: Vec<Spanned<Faults>>,
@@ -49,11 +51,11 @@ pub struct File {
 #[serde(deny_unknown_fields)]
 pub struct Proposals {
     /// The proposal of each process, in their order: a text, or 0x and hex digits.
-    pub(super) values: Option<Spanned<Vec<Spanned<String>>>>,
+    pub values: Option<Spanned<Vec<Spanned<String>>>>,
     /// The number of different values, drawn, that correct processes propose.
-    pub(super) distinct: Option<Spanned<u32>>,
+    pub distinct: Option<Spanned<u32>>,
     /// With distinct: the seed of the values [default: the file's seed].
-    pub(super) seed: Option<Spanned<u64>>,
+    pub seed: Option<Spanned<u64>>,
 }
 
 impl File {

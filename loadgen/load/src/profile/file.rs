@@ -55,15 +55,15 @@ pub(super) struct Proposals {
 /// "1s".
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub(super) struct Load {
+pub struct Load {
     /// attach: a stream for each principal; unary: a call for each access [default: attach].
-    pub(super) transport: Transport,
+    pub transport: Transport,
     /// The number of rosters, of n principals each; instances use them in turn [default: 1].
-    pub(super) rosters: Option<Spanned<u32>>,
+    pub rosters: NonZeroU32,
     /// The number of principals that share one connection [default: 1].
-    pub(super) principals_per_connection: Option<Spanned<u32>>,
+    pub principals_per_connection: NonZeroU32,
     /// The beginning of the names of the principals [default: "load"].
-    pub(super) principal_prefix: Option<Spanned<String>>,
+    pub principal_prefix: Prefix,
     /// A closed loop: the instances that are under way at any time.
     pub(super) in_flight: Option<Spanned<u32>>,
     /// An open loop: instances per second.
@@ -71,7 +71,7 @@ pub(super) struct Load {
     /// An open loop: a rate that goes straight from one to another over the duration.
     pub(super) ramp: Option<Spanned<Ramp>>,
     /// An open loop: one rate after the other.
-    pub(super) steps: Option<Spanned<Vec<Step>>>,
+    pub(super) steps: Option<Vec<Step>>,
     /// An open loop: instances begin evenly, or as a Poisson process [default: fixed].
     pub(super) arrivals: Option<Spanned<Spacing>>,
     /// An open loop: a start beyond this number of instances under way is missed [default: 2048 for each
@@ -80,21 +80,21 @@ pub(super) struct Load {
     /// An open loop: a start that is later than this is missed [default: "10ms"].
     pub(super) late_after: Option<Spanned<DurationText>>,
     /// An open loop: a larger share of missed starts fails the load [default: 0.01].
-    pub(super) max_missed: Option<Spanned<f64>>,
+    pub(super) max_missed: Option<Spanned<Share>>,
     /// The time from the start in which instances count in no figure [default: none].
-    pub(super) warm_up: Option<Spanned<String>>,
+    pub(super) warm_up: Option<Spanned<DurationText>>,
     /// The time for which instances begin, the warm-up included; required without instances.
-    pub(super) duration: Option<Spanned<String>>,
+    pub(super) duration: Option<Spanned<DurationText>>,
     /// The largest number of instances to begin [default: no limit].
-    pub(super) instances: Option<Spanned<u64>>,
+    pub instances: Option<u64>,
     /// The time that instances have to end once no more begin [default: "30s"].
-    pub(super) drain: Option<Spanned<String>>,
+    pub drain: DurationText,
     /// The time after which everything ends, whatever is under way [default: none].
-    pub(super) hard_stop: Option<Spanned<String>>,
+    pub hard_stop: Option<DurationText>,
     /// An instance without progress for this time is given up [default: "10s"].
-    pub(super) stall: Option<Spanned<String>>,
+    pub stall: DurationText,
     /// The share of instances of which the server's whole history is judged [default: 0.01].
-    pub(super) history_sample: Option<Spanned<f64>>,
+    pub history_sample: Share,
     /// A larger share of instances that fail or are refused fails the load [default: 0.01; 1 if fail_if looks
     /// at errors].
     pub(super) max_errors: Option<Share>,
