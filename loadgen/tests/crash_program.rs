@@ -27,6 +27,61 @@ fn a_server_that_is_killed_loses_nothing() {
     assert_eq!(left.len(), 1, "the result alone is left of rounds that found nothing: {left:?}");
 }
 
+const PLAN: &str = r#"
+name = "two-kills"
+expect = "valid"
+[[steps]]
+when = { served = "100ms" }
+do = "kill"
+services = ["server"]
+lasts = "0s"
+[[steps]]
+when = { ended = true }
+do = "kill"
+services = ["server"]
+lasts = "0s"
+"#;
+
+/// The exit code, what was told, and the result of a round with the steps of this plan.
+fn round_of(plan: &str) -> (Option<i32>, String, Option<CrashResult>) {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("plan.toml"), plan).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));
+    command.args([
+        "crash",
+        "--rounds",
+        "1",
+        "--seed",
+        "3",
+        "--instances",
+        "20",
+        "--plan",
+        "plan.toml",
+        "--json",
+    ]);
+    let output = command.current_dir(folder.path()).env_remove("RUST_LOG").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.code(), told, serde_json::from_slice(&output.stdout).ok())
+}
+
+#[test]
+fn the_steps_of_a_plan_take_the_place_of_those_that_are_drawn() {
+    let (_, told, result) = round_of(PLAN);
+    let counts = result.unwrap().counts;
+    assert_eq!((counts.kills, counts.instances, counts.violations_found), (2, 20, 0), "{told}");
+}
+
+#[test]
+fn a_plan_that_the_kill_test_cannot_carry_out_is_refused() {
+    for (from, to) in
+        [("\"server\"", "\"judge\""), ("served = \"100ms\"", "phase = 3"), ("\"kill\"", "\"pause\"")]
+    {
+        let (code, told, _) = round_of(&PLAN.replace(from, to));
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains("the kill test has no such step"), "{told}");
+    }
+}
+
 fn without_etcd() -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));

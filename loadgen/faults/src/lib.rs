@@ -18,7 +18,7 @@
 //! | [`platform`] | the operations on services: containers, processes, clusters |
 //! | `facts` | the answers and events that clients received |
 //! | `check`, `violation` | the comparison of facts and expectations with the final history; the kinds of violations |
-//! | `round`, `run`, `options` | one round of the kill test and its clients; many of them |
+//! | `round`, `run` | one round of the kill test and its clients; many of them |
 //! | `fail_over`, `result` | how long clients wait for another owner; the counts, for people and for programs |
 //! | `perturb` | a plan on containers |
 
@@ -26,7 +26,6 @@ mod check;
 pub mod draw;
 mod facts;
 mod fail_over;
-mod options;
 mod perturb;
 pub mod plan;
 pub mod platform;
@@ -39,7 +38,6 @@ pub use self::check::{Checked, Evidence, check};
 pub use self::draw::{ClusterSize, FaultKind, InstancePlan, Load, RoundPlan, Waiting};
 pub use self::facts::{Fact, MemberStatus};
 pub use self::fail_over::FailOver;
-pub use self::options::CrashOptions;
 pub use self::perturb::{PlanOutcome, Target, perturb, table as table_of_plans};
 pub use self::plan::{Action, Plan, Service, Step, When};
 pub use self::platform::processes::ServerProgram;
@@ -48,5 +46,5 @@ pub use self::platform::{CREATOR, Hit, Injected, Machines, Platform, RETRIES, Se
 pub use self::platform::{ClusterServers, client_of_all};
 pub use self::result::{CrashResult, RoundCounts, RoundResult, table};
 pub use self::round::{CONNECTIONS, Site, play_round};
-pub use self::run::{HAS_CLUSTER, run};
+pub use self::run::{CrashOptions, HAS_CLUSTER, run};
 pub use self::violation::{Violation, ViolationKind};

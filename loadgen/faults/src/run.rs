@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
@@ -9,10 +10,9 @@ use stickycas_client::Client;
 use stickycas_harness::exit::UsageError;
 use tokio::task::JoinSet;
 
-use crate::draw::{ClusterSize, FaultKind, RoundPlan};
-use crate::options::CrashOptions;
+use crate::draw::{ClusterSize, FaultKind, Load, RoundPlan};
 use crate::plan::{Action, Plan, Service, Step, When};
-use crate::platform::processes::{ClockOffset, ServerProcess};
+use crate::platform::processes::{ClockOffset, ServerProcess, ServerProgram};
 #[cfg(feature = "cluster")]
 use crate::platform::processes::{ClusterProcesses, check_network, find_etcd};
 use crate::platform::{CREATOR, RETRIES};
@@ -20,6 +20,35 @@ use crate::platform::{CREATOR, RETRIES};
 use crate::platform::{ClusterServers, client_of_all};
 use crate::result::{CrashResult, RoundCounts, RoundResult};
 use crate::round::{Site, play_round};
+
+/// The options of a run.
+#[derive(Clone, Debug)]
+pub struct CrashOptions {
+    /// How many rounds.
+    pub rounds: u64,
+    /// The seed of the first; each other one has the next.
+    pub seed: u64,
+    /// The load of each round.
+    pub load: Load,
+    /// Kill the server once in each round, when all instances are under way, and start it again with its
+    /// clocks so far ahead.
+    pub outage: Option<Duration>,
+    /// Servers of a cluster over etcd, and its faults, in place of one server.
+    pub cluster: Option<ClusterSize>,
+    /// The steps of every round in place of those that its seed draws.
+    pub steps: Option<Vec<Step>>,
+    /// Whether partitions among these faults are left out where there can be none; else it is an error.
+    pub partitions_may_lack: bool,
+    /// How many at a time, each with a server of its own.
+    pub jobs: usize,
+    /// The rejoin time of the servers.
+    pub rejoin: Duration,
+    /// The server.
+    pub program: ServerProgram,
+    /// The folder in which each round has a folder of its own as long as it runs; that of a failed round
+    /// stays.
+    pub out: PathBuf,
+}
 
 /// The clocks of a program are found to be ahead to the minute.
 const SHORTEST_OUTAGE: Duration = Duration::from_secs(600);
@@ -230,7 +259,7 @@ fn has_shown_cluster(planned: &[Step], size: ClusterSize, counts: &RoundCounts) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::{Load, Waiting};
+    use crate::draw::Waiting;
 
     const SIZE: ClusterSize = ClusterSize {
         servers: 3,

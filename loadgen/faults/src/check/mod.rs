@@ -69,17 +69,25 @@ pub struct Checked {
     pub starved: bool,
 }
 
+impl Checked {
+    fn found(&mut self, kind: ViolationKind, what: String) {
+        self.violations.push((kind, what));
+    }
+}
+
 /// Checks an instance.
 #[must_use]
 pub fn check(evidence: &Evidence<'_>) -> Checked {
     let mut checker =
         Checker { evidence: *evidence, shown: Shown::of(evidence.history), checked: Checked::default() };
     if evidence.facts.contains(&Fact::Unknown) {
-        checker.found(ViolationKind::Lost, "a client was told that there is no such instance".to_owned());
+        checker
+            .checked
+            .found(ViolationKind::Lost, "a client was told that there is no such instance".to_owned());
     }
     if evidence.history.is_empty() {
         if evidence.facts.contains(&Fact::Created) && checker.checked.violations.is_empty() {
-            checker.found(ViolationKind::History, "nothing of it is there".to_owned());
+            checker.checked.found(ViolationKind::History, "nothing of it is there".to_owned());
         }
         return checker.checked;
     }
@@ -100,46 +108,35 @@ struct Checker<'a> {
 }
 
 impl Checker<'_> {
-    fn found(&mut self, kind: ViolationKind, what: String) {
-        self.checked.violations.push((kind, what));
-    }
-
     /// The history by itself.
     fn history(&mut self) {
         let Evidence { plan, history, restarts, .. } = self.evidence;
-        let mut found = Vec::new();
-        for ((process, number), answers) in &self.shown.answered {
-            if answers.len() > 1 {
-                let what =
-                    format!("access {number} of process {process} was executed {} times", answers.len());
-                found.push((ViolationKind::Twice, what));
-            }
+        let Self { shown, checked, .. } = self;
+        for ((process, number), answers) in shown.answered.iter().filter(|(_, answers)| answers.len() > 1) {
+            let what = format!("access {number} of process {process} was executed {} times", answers.len());
+            checked.found(ViolationKind::Twice, what);
         }
-        for ((process, number), times) in &self.shown.accepted {
+        for (key @ (process, number), times) in &shown.accepted {
+            let access = format!("access {number} of process {process} was accepted");
             if *times > 1 {
-                let what = format!("access {number} of process {process} was accepted {times} times");
-                found.push((ViolationKind::Twice, what));
+                checked.found(ViolationKind::Twice, format!("{access} {times} times"));
             }
-            let key = (*process, *number);
-            if !self.shown.answered.contains_key(&key) && !self.shown.withdrawn.contains(&key) {
-                let what = format!(
-                    "access {number} of process {process} was accepted, and never answered or withdrawn"
-                );
-                found.push((ViolationKind::Vanished, what));
+            if !shown.answered.contains_key(key) && !shown.withdrawn.contains(key) {
+                checked.found(ViolationKind::Vanished, format!("{access}, and never answered or withdrawn"));
             }
         }
-        if !self.shown.over {
-            let what = "it was finished or closed, and its history does not say so".to_owned();
-            found.push((ViolationKind::Reopened, what));
+        if !shown.over {
+            let what = "it was finished or closed, and its history does not say so";
+            checked.found(ViolationKind::Reopened, what.to_owned());
         }
-        if self.shown.restarted > restarts as usize {
-            let what = format!("it shows {} restarts, and there were {restarts}", self.shown.restarted);
-            found.push((ViolationKind::History, what));
+        if shown.restarted > restarts as usize {
+            let what = format!("it shows {} restarts, and there were {restarts}", shown.restarted);
+            checked.found(ViolationKind::History, what);
         }
         if let Err(difference) = replay(&plan.params, history) {
-            found.push((ViolationKind::History, format!("it does not follow from its inputs: {difference}")));
+            checked
+                .found(ViolationKind::History, format!("it does not follow from its inputs: {difference}"));
         }
-        self.checked.violations.extend(found);
     }
 
     /// Each fact, and the later facts against it.
@@ -159,7 +156,8 @@ impl Checker<'_> {
                 Fact::Status(status) => self.status(status),
                 Fact::Watched(events) => self.watched(events),
                 Fact::Closed if !self.shown.over => {
-                    self.found(ViolationKind::Reopened, "its creator was told that it is closed".to_owned());
+                    self.checked
+                        .found(ViolationKind::Reopened, "its creator was told that it is closed".to_owned());
                 }
                 Fact::ClientKilled(_) => self.checked.clients_killed += 1,
                 Fact::Created | Fact::Closed | Fact::Unknown | Fact::Killed | Fact::ServesAgain => {}
@@ -184,14 +182,14 @@ impl Checker<'_> {
                             "access {number} of process {process} was answered in phase {phase}: {answer:?}; the \
                              history does not have it"
                         );
-                        self.found(ViolationKind::Lost, what);
+                        self.checked.found(ViolationKind::Lost, what);
                     }
                     Some((shown_phase, shown)) if (shown_phase, shown) != (phase, answer) => {
                         let what = format!(
                             "access {number} of process {process} was answered in phase {phase}: {answer:?}; the \
                              history has {shown:?} in phase {shown_phase}"
                         );
-                        self.found(ViolationKind::Changed, what);
+                        self.checked.found(ViolationKind::Changed, what);
                     }
                     Some(_) => {}
                 }
@@ -206,7 +204,7 @@ impl Checker<'_> {
                              stands {standing:?}"
                         );
                         let kind = standing.map_or(ViolationKind::Lost, |_| ViolationKind::Changed);
-                        self.found(kind, what);
+                        self.checked.found(kind, what);
                     }
                 }
             }
@@ -217,7 +215,7 @@ impl Checker<'_> {
                     let what = format!(
                         "process {process} decided {value}, which was acknowledged; there is {shown:?}"
                     );
-                    self.found(shown.map_or(ViolationKind::Lost, |_| ViolationKind::Changed), what);
+                    self.checked.found(shown.map_or(ViolationKind::Lost, |_| ViolationKind::Changed), what);
                 }
             }
             Told::Welcome(_) => {}
@@ -230,34 +228,27 @@ impl Checker<'_> {
         let standing =
             list.get(answer.start.index()..).unwrap_or_default().iter().map(|(_, _, value)| *value);
         let same = entries.iter().eq(standing.take(entries.len()));
-        let mut found = Vec::new();
+        let from = format!("read {number} of process {process}, from position {},", answer.start);
+        let checked = &mut self.checked;
         if !same && answer.start.index() + entries.len() > list.len() {
-            found.push((ViolationKind::Lost, format!("returned {entries:?}, and the list is shorter now")));
+            let what = format!("{from} returned {entries:?}, and the list is shorter now");
+            checked.found(ViolationKind::Lost, what);
         } else if !same {
-            found.push((
-                ViolationKind::Changed,
-                format!("returned {entries:?}, and the list is another one now"),
-            ));
+            let what = format!("{from} returned {entries:?}, and the list is another one now");
+            checked.found(ViolationKind::Changed, what);
         }
         if entries.len() != answer.count as usize {
-            found.push((
-                ViolationKind::Changed,
-                format!("returned {} of {} entries", entries.len(), answer.count),
-            ));
+            let what = format!("{from} returned {} of {} entries", entries.len(), answer.count);
+            checked.found(ViolationKind::Changed, what);
         }
         if answer.length as usize > list.len() {
-            let what = format!("saw {} entries, and there are {}", answer.length, list.len());
-            found.push((ViolationKind::Lost, what));
+            let what = format!("{from} saw {} entries, and there are {}", answer.length, list.len());
+            checked.found(ViolationKind::Lost, what);
         }
         if answer.sealed && self.shown.sealed != Some(answer.length) {
-            let what = format!("saw the list sealed at {}, and it is {:?}", answer.length, self.shown.sealed);
-            found.push((ViolationKind::Changed, what));
-        }
-        for (kind, what) in found {
-            self.found(
-                kind,
-                format!("read {number} of process {process}, from position {}, {what}", answer.start),
-            );
+            let (length, sealed) = (answer.length, self.shown.sealed);
+            let what = format!("{from} saw the list sealed at {length}, and it is {sealed:?}");
+            checked.found(ViolationKind::Changed, what);
         }
     }
 
@@ -283,19 +274,20 @@ impl Checker<'_> {
         }
         if status.length < length {
             let what = format!("Get told a list of {} entries, where {length} were known", status.length);
-            self.found(ViolationKind::Lost, what);
+            self.checked.found(ViolationKind::Lost, what);
         }
         if sealed && !status.sealed {
-            self.found(ViolationKind::Lost, "Get told an open list that was known to be sealed".to_owned());
+            self.checked
+                .found(ViolationKind::Lost, "Get told an open list that was known to be sealed".to_owned());
         }
         if status.length as usize > self.shown.list.len() {
             let what = format!("Get told {} entries, and there are {}", status.length, self.shown.list.len());
-            self.found(ViolationKind::Lost, what);
+            self.checked.found(ViolationKind::Lost, what);
         }
         if status.sealed && self.shown.sealed != Some(status.length) {
             let what =
                 format!("Get told a list sealed at {}, and it is {:?}", status.length, self.shown.sealed);
-            self.found(ViolationKind::Changed, what);
+            self.checked.found(ViolationKind::Changed, what);
         }
         let was_over = |fact: &Fact| match fact {
             Fact::Closed => true,
@@ -304,7 +296,7 @@ impl Checker<'_> {
         };
         if known.iter().any(was_over) && !matches!(status.state, State::Finished | State::Closed) {
             let what = format!("it was finished or closed, and Get told {:?}", status.state);
-            self.found(ViolationKind::Reopened, what);
+            self.checked.found(ViolationKind::Reopened, what);
         }
         if let Some(own) = &status.own {
             let mut member = KnownMember::default();
@@ -324,29 +316,29 @@ impl Checker<'_> {
     /// The state of a process, in an answer to it, must not be less than earlier answers have shown.
     fn member(&mut self, by: &str, own: &MemberState, known: &KnownMember) {
         let process = own.process;
-        let mut found = Vec::new();
+        let Self { shown, checked, .. } = self;
+        let mut found = |what: String| {
+            checked.found(ViolationKind::Lost, format!("{by} told process {process} that {what}"));
+        };
         let next = own.next.get();
         if next <= known.answered {
             let answered = known.answered;
-            found.push(format!("its next access is {next}, though access {answered} was answered"));
+            found(format!("its next access is {next}, though access {answered} was answered"));
         } else if next < known.next {
-            found.push(format!("its next access is {next}, though it was {} before", known.next));
+            found(format!("its next access is {next}, though it was {} before", known.next));
         }
         for number in &known.waiting {
             let key = (process, *number);
             let waits = own.waiting.iter().any(|(waiting, _)| waiting == number);
-            if !waits && !self.shown.answered.contains_key(&key) && !self.shown.withdrawn.contains(&key) {
-                found.push(format!("access {number}, which waited, does not wait any more"));
+            if !waits && !shown.answered.contains_key(&key) && !shown.withdrawn.contains(&key) {
+                found(format!("access {number}, which waited, does not wait any more"));
             }
         }
         if known.append.is_some() && own.append != known.append {
-            found.push(format!("its append is {:?}, though it was {:?}", own.append, known.append));
+            found(format!("its append is {:?}, though it was {:?}", own.append, known.append));
         }
         if known.decided.is_some() && own.decided != known.decided {
-            found.push(format!("its decision is {:?}, though it was {:?}", own.decided, known.decided));
-        }
-        for what in found {
-            self.found(ViolationKind::Lost, format!("{by} told process {process} that {what}"));
+            found(format!("its decision is {:?}, though it was {:?}", own.decided, known.decided));
         }
     }
 
@@ -360,7 +352,7 @@ impl Checker<'_> {
                 history.get(index)
             );
             let kind = history.get(index).map_or(ViolationKind::Lost, |_| ViolationKind::Changed);
-            self.found(kind, what);
+            self.checked.found(kind, what);
         }
     }
 
@@ -395,7 +387,7 @@ impl Checker<'_> {
         }
         if self.shown.restarted < seen {
             let shown = self.shown.restarted;
-            self.found(
+            self.checked.found(
                 ViolationKind::History,
                 format!("the server was restarted {seen} times while it was played, and it shows {shown}"),
             );
@@ -409,7 +401,7 @@ impl Checker<'_> {
         let passed = history.last().map_or(Duration::ZERO, |last| Duration::from_nanos(last.at.as_nanos()));
         if passed > elapsed {
             let what = format!("{passed:?} of its time have passed in {elapsed:?}");
-            self.found(ViolationKind::Time, what);
+            self.checked.found(ViolationKind::Time, what);
         }
     }
 
@@ -424,7 +416,7 @@ impl Checker<'_> {
         }
         for process in impatient {
             let what = format!("the patience of process {process}, which is correct, was spent");
-            self.found(ViolationKind::Impatient, what);
+            self.checked.found(ViolationKind::Impatient, what);
         }
     }
 
@@ -435,17 +427,14 @@ impl Checker<'_> {
         let said: BTreeMap<ProcessId, &Report> =
             reports.iter().map(|report| (report.process, report)).collect();
         if !closed_early {
-            let correct = plan.truth.assignments().filter(|(_, assignment)| assignment.role == Role::Correct);
-            let mut found = Vec::new();
-            for (process, _) in correct {
-                match said.get(&process).map(|report| &report.ended) {
-                    Some(ProcessEnd::Decided | ProcessEnd::NothingToDecide) => {}
-                    Some(ProcessEnd::Failed(why)) => found.push(format!("process {process}: {why}")),
-                    None => found.push(format!("process {process} never said anything")),
-                }
-            }
-            for what in found {
-                self.found(ViolationKind::Undecided, what);
+            for process in plan.truth.assignments().filter(|(_, it)| it.role == Role::Correct).map(|it| it.0)
+            {
+                let what = match said.get(&process).map(|report| &report.ended) {
+                    Some(ProcessEnd::Decided | ProcessEnd::NothingToDecide) => continue,
+                    Some(ProcessEnd::Failed(why)) => format!("process {process}: {why}"),
+                    None => format!("process {process} never said anything"),
+                };
+                self.checked.found(ViolationKind::Undecided, what);
             }
         }
         let verdict = self.verdict(closed_early);
@@ -457,7 +446,7 @@ impl Checker<'_> {
             Outcome::Violation => false,
         };
         if !accepted {
-            self.found(
+            self.checked.found(
                 ViolationKind::Verdict,
                 format!("{}: {}", verdict.verdict, verdict.reasons.join("; ")),
             );

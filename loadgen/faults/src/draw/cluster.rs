@@ -98,7 +98,6 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::super::Waiting;
-    use super::super::kinds::FaultMix;
     use super::*;
 
     const LOAD: Load = Load { instances: 60, processes: 6, waiting: Waiting::CLUSTER };
@@ -113,9 +112,14 @@ mod tests {
             let plan = RoundPlan::cluster(1, LOAD, size(members));
             plan.steps.iter().filter_map(|step| FaultKind::of(step, members)).collect::<BTreeSet<_>>()
         };
-        let all = |(each, others): FaultMix| each.into_iter().chain(others).collect::<BTreeSet<_>>();
-        assert_eq!(kinds(3), all(FaultKind::WITH_MAJORITY));
-        assert_eq!(kinds(1), all(FaultKind::WITH_ONE_MEMBER));
+        let always = BTreeSet::from([
+            FaultKind::ServerKilled,
+            FaultKind::ServerPaused,
+            FaultKind::ServerStopped,
+            FaultKind::EtcdPaused,
+        ]);
+        assert_eq!(kinds(3), &always | &[FaultKind::MemberKilled, FaultKind::MemberPaused].into());
+        assert_eq!(kinds(1), &always | &[FaultKind::EtcdKilled].into());
     }
 
     #[test]

@@ -56,79 +56,47 @@ pub enum FaultKind {
     MemberReceivesNothing,
 }
 
-/// The mix of every ten faults of a round: these nine, and one of the other four in turn.
-pub(crate) type FaultMix = ([FaultKind; 9], [FaultKind; 4]);
-
 impl FaultKind {
-    /// Those of servers are half of all.
-    pub(crate) const WITH_MAJORITY: FaultMix = (
-        [
-            Self::ServerKilled,
-            Self::ServerPaused,
-            Self::MemberKilled,
-            Self::ServerStopped,
-            Self::ServerKilled,
-            Self::EtcdPaused,
-            Self::ServerKilled,
-            Self::MemberPaused,
-            Self::ServerPaused,
-        ],
-        [Self::ServerStopped; 4],
-    );
-    pub(crate) const WITH_ONE_MEMBER: FaultMix = (
-        [
-            Self::ServerKilled,
-            Self::ServerPaused,
-            Self::EtcdKilled,
-            Self::ServerStopped,
-            Self::ServerKilled,
-            Self::EtcdPaused,
-            Self::ServerKilled,
-            Self::ServerPaused,
-            Self::ServerKilled,
-        ],
-        [Self::ServerStopped; 4],
-    );
-    /// Each partition.
-    const PARTITIONS_WITH_MAJORITY: FaultMix = (
-        [
-            Self::ServerKilled,
-            Self::ServerPaused,
-            Self::ServerStopped,
-            Self::ServerCutFromEtcd,
-            Self::ServerDeposed,
-            Self::ServerCutOff,
-            Self::ServerReceivesNothing,
-            Self::MemberCutOff,
-            Self::MemberReceivesNothing,
-        ],
-        [Self::MemberKilled, Self::EtcdPaused, Self::ServerKilled, Self::MemberPaused],
-    );
-    const PARTITIONS_WITH_ONE_MEMBER: FaultMix = (
-        [
-            Self::ServerKilled,
-            Self::ServerPaused,
-            Self::ServerStopped,
-            Self::ServerCutFromEtcd,
-            Self::ServerDeposed,
-            Self::ServerCutOff,
-            Self::ServerReceivesNothing,
-            Self::EtcdKilled,
-            Self::ServerKilled,
-        ],
-        [Self::MemberCutOff, Self::EtcdPaused, Self::MemberReceivesNothing, Self::ServerPaused],
-    );
+    /// Seven of every ten faults of a round.
+    const SEVEN: [Self; 7] = [
+        Self::ServerKilled,
+        Self::ServerPaused,
+        Self::ServerStopped,
+        Self::ServerCutFromEtcd,
+        Self::ServerDeposed,
+        Self::ServerCutOff,
+        Self::ServerReceivesNothing,
+    ];
 
     /// The kinds of a round of this seed, not in their order.
-    pub(crate) fn of_round(seed: u64, size: ClusterSize) -> Vec<Self> {
-        let (each, others) = match (size.has_partitions, size.members > 2) {
-            (false, true) => Self::WITH_MAJORITY,
-            (false, false) => Self::WITH_ONE_MEMBER,
-            (true, true) => Self::PARTITIONS_WITH_MAJORITY,
-            (true, false) => Self::PARTITIONS_WITH_ONE_MEMBER,
+    pub(super) fn of_round(seed: u64, size: ClusterSize) -> Vec<Self> {
+        let (two, others) = if size.members > 2 {
+            (
+                [Self::MemberCutOff, Self::MemberReceivesNothing],
+                [Self::MemberKilled, Self::EtcdPaused, Self::ServerKilled, Self::MemberPaused],
+            )
+        } else {
+            (
+                [Self::EtcdKilled, Self::ServerKilled],
+                [Self::MemberCutOff, Self::EtcdPaused, Self::MemberReceivesNothing, Self::ServerPaused],
+            )
         };
         let first = others.into_iter().cycle().skip((seed % 4) as usize);
-        first.flat_map(|other| each.into_iter().chain([other])).take(size.faults).collect()
+        let kinds = first.flat_map(|other| Self::SEVEN.into_iter().chain(two).chain([other]));
+        let possible = |kind: Self| if size.has_partitions { kind } else { kind.without_partition() };
+        kinds.take(size.faults).map(possible).collect()
+    }
+
+    /// The fault that takes the place of a partition where there can be none.
+    const fn without_partition(self) -> Self {
+        match self {
+            Self::ServerCutFromEtcd | Self::ServerDeposed => Self::ServerKilled,
+            Self::ServerCutOff => Self::ServerPaused,
+            Self::ServerReceivesNothing => Self::EtcdPaused,
+            Self::MemberCutOff => Self::MemberKilled,
+            Self::MemberReceivesNothing => Self::MemberPaused,
+            kind => kind,
+        }
     }
 
     /// Whether the server of such a fault is asked for instances whose shards other servers own by then.

@@ -32,13 +32,11 @@ fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
     for (key, value) in &file.instance {
         settings.put(&origin(key.span()), &format!("instance.{}", key.get_ref()), value.get_ref());
     }
-    if let Some(first) = file.late.first() {
-        let numbers = file.late.iter().map(|late| late.get_ref().get());
-        settings.extend_list(&origin(first.span()), "late", numbers);
-    }
-    if let Some(first) = file.faulty.first() {
-        let numbers = file.faulty.iter().map(|faulty| faulty.get_ref().get());
-        settings.extend_list(&origin(first.span()), "faulty", numbers);
+    for (key, processes) in [("late", &file.late), ("faulty", &file.faulty)] {
+        if let Some(first) = processes.first() {
+            let numbers = processes.iter().map(|process| process.get_ref().get());
+            settings.extend_list(&origin(first.span()), key, numbers);
+        }
     }
     settings
 }

@@ -205,13 +205,16 @@ fn clients_interface(number: u8) -> String {
     format!("{PREFIX}{number}")
 }
 
-/// Removes the networks of processes that were killed.
+/// Removes the networks of processes that were killed, also of one that had the id of this process, which has
+/// no network yet.
 fn remove_left_behind() {
+    let own = std::process::id().to_string();
+    let is_gone = |process: &str| process == own || !Path::new("/proc").join(process).exists();
     let Ok(namespaces) = fs::read_dir("/run/netns") else { return };
     for entry in namespaces.flatten() {
         let Ok(name) = entry.file_name().into_string() else { continue };
         let process = name.strip_prefix(PREFIX).and_then(|rest| rest.split('-').nth(1));
-        if process.is_some_and(|process| !Path::new("/proc").join(process).exists()) {
+        if process.is_some_and(is_gone) {
             let _ = ip(&["netns", "del", &name]);
         }
     }
