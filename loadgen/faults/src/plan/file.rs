@@ -76,9 +76,13 @@ pub(super) struct Step {
     /// The plan has failed if this moment comes before the step is done.
     pub(super) by: Option<Spanned<When>>,
     /// The step is undone after this time: a duration.
-    pub(super) lasts: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "time")]
+    #[schemars(with = "Option<String>")]
+    pub(super) lasts: Option<Duration>,
     /// Of the kill test, with kill: the server is started again with its clocks so far ahead: a duration.
-    pub(super) ahead: Option<Spanned<String>>,
+    #[serde(default, deserialize_with = "time")]
+    #[schemars(with = "Option<String>")]
+    pub(super) ahead: Option<Duration>,
 }
 
 /// `when` and `by`: a word, or a table with one key, the awaited moment.

@@ -219,11 +219,10 @@ impl When {
         matches!(self, Self::Served(_) | Self::UnderWay | Self::Ended)
     }
 
-    /// As it is written in a file.
+    /// As it is written in a file. Events of an instance are not drawn, and so not written.
     fn text(self) -> String {
         match self {
-            Self::Before => "\"before\"".to_owned(),
-            Self::Observed(moment) => moment.text(),
+            Self::Before | Self::Observed(_) => "\"before\"".to_owned(),
             Self::After(time) => format!("{{ after = \"{}\" }}", humantime::format_duration(time)),
             Self::Served(time) => format!("{{ served = \"{}\" }}", humantime::format_duration(time)),
             Self::UnderWay => "{ under_way = true }".to_owned(),
@@ -247,20 +246,6 @@ pub enum Moment {
     Answered(ProcessId, AccessNumber),
     /// This process has reported its decision.
     Decided(ProcessId),
-}
-
-impl Moment {
-    /// As it is written in a file.
-    fn text(self) -> String {
-        match self {
-            Self::Gathered => "{ gathered = true }".to_owned(),
-            Self::Phase(phase) => format!("{{ phase = {phase} }}"),
-            Self::Joined(process) => format!("{{ joined = {process} }}"),
-            Self::Accepted(process, access) => format!("{{ accepted = {process}, access = {access} }}"),
-            Self::Answered(process, access) => format!("{{ answered = {process}, access = {access} }}"),
-            Self::Decided(process) => format!("{{ decided = {process} }}"),
-        }
-    }
 }
 
 /// An operation on a container or process.

@@ -4,7 +4,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
-use std::time::Duration;
 
 use stickycas_harness::files::values::{duration, name};
 use stickycas_harness::files::{Fault, Problem, Settings, Spanned};
@@ -81,20 +80,25 @@ fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
         };
         let services = services(&written.services)?;
         let network = network(written)?;
-        let (lasts, ahead) = durations(written)?;
+        let file::Step { action, lasts, ahead, .. } = *written;
+        let goes = lasts.is_none() || action.undone_by().is_some();
+        if !goes || (ahead.is_some() && action != Action::Kill) {
+            let reason = format!("{action} is not undone, and sets no clock: leave lasts and ahead out");
+            return Err(Fault::new(written.services.span(), reason));
+        }
         for (service, name) in services.iter().zip(written.services.get_ref()) {
             nameable(*service, before, states.keys().copied()).map_err(|why| Fault::new(name.span(), why))?;
             let state = states.entry(*service).or_default();
-            let undone = lasts.and(written.action.undone_by());
-            let applied = state.apply(written.action, network.as_deref());
+            let undone = lasts.and(action.undone_by());
+            let applied = state.apply(action, network.as_deref());
             let applied =
                 applied.and_then(|()| undone.map_or(Ok(()), |by| state.apply(by, network.as_deref())));
             applied.map_err(|why| {
-                let reason = format!("{} {service}: {why} at this step", written.action);
+                let reason = format!("{action} {service}: {why} at this step");
                 Fault::new(name.span(), reason)
             })?;
         }
-        steps.push(Step { when, action: written.action, services, network, by, lasts, ahead });
+        steps.push(Step { when, action, services, network, by, lasts, ahead });
     }
     if steps.is_empty() {
         return Err(Fault::new(0..0, "a plan without a step perturbs nothing: give [[steps]]"));
@@ -129,18 +133,6 @@ fn nameable(service: Service, before: bool, mut named: impl Iterator<Item = Serv
 
 const BOTH: &str =
     "which server owns the instance is known in the run alone: name servers by number, or owners, not both";
-
-fn durations(written: &file::Step) -> Result<(Option<Duration>, Option<Duration>), Fault> {
-    let read = |key: &str, text: &Option<Spanned<String>>, goes: bool| match text {
-        Some(text) if !goes => {
-            let reason = format!("{key} does not go with {}: leave it out", written.action);
-            Err(Fault::new(text.span(), reason))
-        }
-        text => text.as_ref().map(|text| duration(key, text)).transpose(),
-    };
-    let lasts = read("lasts", &written.lasts, written.action.undone_by().is_some())?;
-    Ok((lasts, read("ahead", &written.ahead, written.action == Action::Kill)?))
-}
 
 fn network(written: &file::Step) -> Result<Option<String>, Fault> {
     let Some(network) = &written.network else { return Ok(None) };
@@ -267,6 +259,8 @@ fn one_moment(written: &Spanned<file::When>, wanted: &str) -> Result<When, Fault
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use stickycas_harness::scenario::{FileError, Scenario};
     use stickycas_model::judge::{Outcome, Property};
 

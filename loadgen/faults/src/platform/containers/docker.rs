@@ -203,10 +203,10 @@ async fn run(mut command: Command, named: String) -> Result<String, DockerError>
     command.stdin(Stdio::null()).process_group(0);
     let output = command.output().await.map_err(|error| {
         let program = command.as_std().get_program().to_string_lossy().into_owned();
-        DockerError::NoProgram { program, error }
+        DockerError::NoProgram(program, error)
     })?;
     if output.status.success() {
         return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Err(DockerError::understood(named, &String::from_utf8_lossy(&output.stderr)))
+    Err(DockerError::understood(&named, &String::from_utf8_lossy(&output.stderr)))
 }

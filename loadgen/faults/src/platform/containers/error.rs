@@ -4,49 +4,23 @@ use std::io;
 
 use crate::plan::Service;
 
-/// A failure of an operation on a container.
+/// A failure of an operation on a container, with the output of the program.
 #[derive(Debug, thiserror::Error)]
 pub enum DockerError {
     /// The program cannot be started.
-    #[error(
-        "cannot start {program}: {error}: install Docker, or give another program with --docker or --compose"
-    )]
-    NoProgram {
-        /// Which.
-        program: String,
-        /// Why.
-        error: io::Error,
-    },
+    #[error("cannot start {0}: {1}: install Docker, or give another program with --docker or --compose")]
+    NoProgram(String, io::Error),
     /// The daemon behind the program does not answer.
-    #[error("the Docker engine does not answer: start it, or say with DOCKER_HOST where it is ({said})")]
-    NoEngine {
-        /// The output of the program.
-        said: String,
-    },
+    #[error("the Docker engine does not answer: start it, or say with DOCKER_HOST where it is ({0})")]
+    NoEngine(String),
     /// The engine runs, but refuses this user.
     #[error(
-        "the Docker engine lets nobody in who is not in its group: run this as root or in the group docker ({said})"
+        "the Docker engine lets nobody in who is not in its group: run this as root or in the group docker ({0})"
     )]
-    NotAllowed {
-        /// The output of the program.
-        said: String,
-    },
-    /// The program failed.
-    #[error("{command} failed: {said}")]
-    Failed {
-        /// The command.
-        command: String,
-        /// Its output.
-        said: String,
-    },
+    NotAllowed(String),
     /// The project has no container of a service.
-    #[error("the project {project} has no container of {service}: start it with docker compose up --detach")]
-    NoService {
-        /// The project.
-        project: String,
-        /// The service.
-        service: Service,
-    },
+    #[error("the project {0} has no container of {1}: start it with docker compose up --detach")]
+    NoService(String, Service),
     /// Anything else, with what to do.
     #[error("{0}")]
     Other(String),
@@ -60,19 +34,19 @@ impl DockerError {
     }
 
     /// The error for this output of a program that failed.
-    pub(super) fn understood(command: String, said: &str) -> Self {
+    pub(super) fn understood(command: &str, said: &str) -> Self {
         let said = said.trim().to_owned();
         let has = |what: &str| said.to_ascii_lowercase().contains(what);
         if has("permission denied while trying to connect") {
-            return Self::NotAllowed { said };
+            return Self::NotAllowed(said);
         }
         if has("cannot connect to the docker daemon")
             || has("error during connect")
             || has("is the docker daemon running")
         {
-            return Self::NoEngine { said };
+            return Self::NoEngine(said);
         }
-        Self::Failed { command, said: shortened(&said) }
+        Self::Other(format!("{command} failed: {}", shortened(&said)))
     }
 }
 

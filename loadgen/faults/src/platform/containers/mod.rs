@@ -112,7 +112,7 @@ impl Project {
         containers
             .into_iter()
             .find_map(of_service)
-            .ok_or_else(|| DockerError::NoService { project: self.name.clone(), service })
+            .ok_or_else(|| DockerError::NoService(self.name.clone(), service))
     }
 
     /// Records the states of these containers, to put them back in the end.
@@ -324,7 +324,7 @@ impl Project {
     pub async fn judge_runs(&self) -> Result<bool, DockerError> {
         match self.container(Service::Judge).await {
             Ok(container) => Ok(self.docker.inspect(&container).await?.running),
-            Err(DockerError::NoService { .. }) => Ok(false),
+            Err(DockerError::NoService(..)) => Ok(false),
             Err(error) => Err(error),
         }
     }
