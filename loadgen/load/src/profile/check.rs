@@ -16,6 +16,7 @@ use stickycas_model::params::Params;
 use super::file::{self, File, Load, Ramp};
 use super::{Open, Pacing, Profile};
 use crate::arrivals::Piece;
+use crate::fail_if::FailIf;
 
 const DEFAULT_DISTINCT: u32 = 3;
 const DEFAULT_VALUE_BYTES: u32 = 8;
@@ -59,7 +60,9 @@ pub(super) fn check(file: File, most_warm_up: Duration) -> Result<Profile, Fault
         return Err(Fault::new(load.span(), "give duration = \"10s\" or instances = 1000, or both"));
     }
     let warm_up = warm_up(load, duration, most_warm_up)?;
-    let of_errors = file.fail_if.iter().any(|condition| condition.figure.is_of_errors());
+    let condition = |text: &Spanned<String>| text.parse().map_err(|error| Fault::new(text.span(), error));
+    let fail_if = file.fail_if.iter().map(condition).collect::<Result<Vec<FailIf>, _>>()?;
+    let of_errors = fail_if.iter().any(|condition| condition.figure.is_of_errors());
     let max_errors = if of_errors { 1.0 } else { DEFAULT_MAX_ERRORS };
     let max_errors = load.max_errors.map_or(max_errors, |share| share.0);
     Ok(Profile {
@@ -74,7 +77,7 @@ pub(super) fn check(file: File, most_warm_up: Duration) -> Result<Profile, Fault
         duration,
         warm_up,
         max_errors,
-        fail_if: file.fail_if.into_iter().map(Spanned::into_inner).collect(),
+        fail_if,
         faults,
     })
 }

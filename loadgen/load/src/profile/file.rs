@@ -14,7 +14,6 @@ use stickycas_proto::principal::is_principal_name;
 
 use super::{Open, Pacing, Profile, Transport};
 use crate::arrivals::{Piece, Spacing};
-use crate::fail_if::FailIf;
 
 /// A load profile: the instances, and how many of them begin when. See docs/use/load-testing.md.
 #[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
@@ -30,8 +29,7 @@ pub(crate) struct File {
     pub(super) seed: Option<Spanned<u64>>,
     /// Conditions each of which fails the load, such as "instance_p99 > 50ms".
     #[serde(default)]
-    #[schemars(with = "Vec<String>")]
-    pub(super) fail_if: Vec<Spanned<FailIf>>,
+    pub(super) fail_if: Vec<Spanned<String>>,
     pub(super) instance: Spanned<Instance>,
     #[serde(default)]
     pub(super) proposals: Proposals,
@@ -188,7 +186,7 @@ impl Profile {
             name: self.name.clone().into(),
             about: self.about.clone(),
             seed: Some(self.seed.into()),
-            fail_if: self.fail_if.iter().cloned().map(Spanned::from).collect(),
+            fail_if: self.fail_if.iter().map(|condition| condition.to_string().into()).collect(),
             instance: Instance::of(self.params.spec()).into(),
             proposals: Proposals { distinct: Some(distinct), value_bytes: Some(value_bytes) },
             faults: written_faults(self.faults.roles()),

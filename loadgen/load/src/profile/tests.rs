@@ -93,10 +93,7 @@ fn what_is_wrong_is_named_with_its_line_and_what_to_do() {
     assert!(wrong("rosters = 2", "rotsers = 2").contains("there is no key rotsers: did you mean rosters?"));
     assert!(wrong("rosters = 2", "in_flight = 4").contains("give one of them"));
     assert!(wrong("\nread_size = 8", "\nread_size = 8\nseed = 4").contains("at the top of the file"));
-    assert!(
-        wrong("50ms", "fifty")
-            .contains("a.toml:4: \"instance_p99 > fifty\": instance_p99 > fifty: fifty is no value")
-    );
+    assert!(wrong("50ms", "fifty").contains("a.toml:4: instance_p99 > fifty: fifty is no value"));
     assert!(wrong("duration = \"30s\"", "duration = \"2s\"").contains("give less than the whole"));
 }
 
