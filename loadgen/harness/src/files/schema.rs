@@ -5,8 +5,10 @@ use std::borrow::Cow;
 use std::ops::{Deref, Range};
 
 use schemars::generate::SchemaSettings;
+use schemars::transform::RecursiveTransform;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::Value;
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{AppendWindow, Order};
 use stickycas_model::types::ProcessId;
@@ -15,7 +17,22 @@ use stickycas_model::types::ProcessId;
 #[must_use]
 pub fn schema_of<T: JsonSchema>() -> Schema {
     // The draft that taplo, the TOML checker of editors, reads.
-    SchemaSettings::draft07().into_generator().into_root_schema_for::<T>()
+    let without_nothing = RecursiveTransform(|schema: &mut Schema| {
+        if schema.get("default").is_some_and(says_nothing) {
+            schema.remove("default");
+        }
+    });
+    SchemaSettings::draft07().with_transform(without_nothing).into_generator().into_root_schema_for::<T>()
+}
+
+/// Whether a default tells no more than that the key may be left out.
+fn says_nothing(default: &Value) -> bool {
+    match default {
+        Value::Null => true,
+        Value::Array(values) => values.is_empty(),
+        Value::Object(values) => values.values().all(says_nothing),
+        _ => false,
+    }
 }
 
 /// One of these words, as they are read and written.

@@ -56,9 +56,9 @@ pub(super) struct Proposals {
 pub struct Load {
     /// attach: a stream for each principal; unary: a call for each access [default: attach].
     pub transport: Transport,
-    /// The number of rosters, of n principals each; instances use them in turn [default: 1].
+    /// How many rosters of n principals there are; instances take turns on them [default: 1].
     pub rosters: NonZeroU32,
-    /// The number of principals that share one connection [default: 1].
+    /// How many principals share one connection [default: 1].
     pub principals_per_connection: NonZeroU32,
     /// The beginning of the names of the principals [default: "load"].
     pub principal_prefix: Prefix,
@@ -79,13 +79,13 @@ pub struct Load {
     pub(super) late_after: Option<Spanned<DurationText>>,
     /// An open loop: a larger share of missed starts fails the load [default: 0.01].
     pub(super) max_missed: Option<Spanned<Share>>,
-    /// The time from the start in which instances count in no figure [default: none].
+    /// The time from the start in which instances count in no figure.
     pub(super) warm_up: Option<Spanned<DurationText>>,
     /// The time for which instances begin, the warm-up included; required without instances.
     pub(super) duration: Option<Spanned<DurationText>>,
     /// The largest number of instances to begin [default: no limit].
     pub instances: Option<u64>,
-    /// The time that instances have to end once no more begin [default: "30s"].
+    /// How long instances have to end once no more begin [default: "30s"].
     pub drain: DurationText,
     /// The time after which everything ends, whatever is under way [default: none].
     pub hard_stop: Option<DurationText>,
