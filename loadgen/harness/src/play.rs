@@ -163,9 +163,7 @@ impl Wanted {
             Self::Preset(name) => presets::scenario(name).map_err(|error| refused(&error)),
         }
     }
-}
 
-impl Wanted {
     fn story(&self) -> Vec<StoryStep> {
         match self {
             Self::Form(_) => Vec::new(),

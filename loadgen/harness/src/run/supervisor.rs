@@ -14,8 +14,8 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
+use tokio_util::sync::CancellationToken;
 
-use super::processes::Stop;
 use super::server_handle;
 
 /// The most bytes that are taken from a child. A report holds at most W values.
@@ -72,7 +72,7 @@ impl Child<'_> {
     /// Starts it. The future gives what it says and what went wrong.
     pub(super) fn start(
         self,
-        stop: Stop,
+        stop: CancellationToken,
     ) -> anyhow::Result<impl Future<Output = (Option<Report>, Option<String>)> + Send + 'static> {
         let child = self.command().spawn();
         let child = child.with_context(|| format!("cannot start {}", self.program.display()))?;
@@ -80,7 +80,10 @@ impl Child<'_> {
     }
 }
 
-async fn watch(mut child: tokio::process::Child, stop: Stop) -> (Option<Report>, Option<String>) {
+async fn watch(
+    mut child: tokio::process::Child,
+    stop: CancellationToken,
+) -> (Option<Report>, Option<String>) {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let ended = async {
         // Both at once, so that a full pipe of one does not keep the child from ending.
@@ -94,7 +97,7 @@ async fn watch(mut child: tokio::process::Child, stop: Stop) -> (Option<Report>,
             Err(error) => (None, Some(format!("cannot be waited for: {error}"))),
         },
         // Dropping the child kills it.
-        () = stop.wait() => (None, None),
+        () = stop.cancelled() => (None, None),
     }
 }
 
@@ -130,10 +133,9 @@ mod tests {
     use super::*;
 
     async fn shell(script: &str) -> (Option<Report>, Option<String>) {
-        let (_never, stop) = tokio::sync::watch::channel(false);
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]).stdout(Stdio::piped()).stderr(Stdio::piped());
-        watch(command.spawn().expect("there is a shell"), Stop::from(stop)).await
+        watch(command.spawn().expect("there is a shell"), CancellationToken::new()).await
     }
 
     #[tokio::test]

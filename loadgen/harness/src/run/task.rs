@@ -6,8 +6,7 @@ use stickycas_model::ground_truth::{Assignment, Role, seed_of};
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
-
-use super::processes::Stop;
+use tokio_util::sync::CancellationToken;
 
 /// A process to be played.
 #[derive(Debug)]
@@ -23,7 +22,7 @@ pub(super) struct Task {
 
 impl Task {
     /// Plays it to its end, or until it is told to stop.
-    pub(super) async fn play(self, stop: Stop) -> (Option<Report>, Option<String>) {
+    pub(super) async fn play(self, stop: CancellationToken) -> (Option<Report>, Option<String>) {
         let Self {
             client,
             token_server,
@@ -38,11 +37,12 @@ impl Task {
             Role::Byzantine(strategy) => ProcessSpec::byzantine(strategy, Some(proposal), seed),
             Role::Attacker(attack) => {
                 let targets = Targets { judge: None, token_server: token_server.as_ref() };
-                let playing = stickycas_attacks::play(&client, instance, attack, seed, targets, stop.wait());
+                let playing =
+                    stickycas_attacks::play(&client, instance, attack, seed, targets, stop.cancelled_owned());
                 return said(playing.await.played);
             }
         };
-        said(client.play(instance, spec, stop.wait()).await)
+        said(client.play(instance, spec, stop.cancelled_owned()).await)
     }
 }
 

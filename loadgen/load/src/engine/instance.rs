@@ -15,8 +15,8 @@ use stickycas_model::process::Report;
 use stickycas_model::types::{AccessNumber, ProcessId};
 use stickycas_proto::names::InstanceId;
 use stickycas_proto::v1;
-use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::super::instance_generator::GeneratedInstance;
 use super::super::measure::{Fault, Label, Measure, OperationOutcome, Party, record};
@@ -219,16 +219,7 @@ enum Watching {
     /// When the instance is over.
     Later,
     /// As it happens.
-    Along(AbortOnDrop<Collected>),
-}
-
-/// A task that is aborted when this is dropped.
-struct AbortOnDrop<T>(JoinHandle<T>);
-
-impl<T> Drop for AbortOnDrop<T> {
-    fn drop(&mut self) {
-        self.0.abort();
-    }
+    Along(AbortOnDropHandle<Collected>),
 }
 
 /// Watches the instance from the start, if it is to be watched and there is a place among those that watch.
@@ -238,7 +229,7 @@ fn watch_along(engine: &Arc<Engine>, state: &InstanceState) -> Watching {
     }
     let Ok(place) = Arc::clone(&engine.watchers).try_acquire_owned() else { return Watching::Later };
     let watch = engine.client.watch(state.instance, WatchFrom::Start);
-    Watching::Along(AbortOnDrop(tokio::spawn(async move {
+    Watching::Along(AbortOnDropHandle::new(tokio::spawn(async move {
         let _place = place;
         follow(watch).await
     })))
@@ -287,7 +278,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
     let wanted = !matches!(watching, Watching::No);
     let collected = match watching {
         Watching::Along(mut task) => {
-            let collected = timeout(engine.shared.stall, &mut task.0).await.ok().and_then(Result::ok);
+            let collected = timeout(engine.shared.stall, &mut task).await.ok().and_then(Result::ok);
             if let (true, Some(collected)) = (state.measured, &collected) {
                 watch_lags(engine, state, &correct, &collected.told);
             }

@@ -9,8 +9,9 @@ use stickycas_model::ground_truth::Role;
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::super::instance_generator::GeneratedInstance;
 use super::super::measure::{OperationOutcome, Party};
@@ -52,7 +53,7 @@ pub(super) struct InstanceState {
     endings: Mutex<Vec<ProcessEnding>>,
     changed: Notify,
     /// Whether the processes that have not ended are to stop.
-    over: watch::Sender<bool>,
+    over: CancellationToken,
 }
 
 impl InstanceState {
@@ -69,7 +70,7 @@ impl InstanceState {
             ending: AtomicUsize::new(ending),
             endings: Mutex::new(Vec::with_capacity(ending)),
             changed: Notify::new(),
-            over: watch::Sender::new(false),
+            over: CancellationToken::new(),
             drawn,
         }
     }
@@ -124,18 +125,18 @@ impl InstanceState {
 
     /// Stops all processes. Returns how those ended that have ended until now.
     pub(super) fn clear(&self) -> Vec<ProcessEnding> {
-        self.over.send_replace(true);
+        self.over.cancel();
         std::mem::take(&mut *self.endings.lock().expect("nobody panics while holding it"))
     }
 
     /// Returns when all processes are to stop.
     pub(super) async fn over(&self) {
         // It fails only when the state is gone: the instance is then over as well.
-        let _ = self.over.subscribe().wait_for(|over| *over).await;
+        self.over.cancelled().await;
     }
 
     /// Whether all processes are to stop.
     pub(super) fn is_over(&self) -> bool {
-        *self.over.borrow()
+        self.over.is_cancelled()
     }
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use stickycas_harness::run::ServerHandle;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::client_pool::ClientPool;
@@ -132,7 +133,7 @@ pub async fn run(
         late: AtomicU64::new(0),
         dropped: AtomicU64::new(0),
         tally: Mutex::default(),
-        cut: watch::Sender::new(false),
+        cut: CancellationToken::new(),
         room: Arc::new(Semaphore::new(most as usize)),
         in_flight: AtomicU64::new(0),
     });
@@ -191,7 +192,7 @@ impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
         if cut_short.is_none() {
             cut_short = self.drain(&mut ends).await;
         }
-        self.engine.cut.send_replace(true);
+        self.engine.cut.cancel();
         // Those that are cut off record so; a task that takes too long for that is not waited for.
         let everybody = self.engine.room.acquire_many(self.most);
         let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;

@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use stickycas_client::Client;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::Shared;
 use super::client_pool::ClientPool;
@@ -30,7 +31,7 @@ pub(super) struct Engine {
     pub(super) dropped: AtomicU64,
     pub(super) tally: Mutex<VerdictTally>,
     /// Whether everything is to end now.
-    pub(super) cut: watch::Sender<bool>,
+    pub(super) cut: CancellationToken,
     /// A permit for each instance that may be under way.
     pub(super) room: Arc<Semaphore>,
     pub(super) in_flight: AtomicU64,
@@ -70,7 +71,7 @@ impl Engine {
     /// Returns when everything is to end.
     pub(super) async fn cut_off(&self) {
         // It fails only when the engine is gone.
-        let _ = self.cut.subscribe().wait_for(|cut| *cut).await;
+        self.cut.cancelled().await;
     }
 
     pub(super) fn starts(&self) -> Starts {
