@@ -46,7 +46,7 @@ mod quota;
 mod readiness;
 mod service;
 mod settings;
-#[cfg(any(test, feature = "simulation"))]
+#[cfg(feature = "simulation")]
 pub mod simulation;
 #[cfg(test)]
 mod slow_disk;

@@ -13,6 +13,7 @@ use stickycas_harness::exit::Exit;
 use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::draw_seed;
 
+use crate::disk::Extent;
 use crate::seeds::{self, Options, SeedsResult};
 use crate::test::Test;
 
@@ -45,6 +46,10 @@ struct SeedsArgs {
     /// feature `cluster`
     #[arg(long, value_name = "SERVERS")]
     cluster: Option<NonZeroUsize>,
+    /// How many of the possible ends of the disk are tried whenever a server ends: so many that are drawn, or
+    /// `all`. Of a cluster none, which has no disk
+    #[arg(long, value_name = "N", default_value = "4")]
+    crash_points: Extent,
     /// Seeds at a time, each in a process of its own [default: one for each processor]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -64,6 +69,9 @@ struct OneArgs {
     /// Servers of a cluster over a model of etcd, in the place of one server
     #[arg(long, value_name = "SERVERS")]
     cluster: Option<NonZeroUsize>,
+    /// How many of the possible ends of the disk are tried whenever a server ends, or `all`
+    #[arg(long, value_name = "N", default_value = "4")]
+    crash_points: Extent,
     /// The folder for the evidence of instances with a violation
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
@@ -96,7 +104,7 @@ fn run_one(args: &OneArgs) -> anyhow::Result<Exit> {
             .with_writer(std::io::stderr)
             .init();
     }
-    let (mut result, trace) = Test::of(args.cluster).run(args.seed)?;
+    let (mut result, trace) = Test::of(args.cluster, args.crash_points).run(args.seed)?;
     if let Some(file) = &args.trace {
         fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -112,7 +120,7 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
     tell(&format!("seed {first}"));
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let out = args.out.clone().unwrap_or_else(|| format!("runs/virtual-{first}").into());
-    let test = Test::of(args.cluster);
+    let test = Test::of(args.cluster, args.crash_points);
     let options = Options { first, seeds: args.seeds, test, jobs: args.jobs.unwrap_or(processors), out };
     let result = seeds::run(&options, |_| {})?;
     let report = report(&result, test);
@@ -133,9 +141,9 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
 
 fn report(result: &SeedsResult, test: Test) -> String {
     let arguments: String = test.arguments().iter().map(|argument| format!(" {argument}")).collect();
-    let SeedsResult { rounds, messages, disturbances, virtual_seconds } = result;
+    let SeedsResult { rounds, messages, disturbances, disks, virtual_seconds } = result;
     format!(
-        "{}{} messages and {} disturbances in {virtual_seconds:.0} s of virtual time\n",
+        "{}{} messages and {} disturbances in {virtual_seconds:.0} s of virtual time\n{disks}\n",
         table(rounds, |seed| format!("stickycas-virtual{arguments} --seeds 1 --seed {seed}")),
         grouped(*messages),
         grouped(*disturbances),

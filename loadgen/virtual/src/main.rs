@@ -9,7 +9,8 @@
 //! | --- | --- |
 //! | `os` | the clock and the random numbers of the operating system, replaced |
 //! | `network` | the simulated network |
-//! | `server` | the server on it, and on its simulated disk |
+//! | `disk` | the simulated disk, and what may be left of it at any moment |
+//! | `server` | the server on them |
 //! | `plan`, `round` | the plan of a seed; one seed, from its plan to its result |
 //! | `cluster` (feature `cluster`) | the same of several servers over a model of etcd |
 //! | `trace` | every message with its time |
@@ -20,6 +21,7 @@
 mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
+mod disk;
 mod network;
 mod os;
 mod plan;

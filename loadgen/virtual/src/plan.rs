@@ -7,10 +7,12 @@ use stickycas_model::random::SplitMix64;
 
 use crate::network::Direction;
 
-/// Connections of clients, and that of the probe.
-pub(crate) const HOSTS: usize = stickycas_faults::CONNECTIONS + 1;
+/// Connections of clients, that of the probe, and that of the witness.
+pub(crate) const HOSTS: usize = stickycas_faults::CONNECTIONS + 2;
 /// The connection of the probe, which asks whether the server serves; it is never disturbed.
-pub(crate) const PROBE: usize = HOSTS - 1;
+pub(crate) const PROBE: usize = HOSTS - 2;
+/// The connection of the witness, which has no delay either.
+pub(crate) const WITNESS: usize = HOSTS - 1;
 
 /// The plan of a run.
 #[derive(Clone, Debug)]

@@ -1,5 +1,7 @@
 //! One seed: the round of the kill test in virtual time.
 
+use std::sync::{Arc, Mutex, PoisonError};
+
 use serde::{Deserialize, Serialize};
 use stickycas_faults::{RETRIES, RoundPlan, RoundResult, Site, Violation, ViolationKind, play_round};
 use stickycas_model::random::SplitMix64;
@@ -7,10 +9,11 @@ use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::disk::{Counted, CrashPoints, Disk, Extent, Loss, Witness};
 use crate::network::Network;
 use crate::os;
-use crate::plan::{Disturbance, HOSTS, PROBE, Plan};
-use crate::server::{SimulatedServer, connect};
+use crate::plan::{Disturbance, HOSTS, PROBE, Plan, WITNESS};
+use crate::server::{SimulatedServer, connect, try_crash_points};
 use crate::trace::{Trace, digest};
 
 /// The result of a seed.
@@ -22,6 +25,8 @@ pub(crate) struct SeedResult {
     pub(crate) messages: u64,
     /// The disturbances of the network and of the server.
     pub(crate) disturbances: u64,
+    /// What was tried of its disk.
+    pub(crate) disks: Counted,
     /// A digest of the trace.
     pub(crate) trace: u64,
 }
@@ -31,13 +36,13 @@ impl SeedResult {
     pub(crate) fn failed(round: &RoundPlan, what: String) -> Self {
         let mut round = RoundResult::new(round);
         found(&mut round, ViolationKind::Server, what);
-        Self { round, messages: 0, disturbances: 0, trace: 0 }
+        Self { round, messages: 0, disturbances: 0, disks: Counted::default(), trace: 0 }
     }
 
     /// Of a seed with this trace.
-    pub(crate) fn new(round: RoundResult, trace: &Trace) -> Self {
+    pub(crate) fn new(round: RoundResult, disks: Counted, trace: &Trace) -> Self {
         let (messages, disturbances) = trace.counts();
-        Self { round, messages, disturbances, trace: digest(trace.text().as_bytes()) }
+        Self { round, messages, disturbances, disks, trace: digest(trace.text().as_bytes()) }
     }
 }
 
@@ -52,7 +57,7 @@ pub(crate) fn found(round: &mut RoundResult, kind: ViolationKind, what: String) 
 ///
 /// # Errors
 /// The seed cannot be run.
-pub(crate) fn run(seed: u64) -> anyhow::Result<(SeedResult, String)> {
+pub(crate) fn run(seed: u64, extent: Extent) -> anyhow::Result<(SeedResult, String)> {
     os::begin(seed);
     let runtime = Builder::new_current_thread()
         .enable_time()
@@ -60,20 +65,38 @@ pub(crate) fn run(seed: u64) -> anyhow::Result<(SeedResult, String)> {
         .on_thread_unpark(os::follow_runtime)
         .build()?;
     let (plan, trace) = (Plan::draw(seed), Trace::default());
-    let round = runtime.block_on(play(seed, &plan, trace.clone()))?;
-    Ok((SeedResult::new(round, &trace), trace.text()))
+    let (round, disks) = runtime.block_on(play(seed, &plan, extent, trace.clone()))?;
+    Ok((SeedResult::new(round, disks, &trace), trace.text()))
 }
 
-async fn play(seed: u64, plan: &Plan, trace: Trace) -> anyhow::Result<RoundResult> {
+async fn play(
+    seed: u64,
+    plan: &Plan,
+    extent: Extent,
+    trace: Trace,
+) -> anyhow::Result<(RoundResult, Counted)> {
     os::follow_runtime();
     let random = &mut SplitMix64::new(seed ^ 0x6e65_7477);
     let network_random = SplitMix64::new(random.next_u64());
     let network = Network::new("server".to_owned(), HOSTS, plan.slowest, network_random, trace);
-    let server = SimulatedServer::new(plan, network.clone(), SplitMix64::new(random.next_u64()))?;
+    let (disk, witness, draws) = (Disk::default(), Witness::default(), SplitMix64::new(random.next_u64()));
+    let crash_points = CrashPoints::new(plan.round.clone(), witness.clone(), extent, draws);
+    let crash_points = Arc::new(Mutex::new(crash_points));
+    let draws = SplitMix64::new(random.next_u64());
+    let server = SimulatedServer::new(plan, network.clone(), disk.clone(), crash_points.clone(), draws)?;
+    let watched =
+        witness.watch(connect(&network, WITNESS, RETRIES)?, disk.clone(), plan.round.instances.len());
+    let _watched = AbortOnDropHandle::new(tokio::spawn(watched));
     let site = Site::new(&plan.round, |host| connect(&network, host, RETRIES))?;
     let disturbances = disturb(network.clone(), plan.disturbances.clone());
     let _disturbances = AbortOnDropHandle::new(tokio::spawn(disturbances));
-    Ok(play_round(&plan.round, server, site).await)
+    let mut round = play_round(&plan.round, server, site).await;
+    try_crash_points(&crash_points, &disk, Loss::Power, random);
+    let mut crash_points = crash_points.lock().unwrap_or_else(PoisonError::into_inner);
+    for what in std::mem::take(&mut crash_points.found) {
+        found(&mut round, ViolationKind::Lost, what);
+    }
+    Ok((round, crash_points.counted))
 }
 
 /// Disturbs the network, each time as planned.

@@ -15,6 +15,7 @@ use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use stickycas_faults::CrashResult;
 
+use crate::disk::Counted;
 use crate::round::SeedResult;
 use crate::test::Test;
 
@@ -46,6 +47,8 @@ pub(crate) struct SeedsResult {
     pub(crate) messages: u64,
     /// The disturbances of the network and of the servers.
     pub(crate) disturbances: u64,
+    /// What was tried of the disks.
+    pub(crate) disks: Counted,
     /// Virtual time, in seconds.
     pub(crate) virtual_seconds: f64,
 }
@@ -54,6 +57,7 @@ impl SeedsResult {
     fn add(&mut self, seed: SeedResult) {
         self.messages += seed.messages;
         self.disturbances += seed.disturbances;
+        self.disks.add(seed.disks);
         self.virtual_seconds += seed.round.seconds;
         self.rounds.add(seed.round);
     }

@@ -1,19 +1,20 @@
 //! The real server on the simulated network and disk: started, killed, started again.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::{Client, RetryPolicy};
 use stickycas_faults::{CREATOR, Server};
 use stickycas_model::random::SplitMix64;
-use stickycas_server::simulation::{CommitLatency, Disk, Loss, serve};
+use stickycas_server::simulation::serve;
 use stickycas_server::{Config, RecoveryError, ServeError, Stopped, StorageError};
 use tokio::task::JoinHandle;
 use tokio::task::yield_now;
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
+use crate::disk::{CommitLatency, CrashPoints, Disk, Fault, Loss};
 use crate::network::Network;
 use crate::plan::{PROBE, Plan};
 
@@ -26,9 +27,9 @@ const STALL: Duration = Duration::from_secs(2);
 const MOST_TURNS: u64 = 60;
 /// The longest wait for a write that fails, and then for the end of the server: its drain, and some commits.
 const LONGEST_FAILING: Duration = Duration::from_secs(10);
-/// Writes of a start among which one fails: those of opening the log, of the record of the start, and one
+/// Operations of a start among which one fails: those of opening the log, of the record of the start, and one
 /// more.
-const FIRST_WRITES: u64 = 12;
+const FIRST_OPERATIONS: u64 = 12;
 
 /// The way in which a server ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +40,17 @@ enum Way {
 }
 
 /// Each as likely as another.
-const WAYS: [Way; 8] = {
+const WAYS: [Way; 9] = {
     let (process, power) = (Way::Crashes(Loss::Process), Way::Crashes(Loss::Power));
-    [Way::Stops, Way::DiskFails, process, process, process, power, power, power]
+    [Way::Stops, Way::DiskFails, Way::DiskFails, process, process, process, power, power, power]
 };
 
 /// A server that runs, or has been killed.
 pub(crate) struct SimulatedServer {
     network: Network,
     disk: Disk,
+    /// Tried at each end of a server.
+    crash_points: Arc<Mutex<CrashPoints>>,
     config: Config,
     /// In microseconds.
     slowest_commit: u64,
@@ -67,7 +70,13 @@ struct Serving {
 }
 
 impl SimulatedServer {
-    pub(crate) fn new(plan: &Plan, network: Network, random: SplitMix64) -> anyhow::Result<Self> {
+    pub(crate) fn new(
+        plan: &Plan,
+        network: Network,
+        disk: Disk,
+        crash_points: Arc<Mutex<CrashPoints>>,
+        random: SplitMix64,
+    ) -> anyhow::Result<Self> {
         let at_once = RetryPolicy { give_up_after: Duration::ZERO, ..RetryPolicy::default() };
         let probe = connect(&network, PROBE, at_once)?;
         let mut config = Config::insecure([CREATOR.to_owned()]);
@@ -76,15 +85,24 @@ impl SimulatedServer {
         config.limits.uncommitted_bytes = plan.uncommitted_bytes;
         config.drain = Duration::from_secs(1);
         let slowest_commit = u64::try_from(plan.slowest_commit.as_micros())?;
-        let disk = Disk::default();
-        let (serving, had_served) = (None, false);
-        Ok(Self { network, disk, config, slowest_commit, random, serving, had_served, starts: 0, probe })
+        Ok(Self {
+            network,
+            disk,
+            crash_points,
+            config,
+            slowest_commit,
+            random,
+            serving: None,
+            had_served: false,
+            starts: 0,
+            probe,
+        })
     }
 
     fn latency(&mut self) -> CommitLatency {
         let random = Mutex::new(SplitMix64::new(self.random.next_u64()));
         let slowest = self.slowest_commit;
-        Box::new(move || {
+        Arc::new(move || {
             let mut random = random.lock().unwrap_or_else(PoisonError::into_inner);
             if random.below(200) == 0 { STALL } else { Duration::from_micros(random.below(slowest)) }
         })
@@ -141,6 +159,9 @@ impl SimulatedServer {
                 if self.disk.has_failed() => {}
             _ => bail!("it has ended in another way than a server whose disk fails: {ended:?}"),
         }
+        if self.disk.after_failure() > 0 {
+            bail!("it has tried to write to a disk that has failed");
+        }
         self.network.trace().note("the server has ended: its log has failed");
         self.cut_off(Loss::Process);
         Ok(())
@@ -152,7 +173,19 @@ impl SimulatedServer {
             self.network.trace().note("the server has begun and does not serve yet");
         }
         self.network.cut_off(loss);
-        self.disk.stop(loss, &mut self.random);
+        try_crash_points(&self.crash_points, &self.disk, loss, &mut self.random);
+    }
+}
+
+/// Stops the disk, and tries what may be left of it.
+pub(crate) fn try_crash_points(
+    crash_points: &Mutex<CrashPoints>,
+    disk: &Disk,
+    loss: Loss,
+    random: &mut SplitMix64,
+) {
+    if let Some((use_number, tape)) = disk.stop(loss, random) {
+        crash_points.lock().unwrap_or_else(PoisonError::into_inner).try_all(use_number, &tape);
     }
 }
 
@@ -189,7 +222,7 @@ impl Server for SimulatedServer {
             let listener = network.listen();
             network.trace().disturbance("the server starts");
             begins.cancel();
-            serve(listener, &disk, latency, config, stopped.cancelled_owned()).await
+            serve(listener, None, Some(disk.begin_use(latency)), config, stopped.cancelled_owned()).await
         });
         self.serving = Some(Serving { task, begun, stop });
         Ok(())
@@ -205,10 +238,11 @@ impl Server for SimulatedServer {
         let way = WAYS[self.random.index(WAYS.len())];
         let is_starting = !serving.begun.is_cancelled();
         if way == Way::DiskFails {
-            self.network.trace().disturbance("a write of the disk is to fail");
+            let fault = Fault::draw(&mut self.random);
+            self.network.trace().disturbance(format_args!("the disk is to fail: {fault:?}"));
             match is_starting {
-                true => self.disk.fail_write_of_next_use(1 + self.random.below(FIRST_WRITES)),
-                false => self.disk.fail_next_write(),
+                true => self.disk.fail_in_next_use(fault, self.random.below(FIRST_OPERATIONS)),
+                false => self.disk.fail(fault),
             }
         }
         if is_starting {

@@ -6,28 +6,29 @@ use stickycas_faults::RoundPlan;
 
 #[cfg(feature = "cluster")]
 use crate::cluster;
+use crate::disk::Extent;
 use crate::plan::Plan;
 use crate::round::{self, SeedResult};
 
 /// See the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Test {
-    /// One server.
-    Server,
+    /// One server, and how many of the possible ends of its disk are tried.
+    Server(Extent),
     /// So many servers of a cluster.
     Cluster(NonZeroUsize),
 }
 
 impl Test {
     /// The test of a command line.
-    pub(crate) fn of(cluster: Option<NonZeroUsize>) -> Self {
-        cluster.map_or(Self::Server, Self::Cluster)
+    pub(crate) fn of(cluster: Option<NonZeroUsize>, crash_points: Extent) -> Self {
+        cluster.map_or(Self::Server(crash_points), Self::Cluster)
     }
 
     /// The command-line arguments of this test.
     pub(crate) fn arguments(self) -> Vec<String> {
         match self {
-            Self::Server => Vec::new(),
+            Self::Server(crash_points) => vec!["--crash-points".to_owned(), crash_points.to_string()],
             Self::Cluster(servers) => vec!["--cluster".to_owned(), servers.to_string()],
         }
     }
@@ -38,7 +39,7 @@ impl Test {
     /// It was not compiled in.
     pub(crate) fn plan(self, seed: u64) -> anyhow::Result<RoundPlan> {
         match self {
-            Self::Server => Ok(Plan::draw(seed).round),
+            Self::Server(_) => Ok(Plan::draw(seed).round),
             #[cfg(feature = "cluster")]
             Self::Cluster(servers) => Ok(cluster::ClusterPlan::draw(seed, servers.get()).round),
             #[cfg(not(feature = "cluster"))]
@@ -53,7 +54,7 @@ impl Test {
     /// The seed cannot be run.
     pub(crate) fn run(self, seed: u64) -> anyhow::Result<(SeedResult, String)> {
         match self {
-            Self::Server => round::run(seed),
+            Self::Server(crash_points) => round::run(seed, crash_points),
             #[cfg(feature = "cluster")]
             Self::Cluster(servers) => cluster::run(seed, servers.get()),
             #[cfg(not(feature = "cluster"))]

@@ -74,7 +74,11 @@ fn everything_that_is_to_happen_happens() {
         "the server is gone: Process",
         "the server is gone: Power",
         "the server is told to stop",
-        "a write of the disk is to fail",
+        "the disk is to fail: WriteFails(Nothing)",
+        "the disk is to fail: WriteFails(Whole)",
+        "the disk is to fail: SyncFails",
+        "the disk is to fail: ReadFails",
+        "the disk is to fail: Full",
         "the server has ended: its log has failed",
         "reset: ",
         " ToServer for ",
@@ -85,6 +89,10 @@ fn everything_that_is_to_happen_happens() {
         assert!(all.contains(what), "{what}");
     }
     let sum = |what: &str| results.iter().map(|result| result["round"][what].as_u64().unwrap()).sum::<u64>();
+    for what in ["disks", "torn", "lied", "flipped", "misread", "events", "older", "reported"] {
+        let count = |result: &Value| result["disks"][what].as_u64().unwrap();
+        assert!(results.iter().map(count).sum::<u64>() > 0, "{what}: {results:?}");
+    }
     assert!(sum("clients_killed") > 10, "{results:?}");
     assert!(sum("kills_before_serving") >= 8, "{results:?}");
     let ends: Vec<[u64; 2]> = traces.iter().map(|trace| ends(trace)).collect();

@@ -456,6 +456,4 @@ pub(crate) fn draw_seed() -> Seed {
 }
 
 #[cfg(test)]
-mod disk_faults;
-#[cfg(test)]
 mod tests;

@@ -10,13 +10,14 @@ use stickycas_cluster::model::{Model, ModelStore};
 use stickycas_cluster::store::{KeyRange, Store as _};
 use stickycas_faults::{Action, CREATOR, Machines, Platform, Service, Step, server_name};
 use stickycas_model::random::SplitMix64;
-use stickycas_server::simulation::{Loss, serve_in_cluster};
+use stickycas_server::simulation::serve_in_cluster;
 use stickycas_server::{ClusterConfig, Config, Stopped};
 use tokio::time::{sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::plan::ClusterPlan;
 use super::turns::Orders;
+use crate::disk::Loss;
 use crate::network::{Direction, Network};
 use crate::plan::{HOSTS, PROBE};
 

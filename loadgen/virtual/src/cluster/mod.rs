@@ -39,6 +39,7 @@ use self::names::ContestOutcome;
 pub(crate) use self::plan::ClusterPlan;
 use self::turns::Orders;
 use self::writes::Names;
+use crate::disk::Counted;
 use crate::network::Network;
 use crate::os;
 use crate::plan::{HOSTS, PROBE};
@@ -53,7 +54,7 @@ pub(crate) fn run(seed: u64, servers: usize) -> anyhow::Result<(SeedResult, Stri
     os::begin(seed);
     let (plan, trace, orders) = (ClusterPlan::draw(seed, servers), Trace::default(), Orders::default());
     let round = turns::run(servers, &orders, play(seed, &plan, &orders, &trace))??;
-    Ok((SeedResult::new(round, &trace), trace.text()))
+    Ok((SeedResult::new(round, Counted::default(), &trace), trace.text()))
 }
 
 async fn play(seed: u64, plan: &ClusterPlan, orders: &Orders, trace: &Trace) -> anyhow::Result<RoundResult> {

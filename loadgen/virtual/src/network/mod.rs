@@ -15,10 +15,11 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use stickycas_model::random::SplitMix64;
 use stickycas_server::Listener;
-use stickycas_server::simulation::Loss;
 use tokio::sync::{Mutex as AsyncMutex, mpsc};
 use tokio::time::{Duration, Instant, sleep_until};
 
+use crate::disk::Loss;
+use crate::plan::WITNESS;
 use crate::trace::Trace;
 use pipe::after;
 use stream::{Link, Side, Stream};
@@ -231,8 +232,12 @@ impl Network {
     fn draw_arrival(&self, host: usize, to: Side) -> Instant {
         let mut state = self.state();
         let slowest = state.slowest;
-        // Most are fast, a few are slow.
-        let bound = if state.random.below(10) == 0 { slowest } else { slowest / 10 };
+        // Most are fast, a few are slow; to the witness all are.
+        let bound = match state.random.below(10) {
+            _ if host == WITNESS => 1,
+            0 => slowest,
+            _ => slowest / 10,
+        };
         let delay = Duration::from_micros(50 + state.random.below(bound));
         let arrives = after(delay);
         state.held[host][to as usize].map_or(arrives, |until| arrives.max(until + delay))

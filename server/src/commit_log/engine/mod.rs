@@ -5,14 +5,6 @@
 //! a batch, sets and removes checkpoints, and trims the tail, all of it or nothing.
 
 #[cfg(test)]
-mod disk_faults;
-#[cfg_attr(
-    not(test),
-    allow(dead_code, unused_imports, reason = "tests want more faults of it than the simulation")
-)]
-#[cfg(any(test, feature = "simulation"))]
-pub(crate) mod faulty_disk;
-#[cfg(test)]
 mod manual;
 mod read_only;
 mod redb;

@@ -116,7 +116,7 @@ impl RedbEngine {
     ///
     /// # Errors
     /// As [`Self::open`].
-    #[cfg(any(test, feature = "simulation"))]
+    #[cfg(feature = "simulation")]
     pub(crate) fn with_backend(backend: impl redb::StorageBackend) -> Result<Self, EngineError> {
         Self::on(backend, cache_size())
     }
@@ -254,7 +254,7 @@ impl RedbEngine {
 }
 
 /// Whether the last commit to a database that begins with these bytes may be cut off when it is opened.
-pub(super) fn was_cut_off(header: &[u8]) -> bool {
+fn was_cut_off(header: &[u8]) -> bool {
     header.get(FLAGS).is_some_and(|flags| flags & NOT_CLOSED != 0)
 }
 
@@ -444,6 +444,19 @@ mod tests {
         let expected =
             "the log has format 2, and this program knows formats up to 1: use a newer stickycas-server";
         assert_eq!(refused, expected);
+    }
+
+    #[test]
+    fn what_was_cut_off_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let header = || was_cut_off(&std::fs::read(&path).unwrap());
+        let engine = RedbEngine::create(&path).unwrap();
+        engine.write(WriteBatch { log_index: 1, ..WriteBatch::default() }, Box::new(|_| ()));
+        assert!(header(), "as a crash would leave it");
+        engine.close().unwrap();
+        assert!(!header(), "it was closed");
+        assert!(!was_cut_off(&[]), "a new log");
     }
 
     #[test]
