@@ -21,8 +21,6 @@
 
 mod auth;
 mod call_layer;
-#[cfg(test)]
-mod cancellation;
 pub mod cli;
 #[cfg(feature = "cluster")]
 mod cluster;
@@ -48,8 +46,6 @@ mod service;
 mod settings;
 #[cfg(feature = "simulation")]
 pub mod simulation;
-#[cfg(test)]
-mod slow_disk;
 mod storage;
 mod transport;
 

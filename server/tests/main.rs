@@ -7,6 +7,7 @@ mod harness;
 
 mod attach;
 mod border;
+mod cancellation;
 mod counts;
 mod credentials;
 mod disconnects;
@@ -26,5 +27,6 @@ mod program_operations;
 mod quotas;
 mod refusals;
 mod restarts;
+mod slow_disk;
 mod unary_calls;
 mod watch;

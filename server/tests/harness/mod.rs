@@ -3,6 +3,7 @@
 pub(crate) mod fixtures;
 pub(crate) mod frames;
 pub(crate) mod raw;
+pub(crate) mod slow_disk;
 pub(crate) mod stream;
 
 use std::collections::HashMap;
@@ -14,6 +15,7 @@ use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::server_service_client::ServerServiceClient;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{Counts, GetCountsRequest, GetCountsResponse, RefusalReason};
+use stickycas_server::simulation::{self, Disk};
 use stickycas_server::{Config, Listeners, PRINCIPAL_KEY, ServeError, Stopped, run};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
@@ -56,20 +58,45 @@ impl Server {
     /// # Errors
     /// Why it does not.
     pub(crate) async fn try_with(change: impl FnOnce(&mut Config)) -> Result<Self, ServeError> {
+        let mut server = Self::begin(change, |Listeners { grpc, http, .. }, config, stopped| {
+            tokio::spawn(run(Listeners { http, ..Listeners::from(grpc) }, config, async {
+                let _ = stopped.await;
+            }))
+        });
+        server.until_it_serves().await.map(|()| server)
+    }
+
+    /// A server whose log is on this disk, once it serves.
+    pub(crate) async fn on(disk: impl Disk) -> Self {
+        let mut server = Self::begin_on(disk, |_| ());
+        server.until_it_serves().await.unwrap();
+        server
+    }
+
+    /// A server with a changed configuration whose log is on this disk. It may not serve yet.
+    pub(crate) fn begin_on(disk: impl Disk, change: impl FnOnce(&mut Config)) -> Self {
+        Self::begin(change, |Listeners { grpc, http, .. }, config, stopped| {
+            tokio::spawn(simulation::serve(grpc, http, Some(disk), config, async {
+                let _ = stopped.await;
+            }))
+        })
+    }
+
+    fn begin(
+        change: impl FnOnce(&mut Config),
+        serve: impl FnOnce(Listeners, Config, oneshot::Receiver<()>) -> JoinHandle<Result<Stopped, ServeError>>,
+    ) -> Self {
         let mut config = Config::insecure([COORDINATOR.to_owned()]);
         config.observers.insert(OBSERVER.to_owned());
         config.drain = Duration::from_millis(200);
         change(&mut config);
         let bind = || stickycas_server::listen(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-        let (grpc, http) = (bind(), bind());
-        let [address, http_address] = [&grpc, &http].map(|listener| listener.local_addr().unwrap());
-        let listeners = Listeners { http: Some(http), ..Listeners::from(grpc) };
+        let (grpc, operators) = (bind(), bind());
+        let [address, http] = [&grpc, &operators].map(|listener| listener.local_addr().unwrap());
         let (stop, stopped) = oneshot::channel::<()>();
-        let serving = tokio::spawn(run(listeners, config, async {
-            let _ = stopped.await;
-        }));
-        let mut server = Self { address, http: http_address, stop, serving };
-        server.until_it_serves().await.map(|()| server)
+        let listeners = Listeners { http: Some(operators), ..Listeners::from(grpc) };
+        let serving = serve(listeners, config, stopped);
+        Self { address, http, stop, serving }
     }
 
     async fn until_it_serves(&mut self) -> Result<(), ServeError> {
