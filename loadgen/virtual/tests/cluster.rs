@@ -26,6 +26,7 @@ fn everything_that_is_to_happen_happens_in_a_cluster() {
         ": it receives nothing from etcd",
         ": it is cut off from all",
         ": etcd is away",
+        "etcd is full",
         "reset: ",
         " ToServer for ",
         " ToClient for ",

@@ -16,8 +16,6 @@ pub mod model;
 pub mod placement;
 pub mod read;
 pub mod shard;
-#[cfg(test)]
-mod simulation;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -32,6 +32,7 @@ use stickycas_model::random::SplitMix64;
 use stickycas_proto::names::InstanceId;
 use tokio::runtime::Handle;
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_util::task::AbortOnDropHandle;
 
 use self::machines::{CLUSTER, SimulatedMachines, connect};
@@ -78,6 +79,18 @@ async fn play(seed: u64, plan: &ClusterPlan, orders: &Orders, trace: &Trace) -> 
             AbortOnDropHandle::new(tokio::spawn(disturb(network.clone(), disturbances.clone())))
         })
         .collect();
+    let mut filled = JoinSet::new();
+    for (begins, lasts) in plan.full.clone() {
+        let (model, trace) = (model.clone(), networks[0].trace().clone());
+        filled.spawn(async move {
+            sleep(begins).await;
+            trace.disturbance("etcd is full");
+            // The next put crosses the quota; those behind it are refused until there is room again.
+            model.set_quota(Some(model.used()));
+            sleep(lasts).await;
+            model.set_quota(None);
+        });
+    }
     let mut contests = JoinSet::new();
     for (number, contest) in plan.contests.iter().enumerate() {
         let clients = (0..size.servers).map(|server| client(number + server)).collect::<Result<_, _>>()?;

@@ -24,6 +24,8 @@ pub(crate) struct ClusterPlan {
     pub(super) disturbances: Vec<Vec<(Duration, Disturbance)>>,
     /// Names that several creators want.
     pub(super) contests: Vec<Contest>,
+    /// When etcd is full, and for how long.
+    pub(super) full: Vec<(Duration, Duration)>,
     /// Bytes of the logs from which on a server writes checkpoints.
     pub(super) log_tail_bytes: usize,
     /// Bytes of steps that may wait for their commit.
@@ -49,6 +51,9 @@ const DISTURBED: u64 = 40_000;
 const CLIENT_KILLED: u64 = 3_000;
 /// Names that several creators want.
 const CONTESTS: usize = 4;
+/// How often etcd is full at most, and for how long at most, in milliseconds.
+const FULL: u64 = 3;
+const LONGEST_FULL: u64 = 3_000;
 
 impl ClusterPlan {
     /// The plan of this seed with so many servers.
@@ -85,6 +90,10 @@ impl ClusterPlan {
             log_tail_bytes: [0, 64 * 1_024 * 1_024][random.index(2)],
             uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
             rejoin: millis(random, 6_000),
+            full: {
+                let times = random.below(FULL + 1);
+                (0..times).map(|_| (millis(random, DISTURBED), millis(random, LONGEST_FULL))).collect()
+            },
         }
     }
 }

@@ -177,8 +177,6 @@ impl<S: Store> Driver<S> {
             self.in_flight += 1;
             let (store, keys) = (Arc::clone(&self.store), self.keys.clone());
             let txn = transaction(&self.keys, &collected.parts);
-            #[cfg(test)]
-            let txn = self.with_fault(txn);
             self.jobs.spawn(jobs::commit(store, keys, txn, collected.parts));
         }
     }
@@ -196,10 +194,6 @@ impl<S: Store> Driver<S> {
             Done::Resolved { parts, answer, full } => {
                 self.in_flight -= 1;
                 self.counts.add(|counts| counts.unknown += 1);
-                #[cfg(test)]
-                if self.guesses(&parts) {
-                    return;
-                }
                 // A full store has answered: no request is under way any more.
                 for part in parts.iter().filter(|_| !full) {
                     if let Some(pending) = self.pending(part) {
@@ -384,13 +378,9 @@ impl<S: Store> Driver<S> {
 
     /// The place is free again, once no request for it can be under way.
     pub(super) fn give_back(&mut self, shard: ShardId, log_index: LogIndex, outcome: Outcome) {
-        #[cfg(test)]
-        let fences = self.fences();
-        #[cfg(not(test))]
-        let fences = true;
         let Some(open) = self.shards.get_mut(&shard) else { return };
         let Some(pending) = open.pending.get_mut(&log_index) else { return };
-        if pending.doubtful && fences {
+        if pending.doubtful {
             pending.give_back = Some(outcome);
             pending.state = State::Ready;
             open.alone = true;

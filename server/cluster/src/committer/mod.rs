@@ -25,8 +25,6 @@
 
 mod counts;
 mod driver;
-#[cfg(test)]
-mod fault_injection;
 mod jobs;
 mod open_shard;
 mod stall;
@@ -39,8 +37,6 @@ use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot, watch};
 
 pub use self::counts::Transactions;
-#[cfg(test)]
-pub(crate) use self::fault_injection::Fault;
 use crate::keys::{Epoch, Keys, LogIndex, PlaceMark};
 use crate::shard::ShardId;
 use crate::store::Store;
@@ -64,18 +60,11 @@ const RETRY_FULL: Duration = Duration::from_secs(1);
 pub struct CommitterConfig {
     /// The time in which something of a shard is committed, if anything waits: see the module.
     pub standstill: Duration,
-    /// A mistake that the tests must notice.
-    #[cfg(test)]
-    pub(crate) fault: Option<Fault>,
 }
 
 impl Default for CommitterConfig {
     fn default() -> Self {
-        Self {
-            standstill: Duration::from_secs(10),
-            #[cfg(test)]
-            fault: None,
-        }
+        Self { standstill: Duration::from_secs(10) }
     }
 }
 
