@@ -1,7 +1,7 @@
 //! The StickyCAS object under loom: each scenario runs once for every interleaving of its threads and for
 //! every value that the memory model lets a load return. Small scenarios of two threads are explored in full
-//! (`ALL`), larger ones and those of three threads with few preemptions. Why nothing is left out of
-//! that: see `src/sync.rs`.
+//! (`ALL`), larger ones and those of three threads with few preemptions. Why nothing is left out of that: see
+//! `src/sync.rs`.
 //!
 //! ```text
 //! RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p stickycas-model --release \
@@ -51,8 +51,9 @@ impl Drop for Watched {
 
 /// Every interleaving there is.
 const ALL: Option<usize> = None;
-/// Every interleaving that takes the processor from a running thread at most twice; three times if STICKYCAS_LONG is set
-/// (`scripts/verify --all loom`). `LOOM_MAX_PREEMPTIONS` sets the bound of all scenarios instead.
+/// Every interleaving that takes the processor from a running thread at most twice; three times if
+/// STICKYCAS_LONG is set (`scripts/verify --all loom`). `LOOM_MAX_PREEMPTIONS` sets the bound of all
+/// scenarios instead.
 fn few_preemptions() -> Option<usize> {
     Some(if std::env::var_os("STICKYCAS_LONG").is_some() { 3 } else { 2 })
 }
