@@ -16,6 +16,9 @@ use tokio::task::JoinSet;
 /// Instances at a time: as many Attach streams has each principal open at the one server.
 const AT_A_TIME: usize = 8;
 
+/// An instance with more processes than these takes much longer than the others.
+const LARGE: u32 = 33;
+
 /// n, p and r of the matrix, without repetition.
 fn shapes() -> Vec<(u32, u32, u32)> {
     let mut shapes = Vec::new();
@@ -67,9 +70,17 @@ async fn the_last_decision_falls_in_phase_w_times_1_plus_c() {
     let server = OwnServer::start().await.unwrap();
     let handle = std::sync::Arc::new(ServerHandle::open(server.url(), run::COORDINATOR).await.unwrap());
     let orders = ["ascending", "descending", "shuffled"];
-    // The largest first, so that none is left to run alone at the end.
-    let shapes = shapes().into_iter().rev();
-    let mut waiting = shapes.flat_map(|shape| orders.map(|order| (shape, order))).enumerate();
+    // The largest first, so that none is left to run alone at the end; in one of the orders each, unless
+    // STICKYCAS_LONG is set.
+    let long = std::env::var_os("STICKYCAS_LONG").is_some();
+    let shapes = shapes().into_iter().rev().enumerate();
+    let of_all = shapes.flat_map(|(number, shape)| {
+        let taken = move |at: usize| long || shape.0 <= LARGE || at == number % 3;
+        orders.into_iter().enumerate().filter(move |(at, _)| taken(*at)).map(move |(_, order)| (shape, order))
+    });
+    let of_all: Vec<_> = of_all.collect();
+    let expected = of_all.len();
+    let mut waiting = of_all.into_iter().enumerate();
     let mut running = JoinSet::new();
     let mut judged = 0_usize;
     loop {
@@ -86,7 +97,7 @@ async fn the_last_decision_falls_in_phase_w_times_1_plus_c() {
         is_exact(&record.unwrap());
         judged += 1;
     }
-    assert_eq!(NonZeroUsize::new(judged).unwrap().get(), 3 * self::shapes().len());
+    assert_eq!(NonZeroUsize::new(judged).unwrap().get(), expected);
     drop(handle);
     server.stop().await.unwrap();
 }
