@@ -397,6 +397,18 @@ missing = { strong_validity = "f = 4" }
         assert!(told.contains("a plan without a step perturbs nothing"), "{told}");
     }
 
+    #[test]
+    fn a_step_that_lasts_is_undone_after_its_time() {
+        let step =
+            "[[steps]]\nwhen = { phase = 3 }\ndo = \"pause\"\nservices = [\"server\"]\nlasts = \"2s\"\n";
+        let text = format!("name = \"brief\"\nexpect = \"valid\"\n{step}");
+        let steps = parse(&text).unwrap().without_durations().steps;
+        let steps: Vec<String> = steps.iter().map(|step| format!("{} {}", step.action, step.when)).collect();
+        assert_eq!(steps, ["pause phase 3 has come", "unpause 2s after the step before"]);
+        let told = parse(&text.replace("pause", "restart")).unwrap_err();
+        assert!(told.starts_with("bad.toml:6: restart is not undone"), "{told}");
+    }
+
     const CLUSTER: &str = r#"name = "cluster"
 expect = "valid"
 [[steps]]
