@@ -30,7 +30,7 @@ use stickycas_model::access::AppendAnswer;
 use stickycas_model::types::Position;
 use tokio::sync::SetOnce;
 use tokio::task::JoinSet;
-use tonic::transport::Channel;
+use tonic::transport::{Channel, Endpoint};
 
 use self::wire::compare::{CompareResult, CompareTarget, TargetUnion};
 use self::wire::kv_client::KvClient;
@@ -39,11 +39,12 @@ use self::wire::{Compare, PutRequest, RangeRequest, RequestOp, TxnRequest};
 pub(crate) use stickycas_cluster::etcd::wire;
 pub(crate) use stickycas_cluster::testing::etcd::{Etcd, Options, Program};
 
-use crate::fixture::connect;
-use crate::stopwatch::{Programs, Sample, Stopwatch};
-use crate::workload::{
-    self, ACCESSES_PER_PROCESS, Observation, PROCESSES, TaskObservations, WARP_SIZE, WARPS, proposal,
-};
+use crate::results::Figures;
+use crate::stopwatch::{Programs, Stopwatch};
+use crate::workload::{Observation, Shape, judge, proposal};
+
+const SHAPE: Shape = Shape::WIRE;
+const WARPS: u32 = SHAPE.warps();
 
 /// The list of an instance: how many entries exist.
 #[derive(Default)]
@@ -62,26 +63,19 @@ impl ListProgress {
     }
 }
 
-/// Plays all instances, `in_flight` at a time, on an etcd of its own.
-pub(crate) async fn run(
-    program: &Program,
-    fsync: bool,
-    instances: usize,
-    in_flight: usize,
-) -> anyhow::Result<Sample> {
-    let etcd = program.start(&Options { fsync, ..Options::default() }).await?;
-    let programs = Programs { servers: etcd.pid(0).into_iter().collect(), etcd: Vec::new() };
-    run_on(&etcd, programs, instances, in_flight).await
+/// The process ids of its members.
+pub(crate) fn pids(etcd: &Etcd) -> Vec<u32> {
+    (0..etcd.urls().len()).filter_map(|member| etcd.pid(member)).collect()
 }
 
-/// The same on this etcd, which holds nothing of it yet. The processor time of these programs is counted.
-pub(crate) async fn run_on(
-    etcd: &Etcd,
-    programs: Programs,
-    instances: usize,
-    in_flight: usize,
-) -> anyhow::Result<Sample> {
-    let channels = connect(&etcd.urls()).await?;
+/// Plays all instances, `in_flight` at a time, on this etcd, which holds nothing of it yet. Connections are
+/// to one member after the other.
+pub(crate) async fn run(etcd: &Etcd, instances: usize, in_flight: usize) -> anyhow::Result<Figures> {
+    let programs = Programs { servers: Vec::new(), etcd: pids(etcd) };
+    let mut channels = Vec::new();
+    for url in etcd.urls().iter().cycle().take(SHAPE.processes as usize) {
+        channels.push(Endpoint::from_shared(url.clone())?.connect().await?);
+    }
     let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
     let watch = Stopwatch::of(programs);
     let mut tasks = JoinSet::new();
@@ -90,13 +84,14 @@ pub(crate) async fn run_on(
             tasks.spawn(play(process, channel.clone(), lists.clone(), first, in_flight));
         }
     }
-    let mut observations = Vec::new();
+    let mut observations = vec![vec![Observation::EMPTY; instances]; SHAPE.processes as usize];
     while let Some(task) = tasks.join_next().await {
-        observations.push(task??);
+        let (process, own) = task??;
+        own.into_iter().for_each(|(instance, seen)| observations[process][instance] = seen);
     }
-    let sample = watch.stop(instances, instances * PROCESSES as usize * ACCESSES_PER_PROCESS);
-    workload::judge(&TaskObservations::merge(observations, instances), instances)?;
-    Ok(sample)
+    let sample = watch.stop(instances, instances * SHAPE.accesses());
+    judge(SHAPE, &observations)?;
+    Ok(sample.figures())
 }
 
 /// Plays every `stride`-th instance as one process, one after the other.
@@ -106,13 +101,13 @@ async fn play(
     lists: Arc<[ListProgress]>,
     first: usize,
     stride: usize,
-) -> anyhow::Result<TaskObservations> {
+) -> anyhow::Result<(usize, Vec<(usize, Observation)>)> {
     let mut client = KvClient::new(channel);
     let mut observations = Vec::new();
     for instance in (first..lists.len()).step_by(stride) {
         observations.push((instance, propose(&mut client, process, instance, &lists[instance]).await?));
     }
-    Ok(TaskObservations { process, observations })
+    Ok((process, observations))
 }
 
 async fn propose(
@@ -121,7 +116,7 @@ async fn propose(
     instance: usize,
     list: &ListProgress,
 ) -> anyhow::Result<Observation> {
-    let position = u32::try_from(process)? / WARP_SIZE;
+    let position = u32::try_from(process)? / SHAPE.warp_size;
     let phase = u64::from(position) + 1;
     let mut observed = Observation::EMPTY;
     let won =

@@ -4,15 +4,17 @@ use std::net::IpAddr;
 use std::path::Path;
 
 use anyhow::Context as _;
+use stickycas_proto::principal::PRINCIPAL_KEY;
+use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use stickycas_proto::v1::parameters::PatienceChoice;
-use stickycas_proto::v1::{CreateRequest, EndlessPatience, Parameters};
-use stickycas_server::PRINCIPAL_KEY;
+use stickycas_proto::v1::{CreateRequest, EndlessPatience, Parameters, RefusalReason};
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::serve::COORDINATOR;
+use crate::servers::{COORDINATOR, Server};
+use crate::workload::Shape;
 
 /// A connected principal.
 #[derive(Clone)]
@@ -23,18 +25,14 @@ pub(crate) struct Principal {
 }
 
 impl Principal {
-    pub(crate) async fn connect(url: &str, name: &str) -> anyhow::Result<Self> {
-        Self::certified(url, name, None).await
+    /// Connects it to a server.
+    pub(crate) async fn of(server: &Server, name: &str) -> anyhow::Result<Self> {
+        Self::connect(&server.url, name, server.clients.as_deref(), None).await
     }
 
-    /// The same to a server that may know principals by certificates. `clients`: the folder with a folder of
-    /// credentials for each; `None`: it believes names.
-    pub(crate) async fn certified(url: &str, name: &str, clients: Option<&Path>) -> anyhow::Result<Self> {
-        Self::certified_from(url, name, clients, None).await
-    }
-
-    /// The same from this address of the machine; `None`: from that of its choice.
-    pub(crate) async fn certified_from(
+    /// `clients`: the folder with a folder of credentials for each; `None`: the server believes names.
+    /// `from`: this address of the machine; `None`: that of its choice.
+    pub(crate) async fn connect(
         url: &str,
         name: &str,
         clients: Option<&Path>,
@@ -67,57 +65,52 @@ fn tls(folder: &Path) -> anyhow::Result<ClientTlsConfig> {
         .identity(Identity::from_pem(read("tls.crt")?, read("tls.key")?)))
 }
 
-/// n, p and r of the instances of a measurement.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct InstanceSize {
-    pub(crate) processes: u32,
-    pub(crate) warp_size: u32,
-    pub(crate) read_size: u32,
-}
-
-/// The coordinator, which creates instances of one size, with endless patience.
+/// The coordinator, which creates instances of one shape.
 #[derive(Clone)]
 pub(crate) struct Creator {
     pub(crate) principal: Principal,
     client: InstanceServiceClient<Channel>,
-    size: InstanceSize,
+    shape: Shape,
 }
 
 impl Creator {
     /// Over a connection of its own.
-    pub(crate) async fn connect(url: &str, size: InstanceSize) -> anyhow::Result<Self> {
-        Self::certified(url, size, None).await
-    }
-
-    /// The same, see [`Principal::certified`].
-    pub(crate) async fn certified(
-        url: &str,
-        size: InstanceSize,
-        clients: Option<&Path>,
-    ) -> anyhow::Result<Self> {
-        let principal = Principal::certified(url, COORDINATOR, clients).await?;
+    pub(crate) async fn connect(server: &Server, shape: Shape) -> anyhow::Result<Self> {
+        let principal = Principal::of(server, COORDINATOR).await?;
         let client = InstanceServiceClient::new(principal.channel.clone());
-        Ok(Self { principal, client, size })
+        Ok(Self { principal, client, shape })
     }
 
-    /// Creates an instance whose processes are these principals, and returns its id. `pipeline`: how many
-    /// accesses of a process may wait; `None`: as many as by default.
-    pub(crate) async fn create(
-        &mut self,
-        roster: Vec<String>,
-        pipeline: Option<u32>,
-    ) -> anyhow::Result<String> {
-        let InstanceSize { processes, warp_size, read_size } = self.size;
+    /// Creates an instance whose processes are these principals, and returns its id. A busy server refuses a
+    /// creator that is far ahead of those who play: the creation is then repeated later.
+    pub(crate) async fn create(&mut self, roster: Vec<String>) -> anyhow::Result<String> {
+        const MOST: usize = 1_000;
+        let Shape { processes, warp_size, read_size, pipeline } = self.shape;
         let parameters = Parameters {
             processes,
             warp_size,
             read_size,
             patience_choice: Some(PatienceChoice::EndlessPatience(EndlessPatience {})),
-            pipeline: pipeline.unwrap_or_default(),
+            pipeline,
             ..Parameters::default()
         };
         let request = CreateRequest { name: String::new(), parameters: Some(parameters), roster };
-        let created = self.client.create(self.principal.request(request)).await?.into_inner();
-        Ok(created.instance.context("no instance in the answer")?.instance_id)
+        let mut tries = 0;
+        loop {
+            let refused = match self.client.create(self.principal.request(request.clone())).await {
+                Ok(created) => {
+                    let instance = created.into_inner().instance;
+                    return Ok(instance.context("no instance in the answer")?.instance_id);
+                }
+                Err(refused) => refused,
+            };
+            let refusal = RpcRefusal::from_status(&refused);
+            let busy = refusal.filter(|refusal| refusal.reason == RefusalReason::TooManyInstances);
+            let Some(wait) = busy.and_then(|refusal| refusal.retry_after).filter(|_| tries < MOST) else {
+                return Err(refused.into());
+            };
+            tries += 1;
+            tokio::time::sleep(wait).await;
+        }
     }
 }

@@ -1,109 +1,294 @@
-//! Raw results: one JSON document for each run, from which other figures can be computed.
+//! The results of every subcommand, in one form: rows with figures, printed as tables and written as JSON.
 //!
 //! | key | meaning |
 //! | --- | --- |
 //! | `format`, `version` | `stickycas-bench`, and a number that grows when a key changes its meaning or goes |
-//! | `measured` | the subcommand; the header of its module tells the keys that are not in this table |
+//! | `measured` | the subcommand; the header of its module tells its rows, figures and conditions |
 //! | `at` | when the run ended, UTC |
-//! | `host` | the machine, and the version and command line of this program; as in the results of loads |
-//! | `rustc` | the compiler |
+//! | `host`, `rustc` | the machine, the version and command line of this program, the compiler |
 //! | `programs` | other programs that took part, by name, with their versions |
+//! | `conditions` | the options that matter; `disk`: the kind of file system under logs and data |
+//! | `rows` | of each row its `name`, its `figures`, `of`, and `detail`, which only some subcommands have |
+//! | `figures` | by name: `median`, `min`, `max`, and the `turns` in their order |
+//! | `of` | by the name of another row: the figures that both have, ours in units of theirs in the same round, as `median`, `min` and `max` |
 //!
-//! Units are at the end of the names: `_s` seconds, `_us` microseconds, `_bytes`; rates are per second.
-//! Samples are in the order in which they were taken; only those of the first, uncounted round are left out.
+//! Units are at the end of the names: `_s` seconds, `_ms`, `_us`, `_bytes`; `_per_s` is a rate. The first,
+//! uncounted round is left out.
 
 use std::collections::BTreeMap;
-use std::io;
+use std::fmt;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
+use clap::Args;
+use comfy_table::{Table, presets};
 use serde::Serialize;
-use serde_json::Serializer;
-use serde_json::ser::{Formatter, PrettyFormatter};
 use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::host::Host;
+use stickycas_harness::report::table::align_right;
 
 const FORMAT: &str = "stickycas-bench";
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
-#[derive(Serialize)]
-struct Document<'a, T> {
-    format: &'static str,
-    version: u32,
-    measured: &'a str,
-    at: String,
-    host: Host,
-    rustc: &'static str,
-    programs: &'a BTreeMap<String, String>,
-    #[serde(flatten)]
-    content: &'a T,
+/// What all subcommands ask for.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Write the results there, as JSON.
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// The directory for logs and the data of etcd while they are written; by default that of temporary
+    /// files.
+    #[arg(long, value_name = "DIRECTORY")]
+    disk: Option<PathBuf>,
+    /// The server's program; by default beside this one.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) server: Option<PathBuf>,
 }
 
-/// Writes the results of the subcommand `measured`, atomically.
-pub(crate) fn write<T: Serialize>(
-    path: &Path,
-    measured: &str,
-    programs: &BTreeMap<String, String>,
-    content: &T,
-) -> anyhow::Result<()> {
-    let document = Document {
-        format: FORMAT,
-        version: VERSION,
-        measured,
-        at: humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
-        host: host(),
-        rustc: env!("STICKYCAS_BENCH_RUSTC"),
-        programs,
-        content,
+impl Common {
+    /// The directory for logs and data.
+    pub(crate) fn disk(&self) -> PathBuf {
+        self.disk.clone().unwrap_or_else(std::env::temp_dir)
+    }
+}
+
+/// The figures of one turn, by name, in the order of the columns.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Figures(Vec<(&'static str, f64)>);
+
+impl Figures {
+    /// Adds a figure.
+    pub(crate) fn with(self, name: &'static str, value: f64) -> Self {
+        self.maybe(name, Some(value))
+    }
+
+    /// Adds a figure if there is one.
+    pub(crate) fn maybe(mut self, name: &'static str, value: Option<f64>) -> Self {
+        self.0.extend(value.map(|value| (name, value)));
+        self
+    }
+
+    /// Adds a number of bytes, or of something else that is counted.
+    #[allow(clippy::cast_precision_loss)]
+    pub(crate) fn count(self, name: &'static str, value: u64) -> Self {
+        self.with(name, value as f64)
+    }
+
+    /// Adds a quantile of these times, in milliseconds; nothing if there are none.
+    pub(crate) fn quantile_ms(self, name: &'static str, times: &[Duration], at: f64) -> Self {
+        self.maybe(name, quantile(times, at).map(|time| time.as_secs_f64() * 1e3))
+    }
+
+    /// The figure with this name.
+    pub(crate) fn get(&self, name: &str) -> Option<f64> {
+        self.0.iter().find(|(own, _)| *own == name).map(|(_, value)| *value)
+    }
+}
+
+impl fmt::Display for Figures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let figures = self.0.iter().map(|(name, value)| format!("{name} {}", short(*value)));
+        f.write_str(&figures.collect::<Vec<_>>().join(", "))
+    }
+}
+
+/// A candidate, or another thing that was measured.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Row {
+    pub(crate) name: String,
+    /// The rows that it is compared with, where they are there.
+    pub(crate) over: Vec<String>,
+    pub(crate) turns: Vec<Figures>,
+    /// What has no number.
+    pub(crate) detail: Option<serde_json::Value>,
+}
+
+impl Row {
+    /// One that was measured once.
+    pub(crate) fn once(name: impl Into<String>, figures: Figures) -> Self {
+        Self { name: name.into(), turns: vec![figures], ..Self::default() }
+    }
+
+    fn names(&self) -> Vec<&'static str> {
+        self.turns.first().map(|turn| turn.0.iter().map(|(name, _)| *name).collect()).unwrap_or_default()
+    }
+
+    fn values(&self, figure: &str) -> Vec<f64> {
+        self.turns.iter().filter_map(|turn| turn.get(figure)).collect()
+    }
+
+    /// The least of this figure.
+    pub(crate) fn least(&self, figure: &str) -> Option<f64> {
+        Summary::of(self.values(figure)).map(|summary| summary.min)
+    }
+
+    /// Ours in units of theirs, by figure.
+    fn of(&self, other: &Self) -> BTreeMap<&'static str, Summary> {
+        let ratio = |figure| {
+            let turns = self.turns.iter().zip(&other.turns);
+            let ratios = turns.filter_map(|(ours, theirs)| Some(ours.get(figure)? / theirs.get(figure)?));
+            Some((figure, Summary::of(ratios.filter(|it| it.is_finite()))?))
+        };
+        self.names().into_iter().filter_map(ratio).collect()
+    }
+}
+
+/// Median, least and largest of some figures.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub(crate) struct Summary {
+    pub(crate) median: f64,
+    pub(crate) min: f64,
+    pub(crate) max: f64,
+}
+
+impl Summary {
+    /// Of these values; `None` if there are none.
+    pub(crate) fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        values.sort_by(f64::total_cmp);
+        let (min, max) = (*values.first()?, *values.last()?);
+        let half = values.len() / 2;
+        let median =
+            if values.len() % 2 == 1 { values[half] } else { f64::midpoint(values[half - 1], values[half]) };
+        Some(Self { median, min, max })
+    }
+
+    /// `median (min..max)`, or one number if there is no range.
+    fn cell(self) -> String {
+        let Self { median, min, max } = self;
+        if min.total_cmp(&max).is_eq() {
+            return short(median);
+        }
+        format!("{} ({}..{})", short(median), short(min), short(max))
+    }
+}
+
+/// To about three digits, and never less than whole ones.
+fn short(value: f64) -> String {
+    let digits = match value.abs() {
+        0.0 => 0,
+        size if size >= 100.0 => 0,
+        size if size >= 10.0 => 1,
+        _ => 3,
     };
-    let mut text = Vec::new();
-    document
-        .serialize(&mut Serializer::with_formatter(&mut text, ArraysOnOneLine(PrettyFormatter::new())))?;
-    text.push(b'\n');
-    replace_file(path, &text).with_context(|| path.display().to_string())
+    format!("{value:.digits$}")
 }
 
-/// A line for each key and one line for a whole array, so that thousands of samples stay readable and
-/// comparable by `diff`.
-struct ArraysOnOneLine(PrettyFormatter<'static>);
+/// The quantile of these durations, one of them; `None` if there are none.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+pub(crate) fn quantile(durations: &[Duration], quantile: f64) -> Option<Duration> {
+    let mut durations = durations.to_vec();
+    durations.sort_unstable();
+    let rank = (durations.len() as f64 * quantile).ceil() as usize;
+    durations.get(rank.saturating_sub(1)).copied()
+}
 
-impl Formatter for ArraysOnOneLine {
-    fn begin_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b"[")
+/// The results of a run.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) measured: &'static str,
+    pub(crate) programs: BTreeMap<String, String>,
+    pub(crate) conditions: serde_json::Value,
+    pub(crate) rows: Vec<Row>,
+}
+
+impl Results {
+    /// Prints the tables, in Markdown, and writes the document if it is wanted.
+    pub(crate) fn report(&self, common: &Common) -> anyhow::Result<()> {
+        let mut out = io::stdout().lock();
+        let tables: Vec<String> = self.tables().iter().map(ToString::to_string).collect();
+        writeln!(out, "{}", tables.join("\n\n"))?;
+        common.json.as_deref().map_or(Ok(()), |json| self.write(json))
     }
 
-    fn begin_array_value<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        if first { Ok(()) } else { writer.write_all(b", ") }
+    /// A table for all rows that have the same figures, and one of comparisons.
+    fn tables(&self) -> Vec<Table> {
+        let mut groups: Vec<(Vec<&str>, Vec<Vec<String>>)> = Vec::new();
+        for row in &self.rows {
+            let names = row.names();
+            let cells = names.iter().map(|name| summary_cell(Summary::of(row.values(name))));
+            let cells = std::iter::once(row.name.clone()).chain(cells).collect();
+            match groups.iter_mut().find(|(group, _)| *group == names) {
+                Some((_, rows)) => rows.push(cells),
+                None => groups.push((names, vec![cells])),
+            }
+        }
+        let mut tables: Vec<Table> =
+            groups.into_iter().map(|(names, rows)| table(&[self.measured], &names, rows)).collect();
+        let compared: Vec<_> = self.comparisons().collect();
+        let mut names: Vec<&str> = Vec::new();
+        for name in compared.iter().flat_map(|(ours, ..)| ours.names()) {
+            let is_compared = compared.iter().any(|(_, _, of)| of.contains_key(name));
+            if is_compared && !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if !compared.is_empty() {
+            let cells = |(ours, theirs, of): &(&Row, &Row, BTreeMap<&str, Summary>)| {
+                let ratios = names.iter().map(|name| summary_cell(of.get(name).copied()));
+                [ours.name.clone(), theirs.name.clone()].into_iter().chain(ratios).collect()
+            };
+            tables.push(table(&[self.measured, "in units of"], &names, compared.iter().map(cells).collect()));
+        }
+        tables
     }
 
-    fn end_array_value<W: ?Sized + io::Write>(&mut self, _: &mut W) -> io::Result<()> {
-        Ok(())
+    fn comparisons(&self) -> impl Iterator<Item = (&Row, &Row, BTreeMap<&'static str, Summary>)> {
+        self.rows.iter().flat_map(move |ours| {
+            let theirs = self.rows.iter().filter(|theirs| ours.over.contains(&theirs.name));
+            theirs.map(move |theirs| (ours, theirs, ours.of(theirs)))
+        })
     }
 
-    fn end_array<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        writer.write_all(b"]")
+    /// Writes the document, atomically.
+    fn write(&self, path: &Path) -> anyhow::Result<()> {
+        let row = |row: &Row| {
+            let figure = |name: &'static str| {
+                let turns = row.values(name);
+                let mut figure = serde_json::to_value(Summary::of(turns.clone()))?;
+                figure["turns"] = serde_json::to_value(turns)?;
+                Ok((name.to_owned(), figure))
+            };
+            let figures = row.names().into_iter().map(figure);
+            let figures: serde_json::Map<String, _> = figures.collect::<anyhow::Result<_>>()?;
+            let of = self.comparisons().filter(|(ours, ..)| ours.name == row.name);
+            let of: BTreeMap<_, _> = of.map(|(_, theirs, of)| (&theirs.name, of)).collect();
+            let mut value = serde_json::json!({ "name": row.name, "figures": figures, "of": of });
+            value["detail"] = row.detail.clone().unwrap_or_default();
+            anyhow::Ok(value)
+        };
+        let document = serde_json::json!({
+            "format": FORMAT,
+            "version": VERSION,
+            "measured": self.measured,
+            "at": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
+            "host": host(),
+            "rustc": env!("STICKYCAS_BENCH_RUSTC"),
+            "programs": self.programs,
+            "conditions": self.conditions,
+            "rows": self.rows.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?,
+        });
+        let text = numbers_on_one_line(&serde_json::to_string_pretty(&document)?);
+        replace_file(path, text.as_bytes()).with_context(|| path.display().to_string())
     }
+}
 
-    fn begin_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.begin_object(writer)
-    }
+fn summary_cell(summary: Option<Summary>) -> String {
+    summary.map(Summary::cell).unwrap_or_default()
+}
 
-    fn end_object<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.end_object(writer)
+/// All columns but the first ones hold numbers.
+fn table(names: &[&str], figures: &[&str], rows: Vec<Vec<String>>) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN);
+    table.set_header(names.iter().chain(figures));
+    for row in rows {
+        table.add_row(row);
     }
-
-    fn begin_object_key<W: ?Sized + io::Write>(&mut self, writer: &mut W, first: bool) -> io::Result<()> {
-        self.0.begin_object_key(writer, first)
-    }
-
-    fn begin_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.begin_object_value(writer)
-    }
-
-    fn end_object_value<W: ?Sized + io::Write>(&mut self, writer: &mut W) -> io::Result<()> {
-        self.0.end_object_value(writer)
-    }
+    align_right(&mut table, names.len()..);
+    table
 }
 
 /// This machine, and the name of the program without its path. A script that has just built the program can
@@ -119,34 +304,82 @@ fn host() -> Host {
     host
 }
 
+/// Puts each array of numbers on one line, so that thousands of samples stay readable and comparable by
+/// `diff`.
+fn numbers_on_one_line(pretty: &str) -> String {
+    let (mut text, mut after_number) = (String::new(), false);
+    for line in pretty.lines() {
+        let trimmed = line.trim_start();
+        let is_number = trimmed.starts_with(|first: char| "-0123456789n".contains(first));
+        if is_number || after_number && trimmed.starts_with(']') {
+            text.push_str(if text.ends_with(',') { " " } else { "" });
+            text.push_str(trimmed);
+        } else {
+            text.push('\n');
+            text.push_str(line);
+        }
+        after_number = is_number;
+    }
+    format!("{}\n", text.trim_start())
+}
+
 #[cfg(test)]
 mod tests {
-    use std::fs;
-
     use super::*;
 
-    #[test]
-    fn arrays_are_on_one_line_and_the_text_is_json() {
-        let value = serde_json::json!({"a": [1, 2], "b": [{"c": [], "d": {}}, {"e": [[1.5], [2]]}]});
-        let mut text = Vec::new();
-        let layout = ArraysOnOneLine(PrettyFormatter::new());
-        value.serialize(&mut Serializer::with_formatter(&mut text, layout)).unwrap();
-        let text = String::from_utf8(text).unwrap();
-        assert!(text.starts_with("{\n  \"a\": [1, 2],\n"), "{text}");
-        assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
+    fn row(name: &str, over: &[&str], rates: &[f64]) -> Row {
+        let turns = rates.iter().map(|rate| Figures::default().with("rate_per_s", *rate));
+        let over = over.iter().map(|name| (*name).to_owned()).collect();
+        Row { name: name.to_owned(), over, turns: turns.collect(), detail: None }
     }
 
     #[test]
-    fn a_result_names_its_format_and_no_path() {
+    fn a_row_is_compared_within_rounds_with_those_that_are_there() {
+        let rows = vec![
+            row("floor", &[], &[10.0, 40.0, 20.0]),
+            row("ours", &["floor", "absent"], &[5.0, 10.0, 20.0]),
+        ];
+        let (programs, conditions) = (BTreeMap::new(), serde_json::json!({"rounds": 3}));
+        let results = Results { measured: "wire", programs, conditions, rows };
+        let tables: Vec<String> = results.tables().iter().map(ToString::to_string).collect();
+        assert_eq!(tables.len(), 2, "{tables:?}");
+        assert!(tables[0].contains("10.0 (5.000..20.0)"), "{}", tables[0]);
+        assert!(tables[1].contains("0.500 (0.250..1.000)"), "{}", tables[1]);
+
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("wire.json");
-        write(&file, "wire", &BTreeMap::new(), &serde_json::json!({"rounds": 3})).unwrap();
-        let text = fs::read_to_string(file).unwrap();
+        results.write(&file).unwrap();
+        let text = std::fs::read_to_string(file).unwrap();
         let found: serde_json::Value = serde_json::from_str(&text).unwrap();
-        assert_eq!(found["format"], FORMAT);
-        assert_eq!(found["version"], VERSION);
-        assert_eq!(found["rounds"], 3);
+        assert_eq!((&found["format"], &found["conditions"]["rounds"]), (&FORMAT.into(), &3.into()));
+        assert_eq!(found["rows"][1]["of"]["floor"]["rate_per_s"]["median"], 0.5);
+        assert!(text.contains("[5.0, 10.0, 20.0]"), "samples stand in one line: {text}");
         let program = found["host"]["arguments"][0].as_str().unwrap();
         assert!(!program.is_empty() && !program.contains('/'), "{program}");
+    }
+
+    #[test]
+    fn rows_with_the_same_figures_share_a_table() {
+        let other = Row::once("memory", Figures::default().count("each_bytes", 7));
+        let rows = vec![row("a", &[], &[1.0]), other, row("b", &[], &[2.0])];
+        let results =
+            Results { measured: "scale", programs: BTreeMap::new(), conditions: serde_json::json!({}), rows };
+        assert_eq!(results.tables().len(), 2);
+    }
+
+    #[test]
+    fn the_median_of_an_even_number_lies_between_the_middle_ones() {
+        assert_eq!(Summary::of([4.0, 1.0, 3.0, 2.0]), Some(Summary { median: 2.5, min: 1.0, max: 4.0 }));
+        assert_eq!(Summary::of([3.0, 1.0, 9.0]).map(|summary| summary.median), Some(3.0));
+        assert_eq!(Summary::of([]), None);
+    }
+
+    #[test]
+    fn a_quantile_is_one_of_the_samples() {
+        let samples: Vec<_> = (1..=200).rev().map(Duration::from_micros).collect();
+        assert_eq!(quantile(&samples, 0.5), Some(Duration::from_micros(100)));
+        assert_eq!(quantile(&samples, 0.99), Some(Duration::from_micros(198)));
+        assert_eq!(quantile(&samples, 1.0), Some(Duration::from_micros(200)));
+        assert_eq!(quantile(&[], 0.5), None);
     }
 }

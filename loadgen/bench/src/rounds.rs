@@ -1,13 +1,18 @@
-//! Options of the subcommands whose candidates take turns: each once in every round, after a first round that
-//! does not count.
+//! The runner of candidates that take turns: each once in every round, every other round backwards so that a
+//! drift favours none, after a first round that does not count.
+//!
+//! The load of a shared machine changes within minutes: candidates that are measured one after the other are
+//! measured on different machines. So ratios are taken within a round.
 
-use std::path::PathBuf;
+use std::io::Write as _;
 
+use anyhow::Context as _;
 use clap::Args;
 
-use crate::serve::Layout;
+use crate::results::{Figures, Row};
+use crate::servers::runtime;
 
-/// The largest factor of the instances of a turn: all of them are in memory.
+/// The largest factor of the work of a turn: all of its instances are in memory.
 const LARGEST_SCALE: f64 = 1_000.0;
 
 /// How the candidates take turns.
@@ -19,16 +24,9 @@ pub(crate) struct RoundOptions {
     /// Only these candidates, by name; a candidate without its floor has no ratio.
     #[arg(long, value_name = "NAME", value_delimiter = ',')]
     only: Vec<String>,
-    /// Multiplies the number of instances in each turn.
+    /// Multiplies the work of each turn.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
-    /// How clients and server share the processors; etcd, where it takes part, is always a program of its
-    /// own.
-    #[arg(long, value_enum, default_value_t)]
-    pub(crate) layout: Layout,
-    /// Write every sample there, as JSON.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) json: Option<PathBuf>,
 }
 
 fn scale(text: &str) -> Result<f64, String> {
@@ -36,25 +34,59 @@ fn scale(text: &str) -> Result<f64, String> {
     scale.ok_or_else(|| format!("give a number above 0 and up to {LARGEST_SCALE}"))
 }
 
-impl RoundOptions {
-    /// Whether this candidate takes part.
-    pub(crate) fn wants(&self, name: &str) -> bool {
-        self.only.is_empty() || self.only.iter().any(|only| only == name)
-    }
+/// Something that is measured.
+pub(crate) trait Candidate: Clone + Send + Sync + 'static {
+    fn name(&self) -> String;
 
-    /// The number of instances of a turn that has this many by default.
+    /// The candidates that it is compared with, by name.
+    fn over(&self) -> Vec<String> {
+        Vec::new()
+    }
+}
+
+impl RoundOptions {
+    /// The instances of a turn that has this many by default.
     #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
     pub(crate) fn scaled(&self, instances: usize) -> usize {
         (instances as f64 * self.scale).max(1.0) as usize
     }
 
-    /// Fails where `--only` names something that is not among these.
-    pub(crate) fn check(&self, names: &[String]) -> anyhow::Result<()> {
+    /// Those of the candidates that are wanted; fails where `--only` names another.
+    pub(crate) fn wanted<C: Candidate>(&self, all: impl IntoIterator<Item = C>) -> anyhow::Result<Vec<C>> {
+        let all: Vec<C> = all.into_iter().collect();
+        let names: Vec<String> = all.iter().map(Candidate::name).collect();
         for only in &self.only {
             let known = names.contains(only);
             anyhow::ensure!(known, "--only: no candidate '{only}'; there are: {}", names.join(", "));
         }
-        Ok(())
+        let wanted = |candidate: &C| self.only.is_empty() || self.only.contains(&candidate.name());
+        Ok(all.into_iter().filter(wanted).collect())
+    }
+
+    /// Runs all turns, and tells of each on standard error.
+    pub(crate) fn run<C: Candidate, T: Future<Output = anyhow::Result<Figures>> + Send + 'static>(
+        &self,
+        candidates: &[C],
+        turn: impl Fn(C) -> T,
+    ) -> anyhow::Result<Vec<Row>> {
+        anyhow::ensure!(!candidates.is_empty(), "nothing is left to measure");
+        let runtime = runtime(1)?;
+        let row = |one: &C| Row { name: one.name(), over: one.over(), ..Row::default() };
+        let mut rows: Vec<Row> = candidates.iter().map(row).collect();
+        let mut order: Vec<usize> = (0..rows.len()).collect();
+        for round in 0..=self.rounds {
+            for &at in &order {
+                // Spawned, so that it runs on a worker and not on this thread.
+                let figures = runtime.block_on(runtime.spawn(turn(candidates[at].clone())))?;
+                let figures = figures.with_context(|| rows[at].name.clone())?;
+                if round > 0 {
+                    writeln!(std::io::stderr(), "round {round}: {}: {figures}", rows[at].name)?;
+                    rows[at].turns.push(figures);
+                }
+            }
+            order.reverse();
+        }
+        Ok(rows)
     }
 }
 
@@ -75,6 +107,15 @@ mod tests {
         Program::try_parse_from(words).map(|program| program.options).map_err(|error| error.to_string())
     }
 
+    #[derive(Clone)]
+    struct Named(&'static str);
+
+    impl Candidate for Named {
+        fn name(&self) -> String {
+            self.0.to_owned()
+        }
+    }
+
     #[test]
     fn scale_multiplies_the_instances_but_never_to_none() {
         let instances = |scale: &str| parsed(&format!("--scale {scale}")).unwrap().scaled(300);
@@ -88,10 +129,24 @@ mod tests {
             assert!(error.contains("give a number above 0 and up to 1000"), "{error}");
         }
         assert!(parsed("--rounds 0").is_err());
-        let names = ["unary".to_owned(), "attach/1".to_owned()];
-        let options = parsed("--only attach/1,nobody").unwrap();
-        assert!(options.wants("attach/1") && !options.wants("unary") && parsed("").unwrap().wants("unary"));
-        let error = options.check(&names).unwrap_err().to_string();
-        assert_eq!(error, "--only: no candidate 'nobody'; there are: unary, attach/1");
+        let wanted = |options: &str| {
+            let wanted = parsed(options).unwrap().wanted([Named("unary"), Named("attach/1")]);
+            wanted.map(|all| all.iter().map(Candidate::name).collect::<Vec<_>>()).map_err(|it| it.to_string())
+        };
+        assert_eq!(wanted("--only attach/1"), Ok(vec!["attach/1".to_owned()]));
+        assert_eq!(wanted("").map(|all| all.len()), Ok(2));
+        let error = "--only: no candidate 'nobody'; there are: unary, attach/1";
+        assert_eq!(wanted("--only attach/1,nobody"), Err(error.to_owned()));
+    }
+
+    #[test]
+    fn candidates_take_turns_forwards_and_backwards_and_the_first_round_does_not_count() {
+        let order = std::sync::Mutex::new(Vec::new());
+        let rows = parsed("--rounds 2").unwrap().run(&[Named("a"), Named("b")], |candidate| {
+            order.lock().unwrap().push(candidate.0);
+            std::future::ready(Ok(Figures::default().with("n", 1.0)))
+        });
+        assert_eq!(*order.lock().unwrap(), ["a", "b", "b", "a", "a", "b"]);
+        assert!(rows.unwrap().iter().all(|row| row.turns.len() == 2));
     }
 }

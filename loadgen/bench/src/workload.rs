@@ -1,6 +1,7 @@
-//! The work that is measured, and its judge: n = 32 correct processes, p = 4, r = 8, values of 8 bytes.
+//! The work that is measured, and its judge: correct processes, lists of at most 8 entries, values of 8
+//! bytes.
 //!
-//! W = 8 warps append in round 1, and c = 1 read in round 2 returns all 8 entries. So each process makes two
+//! All warps append in round 1, and one read in round 2 returns the whole list. So each process makes two
 //! accesses, and decides.
 //!
 //! Each process records its [`Observation`]s while the clock runs, in as few bytes as hold them. When the
@@ -9,7 +10,7 @@
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_load::observations::{self, AnsweredAccess, ProcessObservation};
+use stickycas_load::observations::{self, AnsweredAccess, Finding, ObservedRefusal, ProcessObservation};
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
@@ -17,18 +18,41 @@ use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
 use stickycas_proto::v1::{AppendResult, ReadResult};
 
-/// n, the number of processes, each with a connection of its own.
-pub(crate) const PROCESSES: u32 = 32;
-/// p, the number of processes in a warp.
-pub(crate) const WARP_SIZE: u32 = 4;
-/// r, the most entries that one read returns: as many as there are warps.
-pub(crate) const READ_SIZE: u32 = 8;
-/// W, the number of warps.
-pub(crate) const WARPS: u32 = PROCESSES.div_ceil(WARP_SIZE);
-/// How often a process appends and reads in one instance.
-pub(crate) const ACCESSES_PER_PROCESS: usize = 2;
+/// n, p and r of the instances of a measurement, and how many accesses of a process may wait (0: by default).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) processes: u32,
+    pub(crate) warp_size: u32,
+    pub(crate) read_size: u32,
+    pub(crate) pipeline: u32,
+}
 
-const ENTRIES: usize = READ_SIZE as usize;
+impl Shape {
+    /// Of the measurements over the wire: a read returns the whole list.
+    pub(crate) const WIRE: Self = Self { processes: 32, warp_size: 4, read_size: 8, pipeline: 0 };
+    /// Of the measurements of memory.
+    pub(crate) const SMALL: Self = Self { processes: 8, warp_size: 2, read_size: 8, pipeline: PIPELINE };
+
+    /// W, the number of warps, and so the length of a list.
+    pub(crate) const fn warps(self) -> u32 {
+        self.processes.div_ceil(self.warp_size)
+    }
+
+    /// Appends and reads of all processes of an instance.
+    pub(crate) const fn accesses(self) -> usize {
+        2 * self.processes as usize
+    }
+
+    pub(crate) fn params(self, patience: Patience) -> anyhow::Result<Params> {
+        let spec = ParamsSpec::new(self.processes, self.warp_size, self.read_size);
+        Ok(Params::try_new(ParamsSpec { patience, ..spec })?)
+    }
+}
+
+/// Accesses of a process that may wait in the measurements of memory.
+pub(crate) const PIPELINE: u32 = 16;
+/// The most entries of a list.
+const ENTRIES: usize = 8;
 const VALUES: [&[u8]; 3] = [b"value  a", b"value  b", b"value  c"];
 
 /// The proposal of a process, from 0: one of three values, so that the winners of the phases determine the
@@ -60,15 +84,17 @@ impl Word {
 /// The answers that one process received in one instance, and its decision.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Observation {
+    /// Its phase; 0: there was no answer yet.
     append: (u64, AppendAnswer),
-    read: (u64, [Word; ENTRIES]),
+    /// Its phase likewise, and the list, of this length.
+    read: (u64, [Word; ENTRIES], usize),
     decision: Word,
 }
 
 impl Observation {
     /// Of an instance in which the process has not acted yet.
     pub(crate) const EMPTY: Self =
-        Self { append: (0, AppendAnswer::Failed), read: (0, [Word(0); ENTRIES]), decision: Word(0) };
+        Self { append: (0, AppendAnswer::Failed), read: (0, [Word(0); ENTRIES], 0), decision: Word(0) };
 
     /// Records the result of the append, which was executed in this phase.
     pub(crate) fn record_append_result(&mut self, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
@@ -84,10 +110,7 @@ impl Observation {
     /// Records the result of the read, which was executed in this phase. Returns the decision: the mode of
     /// the sealed list (D1).
     pub(crate) fn record_read_result(&mut self, phase: u64, result: &ReadResult) -> anyhow::Result<Word> {
-        ensure!(
-            result.sealed && result.length == WARPS && result.start == 0,
-            "the first read is not the last: {result:?}"
-        );
+        is_last(result.start, result.length, result.values.len(), result.sealed)?;
         self.record_list(phase, result.values.iter().map(AsRef::as_ref))
     }
 
@@ -97,55 +120,58 @@ impl Observation {
         phase: u64,
         values: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> anyhow::Result<Word> {
-        ensure!(values.len() == ENTRIES, "{} entries instead of {ENTRIES}", values.len());
+        let count = values.len();
+        ensure!((1..=ENTRIES).contains(&count), "{count} entries");
         let mut entries = [Word::default(); ENTRIES];
         for (entry, value) in entries.iter_mut().zip(values) {
             *entry = Word::read(value)?;
         }
-        self.read = (phase, entries);
-        self.decision = mode(entries);
+        self.read = (phase, entries, count);
+        self.decision = mode(&mut { entries }[..count]);
         Ok(self.decision)
     }
 
+    /// Its phases, in order.
+    pub(crate) fn phases(&self) -> impl Iterator<Item = Phase> + use<> {
+        [self.append.0, self.read.0].into_iter().filter_map(Phase::new)
+    }
+
+    /// Whether it came to a decision.
+    pub(crate) fn has_decided(&self) -> bool {
+        self.read.0 > 0
+    }
+
     /// In the types of the judge.
-    fn to_seen(self, process: ProcessId) -> anyhow::Result<ProcessObservation> {
-        let phase = |number| Phase::new(number).context("answered in no phase");
-        let (read, entries) = &self.read;
-        let answer =
-            ReadAnswer { start: Position::new(0), count: READ_SIZE, length: READ_SIZE, sealed: true };
-        let accesses = vec![
-            AnsweredAccess::Append { phase: phase(self.append.0)?, answer: self.append.1 },
-            AnsweredAccess::Read {
-                phase: Some(phase(*read)?),
-                answer,
-                entries: entries.iter().map(|entry| entry.value()).collect::<Result<_, _>>()?,
-            },
-        ];
-        Ok(ProcessObservation { process, accesses, decision: Some(self.decision.value()?), refused: None })
-    }
-}
-
-/// The observations of one task of a process, by number of the instance.
-pub(crate) struct TaskObservations {
-    pub(crate) process: usize,
-    pub(crate) observations: Vec<(usize, Observation)>,
-}
-
-impl TaskObservations {
-    /// The observations of all tasks, by process and then by instance.
-    pub(crate) fn merge(tasks: Vec<Self>, instances: usize) -> Vec<Vec<Observation>> {
-        let mut all = vec![vec![Observation::EMPTY; instances]; PROCESSES as usize];
-        for Self { process, observations } in tasks {
-            for (instance, observation) in observations {
-                all[process][instance] = observation;
-            }
+    fn to_seen(
+        self,
+        process: ProcessId,
+        refused: Option<ObservedRefusal>,
+    ) -> anyhow::Result<ProcessObservation> {
+        let (mut accesses, mut decision) = (Vec::new(), None);
+        if let Some(phase) = Phase::new(self.append.0) {
+            accesses.push(AnsweredAccess::Append { phase, answer: self.append.1 });
         }
-        all
+        let (phase, entries, count) = self.read;
+        if let Some(phase) = Phase::new(phase) {
+            let length = u32::try_from(count)?;
+            let answer = ReadAnswer { start: Position::new(0), count: length, length, sealed: true };
+            let entries = entries[..count].iter().map(|entry| entry.value());
+            let entries = entries.collect::<anyhow::Result<_>>()?;
+            accesses.push(AnsweredAccess::Read { phase: Some(phase), answer, entries });
+            decision = Some(self.decision.value()?);
+        }
+        Ok(ProcessObservation { process, accesses, decision, refused })
     }
+}
+
+/// Fails unless a read returned the whole list: then the first read is the last.
+pub(crate) fn is_last(start: u32, length: u32, count: usize, sealed: bool) -> anyhow::Result<()> {
+    ensure!(sealed && length as usize == count && start == 0, "the first read is not the last");
+    Ok(())
 }
 
 /// The most frequent entry; of several, the smallest.
-fn mode(mut entries: [Word; ENTRIES]) -> Word {
+fn mode(entries: &mut [Word]) -> Word {
     entries.sort_unstable();
     // `max_by_key` returns the last maximum: in reversed order, the smallest value.
     let runs = entries.chunk_by(|a, b| a == b).rev();
@@ -154,27 +180,24 @@ fn mode(mut entries: [Word; ENTRIES]) -> Word {
 
 /// Fails unless all processes decided the same in each instance. `observations`: by process, then by
 /// instance.
-pub(crate) fn agree(observations: &[Vec<Observation>], instances: usize) -> anyhow::Result<()> {
-    ensure!(observations.len() == PROCESSES as usize, "{} processes decided", observations.len());
+pub(crate) fn agree(observations: &[Vec<Observation>]) -> anyhow::Result<()> {
+    let first = observations.first().context("no process decided")?;
     for own in observations {
-        ensure!(own.len() == instances, "decided in {} of {instances} instances", own.len());
-        let same = own.iter().zip(&observations[0]).all(|(own, first)| own.decision == first.decision);
+        ensure!(own.len() == first.len(), "decided in {} of {} instances", own.len(), first.len());
+        let same = own.iter().zip(first).all(|(own, first)| own.decision == first.decision);
         ensure!(same, "two processes decided differently");
     }
     Ok(())
 }
 
 /// Judges every instance, and fails unless all are valid. `observations` as in [`agree`].
-pub(crate) fn judge(observations: &[Vec<Observation>], instances: usize) -> anyhow::Result<()> {
-    agree(observations, instances)?;
-    let spec = ParamsSpec { patience: Patience::Endless, ..ParamsSpec::new(PROCESSES, WARP_SIZE, READ_SIZE) };
-    let params = Params::try_new(spec)?;
-    let truths = (0..VALUES.len()).map(truth).collect::<anyhow::Result<Vec<_>>>()?;
-    for instance in 0..instances {
-        let seen =
-            ProcessId::all(PROCESSES).zip(observations).map(|(process, own)| own[instance].to_seen(process));
-        let seen = seen.collect::<anyhow::Result<Vec<_>>>()?;
-        let finding = observations::judge(&params, &truths[instance % truths.len()], &seen);
+pub(crate) fn judge(shape: Shape, observations: &[Vec<Observation>]) -> anyhow::Result<()> {
+    agree(observations)?;
+    ensure!(observations.len() == shape.processes as usize, "{} processes decided", observations.len());
+    let params = shape.params(Patience::Endless)?;
+    for instance in 0..observations[0].len() {
+        let seen = observations.iter().map(|own| (own[instance], None)).collect();
+        let finding = judge_one(&params, instance, seen)?;
         if finding.outcome != Outcome::Valid {
             bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
         }
@@ -182,13 +205,20 @@ pub(crate) fn judge(observations: &[Vec<Observation>], instances: usize) -> anyh
     Ok(())
 }
 
-/// The roles and proposals of the processes in this instance.
-fn truth(instance: usize) -> anyhow::Result<GroundTruth> {
+/// Judges one instance, by what each process saw and how it was refused, if it was.
+pub(crate) fn judge_one(
+    params: &Params,
+    instance: usize,
+    seen: Vec<(Observation, Option<ObservedRefusal>)>,
+) -> anyhow::Result<Finding> {
     let assignment = |process| {
         let proposal = Value::new(&proposal(process, instance)).context("an empty proposal")?;
         Ok(Assignment { role: Role::Correct, proposal })
     };
-    Ok(GroundTruth::new((0..PROCESSES as usize).map(assignment).collect::<anyhow::Result<_>>()?))
+    let truth = GroundTruth::new((0..seen.len()).map(assignment).collect::<anyhow::Result<_>>()?);
+    let seen = ProcessId::all(params.processes()).zip(seen);
+    let seen = seen.map(|(process, (own, refused))| own.to_seen(process, refused));
+    Ok(observations::judge(params, &truth, &seen.collect::<anyhow::Result<Vec<_>>>()?))
 }
 
 #[cfg(test)]
@@ -197,10 +227,9 @@ mod tests {
 
     /// The observations of a run in lock step in which the first process of each warp wins.
     fn run() -> Vec<Vec<Observation>> {
-        let list: Vec<Bytes> =
-            (0..WARPS as usize).map(|warp| proposal(warp * WARP_SIZE as usize, 0)).collect();
+        let list: Vec<Bytes> = (0..8).map(|warp| proposal(warp * 4, 0)).collect();
         let one = |process: usize| {
-            let (warp, member) = (process / WARP_SIZE as usize, process % WARP_SIZE as usize);
+            let (warp, member) = (process / 4, process % 4);
             let position = u32::try_from(warp).unwrap();
             let answer = if member == 0 {
                 AppendAnswer::Success(Position::new(position))
@@ -209,15 +238,15 @@ mod tests {
             };
             let mut observation = Observation::EMPTY;
             observation.record_append(u64::from(position) + 1, answer);
-            observation.record_list(u64::from(WARPS + position) + 1, list.iter().map(AsRef::as_ref)).unwrap();
+            observation.record_list(u64::from(8 + position) + 1, list.iter().map(AsRef::as_ref)).unwrap();
             vec![observation]
         };
-        (0..PROCESSES as usize).map(one).collect()
+        (0..32).map(one).collect()
     }
 
     #[test]
     fn a_run_in_lock_step_is_valid() {
-        judge(&run(), 1).unwrap();
+        judge(Shape::WIRE, &run()).unwrap();
     }
 
     #[test]
@@ -225,7 +254,7 @@ mod tests {
         let changed = |change: fn(&mut Observation)| {
             let mut observations = run();
             change(&mut observations[9][0]);
-            judge(&observations, 1).unwrap_err().to_string()
+            judge(Shape::WIRE, &observations).unwrap_err().to_string()
         };
         assert!(changed(|it| it.decision = Word(7)).contains("differently"));
         assert!(changed(|it| it.read.1[3] = it.read.1[2]).contains("R2"));
@@ -235,7 +264,7 @@ mod tests {
 
     #[test]
     fn of_several_modes_the_smallest_is_decided() {
-        assert_eq!(mode([3, 1, 2, 3, 2, 9, 9, 0].map(Word)), Word(2));
-        assert_eq!(mode([5; ENTRIES].map(Word)), Word(5));
+        assert_eq!(mode(&mut [3, 1, 2, 3, 2, 9, 9, 0].map(Word)), Word(2));
+        assert_eq!(mode(&mut [5; ENTRIES].map(Word)), Word(5));
     }
 }

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,8 +21,8 @@ use stickycas_model::byzantine::{WireAttack, WireAttackKind};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
-use super::server::{AttackedServer, HOST, attacker, client};
-use crate::serve;
+use super::{attacker, client};
+use crate::servers::{HOST, runtime};
 
 /// How long an attacker that stays away keeps the others of its instance waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -37,36 +37,32 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AttackerOptions {
     #[arg(long)]
-    url: String,
+    pub(super) url: String,
     #[arg(long)]
-    token_url: String,
+    pub(super) token_url: String,
     /// The folder with a folder of credentials for each attacker and the host.
     #[arg(long)]
-    clients: PathBuf,
+    pub(super) clients: PathBuf,
     #[arg(long)]
-    attackers: usize,
+    pub(super) attackers: usize,
     #[arg(long)]
-    lanes: usize,
+    pub(super) lanes: usize,
     /// All of these at once.
     #[arg(long)]
-    attack: Vec<WireAttack>,
+    pub(super) attack: Vec<WireAttack>,
 }
 
-/// As arguments of the program.
-pub(super) fn arguments(
-    server: &AttackedServer,
-    clients: &Path,
-    attackers: usize,
-    lanes: usize,
-    attacks: &[WireAttack],
-) -> Vec<String> {
-    let urls = ["attack", "--url", &server.url, "--token-url", &server.token_url];
-    let mut arguments: Vec<String> = urls.map(str::to_owned).to_vec();
-    arguments.extend(["--clients".to_owned(), clients.display().to_string()]);
-    arguments.extend(["--attackers".to_owned(), attackers.to_string()]);
-    arguments.extend(["--lanes".to_owned(), lanes.to_string()]);
-    arguments.extend(attacks.iter().flat_map(|attack| ["--attack".to_owned(), attack.to_string()]));
-    arguments
+impl AttackerOptions {
+    /// As arguments of the program.
+    pub(super) fn arguments(&self) -> Vec<String> {
+        let Self { url, token_url, clients, attackers, lanes, attack } = self;
+        let clients = clients.display();
+        let all = format!(
+            "attack --url {url} --token-url {token_url} --clients {clients} --attackers {attackers} --lanes {lanes}"
+        );
+        let attacks = attack.iter().map(|attack| format!("--attack={attack}"));
+        all.split(' ').map(str::to_owned).chain(attacks).collect()
+    }
 }
 
 /// The attack, large enough to keep an attacker busy: an attack beside the rest of its process lasts longer
@@ -132,7 +128,7 @@ pub(super) type AllDone = BTreeMap<String, Done>;
 /// The subcommand: attacks until standard input ends, and then says what it did.
 pub(crate) fn attack(options: AttackerOptions) -> anyhow::Result<()> {
     let _files = stickycas_server::allow_all_files();
-    let runtime = serve::runtime(1)?;
+    let runtime = runtime(1)?;
     let (stop, stopped) = watch::channel(false);
     let attacking = runtime.spawn(attack_all(options, stopped));
     std::io::stdin().lock().read_to_end(&mut Vec::new())?;

@@ -6,34 +6,23 @@
 //! processes are judged as in loads; late processes are counted besides, since a verdict allows them within
 //! the bound on f.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use bytes::Bytes;
+use anyhow::Context as _;
 use stickycas_client::Client;
-use stickycas_load::observations::{self, AnsweredAccess, ObservedRefusal, ProcessObservation};
-use stickycas_model::access::{AppendAnswer, ReadAnswer};
+use stickycas_load::observations::ObservedRefusal;
 use stickycas_model::bounds;
-use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
-use stickycas_model::params::{Params, ParamsSpec, Patience};
+use stickycas_model::params::{Params, Patience};
 use stickycas_model::predicates;
-use stickycas_model::process::mode;
-use stickycas_model::types::{Phase, Position, ProcessId, Value};
-use stickycas_proto::status::RpcRefusal;
-use stickycas_proto::v1::server_frame::Frame;
-use stickycas_proto::v1::{Answer, ReadResult, answer};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 
-use crate::attach_stream::{AttachStream, FrameSender, append, decide, hello, read};
-use crate::principal::Principal;
+use crate::fixture::{connect, principal};
+use crate::servers::Server;
+use crate::streams::{Departure, Mode, Players};
+use crate::workload::{Observation, Shape, judge_one};
 
-/// p, and r: as many entries as there are warps of 16 processes.
-const WARP_SIZE: u32 = 2;
-const READ_SIZE: u32 = 8;
-const VALUES: [&str; 3] = ["value  a", "value  b", "value  c"];
 /// Timers are no finer.
 const TIMER: Duration = Duration::from_millis(1);
 /// The longest wait for open instances when no more begin.
@@ -72,18 +61,13 @@ impl Turn {
     }
 }
 
-/// A process has decided, or was refused.
-struct Left {
-    channel: u32,
-    seen: ProcessObservation,
-    at: Instant,
-}
-
 /// An instance under way.
 struct Open {
     began: Instant,
     last: Instant,
-    seen: Vec<ProcessObservation>,
+    left: usize,
+    /// By process.
+    seen: Vec<(Observation, Option<ObservedRefusal>)>,
 }
 
 /// See the module.
@@ -91,42 +75,25 @@ pub(super) struct Processes {
     params: Params,
     roster: Vec<String>,
     coordinator: Client,
-    streams: Vec<FrameSender>,
-    left: UnboundedReceiver<anyhow::Result<Left>>,
+    players: Players,
     /// The number of the next instance, which is its channel.
     next: u32,
-    // Aborted when this is dropped.
-    _processes: JoinSet<()>,
 }
 
 impl Processes {
-    /// Connects these principals, whose credentials are in `clients`. `patience`: that of their instances.
+    /// Connects so many. `patience`: that of their instances.
     pub(super) async fn connect(
-        url: &str,
-        clients: &std::path::Path,
-        roster: Vec<String>,
+        server: &Server,
+        processes: u8,
         coordinator: Client,
         patience: Duration,
     ) -> anyhow::Result<Self> {
-        let n = u32::try_from(roster.len())?;
-        let patience = Patience::Finite(patience);
-        let spec = ParamsSpec { patience, ..ParamsSpec::new(n, WARP_SIZE, READ_SIZE) };
-        let params = Params::try_new(spec)?;
-        let (leaves, left) = unbounded_channel();
-        let (mut processes, mut streams) = (JoinSet::new(), Vec::new());
-        for (process, name) in ProcessId::all(n).zip(&roster) {
-            let principal = Principal::certified(url, name, Some(clients)).await?;
-            let (sender, opening) = AttachStream::begin(principal);
-            streams.push(sender);
-            let leaves = leaves.clone();
-            processes.spawn(async move {
-                if let Err(error) = play(process, opening, &leaves).await {
-                    // Without a receiver the turn has failed already.
-                    let _sent = leaves.send(Err(error.context(format!("process {process}"))));
-                }
-            });
-        }
-        Ok(Self { params, roster, coordinator, streams, left, next: 0, _processes: processes })
+        let shape = Shape { processes: processes.into(), warp_size: 2, read_size: 8, pipeline: 0 };
+        let params = shape.params(Patience::Finite(patience))?;
+        let principals = connect(server, 0..processes.into()).await?;
+        let players = Players::open(&principals, Mode::Wait);
+        let roster = (0..processes.into()).map(principal).collect();
+        Ok(Self { params, roster, coordinator, players, next: 0 })
     }
 
     /// Plays this many instances, of which `rate` begin in a second.
@@ -149,8 +116,11 @@ impl Processes {
                 }
                 Some(created) = creating.join_next() => match created? {
                     Ok((began, id)) => {
-                        let channel = self.begin(&id)?;
-                        open.insert(channel, Open { began, last: began, seen: Vec::new() });
+                        let channel = self.next;
+                        self.next += 1;
+                        self.players.begin(channel, &id, channel as usize, usize::MAX)?;
+                        let seen = vec![(Observation::EMPTY, None); self.roster.len()];
+                        open.insert(channel, Open { began, last: began, left: 0, seen });
                     }
                     Err(error) => {
                         turn.undecided += 1;
@@ -158,14 +128,13 @@ impl Processes {
                         turn.note(format!("not created: {error:#}"));
                     }
                 },
-                left = self.left.recv() => {
-                    let Left { channel, seen, at } = left.context("all streams are gone")??;
+                left = self.players.next() => {
+                    let Departure { process, channel, seen, refused, at } = left?;
                     let instance = open.get_mut(&channel).context("an answer in no instance")?;
                     instance.last = instance.last.max(at);
-                    instance.seen.push(seen);
-                    if instance.seen.len() == self.roster.len()
-                        && let Some(instance) = open.remove(&channel)
-                    {
+                    instance.left += 1;
+                    instance.seen[process] = (seen, refused);
+                    if instance.left == self.roster.len() && let Some(instance) = open.remove(&channel) {
                         ended += 1;
                         self.judge(channel, instance, &mut turn)?;
                     }
@@ -186,131 +155,28 @@ impl Processes {
         async move { Ok((began, create.send().await?.instance.id.to_string())) }
     }
 
-    /// All processes say hello and append; returns the channel.
-    fn begin(&mut self, id: &str) -> anyhow::Result<u32> {
-        let channel = self.next;
-        self.next += 1;
-        for (process, stream) in self.streams.iter().enumerate() {
-            let value = Bytes::from_static(proposal(process, channel).as_bytes());
-            stream.send(vec![hello(channel, id), append(channel, 1, value)])?;
-        }
-        Ok(channel)
-    }
-
-    fn judge(&self, channel: u32, Open { began, last, seen }: Open, turn: &mut Turn) -> anyhow::Result<()> {
-        if seen.iter().all(|seen| seen.decision.is_some()) {
+    fn judge(&self, channel: u32, instance: Open, turn: &mut Turn) -> anyhow::Result<()> {
+        let Open { began, last, seen, .. } = instance;
+        if seen.iter().all(|(seen, _)| seen.has_decided()) {
             turn.latencies.push(last - began);
         } else {
             turn.undecided += 1;
         }
         let bound = bounds::phase_bound(&self.params, 0);
-        for process in &seen {
-            let phases: Vec<Phase> = process.accesses.iter().filter_map(phase).collect();
-            let punctual = phases.first().is_some_and(|it| predicates::is_first_of_warp(&self.params, *it));
+        for (process, (seen, refused)) in seen.iter().enumerate() {
+            let (first, final_phase) = (seen.phases().next(), seen.phases().last());
+            let punctual = first.is_some_and(|it| predicates::is_first_of_warp(&self.params, it));
             turn.late += usize::from(!punctual);
-            turn.missed += usize::from(phases.last().is_some_and(|it| !predicates::is_in_time(*it, bound)));
-            if let Some(refused) = &process.refused {
-                let why = &refused.why;
-                turn.note(format!(
-                    "process {} was refused {}: {why}",
-                    process.process,
-                    refused.reason.name()
-                ));
+            turn.missed += usize::from(final_phase.is_some_and(|it| !predicates::is_in_time(it, bound)));
+            if let Some(ObservedRefusal { reason, why }) = refused {
+                turn.note(format!("process {} was refused {}: {why}", process + 1, reason.name()));
             }
         }
-        let finding = observations::judge(&self.params, &truth(self.roster.len(), channel)?, &seen);
+        let finding = judge_one(&self.params, channel as usize, seen)?;
         if finding.outcome != Outcome::Valid {
             turn.not_valid += 1;
             turn.note(format!("{}: {}", finding.outcome, finding.reasons.join("; ")));
         }
         Ok(())
     }
-}
-
-fn proposal(process: usize, channel: u32) -> &'static str {
-    VALUES[(process + channel as usize) % VALUES.len()]
-}
-
-/// The roles and proposals in an instance.
-fn truth(processes: usize, channel: u32) -> anyhow::Result<GroundTruth> {
-    let assignment = |process| {
-        let proposal = Value::parse(proposal(process, channel)).context("an empty proposal")?;
-        Ok(Assignment { role: Role::Correct, proposal })
-    };
-    Ok(GroundTruth::new((0..processes).map(assignment).collect::<anyhow::Result<_>>()?))
-}
-
-fn phase(access: &AnsweredAccess) -> Option<Phase> {
-    match access {
-        AnsweredAccess::Append { phase, .. } => Some(*phase),
-        AnsweredAccess::Read { phase, .. } => *phase,
-    }
-}
-
-/// One process in all of its instances.
-async fn play(
-    process: ProcessId,
-    opening: impl Future<Output = anyhow::Result<AttachStream>>,
-    leaves: &UnboundedSender<anyhow::Result<Left>>,
-) -> anyhow::Result<()> {
-    let mut stream = opening.await?;
-    let mut playing: HashMap<u32, (ProcessObservation, Instant)> = HashMap::new();
-    let new = || {
-        (ProcessObservation { process, accesses: Vec::new(), decision: None, refused: None }, Instant::now())
-    };
-    loop {
-        let mut frames = Vec::new();
-        for frame in stream.receive_any().await? {
-            let left = match frame {
-                Frame::Answer(answer) => {
-                    let channel = answer.channel;
-                    let (seen, at) = playing.entry(channel).or_insert_with(new);
-                    let access = access(answer)?;
-                    if let AnsweredAccess::Read { entries, .. } = &access {
-                        seen.decision = mode(entries).cloned();
-                        *at = Instant::now();
-                        let decision = seen.decision.as_ref().context("the list is empty")?;
-                        frames.push(decide(channel, Bytes::copy_from_slice(decision.as_bytes())));
-                    } else {
-                        frames.push(read(channel, 2));
-                    }
-                    seen.accesses.push(access);
-                    continue;
-                }
-                Frame::Decided(decided) => decided.channel,
-                Frame::Refusal(refusal) => {
-                    let RpcRefusal { reason, message, .. } = RpcRefusal::from_frame(&refusal);
-                    let (seen, _) = playing.entry(refusal.channel).or_insert_with(new);
-                    seen.refused = Some(ObservedRefusal { reason, why: message });
-                    refusal.channel
-                }
-                Frame::Welcome(_) => continue,
-                Frame::Replaced(replaced) => bail!("another session took its place: {replaced:?}"),
-            };
-            if let Some((seen, at)) = playing.remove(&left) {
-                let _sent = leaves.send(Ok(Left { channel: left, seen, at }));
-            }
-        }
-        stream.send(frames)?;
-    }
-}
-
-/// An answer in the type of the judge.
-fn access(answer: Answer) -> anyhow::Result<AnsweredAccess> {
-    let phase = Phase::new(answer.phase).context("answered in no phase")?;
-    Ok(match answer.result.context("an answer without a result")? {
-        answer::Result::Append(append) => {
-            AnsweredAccess::Append { phase, answer: AppendAnswer::try_from(&append)? }
-        }
-        answer::Result::Read(ReadResult { start, values, length, sealed }) => {
-            let count = u32::try_from(values.len())?;
-            let answer = ReadAnswer { start: Position::new(start), count, length, sealed };
-            let entries = values.iter().map(|value| Value::new(value).context("an empty value"));
-            AnsweredAccess::Read {
-                phase: Some(phase),
-                answer,
-                entries: entries.collect::<anyhow::Result<_>>()?,
-            }
-        }
-    })
 }

@@ -1,124 +1,153 @@
 //! The engine of the server's log beside alternatives: the cost of making a batch durable, without a server.
 //!
 //! ```text
-//! cargo run --release -p stickycas-bench -- engine
 //! cargo run --release -p stickycas-bench -- engine --disk DIR --json engine.json
 //! ```
 //!
-//! | candidate | measured |
+//! | candidate, with the size of its batches | measured |
 //! | --- | --- |
-//! | `redb` | the engine of the server, with its settings: a transaction for each batch, committed in two phases, which is two syncs |
+//! | `redb` | the engine of the server, with the settings of `server/src/commit_log/engine/redb.rs`, which is not public: a transaction for each batch, committed in two phases, which is two syncs |
 //! | `redb-one-phase` | the same in one phase, which is one sync |
-//! | `segments` | two files of our own that take turns: length, place, checksum and batch, then one sync ([`segments`]) |
+//! | `segments` | two files of our own that take turns: length, place, checksum and batch, then one sync |
 //!
 //! All of them do the same work: one batch in flight, as large as those that the server makes (`wire` tells
 //! how many bytes a commit has), with its place and a CRC-32, and the batches before the last 64 MiB trimmed,
 //! which is the server's default (`log_tail_bytes`). Checkpoints are left out: they are written seldom. Each
-//! candidate has one log for each size, which lives through all rounds.
-//!
-//! In the raw results: `disk` (the kind of file system), `rounds`, and for each of `candidates` its `name`,
-//! `batch_bytes`, over the rounds the summaries of `rate` (commits per second), `median_us`, `p99_us` and
-//! `bytes_per_second`, and `of_redb`: the rate in units of the server's engine in the same round.
+//! candidate has one log, which lives through all rounds.
 
-mod database;
-mod report;
 mod segments;
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use redb::{Database, Durability, TableDefinition};
+use serde_json::json;
 
-use self::database::DatabaseLog;
-use self::report::{Results, Series};
 use self::segments::SegmentLog;
-use crate::{disk, results};
+use crate::results::{Common, Figures, Results, quantile};
+use crate::rounds::{Candidate, RoundOptions};
+use crate::servers;
 
 /// How to measure engines.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// How often each candidate has its turn, after one turn that does not count.
-    #[arg(long, default_value_t = 7, value_parser = clap::value_parser!(u32).range(1..))]
-    rounds: u32,
-    /// The directory for the logs while they are written; by default that of temporary files.
-    #[arg(long, value_name = "DIRECTORY")]
-    disk: Option<PathBuf>,
-    /// Commits in each turn, for batches of 1 KiB; larger batches have fewer.
-    #[arg(long, default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
-    commits: u32,
-    /// Write every figure there, as JSON.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    #[command(flatten)]
+    rounds: RoundOptions,
+    #[command(flatten)]
+    common: Common,
 }
 
-/// Bytes of the batches, and how many times fewer of them a turn has than of the smallest.
-const SIZES: [(usize, u32); 4] = [(1 << 10, 1), (16 << 10, 1), (128 << 10, 3), (1 << 20, 10)];
+/// KiB of the batches, and how many of them a turn has.
+const SIZES: [(usize, usize); 4] = [(1, 600), (16, 600), (128, 200), (1_024, 60)];
 /// Bytes of batches that are kept: the default of the server.
 const TAIL: u64 = 64 << 20;
+/// Memory that the database may take for pages.
+const CACHE: usize = 64 << 20;
+const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
 
 /// A log that keeps batches on disk.
-trait BatchLog {
+trait BatchLog: Send {
     /// Makes a batch durable. `trim`: batches before this place are not needed any more.
     fn append(&mut self, place: u64, batch: &[u8], trim: Option<u64>) -> anyhow::Result<()>;
 }
 
-/// A kind of log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Database { two_phase: bool },
-    Segments,
+struct DatabaseLog {
+    database: Database,
+    /// As the server commits.
+    two_phase: bool,
 }
 
-const KINDS: [Kind; 3] =
-    [Kind::Database { two_phase: true }, Kind::Database { two_phase: false }, Kind::Segments];
-
-impl Kind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Database { two_phase: true } => "redb",
-            Self::Database { two_phase: false } => "redb-one-phase",
-            Self::Segments => "segments",
+impl BatchLog for DatabaseLog {
+    fn append(&mut self, place: u64, batch: &[u8], trim: Option<u64>) -> anyhow::Result<()> {
+        let mut write = self.database.begin_write()?;
+        write.set_durability(Durability::Immediate)?;
+        write.set_two_phase_commit(self.two_phase);
+        {
+            let mut batches = write.open_table(BATCHES)?;
+            let sealed = [batch, &crc32fast::hash(batch).to_le_bytes()].concat();
+            batches.insert(place, &*sealed)?;
+            if let Some(trim) = trim {
+                batches.retain_in(..trim, |_, _| false)?;
+            }
         }
-    }
-
-    /// A new log in this folder; `tail`: the most bytes of batches that it has to keep.
-    fn open(self, folder: &Path, tail: u64) -> anyhow::Result<Box<dyn BatchLog>> {
-        Ok(match self {
-            Self::Database { two_phase } => Box::new(DatabaseLog::create(folder, two_phase)?),
-            Self::Segments => Box::new(SegmentLog::create(folder, tail)?),
-        })
+        write.commit()?;
+        Ok(())
     }
 }
 
-/// A candidate with batches of one size.
-struct Candidate {
-    series: Series,
+/// An engine with batches of one size.
+#[derive(Clone)]
+struct Measured {
+    engine: &'static str,
+    kib: usize,
+    commits: usize,
+    log: Arc<Mutex<Kept>>,
+}
+
+/// A log, and what stands in it.
+struct Kept {
     log: Box<dyn BatchLog>,
     batch: Vec<u8>,
     place: u64,
-    /// The first place that is kept, and the bytes from there on.
-    kept: (u64, u64),
+    /// Bytes since the first place that is kept.
+    bytes: u64,
 }
 
-impl Candidate {
-    /// Appends so many batches, and returns how long each took.
-    fn turn(&mut self, commits: u32) -> anyhow::Result<Vec<Duration>> {
+impl Measured {
+    /// A new log in this folder, to which so many batches are appended in all.
+    fn new(
+        engine: &'static str,
+        (kib, commits): (usize, usize),
+        folder: &Path,
+        all: u64,
+    ) -> anyhow::Result<Self> {
+        let database = |two_phase| {
+            let database = Database::builder().set_cache_size(CACHE).create(folder.join("log.redb"))?;
+            anyhow::Ok(Box::new(DatabaseLog { database, two_phase }))
+        };
+        let batch = noise(kib << 10);
+        let log: Box<dyn BatchLog> = match engine {
+            "segments" => Box::new(SegmentLog::create(folder, TAIL.min(all * batch.len() as u64))?),
+            engine => database(engine == "redb")?,
+        };
+        let log = Arc::new(Mutex::new(Kept { log, batch, place: 0, bytes: 0 }));
+        Ok(Self { engine, kib, commits, log })
+    }
+
+    #[allow(clippy::cast_precision_loss)]
+    fn turn(&self) -> anyhow::Result<Figures> {
         let mut times = Vec::new();
-        for _ in 0..commits {
-            self.place += 1;
-            self.batch[..8].copy_from_slice(&self.place.to_le_bytes());
-            let trim = (self.kept.1 >= TAIL).then_some(self.place);
-            if trim.is_some() {
-                self.kept = (self.place, 0);
-            }
-            self.kept.1 += self.batch.len() as u64;
+        let mut kept = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let Kept { log, batch, place, bytes } = &mut *kept;
+        for _ in 0..self.commits {
+            *place += 1;
+            batch[..8].copy_from_slice(&place.to_le_bytes());
+            let trim = (*bytes >= TAIL).then_some(*place);
+            *bytes = if trim.is_some() { 0 } else { *bytes } + batch.len() as u64;
             let started = Instant::now();
-            self.log.append(self.place, &self.batch, trim)?;
+            log.append(*place, batch, trim)?;
             times.push(started.elapsed());
         }
-        Ok(times)
+        let rate = times.len() as f64 / times.iter().sum::<Duration>().as_secs_f64();
+        let at = |at| quantile(&times, at).map(|time| time.as_secs_f64() * 1e6);
+        Ok(Figures::default()
+            .with("commits_per_s", rate)
+            .with("bytes_per_s", rate * batch.len() as f64)
+            .maybe("median_us", at(0.5))
+            .maybe("p99_us", at(0.99)))
+    }
+}
+
+impl Candidate for Measured {
+    fn name(&self) -> String {
+        format!("{}/{}KiB", self.engine, self.kib)
+    }
+
+    fn over(&self) -> Vec<String> {
+        if self.engine == "redb" { Vec::new() } else { vec![format!("redb/{}KiB", self.kib)] }
     }
 }
 
@@ -136,32 +165,20 @@ fn noise(bytes: usize) -> Vec<u8> {
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let directory = options.disk.clone().unwrap_or_else(std::env::temp_dir);
+    let disk = options.common.disk();
     let (mut candidates, mut folders) = (Vec::new(), Vec::new());
-    for (bytes, fewer) in SIZES {
-        for kind in KINDS {
-            let folder = disk::folder(&directory, "engine")?;
-            let series = Series::new(kind.name(), bytes, fewer);
-            let commits = u64::from(options.commits / fewer).max(1) * (u64::from(options.rounds) + 1);
-            let log = kind.open(folder.path(), TAIL.min(commits * bytes as u64))?;
-            candidates.push(Candidate { series, log, batch: noise(bytes), place: 0, kept: (0, 0) });
+    for (kib, commits) in SIZES {
+        for engine in ["redb", "redb-one-phase", "segments"] {
+            let folder = servers::folder(&disk)?;
+            let commits = options.rounds.scaled(commits);
+            let all = commits as u64 * (u64::from(options.rounds.rounds) + 1);
+            candidates.push(Measured::new(engine, (kib, commits), folder.path(), all)?);
             folders.push(folder);
         }
     }
-    for round in 0..=options.rounds {
-        for candidate in &mut candidates {
-            let commits = (options.commits / candidate.series.fewer).max(1);
-            let times = candidate.turn(commits)?;
-            if round > 0 {
-                candidate.series.rounds.push(times);
-            }
-        }
-    }
-    let series: Vec<&Series> = candidates.iter().map(|candidate| &candidate.series).collect();
-    let results = Results::new(disk::file_system(&directory), options.rounds, &series);
-    results.print()?;
-    if let Some(json) = &options.json {
-        results::write(json, "engine", &BTreeMap::new(), &results)?;
-    }
+    let candidates = options.rounds.wanted(candidates)?;
+    let rows = options.rounds.run(&candidates, |candidate| async move { candidate.turn() })?;
+    let conditions = json!({"rounds": options.rounds.rounds, "disk": servers::file_system(&disk)});
+    Results { measured: "engine", programs: Default::default(), conditions, rows }.report(&options.common)?;
     Ok(ExitCode::SUCCESS)
 }

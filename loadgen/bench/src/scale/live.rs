@@ -1,81 +1,152 @@
-//! Live instances: all processes have joined, half of the warps have appended and wait to read, the others
-//! have not appended.
+//! Live instances, and the cost of an access beside many of them.
+//!
+//! The work of `cost` does not depend on their number: every message of a client has 64 accesses, each a
+//! read; all eight processes of an instance send theirs at the same time, and every phase answers two of
+//! them. With one instance it receives all 64 ahead; with 64 or more, each access goes to another instance,
+//! and a pass goes through all live instances before it comes back to the first. Groups of principals take
+//! turns.
 
-use std::path::Path;
-use std::time::Instant;
+use std::sync::Arc;
 
 use stickycas_proto::v1::ClientFrame;
 use stickycas_proto::v1::server_frame::Frame;
 use tokio::task::JoinSet;
 
-use super::Measurement;
-use super::fixture::{PROCESSES, ScaleFixture, group};
-use super::process::proposal;
-use super::server::memory;
-use crate::attach_stream::{AttachStream, append, hello, read};
+use super::{Before, PROCESSES};
+use crate::fixture::Fixture;
 use crate::principal::Principal;
+use crate::results::{Figures, Row};
+use crate::servers::{Launch, Server};
+use crate::stopwatch::processor_time_of;
+use crate::streams::{AttachStream, append, hello, read};
+use crate::workload::{Shape, proposal};
 
 /// Open instances of one stream: the default limit of the server.
-pub(crate) const CHANNELS: usize = 4_096;
-/// Frames in one message.
+const CHANNELS: usize = 4_096;
+/// Frames in one message of those who join, and accesses in one message of `cost`.
 const FRAMES: usize = 768;
+const BATCH: usize = 64;
+/// About so many accesses are timed.
+const ACCESSES: usize = 2_000_000;
 
-/// The number of groups of eight principals that this many instances need.
-pub(crate) fn groups(instances: usize) -> usize {
-    instances.div_ceil(CHANNELS)
+/// Live instances of groups of eight principals.
+pub(crate) struct Live {
+    // The server ends before the streams.
+    fixture: Arc<Fixture>,
+    pub(crate) count: usize,
+    /// The streams of each group.
+    groups: Vec<Vec<AttachStream>>,
+    per_group: usize,
+    /// The number of the next read in all of them.
+    next: u64,
 }
 
-/// Measures this many live instances.
-pub(super) async fn measure(program: &Path, count: usize) -> anyhow::Result<Measurement> {
-    let groups = groups(count);
-    let fixture = ScaleFixture::start(program, count, groups * PROCESSES as usize).await?;
-    let before = memory(fixture.server.pid()).await?;
-    let started = Instant::now();
-    let _lines = begin(&fixture, count, 16, PROCESSES as usize / 2).await?;
-    let wall = started.elapsed();
-    let after = memory(fixture.server.pid()).await?;
-    Ok(Measurement::new("live instances", count, before, after, wall))
+impl Live {
+    /// Principals for so many, on this server.
+    pub(crate) async fn fixture(server: Server, shape: Shape, count: usize) -> anyhow::Result<Arc<Fixture>> {
+        let fixture = Fixture::groups(server, shape, count.div_ceil(CHANNELS).max(1), 0);
+        fixture.await.map(Arc::new)
+    }
+
+    /// Creates so many. All processes say hello; the first `appending` of each group also append and then
+    /// read.
+    pub(crate) async fn begin(fixture: Arc<Fixture>, count: usize, appending: usize) -> anyhow::Result<Self> {
+        let per_group = count.div_ceil(count.div_ceil(CHANNELS).max(1)).max(1);
+        let ids = fixture.create(count, per_group).await?;
+        let mut beginning = JoinSet::new();
+        for (number, principal) in fixture.principals.iter().cloned().enumerate() {
+            let (group, member) = (number / PROCESSES, number % PROCESSES);
+            let ids: Vec<String> = ids.iter().skip(group * per_group).take(per_group).cloned().collect();
+            beginning.spawn(async move {
+                anyhow::Ok((number, join(&principal, member, &ids, member < appending).await?))
+            });
+        }
+        let mut streams = in_order(beginning).await?.into_iter();
+        let groups = fixture.principals.chunks(PROCESSES);
+        let groups = groups.map(|group| streams.by_ref().take(group.len()).collect()).collect();
+        Ok(Self { fixture, count, groups, per_group, next: 3 })
+    }
+
+    /// All processes read `each` times in each instance, `slice` instances of a group at a time; `between` is
+    /// awaited before each slice.
+    pub(crate) async fn pass<F: Future>(
+        &mut self,
+        each: u64,
+        slice: usize,
+        mut between: impl FnMut() -> F,
+    ) -> anyhow::Result<()> {
+        let (first, count) = (self.next, self.count);
+        self.next += each;
+        for (group, streams) in self.groups.iter_mut().enumerate() {
+            let instances = count.saturating_sub(group * self.per_group).min(self.per_group);
+            for start in (0..instances).step_by(slice) {
+                between().await;
+                let channels = start..(start + slice).min(instances);
+                let mut reading = JoinSet::new();
+                for (member, mut stream) in streams.drain(..).enumerate() {
+                    let channels = channels.clone();
+                    reading.spawn(async move {
+                        read_all(&mut stream, channels, first..first + each).await?;
+                        anyhow::Ok((member, stream))
+                    });
+                }
+                *streams = in_order(reading).await?;
+            }
+        }
+        Ok(())
+    }
 }
 
-/// Creates this many instances, with a group of principals for each `CHANNELS` of them. All send hello; the
-/// first `appending` of each group also append and then read. Returns their streams, by principal.
-pub(crate) async fn begin(
-    fixture: &ScaleFixture,
-    count: usize,
-    pipeline: u32,
-    appending: usize,
-) -> anyhow::Result<Vec<AttachStream>> {
-    let rosters = (0..count).map(|number| group(number / CHANNELS)).collect();
-    let ids = fixture.create(rosters, pipeline).await?;
-    let mut beginning = JoinSet::new();
-    for (number, principal) in fixture.principals.iter().cloned().enumerate() {
-        let (own_group, member) = (number / PROCESSES as usize, number % PROCESSES as usize);
-        let ids: Vec<String> = ids.iter().skip(own_group * CHANNELS).take(CHANNELS).cloned().collect();
-        let appends = member < appending;
-        beginning.spawn(async move { anyhow::Ok((number, join(&principal, number, &ids, appends).await?)) });
+/// The results of these tasks, by their numbers.
+async fn in_order<T: 'static>(mut tasks: JoinSet<anyhow::Result<(usize, T)>>) -> anyhow::Result<Vec<T>> {
+    let mut all = Vec::new();
+    while let Some(one) = tasks.join_next().await {
+        all.push(one??);
     }
-    let mut streams: Vec<Option<AttachStream>> = fixture.principals.iter().map(|_| None).collect();
-    while let Some(stream) = beginning.join_next().await {
-        let (number, stream) = stream??;
-        streams[number] = Some(stream);
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, one)| one).collect())
+}
+
+/// One process reads on these channels, a few messages ahead of the answers.
+async fn read_all(
+    stream: &mut AttachStream,
+    channels: std::ops::Range<usize>,
+    numbers: std::ops::Range<u64>,
+) -> anyhow::Result<()> {
+    const AHEAD: usize = 8 * BATCH;
+    let total = channels.len() * (numbers.end - numbers.start) as usize;
+    let mut all =
+        channels.flat_map(|channel| numbers.clone().map(move |number| read(channel as u32, number)));
+    let (mut sent, mut answered) = (0, 0);
+    while answered < total {
+        while sent < total && sent < answered + AHEAD {
+            let frames: Vec<_> = all.by_ref().take(BATCH).collect();
+            sent += frames.len();
+            stream.send(frames)?;
+        }
+        // The answers to the first reads come first.
+        let frames = stream.receive().await?;
+        answered +=
+            frames.iter().filter(|it| matches!(it, Frame::Answer(it) if it.number >= numbers.start)).count();
     }
-    Ok(streams.into_iter().flatten().collect())
+    Ok(())
 }
 
 /// Joins the instances of one principal; returns when all of them have sent their welcome.
 async fn join(
     principal: &Principal,
-    number: usize,
+    process: usize,
     ids: &[String],
     appends: bool,
 ) -> anyhow::Result<AttachStream> {
     let mut stream = AttachStream::open(principal, Vec::new()).await?;
     let mut frames: Vec<ClientFrame> = Vec::new();
     let mut welcomed = 0;
+    let welcomes = |frames: &[Frame]| frames.iter().filter(|it| matches!(it, Frame::Welcome(_))).count();
     for (channel, id) in ids.iter().enumerate() {
         frames.push(hello(channel as u32, id));
         if appends {
-            frames.extend([append(channel as u32, 1, proposal(number, channel)), read(channel as u32, 2)]);
+            frames.extend([append(channel as u32, proposal(process, channel)), read(channel as u32, 2)]);
         }
         if frames.len() >= FRAMES {
             stream.send(std::mem::take(&mut frames))?;
@@ -92,6 +163,37 @@ async fn join(
     Ok(stream)
 }
 
-fn welcomes(frames: &[Frame]) -> usize {
-    frames.iter().filter(|frame| matches!(frame, Frame::Welcome(_))).count()
+/// Measures the memory of this many: half of the warps have appended and wait to read, the others have not
+/// appended.
+pub(super) async fn measure(launch: &Launch, count: usize) -> anyhow::Result<Row> {
+    let fixture = Live::fixture(launch.start().await?, Shape::SMALL, count).await?;
+    let before = Before::of(&fixture.server).await?;
+    let _live = Live::begin(fixture, count, PROCESSES / 2).await?;
+    before.row("live instances", count).await
+}
+
+/// The processor time of the server for an access beside this many, all of which have their whole list.
+#[allow(clippy::cast_precision_loss)]
+pub(super) async fn cost(launch: &Launch, count: usize) -> anyhow::Result<Row> {
+    let shape = Shape { pipeline: BATCH as u32, ..Shape::SMALL };
+    let fixture = Live::fixture(launch.start().await?, shape, count).await?;
+    let mut live = Live::begin(fixture, count, PROCESSES).await?;
+    let pid = live.fixture.server.pid();
+    // Few instances get several accesses each, ahead.
+    let each = BATCH.div_ceil(count).max(1);
+    let accesses_of_pass = PROCESSES * count * each;
+    let passes = (ACCESSES / accesses_of_pass).max(1);
+    let mut started = None;
+    for _ in 0..=passes {
+        live.pass(each as u64, CHANNELS, || std::future::ready(())).await?;
+        // The first one does not count.
+        started = Some(started.map_or_else(|| processor_time_of(pid), Ok)?);
+    }
+    let spent = processor_time_of(pid)?.saturating_sub(started.unwrap_or_default());
+    let accesses = passes * accesses_of_pass;
+    let figures = Figures::default()
+        .count("live", count as u64)
+        .count("accesses", accesses as u64)
+        .with("server_cost_us", spent.as_secs_f64() * 1e6 / accesses as f64);
+    Ok(Row::once(format!("cost beside {count} live"), figures))
 }

@@ -1,5 +1,5 @@
 //! The capacity of one server: memory of each connected principal, of each finished and each live instance
-//! and of each waiting call, and the cost of an access beside many live instances.
+//! and of each waiting call, the cost of an access beside many live instances, and the start on a large log.
 //!
 //! ```text
 //! cargo build --release -p stickycas-server -p stickycas-bench
@@ -7,65 +7,49 @@
 //! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
 //! target/release/stickycas-bench scale --live 100000         all processes have joined, half of the warps have appended
 //! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
-//! target/release/stickycas-bench scale --table 1000000       the table of so many finished instances on the live page, while viewers look at it
+//! target/release/stickycas-bench scale --table 1000000       the table of so many finished instances on the live page
 //! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access beside so many live instances
+//! target/release/stickycas-bench scale --start-up 1000000    a server on a log of so many archived instances: see `start_up`
 //! ```
 //!
-//! The server is the program `stickycas-server` in a process of its own; the server that does nothing is
-//! `serve baseline` of this program. The memory of each is the `Rss` of that process
-//! (`/proc/PID/smaps_rollup`; also given as `Pss`, without what others share) after less before, divided by
-//! the count. It includes allocator, page size and fragmentation, but not what the kernel holds for a socket.
-//! Clients use TCP over loopback.
-//!
-//! **Limits of the server are lifted**: on instances, on instances of one creator, on requests per second and
-//! on the memory of an instance; retention and idle lifetime are an hour. The behaviour at the limits is not
-//! measured here. The command line of the server is in the results.
-//!
-//! Every instance that ends is judged, from the observations of all of its processes; one that is not valid
-//! fails the measurement. Those of `--live`, `--waiting` and `--cost` do not end.
-//!
-//! Each principal has one connection and one Attach stream. Instances have n = 8, p = 2, r = 8, values of 8
-//! bytes and endless patience: a process appends once, reads once and decides.
-//!
-//! # Keys of the raw results
-//! `server_arguments`: the command line of the server, in which N stands for as many instances as a
-//! measurement needs. `measurements`: of each `what`, `count`, `before` and `after` (`rss_bytes`,
-//! `pss_bytes`), `bytes_each`, `wall_s`. `costs`: of each number of `live` instances, `accesses`, `server_us`
-//! (processor time of the server for an access). `tables`: of each number of `instances`, memory `before` and
-//! `after` somebody looks, the time of the first of the `requests` (`first_ms`), and the processor time of
-//! the server for a second (`idle`, `looked`).
+//! Instances are of 8 processes ([`Shape::SMALL`]), all of them judged. The memory of a server is its
+//! resident memory (`/proc/PID/status`), once it no longer changes; `each_bytes` is that after less that
+//! before, divided by the count. It includes allocator, page size and fragmentation, but not what the kernel
+//! holds for a socket. A first portion that does not count includes what a server allocates once. The limits
+//! of the server that would stop this are lifted: `conditions.server_arguments`.
 
-mod cost;
-pub(crate) mod finished;
-pub(crate) mod fixture;
 pub(crate) mod live;
-mod page_table;
-mod principals;
-pub(crate) mod process;
-pub(crate) mod server;
-mod verdict;
-mod waiting;
+mod start_up;
+mod table;
 
-use std::collections::BTreeMap;
-use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
+use anyhow::{Context as _, ensure};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
-use serde::Serialize;
+use serde_json::json;
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use stickycas_proto::v1::watch_response::Content;
+use stickycas_proto::v1::{AppendRequest, GetRequest, ReadRequest, State, WatchRequest, get_request};
+use tokio::task::JoinSet;
 
-use crate::results;
-use crate::serve::runtime;
-use crate::table::table;
-use cost::Cost;
-use page_table::TableCost;
-use server::{Memory, Serving};
+use crate::fixture::{Fixture, connect};
+use crate::principal::Principal;
+use crate::results::{Common, Figures, Results, Row};
+use crate::servers::{self, Launch, Server, runtime, settled_memory};
+use crate::streams::{AttachStream, append};
+use crate::wire::attach::{Play, Played, play_these};
+use crate::wire::codec::HandWritten;
+use crate::workload::{Observation, PIPELINE, Shape, judge, proposal};
 
-/// The measurements, each with its number of principals or instances.
+/// What to measure.
 #[derive(Debug, Args)]
 pub(crate) struct Options {
-    /// Connected principals; a multiple of 8, because they play in groups of 8.
+    /// Principals that are connected.
     #[arg(long, value_name = "N", value_parser = principals)]
     principals: Option<usize>,
     /// Finished instances.
@@ -74,139 +58,290 @@ pub(crate) struct Options {
     /// Live instances.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     live: Option<usize>,
-    /// Unary calls that wait for their phase.
+    /// Unary calls that wait, or a few more.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     waiting: Option<usize>,
     /// Finished instances in the table of the live page.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     table: Option<usize>,
-    /// How long viewers look at that table.
+    /// How long viewers look at the table.
     #[arg(long, value_name = "DURATION", default_value = "2min", value_parser = stickycas_program::parse_duration)]
-    look: std::time::Duration,
+    look: Duration,
     /// Live instances while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
-    /// Gives every finished instance a roster of its own: eight of sixteen principals, in any order.
-    #[arg(long, requires = "finished")]
-    own_rosters: bool,
-    /// The server's program; by default beside this one.
-    #[arg(long, value_name = "FILE")]
-    server: Option<PathBuf>,
-    /// Writes the raw results to this file.
-    #[arg(long, value_name = "FILE")]
-    json: Option<PathBuf>,
+    /// Archived instances in the log on which servers are started, and a tenth as many live ones.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    start_up: Option<usize>,
+    /// How often a server is started on the log as it is, and again after it was compacted.
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
+    starts: u32,
+    #[command(flatten)]
+    common: Common,
 }
 
 pub(crate) fn at_least_one() -> RangedU64ValueParser<usize> {
     RangedU64ValueParser::new().range(1..)
 }
 
+/// n, the number of processes of an instance.
+const PROCESSES: usize = Shape::SMALL.processes as usize;
+
 fn principals(text: &str) -> Result<usize, String> {
-    let count = text
-        .parse()
-        .ok()
-        .filter(|count: &usize| *count > 0 && count.is_multiple_of(fixture::PROCESSES as usize));
-    count.ok_or_else(|| format!("give a multiple of {}, such as 10000", fixture::PROCESSES))
-}
-
-/// The memory of `count` of something.
-#[derive(Debug, Serialize)]
-struct Measurement {
-    what: String,
-    count: usize,
-    before: Memory,
-    after: Memory,
-    bytes_each: u64,
-    wall_s: f64,
-}
-
-impl Measurement {
-    fn new(what: &str, count: usize, before: Memory, after: Memory, wall: std::time::Duration) -> Self {
-        let bytes_each = after.rss_bytes.saturating_sub(before.rss_bytes) / count.max(1) as u64;
-        Self { what: what.to_owned(), count, before, after, bytes_each, wall_s: wall.as_secs_f64() }
-    }
-}
-
-#[derive(Debug, Serialize)]
-struct Findings {
-    server_arguments: Vec<String>,
-    measurements: Vec<Measurement>,
-    costs: Vec<Cost>,
-    tables: Vec<TableCost>,
+    let count = text.parse().ok().filter(|count: &usize| *count > 0 && count.is_multiple_of(PROCESSES));
+    count.ok_or_else(|| format!("give a multiple of {PROCESSES}, such as 10000"))
 }
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let runtime = runtime(2)?;
-    let findings = runtime.block_on(measure(options))?;
-    print(&findings)?;
-    if let Some(path) = &options.json {
-        results::write(path, "scale", &BTreeMap::new(), &findings)?;
-    }
+    let disk = options.common.disk();
+    let rows = runtime(2)?.block_on(measure(options, &disk))?;
+    let arguments = Launch::new(Path::new("")).arguments();
+    let conditions = json!({"server_arguments": arguments, "disk": servers::file_system(&disk)});
+    Results { measured: "scale", programs: Default::default(), conditions, rows }.report(&options.common)?;
     Ok(ExitCode::SUCCESS)
 }
 
-async fn measure(options: &Options) -> anyhow::Result<Findings> {
-    let Options { principals, finished, live, waiting, table, cost, .. } = options;
-    anyhow::ensure!(
-        [principals, finished, live, waiting, table].iter().any(|count| count.is_some()) || !cost.is_empty(),
-        "say what to measure: --principals, --finished, --live, --waiting, --table, --cost"
+async fn measure(options: &Options, disk: &Path) -> anyhow::Result<Vec<Row>> {
+    let Options { principals, finished, live, waiting, table, cost, start_up, .. } = options;
+    let counts = [principals, finished, live, waiting, table, start_up];
+    ensure!(
+        counts.iter().any(|count| count.is_some()) || !cost.is_empty(),
+        "say what to measure: --principals, --finished, --live, --waiting, --table, --cost, --start-up"
     );
-    let program = server::find(options.server.as_deref())?;
-    let mut findings = Findings {
-        server_arguments: Serving::in_memory("N").arguments(),
-        measurements: Vec::new(),
-        costs: Vec::new(),
-        tables: Vec::new(),
-    };
+    let program: PathBuf = servers::find(options.common.server.as_deref())?;
+    let launch = Launch::new(&program).retaining("1h");
+    let mut rows = Vec::new();
     if let Some(count) = *principals {
-        findings.measurements.push(principals::baseline(count).await?);
-        findings.measurements.push(principals::server(&program, count).await?);
+        rows.push(connected("connections, server that does nothing", Server::floor().await?, count).await?);
+        rows.push(connected("connected principals", launch.start().await?, count).await?);
     }
     if let Some(count) = *finished {
-        findings.measurements.push(finished::measure(&program, count, options.own_rosters).await?);
+        rows.push(measure_finished(&launch, count).await?);
     }
     if let Some(count) = *live {
-        findings.measurements.push(live::measure(&program, count).await?);
+        rows.push(live::measure(&launch, count).await?);
     }
     if let Some(count) = *waiting {
-        findings.measurements.push(waiting::measure(&program, count).await?);
+        rows.push(measure_waiting(&launch, count).await?);
     }
     if let Some(count) = *table {
-        findings.tables.push(page_table::measure(&program, count, options.look).await?);
+        rows.push(table::measure(&launch, count, options.look).await?);
     }
     for &live in cost {
-        findings.costs.push(cost::measure(&program, live).await?);
+        rows.push(live::cost(&launch, live).await?);
     }
-    Ok(findings)
+    if let Some(archived) = *start_up {
+        rows.extend(start_up::measure(&launch, disk, archived, options.starts).await?);
+    }
+    Ok(rows)
 }
 
-fn print(findings: &Findings) -> anyhow::Result<()> {
-    let mut out = std::io::stdout();
-    writeln!(out, "server, its limits lifted: stickycas-server {}", findings.server_arguments.join(" "))?;
-    if !findings.measurements.is_empty() {
-        let head = ["what", "count", "bytes each", "MiB before", "MiB after", "seconds"];
-        let rows = findings.measurements.iter().map(|it| {
-            let mib = |memory: &Memory| (memory.rss_bytes >> 20).to_string();
-            let wall = format!("{:.1}", it.wall_s);
-            let numbers =
-                [it.count.to_string(), it.bytes_each.to_string(), mib(&it.before), mib(&it.after), wall];
-            std::iter::once(it.what.clone()).chain(numbers).collect()
-        });
-        writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
+/// The memory of a server before so many of something are there.
+struct Before {
+    pid: u32,
+    memory: u64,
+    began: Instant,
+}
+
+impl Before {
+    async fn of(server: &Server) -> anyhow::Result<Self> {
+        let memory = settled_memory(server.pid()).await?;
+        Ok(Self { pid: server.pid(), memory, began: Instant::now() })
     }
-    if !findings.costs.is_empty() {
-        let head = ["live instances", "accesses", "server us/access", "bytes each"];
-        let rows = findings.costs.iter().map(|it| {
-            let cost = format!("{:.3}", it.server_us);
-            vec![it.live.to_string(), it.accesses.to_string(), cost, it.bytes_each.to_string()]
-        });
-        writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
+
+    /// The row when they are there.
+    async fn row(self, what: &str, count: usize) -> anyhow::Result<Row> {
+        let wall = self.began.elapsed();
+        let after = settled_memory(self.pid).await?;
+        let figures = Figures::default()
+            .count("count", count as u64)
+            .count("each_bytes", after.saturating_sub(self.memory) / count as u64)
+            .count("before_bytes", self.memory)
+            .count("after_bytes", after)
+            .with("wall_s", wall.as_secs_f64());
+        Ok(Row::once(what, figures))
     }
-    if !findings.tables.is_empty() {
-        let head = ["instances", "the table", "costs"];
-        let rows = findings.tables.iter().flat_map(TableCost::rows);
-        writeln!(out, "{}", table(head.map(str::to_owned).into(), rows))?;
+}
+
+/// Connections to this server, each with a stream that was used once and is idle since: on StickyCAS each
+/// principal has taken part in an instance with seven others, on the floor it has an answer.
+async fn connected(what: &str, server: Server, count: usize) -> anyhow::Result<Row> {
+    let real = server.operators.is_some();
+    // A last group that does not count.
+    let groups = count / PROCESSES + 1;
+    let fixture = if real {
+        Fixture::groups(server, Shape::SMALL, 0, 0).await?
+    } else {
+        Fixture { server, shape: Shape::SMALL, principals: Vec::new(), creator: None, ids: Arc::new([]) }
+    };
+    // Created before: the memory of instances is another measurement.
+    let ids = if real { fixture.create(groups, 1).await? } else { vec![String::new(); groups].into() };
+    let extra = take_part(&fixture, groups - 1, &ids).await?;
+    let before = Before::of(&fixture.server).await?;
+    let mut streams = Vec::new();
+    for group in 0..groups - 1 {
+        streams.push(take_part(&fixture, group, &ids).await?);
+    }
+    let row = before.row(what, count).await;
+    drop((extra, streams));
+    row
+}
+
+/// Principals and their streams, which stay open.
+type Connected = (Vec<Principal>, Vec<AttachStream>, Vec<Played>);
+
+/// Connects the principals of a group, and plays their instance, or has an answer of the floor.
+async fn take_part(fixture: &Fixture, group: usize, ids: &[String]) -> anyhow::Result<Connected> {
+    let principals = connect(&fixture.server, group * PROCESSES..(group + 1) * PROCESSES).await?;
+    if fixture.is_real() {
+        let id = [ids[group].clone()].into();
+        let played = play(&principals, id, 1).await?;
+        judge(Shape::SMALL, &observations(&played))?;
+        return Ok((principals, Vec::new(), played));
+    }
+    let mut streams = Vec::new();
+    for principal in &principals {
+        let mut stream = AttachStream::open(principal, vec![append(0, proposal(0, 0))]).await?;
+        stream.receive().await?;
+        streams.push(stream);
+    }
+    Ok((principals, streams, Vec::new()))
+}
+
+/// Plays these instances, with several accesses in a message, and times the accesses.
+async fn play(principals: &[Principal], ids: Arc<[String]>, in_flight: usize) -> anyhow::Result<Vec<Played>> {
+    play_these::<HandWritten>(principals, ids, true, Play { in_flight, batch: true, timed: true }).await
+}
+
+fn observations(played: &[Played]) -> Vec<Vec<Observation>> {
+    played.iter().map(|played| played.observations.clone()).collect()
+}
+
+/// Instances that are played by each principal at a time.
+pub(crate) const IN_FLIGHT: usize = 128;
+/// Instances that are created and played before the next are created.
+const PORTION: usize = 4_000;
+
+/// Creates, plays and judges so many instances of the first group of principals, portion after portion.
+/// Returns the ids of the last portion, and when each access of all was answered and how long that took.
+pub(crate) async fn play_portions(
+    fixture: &Fixture,
+    count: usize,
+    in_flight: usize,
+) -> anyhow::Result<(Arc<[String]>, Vec<(Instant, Duration)>)> {
+    let (mut done, mut ids, mut times) = (0, [].into(), Vec::new());
+    while done < count {
+        let portion = PORTION.min(count - done);
+        done += portion;
+        ids = fixture.create(portion, portion).await?;
+        let played = play(&fixture.principals[..PROCESSES], ids.clone(), in_flight).await?;
+        judge(Shape::SMALL, &observations(&played))?;
+        times.extend(played.into_iter().flat_map(|played| played.times));
+    }
+    Ok((ids, times))
+}
+
+/// Plays this many instances to their end, and then checks some of them.
+async fn measure_finished(launch: &Launch, count: usize) -> anyhow::Result<Row> {
+    /// Finished instances that are checked.
+    const SAMPLE: usize = 200;
+    let fixture = Fixture::groups(launch.start().await?, Shape::SMALL, 1, 0).await?;
+    play_portions(&fixture, 1_000.min(count), IN_FLIGHT).await?;
+    let before = Before::of(&fixture.server).await?;
+    let (ids, _) = play_portions(&fixture, count, IN_FLIGHT).await?;
+    let row = before.row("finished instances", count).await?;
+    for (number, id) in ids.iter().enumerate().step_by((ids.len() / SAMPLE).max(1)) {
+        check(&fixture, id, number).await.with_context(|| format!("finished instance {id}"))?;
+    }
+    Ok(row)
+}
+
+/// Checks the promises about a finished instance: Get, Watch, a repeated answer, a read outside phases.
+async fn check(fixture: &Fixture, id: &str, number: usize) -> anyhow::Result<()> {
+    let member = &fixture.principals[0];
+    let mut instances = InstanceServiceClient::new(member.channel.clone());
+    let request = GetRequest { instance: Some(get_request::Instance::InstanceId(id.to_owned())) };
+    let got = instances.get(member.request(request)).await?.into_inner();
+    let (status, own) = (got.status.context("no status")?, got.own.context("no own")?);
+    let warps = Shape::SMALL.warps();
+    ensure!(status.state() == State::Finished && status.sealed && status.list_length == warps, "{status:?}");
+    ensure!(status.left.len() == PROCESSES && status.offences.is_empty(), "{status:?}");
+    ensure!(own.next_access_number == 3 && own.decided.is_some(), "{own:?}");
+
+    let request = WatchRequest { instance_id: id.to_owned(), from_phase: 0, snapshot_first: false };
+    let mut history = instances.watch(member.request(request)).await?.into_inner();
+    let mut events = Vec::new();
+    while let Some(message) = history.message().await? {
+        let Some(Content::Events(batch)) = message.content else { anyhow::bail!("no events: {message:?}") };
+        events.extend(batch.events);
+    }
+    ensure!(events.iter().map(|event| event.index).eq(0..events.len() as u64), "the history has gaps");
+    ensure!(events.len() > 6 * PROCESSES, "the history has {} events", events.len());
+
+    let mut list = StickyCasServiceClient::new(member.channel.clone());
+    let value = proposal(0, number);
+    let request = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
+    let again = list.append(member.request(request)).await?.into_inner();
+    ensure!(again.phase > 0 && again.result.is_some(), "the answer to an append is not repeated: {again:?}");
+    let request = ReadRequest { instance_id: id.to_owned(), access_number: 3, start: 0, no_wait: false };
+    let read = list.read(member.request(request)).await?.into_inner();
+    let entries = read.result.context("no result")?.values;
+    ensure!(read.phase == 0 && entries.len() == warps as usize, "read outside phases: {entries:?}");
+    Ok(())
+}
+
+/// Unary calls that wait: seven of eight processes have sent as many accesses as may wait, and the eighth
+/// does not join.
+async fn measure_waiting(launch: &Launch, count: usize) -> anyhow::Result<Row> {
+    /// Instances of a group: a server lets a principal have 1,024 calls at a time by default.
+    const INSTANCES: usize = 60;
+    const CALLS: usize = (PROCESSES - 1) * INSTANCES * PIPELINE as usize;
+    let groups = count.div_ceil(CALLS);
+    let fixture = Fixture::groups(launch.start().await?, Shape::SMALL, groups, groups * INSTANCES).await?;
+    let before = Before::of(&fixture.server).await?;
+    let mut calls = JoinSet::new();
+    // The accesses of a process arrive in the order of their numbers only if each is waiting before the next
+    // is sent.
+    for number in 1..=PIPELINE {
+        for (ids, principals) in fixture.ids.chunks(INSTANCES).zip(fixture.principals.chunks(PROCESSES)) {
+            for principal in &principals[1..] {
+                for id in ids {
+                    calls.spawn(call(principal.clone(), id.clone(), number.into()));
+                }
+            }
+        }
+        for id in fixture.ids.iter() {
+            while waiting(&fixture, id).await? < (PROCESSES - 1) * number as usize {
+                if let Some(call) = calls.try_join_next() {
+                    call??;
+                    anyhow::bail!("a call was answered that should wait");
+                }
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
+    }
+    before.row("unary calls that wait", groups * CALLS).await
+}
+
+/// The first access of a process appends, the others read.
+async fn call(principal: Principal, instance_id: String, access_number: u64) -> anyhow::Result<()> {
+    let mut client = StickyCasServiceClient::new(principal.channel.clone());
+    if access_number == 1 {
+        let append = AppendRequest { instance_id, access_number, value: proposal(0, 0), no_wait: false };
+        client.append(principal.request(append)).await?;
+    } else {
+        let read = ReadRequest { instance_id, access_number, start: 0, no_wait: false };
+        client.read(principal.request(read)).await?;
     }
     Ok(())
+}
+
+/// The number of accesses that wait in this instance.
+async fn waiting(fixture: &Fixture, id: &str) -> anyhow::Result<usize> {
+    let creator = &fixture.creator.as_ref().context("no creator")?.principal;
+    let request = GetRequest { instance: Some(get_request::Instance::InstanceId(id.to_owned())) };
+    let mut instances = InstanceServiceClient::new(creator.channel.clone());
+    let status = instances.get(creator.request(request)).await?.into_inner().status.context("no status")?;
+    Ok(status.waiting.iter().map(|process| process.append_numbers.len() + process.read_numbers.len()).sum())
 }

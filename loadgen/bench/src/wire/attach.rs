@@ -1,6 +1,8 @@
-//! Processes that append, read and decide on one Attach stream each.
+//! Processes that append, read and decide on one Attach stream each, as fast as they can.
 
+use std::any::Any;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use stickycas_proto::v1::AppendResult;
@@ -8,70 +10,76 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::codec::{FrameCodec, FrameVisitor, Op};
-use crate::fixture::{Fixture, ProcessConnection};
-use crate::stopwatch::Sample;
-use crate::workload::{ACCESSES_PER_PROCESS, Observation, proposal};
+use super::codec::{FrameCodec, FrameVisitor};
+use crate::fixture::Fixture;
+use crate::principal::Principal;
+use crate::workload::{Observation, proposal};
 
-const APPEND: u64 = 1;
-const READ: u64 = 2;
-
-/// Plays all instances, `in_flight` at a time. With `batch` all frames that follow from one message of the
-/// server leave as one message; without, each access is a message of its own.
-pub(crate) async fn run<T: FrameCodec>(
-    fixture: &Fixture,
-    in_flight: usize,
-    batch: bool,
-) -> anyhow::Result<Sample> {
-    let watch = fixture.stopwatch();
-    let observations = observe::<T>(fixture, in_flight, batch).await?;
-    let instances = fixture.ids.len();
-    let sample = watch.stop(instances, instances * fixture.connections.len() * ACCESSES_PER_PROCESS);
-    fixture.judge(&observations)?;
-    Ok(sample)
+/// How processes play.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Play {
+    /// Instances at a time.
+    pub(crate) in_flight: usize,
+    /// All frames that follow from one message of the server leave as one message; else each access is a
+    /// message of its own.
+    pub(crate) batch: bool,
+    /// Whether each access is timed.
+    pub(crate) timed: bool,
 }
 
-/// The same without a stopwatch: returns the observations, by process and then by instance.
-pub(crate) async fn observe<T: FrameCodec>(
+/// What one process did.
+pub(crate) struct Played {
+    pub(crate) process: usize,
+    /// By instance.
+    pub(crate) observations: Vec<Observation>,
+    /// When each access was answered, and how long that took, if they are timed.
+    pub(crate) times: Vec<(Instant, Duration)>,
+    /// Its stream, which is open as long as this is there.
+    _stream: Box<dyn Any + Send>,
+}
+
+/// Plays all instances of a fixture. Returns the observations, by process and then by instance.
+pub(crate) async fn play_all<T: FrameCodec>(
     fixture: &Fixture,
-    in_flight: usize,
-    batch: bool,
+    play: Play,
 ) -> anyhow::Result<Vec<Vec<Observation>>> {
-    let ids: Arc<[String]> = fixture.ids.clone().into();
-    let mut streams = JoinSet::new();
-    for connection in &fixture.connections {
-        streams.spawn(play::<T>(connection.clone(), ids.clone(), fixture.real, in_flight, batch));
-    }
-    let mut observations = vec![Vec::new(); fixture.connections.len()];
-    while let Some(stream) = streams.join_next().await {
-        let (process, own) = stream??;
-        observations[process] = own;
-    }
-    Ok(observations)
+    let ids = fixture.ids.clone();
+    let played = play_these::<T>(&fixture.principals, ids, fixture.is_real(), play).await?;
+    Ok(played.into_iter().map(|played| played.observations).collect())
 }
 
-/// Plays all instances as one process. Returns its number, and its observations by instance.
-async fn play<T: FrameCodec>(
-    connection: ProcessConnection,
+/// Plays instances whose processes are these principals; by process.
+pub(crate) async fn play_these<T: FrameCodec>(
+    principals: &[Principal],
     ids: Arc<[String]>,
     real: bool,
-    in_flight: usize,
-    batch: bool,
-) -> anyhow::Result<(usize, Vec<Observation>)> {
-    let (out, requests) = unbounded_channel();
-    let mut process = Process::<T>::new(connection.process, ids, out, real, in_flight, batch);
-    for slot in 0..in_flight {
-        process.open(slot)?;
+    play: Play,
+) -> anyhow::Result<Vec<Played>> {
+    let mut streams = JoinSet::new();
+    for (process, principal) in principals.iter().cloned().enumerate() {
+        let (out, requests) = unbounded_channel();
+        let player = Process::<T> {
+            process,
+            observations: vec![Observation::EMPTY; ids.len()],
+            ids: ids.clone(),
+            out,
+            play,
+            real,
+            channels: Vec::new(),
+            free: Vec::new(),
+            frames: T::default(),
+            open: 0,
+            sent: Vec::new(),
+            times: Vec::new(),
+        };
+        streams.spawn(player.play(principal, requests.into()));
     }
-    process.flush()?;
-    let requests = connection.principal.request(UnboundedReceiverStream::new(requests));
-    let mut answers = T::attach(connection.principal.channel.clone(), requests).await?.into_inner();
-    while process.open > 0 {
-        let message = answers.message().await?.context("the stream ended")?;
-        T::visit(message, &mut process)?;
-        process.flush()?;
+    let mut played = Vec::new();
+    while let Some(stream) = streams.join_next().await {
+        played.push(stream??);
     }
-    Ok((process.process, process.observations))
+    played.sort_by_key(|played| played.process);
+    Ok(played)
 }
 
 /// The client of one process.
@@ -79,8 +87,7 @@ struct Process<T: FrameCodec> {
     process: usize,
     ids: Arc<[String]>,
     out: UnboundedSender<T::Request>,
-    in_flight: usize,
-    batch: bool,
+    play: Play,
     /// Whether it also sends hello and decision: the floor knows neither.
     real: bool,
     /// The instance of each channel.
@@ -93,30 +100,31 @@ struct Process<T: FrameCodec> {
     open: usize,
     /// By instance.
     observations: Vec<Observation>,
+    /// By channel, when its last access was sent; empty if accesses are not timed.
+    sent: Vec<Instant>,
+    times: Vec<(Instant, Duration)>,
 }
 
 impl<T: FrameCodec> Process<T> {
-    fn new(
-        process: usize,
-        ids: Arc<[String]>,
-        out: UnboundedSender<T::Request>,
-        real: bool,
-        in_flight: usize,
-        batch: bool,
-    ) -> Self {
-        Self {
-            process,
-            observations: vec![Observation::EMPTY; ids.len()],
-            ids,
-            out,
-            in_flight,
-            batch,
-            real,
-            channels: Vec::new(),
-            free: Vec::new(),
-            frames: T::default(),
-            open: 0,
+    /// Plays all instances.
+    async fn play(
+        mut self,
+        principal: Principal,
+        requests: UnboundedReceiverStream<T::Request>,
+    ) -> anyhow::Result<Played> {
+        for slot in 0..self.play.in_flight {
+            self.open(slot)?;
         }
+        self.flush()?;
+        let requests = principal.request(requests);
+        let mut answers = T::attach(principal.channel.clone(), requests).await?.into_inner();
+        while self.open > 0 {
+            let message = answers.message().await?.context("the stream ended")?;
+            T::visit(message, &mut self)?;
+            self.flush()?;
+        }
+        let Self { process, observations, times, out, .. } = self;
+        Ok(Played { process, observations, times, _stream: Box::new((out, answers)) })
     }
 
     /// Begins an instance on a free channel: hello and append.
@@ -134,12 +142,17 @@ impl<T: FrameCodec> Process<T> {
         if self.real {
             self.frames.hello(channel, id);
         }
-        self.access(channel, APPEND, Op::Append(proposal(self.process, instance)))
+        self.frames.append(channel, proposal(self.process, instance));
+        self.after_access(channel)
     }
 
-    fn access(&mut self, channel: u32, number: u64, op: Op) -> anyhow::Result<()> {
-        self.frames.access(channel, number, op);
-        if self.batch { Ok(()) } else { self.flush() }
+    fn after_access(&mut self, channel: u32) -> anyhow::Result<()> {
+        if self.play.timed {
+            let channel = channel as usize;
+            self.sent.resize(self.sent.len().max(channel + 1), Instant::now());
+            self.sent[channel] = Instant::now();
+        }
+        if self.play.batch { Ok(()) } else { self.flush() }
     }
 
     /// Sends the frames as one message.
@@ -150,16 +163,22 @@ impl<T: FrameCodec> Process<T> {
         }
     }
 
-    fn instance(&self, channel: u32) -> anyhow::Result<usize> {
+    /// The instance of an answer.
+    fn answered(&mut self, channel: u32) -> anyhow::Result<usize> {
+        if self.play.timed {
+            let now = Instant::now();
+            self.times.push((now, now - self.sent[channel as usize]));
+        }
         self.channels.get(channel as usize).copied().context("an answer on no channel")
     }
 }
 
 impl<T: FrameCodec> FrameVisitor for Process<T> {
     fn appended(&mut self, channel: u32, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
-        let instance = self.instance(channel)?;
+        let instance = self.answered(channel)?;
         self.observations[instance].record_append_result(phase, result)?;
-        self.access(channel, READ, Op::Read)
+        self.frames.read(channel);
+        self.after_access(channel)
     }
 
     fn read<'a>(
@@ -168,14 +187,14 @@ impl<T: FrameCodec> FrameVisitor for Process<T> {
         phase: u64,
         values: impl ExactSizeIterator<Item = &'a [u8]>,
     ) -> anyhow::Result<()> {
-        let instance = self.instance(channel)?;
+        let instance = self.answered(channel)?;
         let decision = self.observations[instance].record_list(phase, values)?;
         if self.real {
             self.frames.decide(channel, decision.bytes());
         } else {
             self.decided(channel);
         }
-        self.open(instance + self.in_flight)
+        self.open(instance + self.play.in_flight)
     }
 
     fn decided(&mut self, channel: u32) {

@@ -3,7 +3,7 @@
 //!
 //! The floor is measured with the generated types on both sides, StickyCAS with the hand-written ones.
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use stickycas_load::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
@@ -12,22 +12,13 @@ use stickycas_model::process::RawOp;
 use stickycas_model::types::{Position, RawValue};
 use stickycas_proto::v1::server_frame::Frame;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
-use stickycas_proto::v1::{
-    Access, Append, AppendResult, AttachRequest, AttachResponse, ClientFrame, Decision, Hello, Read, access,
-    answer,
-};
+use stickycas_proto::v1::{AppendResult, AttachRequest, AttachResponse, ClientFrame, answer};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::transport::Channel;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::workload::WARPS;
-
-/// An access, as a process sends it.
-pub(crate) enum Op {
-    Append(Bytes),
-    /// From the first position on.
-    Read,
-}
+use crate::streams::{append, decide, hello, read};
+use crate::workload::is_last;
 
 /// Receives the frames of a message.
 pub(crate) trait FrameVisitor {
@@ -47,15 +38,16 @@ pub(crate) trait FrameVisitor {
 /// Encodes the frames of a client, and decodes messages of the server.
 pub(crate) trait FrameCodec: Default + Send + 'static {
     type Request: Send + 'static;
-    type Response: Send + 'static;
+    type Response: Send;
 
     fn hello(&mut self, channel: u32, id: &str);
-
-    fn access(&mut self, channel: u32, number: u64, op: Op);
-
+    /// The first access.
+    fn append(&mut self, channel: u32, value: Bytes);
+    /// The second access, from the first position on.
+    fn read(&mut self, channel: u32);
     fn decide(&mut self, channel: u32, value: Bytes);
 
-    /// The frames since the last message, as one message; `None` if there are none.
+    /// The frames until now as one message, if there are any.
     fn message(&mut self) -> Option<Self::Request>;
 
     /// Opens an Attach stream.
@@ -77,19 +69,19 @@ impl FrameCodec for Generated {
     type Response = AttachResponse;
 
     fn hello(&mut self, channel: u32, id: &str) {
-        self.0.push(Hello { channel, instance_id: id.to_owned(), incarnation: 1 }.into());
+        self.0.push(hello(channel, id));
     }
 
-    fn access(&mut self, channel: u32, number: u64, op: Op) {
-        let op = match op {
-            Op::Append(value) => access::Op::Append(Append { value }),
-            Op::Read => access::Op::Read(Read { start: 0 }),
-        };
-        self.0.push(Access { channel, number, op: Some(op) }.into());
+    fn append(&mut self, channel: u32, value: Bytes) {
+        self.0.push(append(channel, value));
+    }
+
+    fn read(&mut self, channel: u32) {
+        self.0.push(read(channel, 2));
     }
 
     fn decide(&mut self, channel: u32, value: Bytes) {
-        self.0.push(Decision { channel, value }.into());
+        self.0.push(decide(channel, value));
     }
 
     fn message(&mut self) -> Option<AttachRequest> {
@@ -111,7 +103,7 @@ impl FrameCodec for Generated {
                         visitor.appended(answer.channel, answer.phase, &append)?;
                     }
                     answer::Result::Read(read) => {
-                        is_last(read.start, read.length, read.sealed)?;
+                        is_last(read.start, read.length, read.values.len(), read.sealed)?;
                         let values = read.values.iter().map(AsRef::as_ref);
                         visitor.read(answer.channel, answer.phase, values)?;
                     }
@@ -137,12 +129,12 @@ impl FrameCodec for HandWritten {
         encode_hello(&mut self.0, channel, id, 1);
     }
 
-    fn access(&mut self, channel: u32, number: u64, op: Op) {
-        let op = match op {
-            Op::Append(value) => RawOp::Append(RawValue::new(&value)),
-            Op::Read => RawOp::Read(Position::new(0)),
-        };
-        encode_access(&mut self.0, channel, number, &op);
+    fn append(&mut self, channel: u32, value: Bytes) {
+        encode_access(&mut self.0, channel, 1, &RawOp::Append(RawValue::new(&value)));
+    }
+
+    fn read(&mut self, channel: u32) {
+        encode_access(&mut self.0, channel, 2, &RawOp::Read(Position::new(0)));
     }
 
     fn decide(&mut self, channel: u32, value: Bytes) {
@@ -167,8 +159,9 @@ impl FrameCodec for HandWritten {
                     visitor.appended(*channel, *phase, result)?;
                 }
                 ResponseFrame::Read { channel, phase, start, values, length, sealed, .. } => {
-                    is_last(*start, *length, *sealed)?;
-                    visitor.read(*channel, *phase, message.values(values))?;
+                    let values = message.values(values);
+                    is_last(*start, *length, values.len(), *sealed)?;
+                    visitor.read(*channel, *phase, values)?;
                 }
                 ResponseFrame::Decided { channel } => visitor.decided(*channel),
                 ResponseFrame::Other(frame) => match frame.as_deref() {
@@ -179,10 +172,4 @@ impl FrameCodec for HandWritten {
         }
         Ok(())
     }
-}
-
-/// With r = W one read returns the whole list.
-fn is_last(start: u32, length: u32, sealed: bool) -> anyhow::Result<()> {
-    ensure!(sealed && length == WARPS && start == 0, "the first read is not the last");
-    Ok(())
 }

@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use serde::Serialize;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
@@ -64,8 +63,8 @@ impl Metrics {
     }
 }
 
-/// The commits of a durable log.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+/// The commits of the log of a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Commits {
     /// Batches that were made durable.
     pub(crate) commits: f64,
@@ -92,13 +91,13 @@ impl Commits {
         })
     }
 
-    /// Those between an earlier moment and this one.
-    pub(crate) fn since(&self, before: &Self) -> Self {
+    /// These, and `times` those: 1 adds the commits of another server, -1 takes away those of before.
+    pub(crate) fn plus(self, times: f64, other: Self) -> Self {
         Self {
-            commits: self.commits - before.commits,
-            steps: self.steps - before.steps,
-            sync_s: self.sync_s - before.sync_s,
-            bytes: self.bytes - before.bytes,
+            commits: self.commits + times * other.commits,
+            steps: self.steps + times * other.steps,
+            sync_s: self.sync_s + times * other.sync_s,
+            bytes: self.bytes + times * other.bytes,
         }
     }
 }
@@ -120,7 +119,7 @@ mod tests {
             )
         };
         let commits = |count| Commits::of(&Metrics::parse(&text(count))).unwrap();
-        let between = commits(7).since(&commits(3));
+        let between = commits(7).plus(-1.0, commits(3));
         assert_eq!(between, Commits { commits: 4.0, steps: 40.0, sync_s: 4.0, bytes: 400.0 });
         let error = Commits::of(&Metrics::parse("# EOF\n")).unwrap_err().to_string();
         assert_eq!(error, "the server has no metric stickycas_log_sync_seconds_count");

@@ -1,5 +1,6 @@
 //! The floor: a service that answers at once, with messages of the size of ours and no work behind them.
 
+use std::io::{Read as _, Write as _};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -10,16 +11,40 @@ use stickycas_proto::v1::{
     AttachResponse, DecideRequest, DecideResponse, ReadRequest, ReadResponse, ReadResult, ServerFrame,
     access, answer, client_frame,
 };
+use tokio::net::TcpListener;
 use tokio_stream::Stream;
+use tonic::transport::Server;
+use tonic::transport::server::TcpIncoming;
 use tonic::{Request, Response, Status, Streaming};
 
-use crate::workload::{READ_SIZE, proposal};
+use crate::servers::runtime;
+use crate::workload::proposal;
+
+/// Entries of a read.
+const READ_SIZE: u32 = 8;
 
 /// See the module.
-pub(crate) struct Baseline;
+struct Floor;
 
-pub(crate) fn service() -> StickyCasServiceServer<Baseline> {
-    StickyCasServiceServer::new(Baseline)
+/// The subcommand `serve-floor`: serves until standard input ends, so never longer than the program that
+/// started it lives. Prints its address as the first line of standard output.
+pub(crate) fn serve() -> anyhow::Result<()> {
+    // Every connection is a file.
+    let _files = stickycas_server::allow_all_files();
+    let runtime = runtime(1)?;
+    let listener = runtime.block_on(TcpListener::bind("127.0.0.1:0"))?;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "listening on {}", listener.local_addr()?)?;
+    out.flush()?;
+    runtime.spawn(async move {
+        let connections = TcpIncoming::from(listener).with_nodelay(Some(true));
+        let service = StickyCasServiceServer::new(Floor);
+        // A failure shows in the calls of the clients.
+        let _failed = Server::builder().add_service(service).serve_with_incoming(connections).await;
+    });
+    std::io::stdin().lock().read_to_end(&mut Vec::new())?;
+    runtime.shutdown_background();
+    Ok(())
 }
 
 /// Phases of appends and reads in the middle of their rounds.
@@ -36,7 +61,7 @@ fn read_result() -> ReadResult {
 }
 
 #[tonic::async_trait]
-impl StickyCasService for Baseline {
+impl StickyCasService for Floor {
     async fn append(&self, _: Request<AppendRequest>) -> Result<Response<AppendResponse>, Status> {
         Ok(Response::new(AppendResponse { phase: APPEND_PHASE, result: Some(append_result()) }))
     }
@@ -57,7 +82,7 @@ impl StickyCasService for Baseline {
 }
 
 /// Answers each message with one message.
-pub(crate) struct Echo(Streaming<AttachRequest>);
+struct Echo(Streaming<AttachRequest>);
 
 impl Stream for Echo {
     type Item = Result<AttachResponse, Status>;

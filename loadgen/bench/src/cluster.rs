@@ -1,0 +1,338 @@
+//! Three servers over three members of etcd, beside one server and beside the same consensus on bare etcd.
+//!
+//! ```text
+//! cargo run --release -p stickycas-bench --features cluster -- cluster --json cluster.json
+//! ```
+//!
+//! Instances of 32 processes over Attach, with all frames of a moment in one message. All programs share the
+//! machine: the clients with one worker, each server with one, and the members of etcd, which wait for the
+//! disk.
+//!
+//! | candidate | measured |
+//! | --- | --- |
+//! | `naive/k` | the same consensus on three members of etcd, k instances in flight: see `etcd`; the processes spread over the members |
+//! | `cluster/k` | three servers over three members of etcd; k instances in flight at all servers together, as many at each |
+//! | `durable/k` | one server with its log on disk |
+//! | `memory/k` | one server without a log |
+//! | `cluster-get/k` | Get of instances at three servers, k calls in flight: each answer waits for a confirmation of ownership; a call counts as an access and as an instance |
+//!
+//! Each turn has servers and etcd of its own. Instances are created before the clock runs; every one is
+//! judged when it has stopped. With a log in etcd: `writes_per_s` (transactions that etcd has applied),
+//! `reads_per_s` (confirming reads), and of an applied transaction its `batches` (of one shard each), `steps`
+//! and `bytes`; `commit_us` is the time from handing a batch to the committer to its commit.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use serde_json::json;
+use stickycas_client::{Client, ClusterInfo};
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use stickycas_proto::v1::{GetRequest, get_request};
+use tokio::task::JoinSet;
+
+use crate::etcd::{self, Etcd, Program};
+use crate::fixture::Fixture;
+use crate::metrics::{Commits, Metrics};
+use crate::results::{Common, Figures, Results};
+use crate::rounds::{Candidate, RoundOptions};
+use crate::servers::{self, COORDINATOR, Launch};
+use crate::stopwatch::{Programs, Sample, Stopwatch};
+use crate::wire::attach::{Play, play_all};
+use crate::wire::codec::HandWritten;
+use crate::workload::Shape;
+
+/// Enough space that etcd is not full within a turn.
+const ETCD_QUOTA: u64 = 8 << 30;
+/// The time within which all shards have their owners.
+const SPREAD_WITHIN: Duration = Duration::from_secs(60);
+/// The time between two questions who owns what.
+const ASK_EVERY: Duration = Duration::from_millis(20);
+/// So often the same owners have to be found, one after the other: then no shard moves any more.
+const SAME_OWNERS: usize = 10;
+/// The least instances, or calls, of a turn for each of those in flight.
+const LEAST: usize = 4;
+/// Instances that are asked for by Get, at each server.
+const GET_INSTANCES: usize = 64;
+/// Proposals of writes that a member has applied: every member applies all of them.
+const PROPOSALS: &str = "etcd_server_proposals_applied_total";
+/// Transactions that a member has answered, those that only read included.
+const TRANSACTIONS: &str = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\",\
+    grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}";
+
+/// How to measure a cluster.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    #[command(flatten)]
+    rounds: RoundOptions,
+    /// Servers of the cluster.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]
+    servers: u8,
+    /// Members of etcd.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=7))]
+    members: u8,
+    /// The program etcd; by default the one in PATH.
+    #[arg(long, value_name = "PROGRAM")]
+    etcd: Option<PathBuf>,
+    #[command(flatten)]
+    common: Common,
+}
+
+/// What is measured, and the instances or calls in a turn, which take some seconds on two slow cores.
+const KINDS: [(&str, usize); 5] =
+    [("naive", 1_000), ("cluster", 3_000), ("durable", 6_000), ("memory", 6_000), ("cluster-get", 12_000)];
+
+#[derive(Clone, Copy, Debug)]
+struct Measured {
+    kind: &'static str,
+    amount: usize,
+    in_flight: usize,
+}
+
+impl Candidate for Measured {
+    fn name(&self) -> String {
+        format!("{}/{}", self.kind, self.in_flight)
+    }
+
+    fn over(&self) -> Vec<String> {
+        let others = if self.kind == "cluster" { ["naive", "durable", "memory"].as_slice() } else { &[] };
+        others.iter().map(|kind| format!("{kind}/{}", self.in_flight)).collect()
+    }
+}
+
+/// Measures, prints the tables and writes the results.
+pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
+    let disk = options.common.disk();
+    let program = Program::find(options.etcd.as_deref(), &disk)?;
+    let program = program.context("etcd is missing: install it, or give --etcd")?;
+    let server = servers::find(options.common.server.as_deref())?;
+    let all = [16, 64]
+        .into_iter()
+        .flat_map(|in_flight| KINDS.map(|(kind, amount)| Measured { kind, amount, in_flight }));
+    let candidates = options.rounds.wanted(all)?;
+    let turns = Turns { options: options.clone(), program: program.clone(), launch: Launch::new(&server) };
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let rows = options.rounds.run(&candidates, |measured| {
+        let turns = turns.clone();
+        async move { turns.turn(measured).await }
+    })?;
+    let conditions = json!({
+        "rounds": options.rounds.rounds, "servers": options.servers, "members": options.members,
+        "disk": servers::file_system(&disk), "load_before": load.split(' ').next(),
+    });
+    let programs = [("etcd".to_owned(), program.version)].into();
+    Results { measured: "cluster", programs, conditions, rows }.report(&options.common)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[derive(Clone)]
+struct Turns {
+    options: Options,
+    program: Program,
+    launch: Launch,
+}
+
+impl Turns {
+    /// One turn, on programs of its own.
+    async fn turn(&self, Measured { kind, amount, in_flight }: Measured) -> anyhow::Result<Figures> {
+        // Enough that most of the turn has as many in flight as it should.
+        let amount = self.options.rounds.scaled(amount).max(LEAST * in_flight);
+        let play = Play { in_flight, batch: true, timed: false };
+        match kind {
+            "naive" => etcd::run(&self.etcd().await?, amount, in_flight).await,
+            "cluster" => cluster(self.start().await?, amount, in_flight).await,
+            "cluster-get" => get(self.start().await?, amount, in_flight).await,
+            kind => {
+                let log = servers::folder(&self.options.common.disk())?;
+                let launch = self.launch.clone();
+                let launch = if kind == "durable" { launch.durable(log.path()) } else { launch };
+                let fixture = Fixture::start(&launch, Shape::WIRE, amount).await?;
+                fixture.measure(play_all::<HandWritten>(&fixture, play)).await
+            }
+        }
+    }
+
+    async fn etcd(&self) -> anyhow::Result<Etcd> {
+        let members = self.options.members.into();
+        let options = etcd::Options { members, quota_bytes: Some(ETCD_QUOTA), ..etcd::Options::default() };
+        self.program.start(&options).await
+    }
+
+    /// Starts etcd and servers, and waits until the shards are spread over them.
+    async fn start(&self) -> anyhow::Result<Cluster> {
+        let etcd = self.etcd().await?;
+        let mut servers = Vec::new();
+        for number in 0..self.options.servers {
+            let options = format!(
+                "--etcd {} --cluster bench --server-name server-{number} --lease 10s --etcd-quota {ETCD_QUOTA}",
+                etcd.urls().join(",")
+            );
+            let server = self.launch.clone().with(&options).start().await?;
+            servers.push(Fixture::groups(server, Shape::WIRE, 1, 0).await?);
+        }
+        let cluster = Cluster { servers, etcd };
+        cluster.spread().await?;
+        Ok(cluster)
+    }
+}
+
+/// Members of etcd, and servers. Everything ends when this is dropped.
+struct Cluster {
+    servers: Vec<Fixture>,
+    etcd: Etcd,
+}
+
+impl Cluster {
+    /// Waits until all servers own about as many shards each, and none moves any more.
+    async fn spread(&self) -> anyhow::Result<()> {
+        let last = self.servers.last().context("there is no server")?;
+        let client = Client::builder(&last.server.url).principal(COORDINATOR).connect_lazy()?;
+        let until = Instant::now() + SPREAD_WITHIN;
+        let (mut same, mut before) = (0, None);
+        while same < SAME_OWNERS {
+            ensure!(Instant::now() < until, "the shards have no owners within {SPREAD_WITHIN:?}");
+            tokio::time::sleep(ASK_EVERY).await;
+            let Ok(told) = client.cluster().await else { continue };
+            let owners = || told.servers.iter().map(|it| (it.name.clone(), it.shards.clone()));
+            let owners = self.is_spread(&told).then(|| owners().collect::<Vec<_>>());
+            same = if owners.is_some() && owners == before { same + 1 } else { 0 };
+            before = owners;
+        }
+        Ok(())
+    }
+
+    fn is_spread(&self, told: &ClusterInfo) -> bool {
+        let owned = told.servers.iter().filter(|server| !server.draining).map(|server| server.shards.len());
+        let (least, most) = (owned.clone().min().unwrap_or(0), owned.clone().max().unwrap_or(0));
+        told.shards_without_owner.is_empty()
+            && owned.count() == self.servers.len()
+            && least > 0
+            && most - least <= 1
+    }
+
+    fn stopwatch(&self) -> Stopwatch {
+        let servers = self.servers.iter().map(|fixture| fixture.server.pid()).collect();
+        Stopwatch::of(Programs { servers, etcd: etcd::pids(&self.etcd) })
+    }
+
+    /// What etcd and the servers have counted so far.
+    async fn counts(&self) -> anyhow::Result<Counts> {
+        let mut counts = Counts::default();
+        for url in self.etcd.urls() {
+            let metrics = Metrics::read(url.strip_prefix("http://").context("etcd has no TLS here")?).await?;
+            counts.writes = counts.writes.max(metrics.value(PROPOSALS)?);
+            // There is none before the first call.
+            counts.transactions += metrics.value(TRANSACTIONS).unwrap_or(0.0);
+        }
+        for Fixture { server, .. } in &self.servers {
+            counts.log = counts.log.plus(1.0, Commits::read(server.operators()?).await?);
+        }
+        Ok(counts)
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Counts {
+    /// Writes that etcd has applied: transactions that write, and a few for leases.
+    writes: f64,
+    /// Transactions that etcd has answered, those that only read included.
+    transactions: f64,
+    /// A commit is one batch of one shard.
+    log: Commits,
+}
+
+impl Counts {
+    /// Adds those between an earlier moment and this one to the figures of a turn.
+    fn figures(self, before: Self, sample: Sample) -> Figures {
+        let (writes, log) = (self.writes - before.writes, self.log.plus(-1.0, before.log));
+        let reads = (self.transactions - before.transactions - writes).max(0.0);
+        let (wall, has_log) = (sample.wall.as_secs_f64(), log.commits > 0.0 && writes > 0.0);
+        let of_write = |value: f64| has_log.then_some(value / writes);
+        let figures = sample.figures().with("writes_per_s", writes / wall).with("reads_per_s", reads / wall);
+        figures
+            .maybe("batches_per_write", of_write(log.commits))
+            .maybe("steps_per_write", of_write(log.steps))
+            .maybe("bytes_per_write", of_write(log.bytes))
+            .maybe("commit_us", has_log.then_some(log.sync_s * 1e6 / log.commits))
+    }
+}
+
+/// The part of a number that the one with this index among so many gets.
+fn share(all: usize, of: usize, index: usize) -> usize {
+    all / of + usize::from(index < all % of)
+}
+
+/// Plays instances on all servers at once.
+async fn cluster(mut cluster: Cluster, instances: usize, in_flight: usize) -> anyhow::Result<Figures> {
+    let count = cluster.servers.len();
+    for (index, fixture) in cluster.servers.iter_mut().enumerate() {
+        // As many for each in flight, so that all servers are busy until the end.
+        let own = (instances * share(in_flight, count, index)).div_ceil(in_flight);
+        fixture.ids = fixture.create(own, own).await?;
+    }
+    let cluster = Arc::new(cluster);
+    let instances: usize = cluster.servers.iter().map(|fixture| fixture.ids.len()).sum();
+    let before = cluster.counts().await?;
+    let watch = cluster.stopwatch();
+    let mut playing = JoinSet::new();
+    for index in 0..count {
+        let play = Play { in_flight: share(in_flight, count, index), batch: true, timed: false };
+        let cluster = cluster.clone();
+        playing.spawn(async move {
+            anyhow::Ok((index, play_all::<HandWritten>(&cluster.servers[index], play).await?))
+        });
+    }
+    let mut observed = Vec::new();
+    while let Some(played) = playing.join_next().await {
+        observed.push(played??);
+    }
+    let sample = watch.stop(instances, instances * Shape::WIRE.accesses());
+    let after = cluster.counts().await?;
+    observed.iter().try_for_each(|(index, seen)| cluster.servers[*index].judge(seen))?;
+    Ok(after.figures(before, sample))
+}
+
+/// Asks for instances at all servers at once.
+async fn get(mut cluster: Cluster, calls: usize, in_flight: usize) -> anyhow::Result<Figures> {
+    for fixture in &mut cluster.servers {
+        fixture.ids = fixture.create(GET_INSTANCES, GET_INSTANCES).await?;
+    }
+    let before = cluster.counts().await?;
+    let watch = cluster.stopwatch();
+    let mut asking = JoinSet::new();
+    for number in 0..in_flight {
+        let fixture = &cluster.servers[number % cluster.servers.len()];
+        let principal = fixture.creator.as_ref().context("no creator")?.principal.clone();
+        let (ids, own) = (fixture.ids.clone(), share(calls, in_flight, number));
+        asking.spawn(async move {
+            let mut client = InstanceServiceClient::new(principal.channel.clone());
+            for id in ids.iter().cycle().skip(number % ids.len()).take(own) {
+                let instance = Some(get_request::Instance::InstanceId(id.clone()));
+                client.get(principal.request(GetRequest { instance })).await?;
+            }
+            anyhow::Ok(())
+        });
+    }
+    while let Some(done) = asking.join_next().await {
+        done??;
+    }
+    let sample = watch.stop(calls, calls);
+    Ok(cluster.counts().await?.figures(before, sample))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_even_and_nothing_is_left() {
+        for (all, of) in [(16, 3), (64, 3), (2, 3), (7, 1)] {
+            let shares: Vec<usize> = (0..of).map(|index| share(all, of, index)).collect();
+            assert_eq!(shares.iter().sum::<usize>(), all, "{shares:?}");
+            assert!(shares[0] - shares[of - 1] <= 1, "{shares:?}");
+        }
+    }
+}

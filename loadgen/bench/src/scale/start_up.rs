@@ -1,0 +1,90 @@
+//! The start of a server on a large log: the time until it serves, its memory, and the disk that the log
+//! takes.
+//!
+//! The log is made by clients: first instances that end and are archived, then those that stay live (all
+//! processes have joined, half of the warps have appended). Every server is killed by SIGKILL, so each start
+//! finds a log that was not closed.
+//!
+//! | row | how |
+//! | --- | --- |
+//! | `start after a kill` | on the log as the kill left it: checkpoints, and the inputs behind them |
+//! | `start after compaction` | after `stickycas-server data compact`: checkpoints only |
+//! | `log` | disk in use of an archived and of a live instance after compaction, and that after the kill in units of that |
+//!
+//! A start is timed from the start of the process until `/readyz` says that the server serves; the metrics
+//! then have to tell of every instance. The file is in the page cache, as it is when a server that was killed
+//! is started again.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::ensure;
+
+use super::live::Live;
+use super::{IN_FLIGHT, PROCESSES, play_portions};
+use crate::metrics::Metrics;
+use crate::results::{Figures, Row};
+use crate::servers::{Launch, disk_usage, folder, peak_and_resident};
+use crate::workload::Shape;
+
+#[allow(clippy::cast_precision_loss)]
+pub(super) async fn measure(
+    launch: &Launch,
+    disk: &Path,
+    archived: usize,
+    starts: u32,
+) -> anyhow::Result<Vec<Row>> {
+    let live = (archived / 10).max(1);
+    let log = folder(disk)?;
+    let launch = launch.clone().retaining("24h").durable(log.path());
+    let fixture = Live::fixture(launch.start().await?, Shape::SMALL, 1).await?;
+    play_portions(&fixture, archived, IN_FLIGHT).await?;
+    drop(fixture);
+    compact(&launch, log.path())?;
+    let archived_bytes = disk_usage(log.path())?;
+    let fixture = Live::fixture(launch.start().await?, Shape::SMALL, live).await?;
+    let begun = Live::begin(fixture, live, PROCESSES / 2).await?;
+    // The server is killed first: the field before the streams.
+    drop(begun);
+    let killed_bytes = disk_usage(log.path())?;
+    let mut rows = Vec::new();
+    for after in ["a kill", "compaction"] {
+        if after == "compaction" {
+            compact(&launch, log.path())?;
+        }
+        let disk_bytes = disk_usage(log.path())?;
+        let mut row = Row { name: format!("start after {after}"), ..Row::default() };
+        for _ in 0..starts {
+            let server = launch.start().await?;
+            let metrics = Metrics::read(server.operators()?).await?;
+            let count = |state: &str| metrics.value(&format!("stickycas_instances{{state=\"{state}\"}}"));
+            let found = (count("gathering")? + count("running")?, count("finished")? + count("closed")?);
+            ensure!(found == (live as f64, archived as f64), "live and ended instances: {found:?}");
+            let (peak, resident) = peak_and_resident(server.pid())?;
+            let figures = Figures::default()
+                .with("start_s", server.started.as_secs_f64())
+                .count("disk_bytes", disk_bytes)
+                .count("peak_bytes", peak)
+                .count("resident_bytes", resident);
+            row.turns.push(figures);
+        }
+        rows.push(row);
+    }
+    let all = disk_usage(log.path())?;
+    let figures = Figures::default()
+        .count("archived", archived as u64)
+        .count("live", live as u64)
+        .count("archived_each_bytes", archived_bytes / archived as u64)
+        .count("live_each_bytes", all.saturating_sub(archived_bytes) / live as u64)
+        .with("killed_of_compacted", killed_bytes as f64 / all as f64);
+    rows.push(Row::once("log", figures));
+    Ok(rows)
+}
+
+/// Leaves only what lives in the log.
+fn compact(launch: &Launch, log: &Path) -> anyhow::Result<()> {
+    let output = Command::new(launch.program()).args(["data", "compact", "--data"]).arg(log).output()?;
+    let error = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "the log was not compacted: {}", error.trim());
+    Ok(())
+}

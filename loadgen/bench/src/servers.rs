@@ -1,0 +1,348 @@
+//! The servers that are measured: programs of their own, with a runtime of one worker each.
+//!
+//! StickyCAS is the program `stickycas-server`, beside this one or given by `--server`. Unless every bound is
+//! to be as by default, those that would stop a measurement are lifted: on instances, on requests per second
+//! and on the memory that all of that may take in the worst case. What is [`crate::floor`] is served by this
+//! program.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use stickycas_certificates::development::{DevelopmentCas, TokenIssuer};
+use tempfile::TempDir;
+
+use crate::metrics;
+
+/// The principal that creates instances.
+pub(crate) const COORDINATOR: &str = "coordinator";
+/// The principal that creates the instances of attackers.
+pub(crate) const HOST: &str = "host";
+/// The principal with the observer role.
+pub(crate) const OBSERVER: &str = "observer";
+/// The trust domain of the callers of a server with TLS.
+const TRUST_DOMAIN: &str = "stickycas";
+const LIFETIME: Duration = Duration::from_secs(24 * 3600);
+/// The time within which a server has to be ready, the recovery of a large log included.
+const READY_WITHIN: Duration = Duration::from_secs(600);
+
+/// A runtime with this many workers.
+pub(crate) fn runtime(workers: usize) -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(workers).enable_all().build()
+}
+
+/// Raises the limit of open files of this process, and so of the servers that it starts: each connection is
+/// one file at either end.
+pub(crate) fn allow_files(wanted: usize) -> anyhow::Result<()> {
+    let allowed = stickycas_server::allow_all_files();
+    let needed = wanted as u64 + 256;
+    ensure!(
+        allowed >= needed,
+        "{needed} open files are needed and {allowed} may be: raise the hard limit (ulimit -Hn)"
+    );
+    Ok(())
+}
+
+/// The path of the server's program: this one, or the one beside this program.
+pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
+    let program = match given {
+        Some(given) => given.to_owned(),
+        None => std::env::current_exe()?.with_file_name("stickycas-server"),
+    };
+    ensure!(program.is_file(), "{} is missing: cargo build --release -p stickycas-server", program.display());
+    Ok(program)
+}
+
+/// How StickyCAS is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Launch {
+    /// The program, and what stands before it.
+    command: Vec<OsString>,
+    /// Whether the bounds are lifted.
+    lifted: bool,
+    /// The workers of its runtime; `None`: one for each processor that it may use.
+    workers: Option<u8>,
+    retention: &'static str,
+    /// The folder of its log; `None`: it keeps everything in memory.
+    log: Option<PathBuf>,
+    /// The folder of the credentials of the server (`server`) and of its callers (`clients`); `None`: it
+    /// believes names.
+    credentials: Option<PathBuf>,
+    more: Vec<String>,
+}
+
+impl Launch {
+    /// In memory, with one worker and lifted bounds.
+    pub(crate) fn new(program: &Path) -> Self {
+        Self {
+            command: vec![program.into()],
+            lifted: true,
+            workers: Some(1),
+            // So short that the server drops ended instances while others run.
+            retention: "100ms",
+            log: None,
+            credentials: None,
+            more: Vec::new(),
+        }
+    }
+
+    /// With every bound at its default and all processors.
+    pub(crate) fn by_default(program: &Path) -> Self {
+        Self { lifted: false, workers: None, ..Self::new(program) }
+    }
+
+    /// That keeps finished instances as long.
+    pub(crate) fn retaining(self, retention: &'static str) -> Self {
+        Self { retention, ..self }
+    }
+
+    /// With this command before the program.
+    pub(crate) fn under(mut self, command: Vec<OsString>) -> Self {
+        self.command.splice(0..0, command);
+        self
+    }
+
+    /// The program of the server.
+    pub(crate) fn program(&self) -> &std::ffi::OsStr {
+        &self.command[self.command.len() - 1]
+    }
+
+    /// With a log in this folder.
+    pub(crate) fn durable(self, log: &Path) -> Self {
+        Self { log: Some(log.to_owned()), ..self }
+    }
+
+    /// With TLS, and the credentials in this folder.
+    pub(crate) fn certified(self, folder: &Path) -> Self {
+        Self { credentials: Some(folder.to_owned()), ..self }
+    }
+
+    /// With a listener for tokens; it needs credentials.
+    pub(crate) fn with_tokens(self) -> Self {
+        self.with("--token-listen 127.0.0.1:0 --token-issuer bench --token-audience bench")
+    }
+
+    /// With further options, divided by spaces.
+    pub(crate) fn with(mut self, options: &str) -> Self {
+        self.more.extend(options.split(' ').map(str::to_owned));
+        self
+    }
+
+    /// The command line.
+    pub(crate) fn arguments(&self) -> Vec<String> {
+        let mut all = Vec::new();
+        let mut add = |options: &str| all.extend(options.split(' ').map(str::to_owned));
+        add("serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error");
+        add(&format!("--coordinator {COORDINATOR} --coordinator {HOST} --observer {OBSERVER}"));
+        if let Some(workers) = self.workers {
+            add(&format!("--workers {workers}"));
+        }
+        if self.lifted {
+            const MANY: u32 = 4_000_000;
+            add(&format!(
+                "--instances {MANY} --instances-per-creator {MANY} --connections-per-principal 20000"
+            ));
+            add(&format!("--live-instances {MANY} --live-instances-per-creator {MANY}"));
+            add(&format!("--connections 20000 --requests-per-second {MANY}00"));
+            // In the worst case they would take far more than any machine has.
+            add(&format!("--memory 4TiB --idle-lifetime 1h --retention {}", self.retention));
+        }
+        if self.lifted && self.log.is_some() {
+            add("--log-bytes 1024TiB --log-bytes-per-creator 1024TiB");
+        }
+        match &self.log {
+            Some(log) => all.extend(["--data".to_owned(), log.display().to_string()]),
+            None if self.more.iter().any(|option| option == "--etcd") => {}
+            None => all.push("--in-memory".to_owned()),
+        }
+        match &self.credentials {
+            Some(folder) => {
+                let folder = folder.join("server").display().to_string();
+                let options = ["--credentials", &folder, "--trust-domain", TRUST_DOMAIN];
+                all.extend(options.map(str::to_owned));
+            }
+            None => all.push("--insecure-principals".to_owned()),
+        }
+        all.extend(self.more.iter().cloned());
+        all
+    }
+
+    /// Starts it on ports of the kernel's choice, and returns when it is ready.
+    pub(crate) async fn start(&self) -> anyhow::Result<Server> {
+        let mut command = Command::new(&self.command[0]);
+        command.args(&self.command[1..]).args(self.arguments());
+        let scheme = if self.credentials.is_some() { "https" } else { "http" };
+        let clients = self.credentials.as_ref().map(|folder| folder.join("clients"));
+        let mut server = Server::spawn(command, clients, "http on ", scheme).await?;
+        let address = server.operators.clone().context("no address for operators")?;
+        metrics::ready(&address, READY_WITHIN).await?;
+        server.started = server.spawned.elapsed();
+        Ok(server)
+    }
+}
+
+/// A server that runs. Killed when this is dropped.
+pub(crate) struct Server {
+    pub(crate) url: String,
+    /// Of its listener for tokens.
+    pub(crate) token_url: Option<String>,
+    /// The address for operators; the floor has none.
+    pub(crate) operators: Option<String>,
+    /// The folder with a folder of credentials for each of its callers; `None`: it believes names.
+    pub(crate) clients: Option<PathBuf>,
+    /// From the start of the program until it was ready.
+    pub(crate) started: Duration,
+    spawned: Instant,
+    child: Child,
+}
+
+impl Server {
+    /// The floor.
+    pub(crate) async fn floor() -> anyhow::Result<Self> {
+        let mut command = Command::new(std::env::current_exe()?);
+        // It serves until its standard input ends.
+        command.arg("serve-floor").stdin(Stdio::piped());
+        Self::spawn(command, None, "listening on ", "http").await
+    }
+
+    /// Starts a program, and reads its lines until one begins so.
+    async fn spawn(
+        mut command: Command,
+        clients: Option<PathBuf>,
+        last: &str,
+        scheme: &str,
+    ) -> anyhow::Result<Self> {
+        let program = PathBuf::from(command.get_program());
+        let spawned = Instant::now();
+        let mut child =
+            command.stdout(Stdio::piped()).spawn().with_context(|| program.display().to_string())?;
+        let output = child.stdout.take();
+        // Built before anything can fail, so that the process ends in any case.
+        let started = Duration::ZERO;
+        let (token_url, operators) = (None, None);
+        let mut server = Self { url: String::new(), token_url, operators, clients, started, spawned, child };
+        let mut lines = BufReader::new(output.context("no standard output")?).lines();
+        let mut next = || lines.next().transpose();
+        while let Some(line) = tokio::task::block_in_place(&mut next)? {
+            if let Some(address) = line.strip_prefix("listening on ") {
+                server.url = format!("{scheme}://{address}");
+            } else if let Some(address) = line.strip_prefix("tokens on ") {
+                server.token_url = Some(format!("{scheme}://{address}"));
+            } else if let Some(address) = line.strip_prefix("http on ") {
+                server.operators = Some(address.to_owned());
+            }
+            if line.starts_with(last) {
+                return Ok(server);
+            }
+        }
+        bail!("{} ended at once: it does not serve", program.display())
+    }
+
+    /// Its process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The address for operators.
+    pub(crate) fn operators(&self) -> anyhow::Result<&str> {
+        self.operators.as_deref().context("the server has no listener for operators")
+    }
+
+    /// Ends it by SIGTERM, and waits until it has ended.
+    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
+        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
+        rustix::process::kill_process(pid.context("no process id")?, rustix::process::Signal::TERM)?;
+        let status = self.child.wait()?;
+        ensure!(status.success(), "{} ended with {status}", self.url);
+        Ok(())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Fails if it has ended by itself.
+        let _ended = self.child.kill();
+        let _reaped = self.child.wait();
+    }
+}
+
+/// Makes credentials for a server and these principals in this folder.
+pub(crate) fn make_credentials(
+    folder: &Path,
+    principals: impl IntoIterator<Item = String>,
+) -> anyhow::Result<()> {
+    let mut cas = DevelopmentCas::new(TRUST_DOMAIN, LIFETIME)?;
+    let server = cas.server(&["127.0.0.1".to_owned()])?;
+    cas.write_server(&folder.join("server"), &server)?;
+    TokenIssuer::new("bench")?.write_key_set(&folder.join("server"))?;
+    for name in principals.into_iter().chain([COORDINATOR.to_owned()]) {
+        let client = cas.client(&name)?;
+        cas.write_client(&folder.join("clients").join(name), &client)?;
+    }
+    Ok(())
+}
+
+/// The memory of a process at most since its start, and now, in bytes.
+pub(crate) fn peak_and_resident(pid: u32) -> anyhow::Result<(u64, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let row = |name: &str| -> anyhow::Result<u64> {
+        let row = text.lines().find_map(|line| line.strip_prefix(name));
+        let kib = row.and_then(|row| row.split_whitespace().next()).with_context(|| format!("no {name}"))?;
+        Ok(kib.parse::<u64>()? * 1024)
+    };
+    Ok((row("VmHWM:")?, row("VmRSS:")?))
+}
+
+/// The memory of this process once it no longer changes: freed memory returns to the system with a delay.
+pub(crate) async fn settled_memory(pid: u32) -> anyhow::Result<u64> {
+    const AGAIN: Duration = Duration::from_millis(500);
+    let (_, mut last) = peak_and_resident(pid)?;
+    for _ in 0..20 {
+        tokio::time::sleep(AGAIN).await;
+        let (_, next) = peak_and_resident(pid)?;
+        if next.abs_diff(last) * 1_000 <= last {
+            return Ok(next);
+        }
+        last = next;
+    }
+    Ok(last)
+}
+
+/// An empty folder in this directory, deleted when it is dropped. A server takes it for its log: nobody else
+/// may look into it.
+pub(crate) fn folder(directory: &Path) -> anyhow::Result<TempDir> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let permissions = fs::Permissions::from_mode(0o700);
+    let folder =
+        tempfile::Builder::new().prefix("stickycas-bench-").permissions(permissions).tempdir_in(directory);
+    folder.with_context(|| directory.display().to_string())
+}
+
+/// The kind of file system that holds a directory, if the system tells: `ext4`, `tmpfs`.
+pub(crate) fn file_system(directory: &Path) -> Option<String> {
+    let directory = directory.canonicalize().ok()?;
+    let mounts = fs::read_to_string("/proc/mounts").ok()?;
+    let mounts = mounts.lines().filter_map(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        Some((fields.next()?, fields.next()?))
+    });
+    // Of two mounts at the same place the later hides the earlier.
+    let mounts = mounts.filter(|(place, _)| directory.starts_with(place));
+    mounts.max_by_key(|(place, _)| place.len()).map(|(_, kind)| kind.to_owned())
+}
+
+/// Bytes of the disk that the files of a folder take.
+pub(crate) fn disk_usage(folder: &Path) -> anyhow::Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    /// Of `st_blocks`, whatever the file system has.
+    const BLOCK: u64 = 512;
+    let mut bytes = 0;
+    for entry in fs::read_dir(folder)? {
+        bytes += entry?.metadata()?.blocks() * BLOCK;
+    }
+    Ok(bytes)
+}

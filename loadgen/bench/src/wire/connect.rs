@@ -1,0 +1,67 @@
+//! Clients that connect, make one call and stay.
+
+use std::time::Instant;
+
+use stickycas_proto::v1::ListRequest;
+use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
+use tokio::task::JoinSet;
+
+use crate::principal::Principal;
+use crate::results::Figures;
+use crate::servers::{COORDINATOR, Launch, allow_files, peak_and_resident};
+use crate::stopwatch::processor_time_of;
+
+/// Connections that are opened at a time.
+const AT_ONCE: usize = 16;
+
+/// Opens so many connections: their rate, and the processor time and the memory of the server for each when
+/// all are there and idle. A connection with TLS is a whole handshake, since no session is resumed; one
+/// certificate serves for all.
+#[allow(clippy::cast_precision_loss)]
+pub(super) async fn turn(launch: &Launch, connections: usize) -> anyhow::Result<Figures> {
+    allow_files(connections)?;
+    let server = std::sync::Arc::new(launch.start().await?);
+    let pid = server.pid();
+    // So that what the server makes once is not counted.
+    let warm = open(&server).await?;
+    let (_, memory_before) = peak_and_resident(pid)?;
+    let (time_before, started) = (processor_time_of(pid)?, Instant::now());
+    let (mut opening, mut opened) = (JoinSet::new(), Vec::new());
+    for first in 0..AT_ONCE {
+        let (server, own) = (server.clone(), (first..connections).step_by(AT_ONCE));
+        opening.spawn(async move {
+            let mut opened = Vec::new();
+            for _ in own {
+                opened.push(open(&server).await?);
+            }
+            anyhow::Ok(opened)
+        });
+    }
+    while let Some(own) = opening.join_next().await {
+        opened.extend(own??);
+    }
+    let (wall, time) = (started.elapsed(), processor_time_of(pid)?.saturating_sub(time_before));
+    let (_, memory) = peak_and_resident(pid)?;
+    let count = opened.len() as f64;
+    drop(warm);
+    Ok(Figures::default()
+        .with("connections_per_s", count / wall.as_secs_f64())
+        .with("server_cost_us", time.as_secs_f64() * 1e6 / count)
+        .with("each_bytes", memory.saturating_sub(memory_before) as f64 / count))
+}
+
+/// One connection, on which the server has answered a call: so it has accepted the client.
+async fn open(server: &crate::servers::Server) -> anyhow::Result<Principal> {
+    let principal = Principal::of(server, COORDINATOR).await?;
+    first_call(&principal).await?;
+    Ok(principal)
+}
+
+/// The first call of a client.
+pub(crate) async fn first_call(principal: &Principal) -> anyhow::Result<()> {
+    let mut instances = InstanceServiceClient::new(principal.channel.clone());
+    // A page is charged by its size.
+    let list = ListRequest { page_size: 1, ..ListRequest::default() };
+    instances.list(principal.request(list)).await?;
+    Ok(())
+}
