@@ -324,17 +324,6 @@ impl Storage {
         }
     }
 
-    /// The log of a server that is alone.
-    #[cfg(test)]
-    pub(crate) fn log(&self) -> Arc<dyn CommitLog> {
-        match self {
-            Self::Memory(log) => log.clone(),
-            Self::Durable(durable) => durable.log.clone(),
-            #[cfg(feature = "cluster")]
-            Self::Cluster(_) => unreachable!("it has a log for each shard"),
-        }
-    }
-
     /// The log, if it is durable.
     #[cfg(test)]
     pub(crate) fn durable_log(&self) -> Option<&DurableLog> {

@@ -3,8 +3,8 @@
 //!
 //! Each call is made on an instance of its own and dropped after k turns of the runtime, in which server and
 //! client run, for every k up to its end; then correct processes play the instance to its end. Once all is
-//! over, the gauges of the server must come to those of a server where nothing was dropped, in memory and over
-//! a disk.
+//! over, the gauges of the server must come to those of a server where nothing was dropped, in memory and
+//! over a disk.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -71,7 +71,7 @@ async fn once(server: &Server, site: &(Client, Client), case: Case, then: &Then,
     let (id2, mut other) = (id.clone(), p2.clone());
     let playing = tokio::spawn(async move {
         if plays {
-            drop(fixtures::play_one(&mut other, &id2).await)
+            drop(fixtures::play_one(&mut other, &id2).await);
         }
     });
     let ended = drop_after(turns, case((creator.clone(), p1.clone(), id.clone()))).await;

@@ -90,7 +90,7 @@ impl Fixture {
     async fn offences(&self) -> Vec<OffenceKind> {
         self.disk.set_tells(true);
         let status = self.client("p1").status(&self.id).await;
-        status.offences.iter().map(|offence| offence.kind()).collect()
+        status.offences.iter().map(stickycas_proto::v1::OffenceSummary::kind).collect()
     }
 
     /// Whether so many calls of Close have ended with this code.

@@ -82,11 +82,6 @@ impl ManualEngine {
         drop(self.arrived.wait_while(state, |state| state.written.is_empty()).unwrap());
     }
 
-    /// The batch that came first and is not resolved.
-    pub(crate) fn waiting(&self) -> Option<Vec<u8>> {
-        self.state.lock().unwrap().written.front().map(|(batch, _)| batch.batch.clone())
-    }
-
     /// The write that came first and is not resolved, if there is one.
     pub(crate) fn take(&self) -> Option<(WriteBatch, Done)> {
         self.state.lock().unwrap().written.pop_front()
