@@ -235,7 +235,7 @@ impl CrashPoints {
             flipped[at] ^= 1 << self.random.below(8);
             self.counted.flipped += 1;
             let allowed = Allowed { report: true, older: at == COMMIT_BYTE, panic: false };
-            self.check(Disk::of(flipped), (use_number, position), allowed, &|| {
+            self.check(&Disk::of(flipped), (use_number, position), allowed, &|| {
                 format!("byte {at} has changed")
             });
             let (fault, allowed) = match self.random.below(3) {
@@ -246,17 +246,17 @@ impl CrashPoints {
             let (disk, read) = (Disk::of(content.clone()), self.random.below(30));
             disk.fail_in_next_use(fault, read);
             self.counted.misread += 1;
-            self.check(disk, (use_number, position), allowed, &|| format!("read {read}: {fault:?}"));
+            self.check(&disk, (use_number, position), allowed, &|| format!("read {read}: {fault:?}"));
         }
     }
 
     fn check_loss(&mut self, loss: &PowerLoss<'_>, use_number: u64, kept: &[Kept], allowed: Allowed) {
         let disk = Disk::of(loss.image(kept));
         let how = || format!("power was lost, and of {} changes this was kept: {kept:?}", loss.unsynced());
-        self.check(disk, (use_number, loss.position), allowed, &how);
+        self.check(&disk, (use_number, loss.position), allowed, &how);
     }
 
-    fn check(&mut self, disk: Disk, at: (u64, usize), allowed: Allowed, how: &dyn Fn() -> String) {
+    fn check(&mut self, disk: &Disk, at: (u64, usize), allowed: Allowed, how: &dyn Fn() -> String) {
         self.counted.disks += 1;
         let found = self.recover(disk);
         let wrong = match &found {
@@ -292,7 +292,7 @@ impl CrashPoints {
     }
 
     /// The events of the instances that a server recovers from this disk.
-    fn recover(&self, disk: Disk) -> Found {
+    fn recover(&self, disk: &Disk) -> Found {
         let recovered =
             catch_unwind(AssertUnwindSafe(|| recover(disk.begin_use(Arc::new(|| Duration::ZERO)))));
         let Ok(recovered) = recovered else { return Found::Panicked };

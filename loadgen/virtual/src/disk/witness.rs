@@ -24,8 +24,8 @@ pub(crate) struct Witness(Arc<Mutex<BTreeMap<InstanceId, Vec<Told>>>>);
 /// An event that was told.
 #[derive(Clone, Debug)]
 struct Told {
-    /// The use of the disk in which it was told, and the place on the tape of that use. It is the place of the
-    /// last commit that was told by then: the event was told there, or before.
+    /// The use of the disk in which it was told, and the place on the tape of that use. It is the place of
+    /// the last commit that was told by then: the event was told there, or before.
     at: (u64, usize),
     event: Recorded,
 }
