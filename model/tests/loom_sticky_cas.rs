@@ -222,7 +222,7 @@ fn two_threads_in_phases_of_their_own_leave_no_hole() {
 
 #[test]
 fn two_threads_in_two_phases_each_leave_no_hole() {
-    let found = own_phases(2, 2, 4, few_preemptions());
+    let found = own_phases(2, 2, 4, Some(3));
     // Whoever loses a phase does so to the other one, so each phase of a thread adds an entry of either.
     assert!(found.iter().all(|names| (2..=4).contains(&names.len())), "{found:?}");
     assert!(
