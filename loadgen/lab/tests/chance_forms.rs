@@ -1,5 +1,6 @@
-//! The chance that strong validity breaks, where the formulas of [`stickycas_lab::chance`] are simpler: for one value, and for
-//! proposals that are given. The tests hold both against each other and against the simulator.
+//! The chance that strong validity breaks, where the formulas of [`stickycas_lab::chance`] are simpler: for
+//! one value, and for proposals that are given. The tests hold both against each other and against the
+//! simulator.
 //!
 //! [`given_proposals`] goes through the warps one after another and keeps the chance of every vector of
 //! counts (N(1), ..., N(k)), where N(x) is the number of entries that are x; T is what is left.
