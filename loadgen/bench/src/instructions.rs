@@ -316,7 +316,7 @@ mod tests {
             let row = Row::once("unary", Counts { instructions, system_calls }.figures());
             compare(&row, &budget).into_iter().map(|(_, is_over)| is_over).collect::<Vec<_>>()
         };
-        assert_eq!(compared(1_019.0, 1.09), []);
+        assert!(compared(1_019.0, 1.09).is_empty());
         assert_eq!(compared(1_021.0, 1.0), [true]);
         assert_eq!(compared(979.0, 1.2), [false, true]);
     }
