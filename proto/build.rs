@@ -1,5 +1,5 @@
-//! Makes Rust of `baseline.binpb`, which holds what the .proto files say: `scripts/bless-proto` writes it, and CI
-//! compares the two. So a build needs no compiler of .proto files.
+//! Makes Rust of `baseline.binpb`, which holds what the .proto files say: `scripts/bless-proto` writes it,
+//! and CI compares the two. So a build needs no compiler of .proto files.
 //!
 //! Writes to `OUT_DIR`: the generated messages, clients and servers, a file for each package; the descriptor
 //! set for server reflection; and a second server of `StickyCasService`, for the codec of `src/attach`.

@@ -2,8 +2,8 @@
 //!
 //! Each group fills or reads the same number of cells in three ways, so that the times can be divided: `bare`
 //! is one compare-exchange on a number, with no list; `boxed` is the same on a pointer to a boxed value, the
-//! least that a cell for values of any size can cost; `sticky_cas` is the object. Told are nanoseconds for each
-//! cell, the median of rounds in which the three take turns.
+//! least that a cell for values of any size can cost; `sticky_cas` is the object. Told are nanoseconds for
+//! each cell, the median of rounds in which the three take turns.
 
 #![cfg_attr(not(loom), expect(clippy::disallowed_methods, reason = "a benchmark reads a clock"))]
 #![cfg_attr(not(loom), expect(clippy::print_stdout, reason = "a benchmark prints"))]

@@ -1,4 +1,5 @@
-//! Makes Rust of what is said to etcd, as `proto/build.rs` does: `etcd.binpb` holds what `proto/etcd.proto` says.
+//! Makes Rust of what is said to etcd, as `proto/build.rs` does: `etcd.binpb` holds what `proto/etcd.proto`
+//! says.
 
 use prost::Message as _;
 

@@ -37,8 +37,8 @@
 //! The last is a probability of an even multinomial, computed value by value: of m draws among the first x
 //! values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
 //!
-//! `docs/theory/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it against the
-//! simulator, and `tests/chance_forms.rs` has the same for proposals that are given.
+//! `docs/theory/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it
+//! against the simulator, and `tests/chance_forms.rs` has the same for proposals that are given.
 
 /// Chances below this are left out of sums: all of them together are lost in rounding.
 const NEGLIGIBLE: f64 = 1e-20;
