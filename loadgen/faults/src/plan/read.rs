@@ -352,7 +352,7 @@ missing = { strong_validity = "f = 4" }
         let told = spoilt("[\"process-5\", \"server\"]", "[\"process-05\"]");
         assert!(told.starts_with("bad.toml:16: there is no service \"process-05\": give server"), "{told}");
         let told = spoilt("7 = 2", "seven = 2");
-        assert!(told.starts_with("bad.toml:29: \"seven\" is no process"), "{told}");
+        assert!(told.starts_with("bad.toml:29: sessions = { seven = 2 }: \"seven\" is no process"), "{told}");
         let told = spoilt("strong_validity", "strength");
         assert!(told.starts_with("bad.toml:31: there is no value strength"), "{told}");
         let told = spoilt("late = [6]", "late = [0]");
