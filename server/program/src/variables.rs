@@ -85,7 +85,7 @@ const TOOLS: &[&str] = &[
     "COMMIT",
     "BENCH_RUSTC",
     "BLESS",
-    "FAULTS",
+    "LONG",
     "SEEDS",
     "RANDOM_RUNS",
     "RANDOM_SEED",
