@@ -58,10 +58,9 @@ pub(crate) const LOG_CACHE: memory::MemoryPart = part(1, 32, 64 * MIB);
 macro_rules! for_each_limit {
     ($callback:ident) => {
         $callback! {
-            /// Open connections. The next one is closed at once, before the process runs out of file
-            /// descriptors.
+            /// Open connections. The next one is closed at once.
             connections: usize = part(1, 3 * MIB / 2, 16_384), COUNT;
-            /// Open connections of one principal. It has some for each program that plays its processes.
+            /// Open connections of one principal.
             connections_per_principal: u32 = 64, COUNT;
             /// Open connections without a principal yet: in their handshake, or before a first call. The
             /// address with most of them makes room for the next. Half is kept for `known_addresses`; at most
@@ -70,22 +69,20 @@ macro_rules! for_each_limit {
             /// Open connections of one address without a principal yet. Of IPv6, an address is a network of
             /// 64 bits. The oldest makes room for the next.
             unclaimed_connections_per_address: usize = part(1, 6 * MIB, 2_048), COUNT;
-            /// Addresses that are remembered because principals were identified there, the latest.
+            /// Addresses where principals were identified lately.
             known_addresses: usize = 4_096;
-            /// The time that a new connection may take for its handshake, and then for the HTTP/2 preface.
+            /// The time for the handshake of a new connection, and then for the HTTP/2 preface.
             preface_timeout: Duration = Duration::from_secs(10);
-            /// The time from then until the first call on it is admitted. A client whose connection was
-            /// closed connects again with its next call.
+            /// The time from then until the first call on it is admitted.
             first_call_timeout: Duration = Duration::from_secs(60);
             /// Concurrent streams, and so calls, on one connection.
             streams_per_connection: u32 = 4_096, COUNT;
             /// Streams of a connection that the client has reset before they were accepted; above it HTTP/2
-            /// closes the connection. One turn of a connection brings fewer, so a client may cancel all of
-            /// its calls at once. Rapid reset is met by `resets_per_second`.
+            /// closes the connection. A client may cancel all of its calls at once; `resets_per_second` meets
+            /// rapid reset.
             pending_reset_streams: usize = 1_024;
             /// Streams that the server resets because of errors of the client, in the life of a connection,
-            /// before HTTP/2 closes it. Late frames of a refused call count as such errors. A correct client
-            /// connects again.
+            /// before HTTP/2 closes it. Late frames of a refused call count too.
             local_reset_streams: usize = 65_536;
             /// Bytes of requests on one connection that no call has taken yet. Half of it bounds the small
             /// messages among them, each counted as 256 bytes; the window of a stream closes before.
@@ -104,14 +101,11 @@ macro_rules! for_each_limit {
             control_frames_per_second: u32 = 20_000;
             /// The same of all connections without a principal together, beside a small share for each.
             anonymous_control_frames_per_second: u32 = 10_000;
-            /// Requests that one principal may open in a second on all of its connections, served or refused,
-            /// and as many at once after a pause. Above it the connection is read more slowly and never
-            /// closed.
+            /// Requests of one principal in a second, served or refused, paced in the same way.
             headers_per_second: u32 = 20_000;
             /// The same of all connections without a principal together, beside a small share for each.
             anonymous_headers_per_second: u32 = 10_000;
-            /// Streams that one principal may reset in a second, and as many at once after a pause: all of
-            /// its calls twice. Above it the connection is read more slowly.
+            /// Streams that one principal resets in a second, paced in the same way: all of its calls twice.
             resets_per_second: u32 = 2_048;
             /// Bytes of the headers of one request.
             header_bytes: u32 = 16 * 1024;
@@ -121,14 +115,12 @@ macro_rules! for_each_limit {
             call_bytes: usize = 128 * 1024;
             /// The time that a message may take to come, and the request of a unary call to its end.
             request_timeout: Duration = Duration::from_secs(20);
-            /// Bytes of messages that have not come in whole, of all clients. Half of it is kept for known
+            /// Bytes of messages of all clients that have not come in whole. Half is kept for known
             /// principals.
             incomplete_request_bytes: usize = part(1, 24, 256 * MIB);
-            /// Bytes of long answers that their clients have not read, of all clients. Half of it is kept for
-            /// known principals.
+            /// Bytes of long answers that their clients have not read. Half is kept for known principals.
             unread_answer_bytes: usize = part(1, 24, GIB);
-            /// Bytes of the values that one read may return. The parameters of its instance have it: an
-            /// answer on Attach is one frame, and is written as one.
+            /// Bytes of the values that one read may return: an answer on Attach is one frame.
             read_bytes: usize = part(1, 128, 64 * MIB), SIZE;
             /// Frames in one message on Attach: the work that is done before other tasks run.
             frames_per_message: usize = 1_024;
@@ -140,8 +132,7 @@ macro_rules! for_each_limit {
             /// Principals that have an account; those with a role have one in any case. Idle accounts are
             /// closed when more principals come.
             principals: usize = part(1, 128 * KIB, 131_072);
-            /// Verified tokens that are remembered, so that a token that comes with every call is verified
-            /// once.
+            /// Verified tokens that are remembered.
             cached_tokens: usize = part(1, 128 * KIB, 131_072);
             /// Frames on Attach of one principal in a second; a unary call is ten. As many are let through at
             /// once after a pause.
@@ -154,8 +145,8 @@ macro_rules! for_each_limit {
             /// Unary calls of one principal whose response has not left the server, and streams that have not
             /// begun.
             calls_per_principal: u32 = 1_024;
-            /// Those of all principals. Half of it is kept for known principals; of the rest none takes more
-            /// than is free.
+            /// Those of all principals. Half is kept for known ones; of the rest none takes more than is
+            /// free.
             calls: usize = part(1, 128 * KIB, 262_144);
             /// Calls of all clients without identity together, health and reflection included.
             anonymous_calls: u32 = 256;
@@ -165,8 +156,7 @@ macro_rules! for_each_limit {
             attach_streams: usize = part(1, 512 * KIB, 131_072);
             /// Instances that one Attach stream may hold open.
             channels_per_stream: usize = 4_096;
-            /// Frames of one Attach stream that wait for the client to read them. Above the limit the stream
-            /// ends.
+            /// Unread frames of one Attach stream. Above it the stream ends.
             unread_frames: usize = 65_536;
             /// Unread frames from which on no more requests of that client are read.
             unread_frames_to_pause: usize = 1_024;
@@ -180,8 +170,7 @@ macro_rules! for_each_limit {
             events_per_message: usize = 256;
             /// Events that an instance keeps for its watchers, beside [`Limits::events_per_process`].
             events: usize = 16_384;
-            /// Further events kept for each process of the instance: one phase of a single large warp must
-            /// fit.
+            /// Further events kept for each process of the instance.
             events_per_process: usize = 16;
             /// Bytes of the event logs of all instances. Above the limit a growing log drops its oldest
             /// events until it has no more than its share; above twice the limit it keeps 4 KiB.
@@ -202,7 +191,7 @@ macro_rules! for_each_limit {
             log_bytes: usize = 192 * 1024 * 1024 * 1024, SIZE;
             /// Bytes of the log's disk of one creator among them.
             log_bytes_per_creator: usize = 128 * 1024 * 1024 * 1024, SIZE;
-            /// Live instances, in all. Each has a machine with the state of every process.
+            /// Live instances, in all.
             live_instances: usize = 200_000, COUNT_OR_NONE;
             /// Live instances of one creator among them.
             live_instances_per_creator: usize = 150_000, COUNT_OR_NONE;
@@ -210,13 +199,12 @@ macro_rules! for_each_limit {
             instances: usize = 2_000_000, COUNT_OR_NONE;
             /// Instances of one creator among them.
             instances_per_creator: usize = 1_000_000, COUNT_OR_NONE;
-            /// Processes of all instances together: this bounds the memory of many large instances.
+            /// Processes of all instances together.
             processes: usize = 16_000_000;
             /// Bytes of all instances together: live ones in the worst case, ended ones with what they take.
             /// Restored instances are never dropped because of it.
             instance_bytes: usize = part(3, 8, u64::MAX);
-            /// Live instances of one creator while the server is saturated: enough to keep the machine busy,
-            /// few enough for each to end soon.
+            /// Live instances of one creator while the server is saturated.
             instances_when_busy: usize = 512;
             /// Instances on one page of List.
             page: usize = 1_000;
@@ -227,10 +215,10 @@ macro_rules! for_each_limit {
             retention: Duration = Duration::from_secs(10 * 60), DURATION;
             /// The time for which an instance lives without a call (F10).
             idle_lifetime: Duration = Duration::from_secs(60 * 60), DURATION;
-            /// The time for which the patience of processes stands still after a restart, unless all are back
-            /// before (F3).
+            /// The time for which patience stands still after a restart, unless all processes are back before
+            /// (F3).
             rejoin: Duration = Duration::from_secs(5), DURATION;
-            /// The wait that RetryInfo advises when a limit is reached, unless another time is known.
+            /// The wait that RetryInfo advises, unless another time is known.
             retry_after: Duration = Duration::from_millis(100);
         }
     };

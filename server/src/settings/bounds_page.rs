@@ -84,16 +84,15 @@ const HEAD: &str = "\
 # Bounds
 
 Everything that a client can fill has a bound. A bound with a flag is a setting ([configuration.md](configuration.md)); the others are
-constants. The table is made from `server/src/limits.rs`.
+constants. Source: `server/src/limits.rs`.
 
 - **Above a bound** a client is refused at once, with RetryInfo where waiting helps, and no other client is affected.
 - **Shared bounds** are kept by half for known principals: a quarter of that half for those with a role, the rest in equal parts for the
   coordinators and the processes of their instances. Of the other half nobody takes more than is still free. Of what coordinators
   share (instances, processes, memory, log) each of C has a reserve of 1/(2C), and one alone may have all. Clients without identity,
-  health and reflection included, share one small portion; `/livez` and `/readyz` do not depend on it.
-- **Memory**: `memory` is the figure that is set, else the smallest limit of the cgroups (memory.max, memory.high,
-  memory.limit_in_bytes), else the memory of the machine. Parts of it leave out 32 MiB for the program. A server whose bounds come to
-  more than `memory` does not start, and says how much would do; 96 MiB is the least.
+  health and reflection included, share one small portion; `/livez` and `/readyz` do not.
+- **Memory**: `memory` is the figure that is set, else the smallest limit of the cgroups, else the memory of the machine. Parts of it
+  leave out 32 MiB for the program. A server whose bounds come to more does not start, and says how much would do; 96 MiB is the least.
 - **Charges**: frames are charged to the principal of the connection, calls to their principal. Work that grows with an instance is
   charged as frames: a name in the roster of a Create 1/4, a process in a Get or a snapshot 1/16, 16 KiB of an ended instance 1, an
   instance on a page of List 1/4, a warp in an access with shuffled order 1/64, the verification of a token 60.
