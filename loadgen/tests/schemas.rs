@@ -147,7 +147,7 @@ fn value(schema: &Json, given: &Json) -> String {
     let choices = ["oneOf", "anyOf"].iter().find_map(|key| given[*key].as_array());
     if let Some(choices) = choices {
         let some = choices.iter().filter(|choice| choice["type"] != "null");
-        return some.map(|choice| value(schema, choice)).collect::<Vec<_>>().join(", or ");
+        return some.map(|choice| value(schema, choice)).collect::<Vec<_>>().join(", ");
     }
     let kind = match &given["type"] {
         Json::Array(kinds) => kinds.iter().find(|kind| *kind != "null").unwrap(),
@@ -161,7 +161,7 @@ fn value(schema: &Json, given: &Json) -> String {
         Some("array") if given["items"]["properties"].is_object() => "tables".to_owned(),
         Some("array") => match value(schema, &given["items"]).as_str() {
             "table" => "tables".to_owned(),
-            item if item.starts_with('`') => "a list of them".to_owned(),
+            item if item.starts_with('`') => "or a list of them".to_owned(),
             item => format!("list of {item}s"),
         },
         Some("object") => match given["properties"].as_object() {

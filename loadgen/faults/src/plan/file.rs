@@ -30,7 +30,7 @@ pub(crate) struct File {
     /// The verdict that it expects.
     #[schemars(schema_with = "schema::outcome")]
     pub(super) expect: Outcome,
-    /// Correct processes that are killed or the like: they count in f and are not judged.
+    /// Correct processes that are killed or the like: they count in f, unjudged.
     #[serde(default)]
     #[schemars(schema_with = "schema::processes")]
     pub(super) faulty: Vec<Spanned<ProcessId>>,
@@ -38,7 +38,7 @@ pub(crate) struct File {
     #[serde(default)]
     #[schemars(schema_with = "schema::processes")]
     pub(super) late: Vec<Spanned<ProcessId>>,
-    /// The server keeps its log in memory while the plan is carried out, and so forgets when it stops.
+    /// The server has its log in memory, and so forgets when it stops.
     #[serde(default)]
     pub(super) in_memory: bool,
     /// As in scenarios: these keys take the place of the scenario's.
@@ -143,15 +143,15 @@ pub struct Expectations {
     /// These processes have not reported a decision.
     #[schemars(schema_with = "schema::processes")]
     pub never_decided: BTreeSet<ProcessId>,
-    /// The process has opened this number of sessions, or more.
+    /// The process has opened at least so many sessions.
     #[serde(deserialize_with = "by_process")]
     #[schemars(with = "BTreeMap<String, u64>")]
     pub sessions: BTreeMap<ProcessId, u64>,
-    /// The sessions of the process were those of exactly this number of lives of its client.
+    /// The sessions of the process were those of exactly so many lives of its client.
     #[serde(deserialize_with = "by_process")]
     #[schemars(with = "BTreeMap<String, u64>")]
     pub lives: BTreeMap<ProcessId, u64>,
-    /// Exactly this number of appends of the process were executed.
+    /// Exactly so many appends of the process were executed.
     #[serde(deserialize_with = "by_process")]
     #[schemars(with = "BTreeMap<String, u64>")]
     pub appends: BTreeMap<ProcessId, u64>,
@@ -159,16 +159,15 @@ pub struct Expectations {
     #[serde(deserialize_with = "time")]
     #[schemars(with = "Option<String>")]
     pub still: Option<Duration>,
-    /// At one time a watcher of the instance saw nothing for this duration, or longer, by its own clock: the
-    /// time of an instance stands still while no server serves it.
+    /// A watcher of the instance saw nothing for this duration or longer, by its own clock.
     #[serde(deserialize_with = "time")]
     #[schemars(with = "Option<String>")]
     pub quiet: Option<Duration>,
-    /// The number of processes that were told that the instance is unknown.
+    /// So many processes were told that the instance is unknown.
     pub told_unknown: Option<u32>,
-    /// How often the server has restarted in the middle of the instance, or another one has taken it over.
+    /// How often the server has restarted meanwhile, or another one has taken over.
     pub restarts: Option<usize>,
-    /// The number of servers of a cluster that have owned the instance, one after another, or more.
+    /// At least so many servers of a cluster have owned the instance.
     pub owners: Option<usize>,
     /// The property was not promised, for a premise that the verdict names so.
     #[schemars(with = "BTreeMap<String, String>")]

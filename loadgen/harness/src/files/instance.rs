@@ -43,7 +43,7 @@ pub struct Instance {
     pub join_timeout: Option<Spanned<DurationText>>,
     /// The shortest time from one phase to the next (F9) [default: "0s"].
     pub pace: Option<Spanned<DurationText>>,
-    /// The number of accesses of a process that may wait at the server (F7) [default: 16].
+    /// Accesses of a process that may wait at the server (F7) [default: 16].
     pub pipeline: Option<Spanned<u32>>,
     /// The longest value, in bytes (P3) [default: 1024].
     pub max_value_bytes: Option<Spanned<u32>>,

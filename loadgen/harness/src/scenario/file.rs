@@ -52,7 +52,7 @@ pub struct File {
 pub struct Proposals {
     /// The proposal of each process, in their order: a text, or 0x and hex digits.
     pub values: Option<Spanned<Vec<Spanned<String>>>>,
-    /// The number of different values, drawn, that correct processes propose.
+    /// Different values, drawn, that correct processes propose.
     pub distinct: Option<Spanned<u32>>,
     /// With distinct: the seed of the values [default: the file's seed].
     pub seed: Option<Spanned<u64>>,

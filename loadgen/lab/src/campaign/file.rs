@@ -25,7 +25,7 @@ pub(crate) struct File {
     pub(super) seed: Option<Spanned<u64>>,
     /// A campaign that is estimated to take longer is refused: a duration [default: no limit].
     pub(super) budget: Option<Spanned<String>>,
-    /// The number of runs that are repeated over the network and compared [default: 0].
+    /// Runs that are repeated over the network and compared [default: 0].
     #[serde(default)]
     pub(super) network: u64,
     /// As in scenarios. A parameter that is an axis too holds for every sweep without that axis.
@@ -73,7 +73,7 @@ pub(super) struct Axes {
     /// f, the number of Byzantine processes; also `f` [default: 0].
     #[serde(alias = "f")]
     pub(super) byzantine: Option<Spanned<Numbers>>,
-    /// The number of different values that correct processes propose, drawn for each run [default: 1].
+    /// Different values of correct processes, drawn for each run [default: 1].
     pub(super) distinct: Option<Spanned<Numbers>>,
     /// The strategy of all Byzantine processes; required where there are any.
     #[schemars(schema_with = "strategies")]
