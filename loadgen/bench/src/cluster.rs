@@ -140,7 +140,7 @@ impl Turns {
     async fn turn(&self, Measured { kind, amount, in_flight }: Measured) -> anyhow::Result<Figures> {
         // Enough that most of the turn has as many in flight as it should.
         let amount = self.options.rounds.scaled(amount).max(LEAST * in_flight);
-        let play = Play { in_flight, batch: true, timed: false };
+        let play = Play { in_flight, batch: true, ..Play::default() };
         match kind {
             "naive" => etcd::run(&self.etcd().await?, amount, in_flight).await,
             "cluster" => cluster(self.start().await?, amount, in_flight).await,
@@ -279,7 +279,7 @@ async fn cluster(mut cluster: Cluster, instances: usize, in_flight: usize) -> an
     let watch = cluster.stopwatch();
     let mut playing = JoinSet::new();
     for index in 0..count {
-        let play = Play { in_flight: share(in_flight, count, index), batch: true, timed: false };
+        let play = Play { in_flight: share(in_flight, count, index), batch: true, ..Play::default() };
         let cluster = cluster.clone();
         playing.spawn(async move {
             anyhow::Ok((index, play_all::<HandWritten>(&cluster.servers[index], play).await?))

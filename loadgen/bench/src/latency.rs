@@ -155,7 +155,7 @@ impl Player {
                     let id = id.to_owned();
                     processes.spawn(async move {
                         let seen = if propose {
-                            unary::propose(&principal, &id, process, instance).await?
+                            unary::propose(&principal, &id, process, instance, None).await?
                         } else {
                             unary::append(&principal, &id, process, instance).await?
                         };

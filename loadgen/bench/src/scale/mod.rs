@@ -211,7 +211,13 @@ async fn take_part(fixture: &Fixture, group: usize, ids: &[String]) -> anyhow::R
 
 /// Plays these instances, with several accesses in a message, and times the accesses.
 async fn play(principals: &[Principal], ids: Arc<[String]>, in_flight: usize) -> anyhow::Result<Vec<Played>> {
-    play_these::<HandWritten>(principals, ids, true, Play { in_flight, batch: true, timed: true }).await
+    play_these::<HandWritten>(
+        principals,
+        ids,
+        true,
+        Play { in_flight, batch: true, timed: true, ..Play::default() },
+    )
+    .await
 }
 
 fn observations(played: &[Played]) -> Vec<Vec<Observation>> {

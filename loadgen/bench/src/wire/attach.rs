@@ -11,12 +11,13 @@ use tokio::task::JoinSet;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 
 use super::codec::{FrameCodec, FrameVisitor};
+use super::steps::Steps;
 use crate::fixture::Fixture;
 use crate::principal::Principal;
 use crate::workload::{Observation, proposal};
 
 /// How processes play.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Play {
     /// Instances at a time.
     pub(crate) in_flight: usize,
@@ -25,6 +26,8 @@ pub(crate) struct Play {
     pub(crate) batch: bool,
     /// Whether each access is timed.
     pub(crate) timed: bool,
+    /// Whether all processes send together, each when all that it sent before is answered.
+    pub(crate) steps: Option<Arc<Steps>>,
 }
 
 /// What one process did.
@@ -63,7 +66,7 @@ pub(crate) async fn play_these<T: FrameCodec>(
             observations: vec![Observation::EMPTY; ids.len()],
             ids: ids.clone(),
             out,
-            play,
+            play: play.clone(),
             real,
             channels: Vec::new(),
             free: Vec::new(),
@@ -71,6 +74,10 @@ pub(crate) async fn play_these<T: FrameCodec>(
             open: 0,
             sent: Vec::new(),
             times: Vec::new(),
+            held: Vec::new(),
+            asked: 0,
+            asked_before: 0,
+            answers: 0,
         };
         streams.spawn(player.play(principal, requests.into()));
     }
@@ -103,6 +110,12 @@ struct Process<T: FrameCodec> {
     /// By channel, when its last access was sent; empty if accesses are not timed.
     sent: Vec<Instant>,
     times: Vec<(Instant, Duration)>,
+    /// Messages of the next step.
+    held: Vec<T::Request>,
+    /// Accesses and decisions until now, those until the last step, and answers.
+    asked: usize,
+    asked_before: usize,
+    answers: usize,
 }
 
 impl<T: FrameCodec> Process<T> {
@@ -116,12 +129,14 @@ impl<T: FrameCodec> Process<T> {
             self.open(slot)?;
         }
         self.flush()?;
+        self.step().await?;
         let requests = principal.request(requests);
         let mut answers = T::attach(principal.channel.clone(), requests).await?.into_inner();
         while self.open > 0 {
             let message = answers.message().await?.context("the stream ended")?;
             T::visit(message, &mut self)?;
             self.flush()?;
+            self.step().await?;
         }
         let Self { process, observations, times, out, .. } = self;
         Ok(Played { process, observations, times, _stream: Box::new((out, answers)) })
@@ -147,6 +162,7 @@ impl<T: FrameCodec> Process<T> {
     }
 
     fn after_access(&mut self, channel: u32) -> anyhow::Result<()> {
+        self.asked += 1;
         if self.play.timed {
             let channel = channel as usize;
             self.sent.resize(self.sent.len().max(channel + 1), Instant::now());
@@ -155,16 +171,34 @@ impl<T: FrameCodec> Process<T> {
         if self.play.batch { Ok(()) } else { self.flush() }
     }
 
-    /// Sends the frames as one message.
+    /// Sends the frames as one message, or with the next step.
     fn flush(&mut self) -> anyhow::Result<()> {
         match self.frames.message() {
-            Some(message) => self.out.send(message).ok().context("the stream is gone"),
-            None => Ok(()),
+            Some(message) if self.play.steps.is_some() => self.held.push(message),
+            Some(message) => self.out.send(message).ok().context("the stream is gone")?,
+            None => {}
         }
+        Ok(())
+    }
+
+    /// Sends the messages of the next step, once everything before is answered.
+    async fn step(&mut self) -> anyhow::Result<()> {
+        if let Some(steps) = &self.play.steps
+            && !self.held.is_empty()
+            && self.answers == self.asked_before
+        {
+            steps.next().await?;
+            self.asked_before = self.asked;
+            for message in self.held.drain(..) {
+                self.out.send(message).ok().context("the stream is gone")?;
+            }
+        }
+        Ok(())
     }
 
     /// The instance of an answer.
     fn answered(&mut self, channel: u32) -> anyhow::Result<usize> {
+        self.answers += 1;
         if self.play.timed {
             let now = Instant::now();
             self.times.push((now, now - self.sent[channel as usize]));
@@ -189,6 +223,7 @@ impl<T: FrameCodec> FrameVisitor for Process<T> {
     ) -> anyhow::Result<()> {
         let instance = self.answered(channel)?;
         let decision = self.observations[instance].record_list(phase, values)?;
+        self.asked += 1;
         if self.real {
             self.frames.decide(channel, decision.bytes());
         } else {
@@ -198,6 +233,7 @@ impl<T: FrameCodec> FrameVisitor for Process<T> {
     }
 
     fn decided(&mut self, channel: u32) {
+        self.answers += 1;
         self.open -= 1;
         self.free.push(channel);
     }

@@ -41,6 +41,7 @@
 pub(crate) mod attach;
 pub(crate) mod codec;
 pub(crate) mod connect;
+pub(crate) mod steps;
 pub(crate) mod unary;
 
 use std::collections::BTreeMap;
@@ -150,7 +151,7 @@ const KINDS: [Kind; 26] = [
 
 /// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a
 /// phase.
-const UNARY_IN_FLIGHT: usize = 16;
+pub(crate) const UNARY_IN_FLIGHT: usize = 16;
 
 impl Kind {
     fn name(self) -> String {
@@ -240,20 +241,20 @@ impl Kind {
         match self {
             UnaryFloor => {
                 let fixture = Fixture::floor(Shape::WIRE, amount).await?;
-                fixture.measure(unary::play_all(&fixture, UNARY_IN_FLIGHT)).await
+                fixture.measure(unary::play_all(&fixture, UNARY_IN_FLIGHT, None)).await
             }
             Unary(_) => {
                 let fixture = Fixture::start(launch, Shape::WIRE, amount).await?;
-                fixture.measure(unary::play_all(&fixture, UNARY_IN_FLIGHT)).await
+                fixture.measure(unary::play_all(&fixture, UNARY_IN_FLIGHT, None)).await
             }
             StreamFloor(in_flight) => {
                 let fixture = Fixture::floor(Shape::WIRE, amount).await?;
-                let play = Play { in_flight, batch: false, timed: false };
+                let play = Play { in_flight, ..Play::default() };
                 fixture.measure(play_all::<Generated>(&fixture, play)).await
             }
             Attach { in_flight, batch, .. } => {
                 let fixture = Fixture::start(launch, Shape::WIRE, amount).await?;
-                let play = Play { in_flight, batch, timed: false };
+                let play = Play { in_flight, batch, ..Play::default() };
                 fixture.measure(play_all::<HandWritten>(&fixture, play)).await
             }
             Connect(_) => connect::turn(launch, amount).await,

@@ -1,25 +1,33 @@
 //! Processes that append and read by unary calls.
 
+use std::sync::Arc;
+
 use anyhow::Context as _;
 use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
 use stickycas_proto::v1::{AppendRequest, ReadRequest};
 use tokio::task::JoinSet;
 
+use super::steps::Steps;
 use crate::fixture::Fixture;
 use crate::principal::Principal;
 use crate::workload::{Observation, proposal};
 
-/// Plays all instances of a fixture, `in_flight` at a time. Returns the observations, by process and then by
-/// instance.
-pub(crate) async fn play_all(fixture: &Fixture, in_flight: usize) -> anyhow::Result<Vec<Vec<Observation>>> {
+/// Plays all instances of a fixture, `in_flight` at a time; in steps, if there are some for as many clients.
+/// Returns the observations, by process and then by instance.
+pub(crate) async fn play_all(
+    fixture: &Fixture,
+    in_flight: usize,
+    steps: Option<&Arc<Steps>>,
+) -> anyhow::Result<Vec<Vec<Observation>>> {
     let mut tasks = JoinSet::new();
     for (process, principal) in fixture.principals.iter().enumerate() {
         for first in 0..in_flight {
-            let (principal, ids) = (principal.clone(), fixture.ids.clone());
+            let (principal, ids, steps) = (principal.clone(), fixture.ids.clone(), steps.cloned());
             tasks.spawn(async move {
                 let mut observations = Vec::new();
                 for instance in (first..ids.len()).step_by(in_flight) {
-                    let seen = propose(&principal, &ids[instance], process, instance).await?;
+                    let seen =
+                        propose(&principal, &ids[instance], process, instance, steps.as_deref()).await?;
                     observations.push((instance, seen));
                 }
                 anyhow::Ok((process, observations))
@@ -34,14 +42,24 @@ pub(crate) async fn play_all(fixture: &Fixture, in_flight: usize) -> anyhow::Res
     Ok(all)
 }
 
+async fn next(steps: Option<&Steps>) -> anyhow::Result<()> {
+    match steps {
+        Some(steps) => steps.next().await,
+        None => Ok(()),
+    }
+}
+
 /// Algorithm 1 for lists that one read returns whole.
 pub(crate) async fn propose(
     principal: &Principal,
     id: &str,
     process: usize,
     instance: usize,
+    steps: Option<&Steps>,
 ) -> anyhow::Result<Observation> {
+    next(steps).await?;
     let mut observed = append(principal, id, process, instance).await?;
+    next(steps).await?;
     let read = ReadRequest { instance_id: id.to_owned(), access_number: 2, start: 0, no_wait: false };
     let mut client = StickyCasServiceClient::new(principal.channel.clone());
     let answer = client.read(principal.request(read)).await?.into_inner();
@@ -49,7 +67,7 @@ pub(crate) async fn propose(
     Ok(observed)
 }
 
-/// The first step of [`propose`].
+/// The first access of [`propose`].
 pub(crate) async fn append(
     principal: &Principal,
     id: &str,

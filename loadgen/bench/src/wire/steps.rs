@@ -1,0 +1,67 @@
+//! All clients of a server in step: they send together, to a server that stands still until all has arrived.
+//!
+//! So what comes together in one read, wake-up or commit of the server depends on no timing, and counts of its
+//! instructions repeat.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::sync::Barrier;
+
+/// How often it is looked whether the server is idle.
+const POLL: Duration = Duration::from_millis(2);
+/// How often in a row all of its threads have to sleep.
+const IDLE: u32 = 5;
+/// What a client sends has arrived after this time.
+const ARRIVED: Duration = Duration::from_millis(40);
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    server: Pid,
+    clients: Barrier,
+}
+
+impl Steps {
+    /// So many clients of the server with this process id.
+    pub(crate) fn new(server: u32, clients: usize) -> anyhow::Result<Arc<Self>> {
+        let server = i32::try_from(server).ok().and_then(Pid::from_raw).context("no process id")?;
+        Ok(Arc::new(Self { server, clients: Barrier::new(clients) }))
+    }
+
+    /// Returns when all clients have called it and the server stands still. What they send then, at once, is
+    /// there when the server goes on.
+    pub(crate) async fn next(&self) -> anyhow::Result<()> {
+        let server = self.server;
+        let is_first = self.clients.wait().await.is_leader();
+        if is_first {
+            let mut idle = 0;
+            while idle < IDLE {
+                tokio::time::sleep(POLL).await;
+                idle = if sleeps(server)? { idle + 1 } else { 0 };
+            }
+            kill_process(server, Signal::STOP)?;
+            tokio::spawn(async move {
+                tokio::time::sleep(ARRIVED).await;
+                // Fails if the server has ended, which its clients notice.
+                let _gone = kill_process(server, Signal::CONT);
+            });
+        }
+        self.clients.wait().await;
+        Ok(())
+    }
+}
+
+/// Whether all threads of a process wait.
+fn sleeps(process: Pid) -> anyhow::Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
+        let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
+        // The state stands behind the name, which is in parentheses.
+        if !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
