@@ -158,9 +158,9 @@ impl Source {
             match setting.edit {
                 Edit::Put => {
                     remove(table.get_mut(), &setting.key);
-                    merge(table.get_mut(), parse(line)?.into_inner(), false);
+                    merge(table.get_mut(), parse(line)?.into_inner(), false)?;
                 }
-                Edit::Extend => merge(table.get_mut(), parse(line)?.into_inner(), true),
+                Edit::Extend => merge(table.get_mut(), parse(line)?.into_inner(), true)?,
                 Edit::Remove => remove(table.get_mut(), &setting.key),
             }
         }
@@ -201,13 +201,22 @@ fn value_at(text: &str, span: &Range<usize>) -> String {
 
 /// Puts the values of `from` into the place of those of `into`, table by table; with `extend` lists become
 /// longer.
-fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>, extend: bool) {
+///
+/// # Errors
+/// A table would take the place of another value, which nobody would miss.
+fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>, extend: bool) -> Result<(), Fault> {
     for (key, value) in from {
         let name: &str = key.get_ref();
+        if let (Some(old), DeValue::Table(_)) = (into.get(name), value.get_ref())
+            && !old.get_ref().is_table()
+        {
+            let reason = format!("{name} is a table, and this value is none: write its keys under [{name}]");
+            return Err(Fault::new(old.span(), reason));
+        }
         match (into.get_mut(name).map(Spanned::get_mut), value.get_ref()) {
             (Some(DeValue::Table(old)), DeValue::Table(_)) => {
                 if let DeValue::Table(new) = value.into_inner() {
-                    merge(old, new, extend);
+                    merge(old, new, extend)?;
                 }
             }
             (Some(DeValue::Array(old)), DeValue::Array(_)) if extend => {
@@ -221,6 +230,7 @@ fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>, extend: bool) {
             }
         }
     }
+    Ok(())
 }
 
 fn remove(mut table: &mut DeTable<'_>, key: &str) {
@@ -232,4 +242,29 @@ fn remove(mut table: &mut DeTable<'_>, key: &str) {
         }
     }
     table.remove(last);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_setting_of_a_key_in_a_table_removes_no_other_value() {
+        let read = |text: &str, settings: &Settings| {
+            let read = Source::new("a.toml", text, settings).check(|table: toml::Table| Ok(table));
+            read.map_err(|error| error.to_string())
+        };
+        let mut rate = Settings::default();
+        rate.put("--rate 5", "load.rate", &5.into());
+        let told = read("name = \"a\"\nload = 3\n", &rate).unwrap_err();
+        assert!(told.starts_with("a.toml:2: load is a table, and this value is none"), "{told}");
+        let told = read("[[load]]\nrate = 3\n", &rate).unwrap_err();
+        assert!(told.starts_with("a.toml:1: load is a table"), "{told}");
+        assert!(read("[load]\nrate = 3\n", &rate).is_ok());
+        let mut both = Settings::default();
+        both.put("--set load=3", "load", &3.into());
+        both.extend(rate);
+        let told = read("", &both).unwrap_err();
+        assert!(told.starts_with("--set load=3: load is a table"), "{told}");
+    }
 }
