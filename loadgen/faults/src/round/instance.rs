@@ -86,6 +86,8 @@ pub(crate) struct InstanceRun {
     pub(crate) plan: InstancePlan,
     pub(crate) facts: Arc<Facts>,
     pub(crate) id: OnceLock<InstanceId>,
+    /// When its clients began.
+    pub(crate) began: OnceLock<Instant>,
 }
 
 /// The end of the clients of an instance.
@@ -100,15 +102,15 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// No failures and no reports.
-    pub(crate) fn now() -> Self {
-        Self { time: Instant::now()..Instant::now(), reports: Vec::new(), trouble: Vec::new() }
+    /// No failures and no reports, of clients that began then.
+    pub(crate) fn since(began: Instant) -> Self {
+        Self { time: began..Instant::now(), reports: Vec::new(), trouble: Vec::new() }
     }
 }
 
 impl InstanceRun {
     pub(crate) fn new(plan: InstancePlan) -> Self {
-        Self { plan, facts: Arc::default(), id: OnceLock::new() }
+        Self { plan, facts: Arc::default(), id: OnceLock::new(), began: OnceLock::new() }
     }
 
     /// Whether it was created, and every process that comes before the last kill has been welcomed, and has
@@ -135,7 +137,9 @@ impl InstanceRun {
             round_began
         };
         sleep_until(from + plan.begin).await;
-        let mut ended = Ended::now();
+        let mut ended = Ended::since(Instant::now());
+        // It is set once, here.
+        let _ = self.began.set(ended.time.start);
         let creator = site.creator(plan);
         let roster =
             ProcessId::all(plan.params.processes()).map(|process| plan.principal(site.round, process));

@@ -301,7 +301,11 @@ impl Round<'_> {
             let what = format!("it has not come to its end {longest:?} after the last kill: {stands}");
             self.found(ViolationKind::Undecided, Some(&run), what);
         }
-        Ok(ended.into_iter().map(|ended| ended.unwrap_or_else(Ended::now)).collect())
+        // Those that have not ended are judged up to now.
+        let ended = ended.into_iter().zip(&self.runs).map(|(ended, run)| {
+            ended.unwrap_or_else(|| Ended::since(run.began.get().copied().unwrap_or_else(Instant::now)))
+        });
+        Ok(ended.collect())
     }
 
     async fn histories(&mut self) -> Vec<Vec<Recorded>> {
