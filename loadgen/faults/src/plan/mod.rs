@@ -2,7 +2,7 @@
 //! that they hit.
 //!
 //! A plan is a file, `examples/perturbations/NAME.toml`, or drawn from a seed ([`draw`](crate::draw)), which
-//! [`Plan::text`] writes as a file. Unknown keys and impossible values are refused with their line.
+//! the kill test writes as a file. Unknown keys and impossible values are refused with their line.
 //!
 //! ```toml
 //! name = "paused-over-its-append"     # letters, digits, '-' and '_'
@@ -126,7 +126,7 @@ impl Plan {
 
     /// Name, purpose, verdict and steps as the text of a file. A drawn plan has no more.
     #[must_use]
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         let Self { name, about, expect, steps, .. } = self;
         let steps: String = steps.iter().map(|step| format!("\n[[steps]]\n{}", step.text())).collect();
         format!("name = {name:?}\nabout = {about:?}\nexpect = \"{expect}\"\n{steps}")
