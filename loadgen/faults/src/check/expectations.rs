@@ -33,7 +33,7 @@ pub(crate) fn mismatches(
         mismatches.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
     }
     mismatches.extend(at_processes(&plan.expectations, &RunEvidence::of(history)));
-    if let Some(still) = plan.expectations.still {
+    if let Some(still) = plan.expectations.still.as_deref().copied() {
         let longest = history.windows(2).map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default();
         if longest < still {
             let wanted = humantime::format_duration(still);
@@ -73,7 +73,7 @@ pub(crate) fn mismatches(
 fn of_cluster(expected: &Expectations, observations: &Observations<'_>) -> Vec<String> {
     let mut mismatches = Vec::new();
     let Observations { owners, quiet } = observations;
-    if let Some(wanted) = expected.quiet.filter(|wanted| quiet < wanted) {
+    if let Some(wanted) = expected.quiet.as_deref().copied().filter(|wanted| quiet < wanted) {
         let wanted = humantime::format_duration(wanted);
         mismatches.push(format!("nothing was seen for {quiet:.1?} at the longest, and not for {wanted}"));
     }

@@ -2,14 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Deserializer, Error, MapAccess, Visitor};
 use stickycas_harness::files::instance::Instance;
-use stickycas_harness::files::values::duration;
+use stickycas_harness::files::values::DurationText;
 use stickycas_harness::files::{Spanned, schema};
 use stickycas_model::judge::{Outcome, Property};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId};
@@ -76,13 +75,9 @@ pub(super) struct Step {
     /// The plan has failed if this moment comes before the step is done.
     pub(super) by: Option<Spanned<When>>,
     /// The step is undone after this time: a duration.
-    #[serde(default, deserialize_with = "time")]
-    #[schemars(with = "Option<String>")]
-    pub(super) lasts: Option<Duration>,
+    pub(super) lasts: Option<Spanned<DurationText>>,
     /// Of the kill test, with kill: the server is started again with its clocks so far ahead: a duration.
-    #[serde(default, deserialize_with = "time")]
-    #[schemars(with = "Option<String>")]
-    pub(super) ahead: Option<Duration>,
+    pub(super) ahead: Option<Spanned<DurationText>>,
 }
 
 /// `when` and `by`: a word, or a table with one key, the awaited moment.
@@ -156,14 +151,11 @@ pub struct Expectations {
     #[schemars(with = "BTreeMap<String, u64>")]
     pub appends: BTreeMap<ProcessId, u64>,
     /// Between two neighbouring events nothing happened for this duration, or longer.
-    #[serde(deserialize_with = "time")]
-    #[schemars(with = "Option<String>")]
-    pub still: Option<Duration>,
-    /// A watcher of the instance saw nothing for this duration or longer, by its own clock.
-    #[serde(deserialize_with = "time")]
-    #[schemars(with = "Option<String>")]
-    pub quiet: Option<Duration>,
-    /// So many processes were told that the instance is unknown.
+    pub still: Option<DurationText>,
+    /// At one time a watcher of the instance saw nothing for this duration, or longer, by its own clock: the
+    /// time of an instance stands still while no server serves it.
+    pub quiet: Option<DurationText>,
+    /// The number of processes that were told that the instance is unknown.
     pub told_unknown: Option<u32>,
     /// How often the server has restarted meanwhile, or another one has taken over.
     pub restarts: Option<usize>,
@@ -181,11 +173,6 @@ fn by_process<'de, D: Deserializer<'de>>(given: D) -> Result<BTreeMap<ProcessId,
         Ok((process.ok_or_else(wanted)?, count))
     };
     BTreeMap::deserialize(given)?.into_iter().map(numbered).collect()
-}
-
-fn time<'de, D: Deserializer<'de>>(given: D) -> Result<Option<Duration>, D::Error> {
-    let text = Spanned::<String>::deserialize(given)?;
-    duration("duration", &text).map(Some).map_err(|fault| D::Error::custom(fault.reason))
 }
 
 impl<'de> Deserialize<'de> for When {

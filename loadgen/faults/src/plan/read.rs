@@ -80,11 +80,12 @@ fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
         };
         let services = services(&written.services)?;
         let network = network(written)?;
-        let file::Step { action, lasts, ahead, .. } = *written;
-        let goes = lasts.is_none() || action.undone_by().is_some();
-        if !goes || (ahead.is_some() && action != Action::Kill) {
-            let reason = format!("{action} is not undone, and sets no clock: leave lasts and ahead out");
-            return Err(Fault::new(written.services.span(), reason));
+        let action = written.action;
+        if let (Some(lasts), None) = (&written.lasts, action.undone_by()) {
+            return Err(Fault::new(lasts.span(), format!("{action} is not undone: leave lasts out")));
+        }
+        if let Some(ahead) = written.ahead.as_ref().filter(|_| action != Action::Kill) {
+            return Err(Fault::new(ahead.span(), format!("{action} sets no clock: leave ahead out")));
         }
         for (service, name) in services.iter().zip(written.services.get_ref()) {
             nameable(*service, before, states.keys().copied()).map_err(|why| Fault::new(name.span(), why))?;
@@ -102,6 +103,8 @@ fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
     }
     if steps.is_empty() {
         return Err(Fault::new(0..0, "a plan without a step perturbs nothing: give [[steps]]"));
+        let [lasts, ahead] =
+            [&written.lasts, &written.ahead].map(|time| time.as_ref().map(|time| time.get_ref().0));
     }
     Ok(steps)
 }
@@ -281,6 +284,7 @@ services = ["process-6"]
 [[steps]]
 when = { accepted = 5, access = 2 }
 do = "kill"
+    use stickycas_harness::files::values::DurationText;
 services = ["process-5", "server"]
 by = { phase = 4 }
 [[steps]]
@@ -406,7 +410,12 @@ missing = { strong_validity = "f = 4" }
         let steps: Vec<String> = steps.iter().map(|step| format!("{} {}", step.action, step.when)).collect();
         assert_eq!(steps, ["pause phase 3 has come", "unpause 2s after the step before"]);
         let told = parse(&text.replace("pause", "restart")).unwrap_err();
-        assert!(told.starts_with("bad.toml:6: restart is not undone"), "{told}");
+        assert!(told.starts_with("bad.toml:7: restart is not undone: leave lasts out"), "{told}");
+        let told = parse(&format!("{text}ahead = \"2s\"\n")).unwrap_err();
+        assert!(told.starts_with("bad.toml:8: pause sets no clock: leave ahead out"), "{told}");
+        let told = parse(&text.replace("\"2s\"", "\"2x\"")).unwrap_err();
+        assert!(told.starts_with("bad.toml:7: lasts = \"2x\": "), "{told}");
+        assert_eq!(told.lines().next().unwrap().matches("2x").count(), 1, "{told}");
     }
 
     const CLUSTER: &str = r#"name = "cluster"
@@ -442,7 +451,7 @@ quiet = "5s"
         assert_eq!(services, ["owner", "etcd-2", "owner", "etcd-2", "owner-2", "owner-2"]);
         assert_eq!(plan.steps[0].network.as_deref(), Some("etcd"));
         assert_eq!((plan.steps[2].action, plan.expectations.owners), (Action::Stop, Some(3)));
-        assert_eq!(plan.expectations.quiet, Some(Duration::from_secs(5)));
+        assert_eq!(plan.expectations.quiet, Some(DurationText(Duration::from_secs(5))));
         let by_number = CLUSTER.replace("owner-2", "server-2").replace("owner", "server-1");
         assert!(parse(&by_number.replace("server-1s = 3", "owners = 3")).is_ok());
     }
