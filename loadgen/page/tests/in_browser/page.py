@@ -22,7 +22,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[4]
 PROGRAMS = Path(os.environ.get("STICKYCAS_PROGRAMS", ROOT / "target/debug")).resolve()
 AXE = os.environ.get("AXE")
 # Seconds until something that must come has not come. Nothing is measured by it.
