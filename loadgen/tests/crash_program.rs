@@ -82,6 +82,27 @@ fn a_plan_that_the_kill_test_cannot_carry_out_is_refused() {
     }
 }
 
+#[test]
+fn what_a_plan_has_for_the_demo_or_an_outage_is_refused() {
+    for (from, to, told_of) in [
+        ("\"valid\"", "\"violation\"", "plan.toml:3: expect: the kill test"),
+        ("\n[[steps]]", "\nin_memory = true\n[[steps]]", "plan.toml:4: in_memory: the kill test"),
+        ("\n[[steps]]", "\nfaulty = []\n[[steps]]", "plan.toml:4: faulty: the kill test"),
+        ("\n[[steps]]", "\n[instance]\npace = \"1s\"\n[[steps]]", "plan.toml:4: instance: the kill test"),
+        (
+            "\n[[steps]]",
+            "\n[expectations]\nowners = 1\n[[steps]]",
+            "plan.toml:4: expectations: the kill test",
+        ),
+        ("lasts = \"0s\"", "lasts = \"0s\"\nahead = \"2days\"", "give --outage"),
+        ("served = \"100ms\"", "under_way = true", "give --outage"),
+    ] {
+        let (code, told, _) = round_of(&PLAN.replacen(from, to, 1));
+        assert_eq!(code, Some(2), "{told}");
+        assert!(told.contains(told_of), "{told}");
+    }
+}
+
 fn without_etcd() -> (Option<i32>, String) {
     let folder = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_stickycas-loadgen"));

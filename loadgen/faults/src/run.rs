@@ -78,7 +78,7 @@ pub async fn run(
         ClockOffset::new(ahead).check().await?;
     }
     ensure!(HAS_CLUSTER || options.cluster.is_none(), "{NO_CLUSTER}");
-    check_steps(options.steps.as_deref().unwrap_or_default(), options.cluster)?;
+    check_steps(options.steps.as_deref().unwrap_or_default(), options)?;
     let mut result = CrashResult { seed, asked: rounds, ..CrashResult::default() };
     #[cfg(feature = "cluster")]
     let options = &check_cluster(options, &mut result)?;
@@ -146,9 +146,9 @@ fn round(options: &CrashOptions, seed: u64) -> RoundPlan {
 ///
 /// # Errors
 /// One cannot.
-fn check_steps(steps: &[Step], cluster: Option<ClusterSize>) -> anyhow::Result<()> {
+fn check_steps(steps: &[Step], options: &CrashOptions) -> anyhow::Result<()> {
     for step in steps {
-        let is_known = match cluster {
+        let is_known = match options.cluster {
             Some(size) => FaultKind::of(step, size.members).is_some() && step.ahead.is_none(),
             None => step.services == [Service::Server] && step.action == Action::Kill,
         };
@@ -160,6 +160,11 @@ fn check_steps(steps: &[Step], cluster: Option<ClusterSize>) -> anyhow::Result<(
                 "{action} {when}: the kill test has no such step: give those that it draws, as in plan.toml of a round"
             ))
         );
+    }
+    let is_of_outage = |step: &&Step| step.ahead.is_some() || step.when == When::UnderWay;
+    if let (None, Some(Step { action, when, .. })) = (options.outage, steps.iter().find(is_of_outage)) {
+        let reason = format!("{action} {when}: ahead and under_way are of an outage: give --outage");
+        return Err(UsageError(reason).into());
     }
     let mut behind = steps.iter().skip_while(|step| step.when != When::Ended);
     let reason = "a step behind the end of all instances: put it before";

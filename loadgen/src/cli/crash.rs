@@ -98,7 +98,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         return Err(UsageError(BUILD_CLUSTER.to_owned()).into());
     }
     let seed = args.seed.unwrap_or_else(draw_seed);
-    let plan = args.plan.as_deref().map(Plan::load).transpose()?;
+    let plan = args.plan.as_deref().map(Plan::load_for_kill_test).transpose()?;
     let out = match &args.out {
         Some(out) if is_taken(out) => return Err(taken(out).into()),
         Some(out) => out.clone(),

@@ -58,7 +58,7 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 pub use self::file::Expectations;
 use self::file::{File, InstanceOf};
-use self::read::read;
+use self::read::{read, without_keys_of_demo};
 pub use self::service::{NoService, Service};
 
 /// A plan that can be carried out. See the module.
@@ -92,6 +92,18 @@ impl Plan {
     /// The file cannot be read, or the first thing in it that is wrong.
     pub fn load(path: &Path) -> Result<Self, FileError> {
         Self::read(&Source::load(path, &Settings::default())?)
+    }
+
+    /// Reads and checks a plan of the kill test: its steps, name and purpose alone. The kill test judges
+    /// every instance by itself, and draws it from its seed.
+    ///
+    /// # Errors
+    /// Those of [`load`](Self::load), or a key that the kill test would not heed.
+    pub fn load_for_kill_test(path: &Path) -> Result<Self, FileError> {
+        let source = Source::load(path, &Settings::default())?;
+        let plan = Self::read(&source)?;
+        source.check(without_keys_of_demo)?;
+        Ok(plan)
     }
 
     /// Checks a plan given as the text of a file, named `file` in errors.

@@ -26,6 +26,22 @@ pub(super) fn read(file: File, called: &str, text: &str) -> Result<Plan, Fault> 
     Ok(Plan { name, about, expect, faulty, late, settings, in_memory, steps, expectations })
 }
 
+/// Refuses the keys of a plan that are of the demo alone, of all keys as they are written.
+pub(super) fn without_keys_of_demo(
+    written: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
+) -> Result<(), Fault> {
+    for (key, value) in written {
+        let reason = match key.get_ref().as_str() {
+            "name" | "about" | "steps" => continue,
+            "expect" if value.get_ref().as_str() == Some("valid") => continue,
+            "expect" => "expect: the kill test judges every instance by itself: give \"valid\"".to_owned(),
+            key => format!("{key}: the kill test has only steps: leave it out"),
+        };
+        return Err(Fault::new(key.span(), reason));
+    }
+    Ok(())
+}
+
 fn settings(file: &File, origin: impl Fn(Range<usize>) -> String) -> Settings {
     let mut settings = Settings::default();
     for (key, value) in &file.instance {
