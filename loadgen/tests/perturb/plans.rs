@@ -266,6 +266,21 @@ async fn a_judge_that_ends_at_once_is_told_and_everything_put_back() {
     assert!(demo.engine.changes().last().unwrap().starts_with("network connect --alias process-1"));
 }
 
+#[tokio::test]
+async fn steps_of_the_kill_test_are_refused_before_anything_is_changed() {
+    let demo = Demo::up().await;
+    for (from, to) in [
+        ("do = \"restart\"", "do = \"depose\""),
+        ("do = \"restart\"", "do = \"drop_incoming\""),
+        ("after = \"1ms\"", "served = \"1ms\""),
+        ("do = \"restart\"", "do = \"kill\"\nahead = \"1h\""),
+    ] {
+        let error = demo.perturb(&PLAN.replace(from, to), &|_| {}, std::future::pending()).await.unwrap_err();
+        assert!(error.to_string().contains("this is a step of the kill test"), "{error}");
+        assert!(!demo.engine.path("calls").exists(), "{to}");
+    }
+}
+
 #[test]
 fn a_plan_that_is_wrong_is_told_before_anything_is_done() {
     let engine = Engine::with(&["server", "process-1"]);

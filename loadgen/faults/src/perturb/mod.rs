@@ -86,8 +86,12 @@ pub async fn perturb(
     tell: &dyn Fn(&str),
     stop: impl Future<Output = ()>,
 ) -> anyhow::Result<PlanOutcome> {
-    if let Some(step) = plan.steps.iter().find(|step| step.when.is_of_kill_test() || step.ahead.is_some()) {
-        bail!("{} {}: this is a step of the kill test: give another moment", step.action, step.when);
+    if let Some(step) = plan.steps.iter().find(|step| step.is_of_kill_test()) {
+        bail!(
+            "{} {}: this is a step of the kill test: give another one to containers",
+            step.action,
+            step.when
+        );
     }
     let mut project = Project::open(target.docker.clone(), target.compose.clone(), &target.project).await?;
     let carried_out = {

@@ -190,6 +190,13 @@ impl Step {
     }
 
     /// Its keys, a line each, but for `by`.
+    /// Whether its moment, its operation or what else it has is of the kill test alone.
+    #[must_use]
+    pub const fn is_of_kill_test(&self) -> bool {
+        let is_action = matches!(self.action, Action::Depose | Action::DropIncoming);
+        is_action || self.when.is_of_kill_test() || self.ahead.is_some()
+    }
+
     fn text(&self) -> String {
         let Self { when, action, services, network, by: _, lasts, ahead } = self;
         let time = |key: &str, time: &Option<Duration>| {
