@@ -15,8 +15,7 @@ use stickycas_model::types::{AccessNumber, Phase, ProcessId};
 
 use super::Action;
 
-/// A plan: operations on the demo's containers, their moments, and the evidence of a hit. See
-/// docs/start/demo.md.
+/// A plan: operations on services, their moments, and the evidence of a hit. See docs/start/demo.md.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS perturbation plan")]
@@ -64,13 +63,14 @@ pub(super) struct InstanceOf {
 pub(super) struct Step {
     /// The moment: "before" the instance is created, or a table such as { phase = 9 }.
     pub(super) when: Spanned<When>,
-    /// The operation on the containers.
+    /// The operation on the services.
     #[serde(rename = "do")]
     pub(super) action: Action,
-    /// The containers: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server
-    /// that owns the instance when it is first named), owner-2 (the next one), etcd-1, ...
+    /// The services: server, judge, process-1, process-2, ...; of a cluster server-1, owner (the server that
+    /// owns the instance when it is first named), owner-2 (the next one), etcd-1, ...
     pub(super) services: Spanned<Vec<Spanned<String>>>,
-    /// With disconnect and reconnect: this network alone, by its name in the compose file [default: all].
+    /// With disconnect, depose, drop_incoming and reconnect: this network alone, by its name in the compose
+    /// file [default: all]; in the kill test the one with etcd.
     pub(super) network: Option<Spanned<String>>,
     /// The plan has failed if this moment comes before the step is done.
     pub(super) by: Option<Spanned<When>>,

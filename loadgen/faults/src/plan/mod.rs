@@ -169,10 +169,11 @@ pub struct Step {
     pub when: When,
     /// The operation.
     pub action: Action,
-    /// The containers; at least one, each once.
+    /// The services; at least one, each once.
     pub services: Vec<Service>,
-    /// The network to disconnect from or to reconnect to, by its name in the compose file. `None`: all. Of
-    /// [`Action::Disconnect`] and [`Action::Reconnect`] alone.
+    /// The network to disconnect from or to reconnect to, by its name in the compose file; in the kill test
+    /// the one with etcd. `None`: all. Of [`Action::Disconnect`], [`Action::Depose`],
+    /// [`Action::DropIncoming`] and [`Action::Reconnect`] alone.
     pub network: Option<String>,
     /// The moment before which it must be done.
     pub by: Option<Moment>,
@@ -189,7 +190,6 @@ impl Step {
         Self { when, action, services, network: None, by: None, lasts: Some(lasts), ahead: None }
     }
 
-    /// Its keys, a line each, but for `by`.
     /// Whether its moment, its operation or what else it has is of the kill test alone.
     #[must_use]
     pub const fn is_of_kill_test(&self) -> bool {
@@ -197,6 +197,7 @@ impl Step {
         is_action || self.when.is_of_kill_test() || self.ahead.is_some()
     }
 
+    /// Its keys, a line each, but for `by`.
     fn text(&self) -> String {
         let Self { when, action, services, network, by: _, lasts, ahead } = self;
         let time = |key: &str, time: &Option<Duration>| {
@@ -267,7 +268,7 @@ pub enum Moment {
     Decided(ProcessId),
 }
 
-/// An operation on a container or process.
+/// An operation on a service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Action {
@@ -308,7 +309,7 @@ impl Action {
 }
 
 impl Plan {
-    /// The processes whose containers are killed and not started again: no end of them is awaited.
+    /// The processes whose clients are killed and not started again: no end of them is awaited.
     #[must_use]
     pub fn gone(&self) -> BTreeSet<ProcessId> {
         let mut gone = BTreeSet::new();

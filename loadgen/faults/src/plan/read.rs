@@ -103,6 +103,8 @@ fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
         if let Some(ahead) = written.ahead.as_ref().filter(|_| action != Action::Kill) {
             return Err(Fault::new(ahead.span(), format!("{action} sets no clock: leave ahead out")));
         }
+        let [lasts, ahead] =
+            [&written.lasts, &written.ahead].map(|time| time.as_ref().map(|time| time.get_ref().0));
         for (service, name) in services.iter().zip(written.services.get_ref()) {
             nameable(*service, before, states.keys().copied()).map_err(|why| Fault::new(name.span(), why))?;
             let state = states.entry(*service).or_default();
@@ -119,8 +121,6 @@ fn steps(given: &[file::Step]) -> Result<Vec<Step>, Fault> {
     }
     if steps.is_empty() {
         return Err(Fault::new(0..0, "a plan without a step perturbs nothing: give [[steps]]"));
-        let [lasts, ahead] =
-            [&written.lasts, &written.ahead].map(|time| time.as_ref().map(|time| time.get_ref().0));
     }
     Ok(steps)
 }
@@ -156,7 +156,10 @@ const BOTH: &str =
 fn network(written: &file::Step) -> Result<Option<String>, Fault> {
     let Some(network) = &written.network else { return Ok(None) };
     if written.action != Action::Reconnect && written.action.undone_by() != Some(Action::Reconnect) {
-        let reason = format!("network goes with disconnect and reconnect, and not with {}", written.action);
+        let reason = format!(
+            "network goes with disconnect, depose, drop_incoming and reconnect, and not with {}",
+            written.action
+        );
         return Err(Fault::new(network.span(), reason));
     }
     if network.get_ref().is_empty() {
@@ -180,7 +183,7 @@ fn services(written: &Spanned<Vec<Spanned<String>>>) -> Result<Vec<Service>, Fau
     Ok(services)
 }
 
-/// The state of a container after the steps so far.
+/// The state of a service after the steps so far.
 #[derive(Clone, Debug)]
 struct State {
     runs: bool,
@@ -228,9 +231,10 @@ impl State {
 }
 
 const MOMENTS: &str = "a table with one of gathered, phase, joined, accepted, answered, decided";
+const OF_KILL_TEST: &str = "in the kill test of served, under_way, ended";
 
 fn when(written: &Spanned<file::When>) -> Result<When, Fault> {
-    one_moment(written, &format!("when: give \"before\", or {MOMENTS}, after"))
+    one_moment(written, &format!("when: give \"before\", or {MOMENTS}, after, or {OF_KILL_TEST}"))
 }
 
 fn by(written: &Spanned<file::When>) -> Result<Moment, Fault> {
@@ -280,6 +284,7 @@ fn one_moment(written: &Spanned<file::When>, wanted: &str) -> Result<When, Fault
 mod tests {
     use std::time::Duration;
 
+    use stickycas_harness::files::values::DurationText;
     use stickycas_harness::scenario::{FileError, Scenario};
     use stickycas_model::judge::{Outcome, Property};
 
@@ -300,7 +305,6 @@ services = ["process-6"]
 [[steps]]
 when = { accepted = 5, access = 2 }
 do = "kill"
-    use stickycas_harness::files::values::DurationText;
 services = ["process-5", "server"]
 by = { phase = 4 }
 [[steps]]
@@ -390,6 +394,10 @@ missing = { strong_validity = "f = 4" }
         ] {
             let told = spoilt("{ phase = 9 }", wrong);
             assert!(told.starts_with("bad.toml:19: when: give \"before\", or a table with one of"), "{told}");
+            assert!(
+                told.contains("decided, after, or in the kill test of served, under_way, ended"),
+                "{told}"
+            );
         }
         let told = spoilt("{ phase = 9 }", "{ phase = 9, access = 1 }");
         assert!(told.starts_with("bad.toml:19: access goes with accepted or answered"), "{told}");
@@ -490,7 +498,7 @@ quiet = "5s"
         let told = spoilt("\"owner\", \"etcd-2\"", "\"owner-1\"");
         assert!(told.starts_with("bad.toml:6: there is no service \"owner-1\""), "{told}");
         let told = spoilt("\"stop\"", "\"stop\"\nnetwork = \"etcd\"");
-        assert!(told.starts_with("bad.toml:16: network goes with disconnect and reconnect"), "{told}");
+        assert!(told.starts_with("bad.toml:16: network goes with disconnect, depose"), "{told}");
         let told = spoilt("network = \"etcd\"", "network = \"default\"");
         let wanted = "bad.toml:11: reconnect owner: it is disconnected from another network";
         assert!(told.starts_with(wanted), "{told}");

@@ -8,7 +8,7 @@ use stickycas_model::types::ProcessId;
 
 use stickycas_harness::run::principal;
 
-/// A service of the demo: one container.
+/// A service: a container of the demo; in the kill test a process, or a simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Service {
     /// `server`: the one of the demo without a cluster.
