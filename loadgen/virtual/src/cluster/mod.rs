@@ -86,9 +86,12 @@ async fn play(seed: u64, plan: &ClusterPlan, orders: &Orders, trace: &Trace) -> 
             sleep(begins).await;
             trace.disturbance("etcd is full");
             // The next put crosses the quota; those behind it are refused until there is room again.
+            let before = model.refused_for_space();
             model.set_quota(Some(model.used()));
             sleep(lasts).await;
             model.set_quota(None);
+            let refused = model.refused_for_space() - before;
+            trace.note(format_args!("etcd has room again; writes that it has refused: {refused}"));
         });
     }
     let mut contests = JoinSet::new();

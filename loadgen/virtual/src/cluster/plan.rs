@@ -92,7 +92,15 @@ impl ClusterPlan {
             rejoin: millis(random, 6_000),
             full: {
                 let times = random.below(FULL + 1);
-                (0..times).map(|_| (millis(random, DISTURBED), millis(random, LONGEST_FULL))).collect()
+                // Each in a part of the time of its own.
+                let part = DISTURBED / times.max(1);
+                let begins = |time| Duration::from_millis(time * part);
+                (0..times)
+                    .map(|time| {
+                        let after = millis(random, part - LONGEST_FULL);
+                        (begins(time) + after, millis(random, LONGEST_FULL))
+                    })
+                    .collect()
             },
         }
     }

@@ -160,6 +160,11 @@ impl Model {
         self.shared.lock().state.set_quota(quota);
     }
 
+    /// How many writes were refused and not applied, since there was no space.
+    pub fn refused_for_space(&self) -> u64 {
+        self.shared.lock().state.refused()
+    }
+
     /// The present state, leases too.
     pub fn saved(&self) -> Saved {
         Saved(self.shared.advanced().state.clone())

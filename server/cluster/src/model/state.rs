@@ -28,6 +28,8 @@ pub(super) struct State {
     /// The most bytes in use since the last defragmentation.
     size: u64,
     alarm: bool,
+    /// Writes that were refused since there was no space.
+    refused: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,6 +55,7 @@ impl State {
             used: 0,
             size: 0,
             alarm: false,
+            refused: 0,
         }
     }
 
@@ -68,6 +71,11 @@ impl State {
     pub(super) fn set_quota(&mut self, quota: Option<u64>) {
         self.quota = quota;
         self.alarm = false;
+    }
+
+    /// Writes that were refused and not applied, since there was no space.
+    pub(super) fn refused(&self) -> u64 {
+        self.refused
     }
 
     /// Bytes of keys and values that are not compacted away.
@@ -232,6 +240,7 @@ impl State {
     /// with an error. Its error is for the requests behind it, which are not applied.
     fn crosses_quota(&mut self, size: usize) -> Result<bool, StoreError> {
         if self.alarm {
+            self.refused += 1;
             return Err(StoreError::NoSpace);
         }
         self.alarm = self.quota.is_some_and(|quota| self.size + size as u64 > quota);

@@ -114,6 +114,7 @@ async fn a_full_store_takes_deletes_only_until_there_is_room() {
     let there = store.range(all.clone(), 0).await.unwrap().found;
     let there: Vec<_> = there.iter().map(|kv| &kv.key[..]).collect();
     assert_eq!(there, [b"a", b"b"], "the request that crosses the quota is applied all the same");
+    assert_eq!(model.refused_for_space(), 1);
     store.txn(then(vec![Op::Delete(all)])).await.unwrap();
     store.compact(model.revision()).await.unwrap();
     assert!(model.used() < 50);
