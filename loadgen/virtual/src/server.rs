@@ -139,10 +139,11 @@ impl SimulatedServer {
         Ok(())
     }
 
-    /// A write fails, unless there is none: it has to end by itself.
+    /// Its disk fails, unless it does nothing of that kind: it has to end by itself.
     async fn fail_disk(&mut self, mut serving: Serving) -> anyhow::Result<()> {
         let mut ended = timeout(LONGEST_FAILING, &mut serving.task).await;
-        if ended.is_err() && !self.disk.has_failed() {
+        if ended.is_err() && self.disk.failed().is_none() {
+            self.network.trace().note("the disk has not failed in time");
             self.abort(serving, Loss::Process).await;
             return Ok(());
         }
@@ -152,17 +153,18 @@ impl SimulatedServer {
         let Ok(ended) = ended else {
             bail!("its disk has failed, and it has not ended within {LONGEST_FAILING:?}")
         };
-        let ended = ended.context("it panicked")?;
-        match ended {
-            Ok(Stopped::LogFailed)
-            | Err(ServeError::Storage(StorageError::Recovery(RecoveryError::Engine(_))))
-                if self.disk.has_failed() => {}
-            _ => bail!("it has ended in another way than a server whose disk fails: {ended:?}"),
-        }
+        let fault = match (ended.context("it panicked")?, self.disk.failed()) {
+            (
+                Ok(Stopped::LogFailed)
+                | Err(ServeError::Storage(StorageError::Recovery(RecoveryError::Engine(_)))),
+                Some(fault),
+            ) => fault,
+            (ended, _) => bail!("it has ended in another way than a server whose disk fails: {ended:?}"),
+        };
         if self.disk.after_failure() > 0 {
             bail!("it has tried to write to a disk that has failed");
         }
-        self.network.trace().note("the server has ended: its log has failed");
+        self.network.trace().note(format_args!("the server has ended: its log has failed: {fault:?}"));
         self.cut_off(Loss::Process);
         Ok(())
     }
@@ -238,7 +240,7 @@ impl Server for SimulatedServer {
         let way = WAYS[self.random.index(WAYS.len())];
         let is_starting = !serving.begun.is_cancelled();
         if way == Way::DiskFails {
-            let fault = Fault::draw(&mut self.random);
+            let fault = Fault::draw(is_starting, &mut self.random);
             self.network.trace().disturbance(format_args!("the disk is to fail: {fault:?}"));
             match is_starting {
                 true => self.disk.fail_in_next_use(fault, self.random.below(FIRST_OPERATIONS)),

@@ -247,7 +247,7 @@ impl CrashPoints {
             disk.fail_in_next_use(fault, read);
             self.check(&disk, (use_number, position), allowed, &|| format!("read {read}: {fault:?}"));
             // Some recoveries need fewer reads.
-            self.counted.misread += u64::from(disk.has_failed());
+            self.counted.misread += u64::from(disk.failed().is_some());
         }
     }
 

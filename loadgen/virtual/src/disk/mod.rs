@@ -45,8 +45,8 @@ struct State {
     is_made: bool,
     due: Option<Due>,
     due_in_next_use: Option<Due>,
-    /// Whether the fault has come about.
-    has_failed: bool,
+    /// The fault that has come about.
+    failed: Option<Fault>,
     /// Writes and syncs that were tried after an operation had failed.
     after_failure: u64,
     /// The place on the tape at which the last commit was told.
@@ -111,11 +111,11 @@ impl fmt::Debug for DiskUse {
 }
 
 impl Fault {
-    /// A drawn fault with which a server has to end by itself.
-    pub(crate) fn draw(random: &mut SplitMix64) -> Self {
+    /// A drawn fault with which a server has to end by itself. Only one that starts reads its disk.
+    pub(crate) fn draw(is_starting: bool, random: &mut SplitMix64) -> Self {
         match random.below(8) {
-            0 => Self::SyncFails,
-            1 => Self::ReadFails,
+            1..=3 if is_starting => Self::ReadFails,
+            0 | 1 => Self::SyncFails,
             2 => Self::Full,
             3 => Self::WriteFails(Kept::Whole),
             4 | 5 => Self::WriteFails(Kept::torn(4_096, random)),
@@ -176,9 +176,9 @@ impl Disk {
         self.state().due_in_next_use = Some(Due(fault, after));
     }
 
-    /// Whether the fault has come about for the server that uses it.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.state().has_failed
+    /// The fault that has come about for the server that uses it.
+    pub(crate) fn failed(&self) -> Option<Fault> {
+        self.state().failed
     }
 
     /// Writes and syncs that were tried after an operation had failed.
@@ -250,12 +250,12 @@ impl State {
         if operation != Operation::Grow {
             self.due = None;
         }
-        self.has_failed = true;
+        self.failed = Some(fault);
         Some(fault)
     }
 
     fn change(&mut self, change: Change) -> io::Result<()> {
-        self.after_failure += u64::from(self.has_failed);
+        self.after_failure += u64::from(self.failed.is_some());
         let grows = change.end() > self.content.len();
         let fault = if grows { self.fault(Operation::Grow) } else { None };
         let most = match fault.or_else(|| self.fault(Operation::Write)) {
@@ -323,7 +323,7 @@ impl StorageBackend for DiskUse {
 
     fn sync_data(&self) -> io::Result<()> {
         let mut state = self.state()?;
-        state.after_failure += u64::from(state.has_failed);
+        state.after_failure += u64::from(state.failed.is_some());
         match state.fault(Operation::Sync) {
             Some(fault) => Err(fault.error()),
             None => {
