@@ -6,7 +6,6 @@
 mod cluster;
 
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
 use std::path::Path;
 use std::process::Command;
 
@@ -28,20 +27,30 @@ fn one(test: &[&str], seed: u64, folder: &Path) -> (Value, String) {
     (serde_json::from_slice(&output.stdout).unwrap(), std::fs::read_to_string(trace).unwrap())
 }
 
-/// Checks that each of these seeds is repeated line by line, and is another run than the others.
-fn repeats(test: &[&str], seeds: RangeInclusive<u64>) {
+/// Whether there is time for many seeds.
+fn is_long() -> bool {
+    std::env::var_os("STICKYCAS_LONG").is_some()
+}
+
+/// The results and traces of these seeds. Each is another run than the others, and so many of them are played
+/// again, and repeated line by line.
+fn played(test: &[&str], seeds: impl IntoIterator<Item = u64>, repeated: usize) -> (Vec<Value>, Vec<String>) {
     let folder = tempfile::tempdir().unwrap();
-    let (mut traces, count) = (BTreeSet::new(), seeds.clone().count());
+    let (mut results, mut traces) = (Vec::new(), Vec::new());
     for seed in seeds {
         let (result, trace) = one(test, seed, folder.path());
-        let (again, same) = one(test, seed, folder.path());
-        let differs = trace.lines().zip(same.lines()).enumerate().find(|(_, (one, other))| one != other);
-        assert_eq!(differs, None, "seed {seed}");
-        assert_eq!((trace.len(), &result), (same.len(), &again), "seed {seed}");
+        if traces.len() < repeated {
+            let (again, same) = one(test, seed, folder.path());
+            let differs = trace.lines().zip(same.lines()).enumerate().find(|(_, (one, other))| one != other);
+            assert_eq!(differs, None, "seed {seed}");
+            assert_eq!((trace.len(), &result), (same.len(), &again), "seed {seed}");
+        }
         assert!(trace.lines().count() > 100, "seed {seed}: a trace of next to nothing");
-        traces.insert(trace);
+        results.push(result);
+        traces.push(trace);
     }
-    assert_eq!(traces.len(), count, "another seed is another run");
+    assert_eq!(BTreeSet::from_iter(&traces).len(), traces.len(), "another seed is another run");
+    (results, traces)
 }
 
 /// The result of these seeds, in which nothing is found.
@@ -60,26 +69,20 @@ fn finds_nothing(test: &[&str], first: u64, seeds: u64) -> Value {
 }
 
 #[test]
-fn the_same_seed_has_the_same_trace() {
-    repeats(&[], 1..=10);
-}
-
-#[test]
-fn everything_that_is_to_happen_happens() {
-    let folder = tempfile::tempdir().unwrap();
-    let (results, traces): (Vec<Value>, Vec<String>) =
-        (1..=20).map(|seed| one(&[], seed, folder.path())).unzip();
+fn seeds_are_repeated_and_everything_that_is_to_happen_happens() {
+    // The few have all of it together.
+    let seeds = if is_long() { (1..=40).collect() } else { vec![6, 15, 19, 23, 25] };
+    let (results, traces) = played(&[], seeds, 3);
     let all = traces.concat();
     let happenings = [
         "the server is gone: Process",
         "the server is gone: Power",
         "the server is told to stop",
-        "the disk is to fail: WriteFails(Nothing)",
-        "the disk is to fail: WriteFails(Whole)",
-        "the disk is to fail: SyncFails",
-        "the disk is to fail: ReadFails",
-        "the disk is to fail: Full",
-        "the server has ended: its log has failed",
+        "its log has failed: WriteFails(Nothing)",
+        "its log has failed: WriteFails(Whole)",
+        "its log has failed: SyncFails",
+        "its log has failed: ReadFails",
+        "its log has failed: Full",
         "reset: ",
         " ToServer for ",
         " ToClient for ",
@@ -88,13 +91,18 @@ fn everything_that_is_to_happen_happens() {
     for what in happenings {
         assert!(all.contains(what), "{what}");
     }
+    let torn = |line: &str| {
+        let kept = line.split_once("its log has failed: WriteFails(").map(|(_, kept)| kept);
+        kept.is_some_and(|kept| kept != "Nothing)" && kept != "Whole)")
+    };
+    assert!(all.lines().any(torn), "a write that fails is torn");
     let sum = |what: &str| results.iter().map(|result| result["round"][what].as_u64().unwrap()).sum::<u64>();
     for what in ["disks", "torn", "lied", "flipped", "misread", "events", "older", "reported"] {
         let count = |result: &Value| result["disks"][what].as_u64().unwrap();
         assert!(results.iter().map(count).sum::<u64>() > 0, "{what}: {results:?}");
     }
     assert!(sum("clients_killed") > 10, "{results:?}");
-    assert!(sum("kills_before_serving") >= 8, "{results:?}");
+    assert!(sum("kills_before_serving") >= 4, "{results:?}");
     let ends: Vec<[u64; 2]> = traces.iter().map(|trace| ends(trace)).collect();
     let [all, early] = [0, 1].map(|which| ends.iter().map(|ends| ends[which]).sum::<u64>());
     assert_eq!(
@@ -123,7 +131,8 @@ fn ends(trace: &str) -> [u64; 2] {
 
 #[test]
 fn no_seed_finds_anything() {
-    let result = finds_nothing(&[], 100, 20);
-    let count = |what: &str| result["rounds"][what].as_u64().unwrap();
-    assert!(count("kills") >= 40 && count("accesses") > 1_000 && count("decisions") > 300, "{result}");
+    let seeds = if is_long() { 100 } else { 6 };
+    let result = finds_nothing(&[], 100, seeds);
+    let count = |what: &str| result["rounds"][what].as_u64().unwrap() / seeds;
+    assert!(count("kills") >= 2 && count("accesses") > 50 && count("decisions") > 15, "{result}");
 }
