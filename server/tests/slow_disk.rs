@@ -242,6 +242,7 @@ async fn a_refused_call_has_ended_when_its_refusal_leaves() {
             with_timeout(async { while !it.has_ended("CANCELLED", 1).await {} }).await;
         }
     }
+    assert_eq!(it.offences().await, [OffenceKind::ForeignIdentity]);
 }
 
 #[tokio::test]
