@@ -1,7 +1,7 @@
 //! All clients of a server in step: they send together, to a server that stands still until all has arrived.
 //!
-//! So what comes together in one read, wake-up or commit of the server depends on no timing, and counts of its
-//! instructions repeat.
+//! So what comes together in one read, wake-up or commit of the server depends on no timing, and counts of
+//! its instructions repeat.
 
 use std::sync::Arc;
 use std::time::Duration;
