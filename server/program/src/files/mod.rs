@@ -210,7 +210,8 @@ fn merge<'a>(into: &mut DeTable<'a>, from: DeTable<'a>, extend: bool) -> Result<
         if let (Some(old), DeValue::Table(_)) = (into.get(name), value.get_ref())
             && !old.get_ref().is_table()
         {
-            let reason = format!("{name} is a table, and this value is none: write its keys under [{name}]");
+            let reason =
+                format!("this value is no table, and a later setting gives a key in [{name}]: leave one out");
             return Err(Fault::new(old.span(), reason));
         }
         match (into.get_mut(name).map(Spanned::get_mut), value.get_ref()) {
@@ -257,7 +258,7 @@ mod tests {
         let mut rate = Settings::default();
         rate.put("--rate 5", "load.rate", &5.into());
         let told = read("name = \"a\"\nload = 3\n", &rate).unwrap_err();
-        assert!(told.starts_with("a.toml:2: load is a table, and this value is none"), "{told}");
+        assert!(told.starts_with("a.toml:2: this value is no table, and a later setting"), "{told}");
         let told = read("[[load]]\nrate = 3\n", &rate).unwrap_err();
         assert!(told.starts_with("a.toml:1: load is a table"), "{told}");
         assert!(read("[load]\nrate = 3\n", &rate).is_ok());
