@@ -260,12 +260,12 @@ mod tests {
         let told = read("name = \"a\"\nload = 3\n", &rate).unwrap_err();
         assert!(told.starts_with("a.toml:2: this value is no table, and a later setting"), "{told}");
         let told = read("[[load]]\nrate = 3\n", &rate).unwrap_err();
-        assert!(told.starts_with("a.toml:1: load is a table"), "{told}");
+        assert!(told.starts_with("a.toml:1: this value is no table"), "{told}");
         assert!(read("[load]\nrate = 3\n", &rate).is_ok());
         let mut both = Settings::default();
         both.put("--set load=3", "load", &3.into());
         both.extend(rate);
         let told = read("", &both).unwrap_err();
-        assert!(told.starts_with("--set load=3: load is a table"), "{told}");
+        assert!(told.starts_with("--set load=3: this value is no table"), "{told}");
     }
 }
