@@ -226,7 +226,7 @@ async fn while_there_is_no_owner_each_request_comes_after_a_pause() {
     let [a, b] = servers();
     a.react_to_all(Reaction::NotOwner(None));
     b.react_to_all(Reaction::NotOwner(None));
-    let client = client_of(&[&a, &b], SOON);
+    let client = client_of(&[&a, &b], SOON * 20);
     let requests = |what: &str| a.times_asked(what) + b.times_asked(what);
     // As many tries as pauses, but for the last one, which gives up.
     let tries = |error: Error| match error {
