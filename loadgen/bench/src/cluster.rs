@@ -21,6 +21,7 @@
 //! `reads_per_s` (confirming reads), and of an applied transaction its `batches` (of one shard each), `steps`
 //! and `bytes`; `commit_us` is the time from handing a batch to the committer to its commit.
 
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ use crate::fixture::Fixture;
 use crate::metrics::{Commits, Metrics};
 use crate::results::{Common, Figures, Results};
 use crate::rounds::{Candidate, RoundOptions};
-use crate::servers::{self, COORDINATOR, Launch};
+use crate::servers::{self, ANY_PORT, COORDINATOR, Launch};
 use crate::stopwatch::{Programs, Sample, Stopwatch};
 use crate::wire::attach::{Play, play_all};
 use crate::wire::codec::HandWritten;
@@ -170,7 +171,9 @@ impl Turns {
                 "--etcd {} --cluster bench --server-name server-{number} --lease 10s --etcd-quota {ETCD_QUOTA}",
                 etcd.urls().join(",")
             );
-            let server = self.launch.clone().with(&options).start().await?;
+            // Free now; nobody else takes it within the moment until the server does.
+            let listen = TcpListener::bind(ANY_PORT)?.local_addr()?;
+            let server = self.launch.clone().listening_on(listen).with(&options).start().await?;
             servers.push(Fixture::groups(server, Shape::WIRE, 1, 0).await?);
         }
         let cluster = Cluster { servers, etcd };

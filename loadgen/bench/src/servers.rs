@@ -8,6 +8,7 @@
 use std::ffi::OsString;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -57,11 +58,16 @@ pub(crate) fn find(given: Option<&Path>) -> anyhow::Result<PathBuf> {
     Ok(program)
 }
 
+/// On loopback, a port that is free.
+pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
 /// How StickyCAS is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
     /// The program, and what stands before it.
     command: Vec<OsString>,
+    /// Where it listens for clients.
+    listen: SocketAddr,
     /// Whether the bounds are lifted.
     lifted: bool,
     /// The workers of its runtime; `None`: one for each processor that it may use.
@@ -80,6 +86,7 @@ impl Launch {
     pub(crate) fn new(program: &Path) -> Self {
         Self {
             command: vec![program.into()],
+            listen: ANY_PORT,
             lifted: true,
             workers: Some(1),
             // So short that the server drops ended instances while others run.
@@ -111,6 +118,11 @@ impl Launch {
         &self.command[self.command.len() - 1]
     }
 
+    /// With this address for clients: a server of a cluster tells others its port before it has one.
+    pub(crate) fn listening_on(self, listen: SocketAddr) -> Self {
+        Self { listen, ..self }
+    }
+
     /// With a log in this folder.
     pub(crate) fn durable(self, log: &Path) -> Self {
         Self { log: Some(log.to_owned()), ..self }
@@ -136,7 +148,7 @@ impl Launch {
     pub(crate) fn arguments(&self) -> Vec<String> {
         let mut all = Vec::new();
         let mut add = |options: &str| all.extend(options.split(' ').map(str::to_owned));
-        add("serve --listen 127.0.0.1:0 --http 127.0.0.1:0 --log error");
+        add(&format!("serve --listen {} --http {ANY_PORT} --log error", self.listen));
         add(&format!("--coordinator {COORDINATOR} --coordinator {HOST} --observer {OBSERVER}"));
         if let Some(workers) = self.workers {
             add(&format!("--workers {workers}"));
