@@ -153,7 +153,7 @@ fn correct_processes_and_newcomers_beside_attackers_that_attack() {
 }
 
 #[test]
-#[ignore = "needs valgrind; scripts/verify instructions runs all workloads"]
+#[ignore = "needs valgrind; scripts/verify instructions runs it"]
 fn instructions_are_compared_with_budgets() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("budgets.toml");
