@@ -85,7 +85,7 @@ pub enum Premise {
         processes: u32,
     },
     /// The append window is `first_access` (A2, section 9).
-    #[error("the append window is open, not first_access")]
+    #[error("append window open")]
     FirstAccess,
     /// Some correct process was punctual (V1).
     #[error("no correct process was punctual")]

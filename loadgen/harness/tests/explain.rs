@@ -58,7 +58,7 @@ fn a_split_shows_both_lists_margins_and_the_event() {
             "The margin is 1 entry: had 1 of the a been b instead, that would have been\n    decided.",
             "Processes 4, 5 decided b.\n    From 5 entries: 3 x b, 2 x a.",
             "agreement: BROKE.",
-            "a premise is missing: the append window is open, not first_access.",
+            "a premise is missing: append window open.",
             "process 3: late or repeated append (1)",
             "Seen to commit an offence that can be proved: process 3; of these on record: 1.",
         ],

@@ -39,6 +39,18 @@ pub enum Outcome {
 impl Outcome {
     /// All four.
     pub const ALL: [Self; 4] = [Self::Valid, Self::Outside, Self::Unknown, Self::Violation];
+
+    /// What a person reads for it: `VALID`, `BROKEN`, `PROVES NOTHING` or `VIOLATION`. What it stands for in
+    /// JSON is its `Display`.
+    #[must_use]
+    pub fn title(self) -> &'static str {
+        match self {
+            Self::Valid => "VALID",
+            Self::Violation => "VIOLATION",
+            Self::Outside => "BROKEN",
+            Self::Unknown => "PROVES NOTHING",
+        }
+    }
 }
 
 impl fmt::Display for Outcome {
@@ -178,6 +190,29 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// The verdict in one line, the same wherever a person reads it: `VALID`,
+    /// `BROKEN: agreement (not promised: append window open)`, `VIOLATION: ...` or `PROVES NOTHING: ...`.
+    #[must_use]
+    pub fn headline(&self) -> String {
+        let broken: Vec<String> = Property::ALL
+            .into_iter()
+            .filter_map(|property| match self.finding(property) {
+                (Observed::Violated, None) => Some(format!("{property} (promised)")),
+                (Observed::Violated, Some(premise)) => Some(format!("{property} (not promised: {premise})")),
+                (Observed::Held | Observed::Unknown, _) => None,
+            })
+            .collect();
+        let promises = match self.verdict {
+            Outcome::Valid | Outcome::Unknown => None,
+            Outcome::Outside => Some(broken.join(", ")),
+            Outcome::Violation => broken.into_iter().find(|property| property.ends_with("(promised)")),
+        };
+        match promises.as_ref().or(self.reasons.first()) {
+            None => self.verdict.title().to_owned(),
+            Some(what) => format!("{}: {what}", self.verdict.title()),
+        }
+    }
+
     /// The observation of a property, and the premise that is missing where it was not promised.
     #[must_use]
     pub fn finding(&self, property: Property) -> (Observed, Option<&str>) {
