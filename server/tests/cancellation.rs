@@ -70,9 +70,7 @@ async fn once(server: &Server, site: &(Client, Client), case: Case, then: &Then,
     let plays = matches!(then, Then::Play);
     let (id2, mut other) = (id.clone(), p2.clone());
     let playing = tokio::spawn(async move {
-        if plays {
-            drop(fixtures::play_one(&mut other, &id2).await);
-        }
+        if plays { fixtures::play_one(&mut other, &id2).await } else { PROPOSAL.to_owned() }
     });
     let ended = drop_after(turns, case((creator.clone(), p1.clone(), id.clone()))).await;
     match then {
@@ -89,7 +87,7 @@ async fn once(server: &Server, site: &(Client, Client), case: Case, then: &Then,
         }
     }
     fixtures::play(server, &id, PROPOSAL).await;
-    with_timeout(playing).await.unwrap();
+    assert_eq!(with_timeout(playing).await.unwrap(), PROPOSAL);
     assert_eq!(p2.status(&id).await.list_length, 1, "one append of the warp has won");
     ended
 }
