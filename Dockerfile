@@ -51,6 +51,7 @@ ARG VERSION=0.1.0
 LABEL org.opencontainers.image.title="StickyCAS" \
       org.opencontainers.image.description="Byzantine-tolerant consensus on a write-once list: server, client, load generator" \
       org.opencontainers.image.licenses="MIT OR Apache-2.0" \
+      org.opencontainers.image.source="https://example.org/stickycas" \
       org.opencontainers.image.version="${VERSION}" \
       org.opencontainers.image.revision="${COMMIT}"
 COPY --from=build /image /
