@@ -274,6 +274,10 @@ impl JudgeArgs {
         if let Some(expected) = expected.filter(|_| !as_expected) {
             tell(&format!("expected {expected}, got {verdict}"));
         }
+        // Last, where it is found among the lines of many containers.
+        if !self.endless {
+            tell(&format!("verdict: {}", record.verdict.headline()));
+        }
         Ok(())
     }
 }

@@ -131,6 +131,7 @@ async fn after_everything_was_told_to_end_the_next_start_begins_anew() {
     let told = String::from_utf8(stderr).unwrap();
     assert_eq!(status.code(), Some(0), "{told}");
     assert!(told.contains(&format!("instance {interrupted} was interrupted and is gone")), "{told}");
+    assert_eq!(told.lines().last(), Some("verdict: VALID"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
