@@ -20,7 +20,7 @@ use stickycas_harness::simulate;
 use stickycas_model::judge::VerdictSummary;
 use stickycas_model::sim::{self, Simulator};
 
-pub use self::tally::{ALL_OUTCOMES, Extent, OutcomeCount, Properties, PropertyTally, Tally, Verdicts};
+pub use self::tally::{Extent, OutcomeCount, Properties, PropertyTally, Tally, Verdicts};
 use crate::workers;
 
 /// Of so many runs one is judged with its whole history: those whose seeds it divides.

@@ -9,7 +9,7 @@ use stickycas_harness::report::json;
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::{Outcome, Property};
 
-use super::{ALL_OUTCOMES, Extent, OutcomeCount, Tally};
+use super::{Extent, OutcomeCount, Tally};
 
 /// Many runs of one scenario, counted.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -73,7 +73,7 @@ impl Batch<'_> {
 
     fn verdicts(&self) -> Table {
         let mut table = grid(["verdict", "runs", "first seed"]);
-        for outcome in ALL_OUTCOMES {
+        for outcome in Outcome::ALL {
             let OutcomeCount { runs, first_seed } = self.tally.verdicts.of(outcome);
             table.add_row([outcome.to_string(), runs.to_string(), seed(*first_seed)]);
         }
@@ -102,7 +102,7 @@ impl Batch<'_> {
     /// For each verdict other than the expected one, the command that repeats the first run that had it.
     fn commands(&self, text: &mut String) -> fmt::Result {
         let expected = self.expected.unwrap_or(Outcome::Valid);
-        for outcome in ALL_OUTCOMES.into_iter().filter(|outcome| *outcome != expected) {
+        for outcome in Outcome::ALL.into_iter().filter(|outcome| *outcome != expected) {
             if let Some(seed) = self.tally.verdicts.of(outcome).first_seed {
                 let again = command_line::again(seed, &OF_MANY_RUNS);
                 writeln!(text, "to repeat {outcome}: {again}")?;

@@ -1,6 +1,6 @@
 //! The verdicts of many runs, added up.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use stickycas_model::judge::{Finding, Observed, Outcome, Property, VerdictSummary};
 use stickycas_model::types::Phase;
 
@@ -41,33 +41,13 @@ pub struct OutcomeCount {
     pub first_seed: Option<u64>,
 }
 
-/// Runs by their verdict.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Verdicts {
-    /// [`Outcome::Valid`].
-    pub valid: OutcomeCount,
-    /// [`Outcome::Outside`].
-    pub outside: OutcomeCount,
-    /// [`Outcome::Unknown`].
-    pub unknown: OutcomeCount,
-    /// [`Outcome::Violation`].
-    pub violation: OutcomeCount,
-}
+/// One of these for each verdict, in the order of [`Outcome::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Verdicts([OutcomeCount; Outcome::ALL.len()]);
 
-/// The findings on each property.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Properties {
-    /// [`Property::Agreement`].
-    pub agreement: PropertyTally,
-    /// [`Property::Termination`].
-    pub termination: PropertyTally,
-    /// [`Property::WeakValidity`].
-    pub weak_validity: PropertyTally,
-    /// [`Property::CommonValidity`].
-    pub common_validity: PropertyTally,
-    /// [`Property::StrongValidity`].
-    pub strong_validity: PropertyTally,
-}
+/// The findings on each property, in the order of [`Property::ALL`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Properties([PropertyTally; Property::ALL.len()]);
 
 /// The findings on one property.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
@@ -95,9 +75,9 @@ impl Tally {
     /// Counts one more run, which had this seed.
     pub fn add(&mut self, seed: u64, summary: &VerdictSummary) {
         self.runs += 1;
-        self.verdicts.of_mut(summary.verdict).add(seed, true);
-        for property in Property::ALL {
-            self.properties.of_mut(property).add(seed, summary.finding(property));
+        self.verdicts.0[place(&Outcome::ALL, summary.verdict)].add(seed, true);
+        for (property, tally) in Property::ALL.into_iter().zip(&mut self.properties.0) {
+            tally.add(seed, summary.finding(property));
         }
         let phase = summary.last_decision_phase.map(Phase::get).map(Extent::one);
         self.last_decision_phase = Extent::union(self.last_decision_phase, phase);
@@ -114,12 +94,8 @@ impl Tally {
     #[must_use]
     pub fn and(mut self, other: &Self) -> Self {
         self.runs += other.runs;
-        for outcome in ALL_OUTCOMES {
-            self.verdicts.of_mut(outcome).merge(other.verdicts.of(outcome));
-        }
-        for property in Property::ALL {
-            self.properties.of_mut(property).merge(other.properties.of(property));
-        }
+        self.verdicts.0.iter_mut().zip(&other.verdicts.0).for_each(|(count, other)| count.merge(other));
+        self.properties.0.iter_mut().zip(&other.properties.0).for_each(|(tally, other)| tally.merge(other));
         self.last_decision_phase = Extent::union(self.last_decision_phase, other.last_decision_phase);
         self.phase_bound = Extent::union(self.phase_bound, other.phase_bound);
         self.entries = Extent::union(self.entries, other.entries);
@@ -139,53 +115,35 @@ impl Tally {
     }
 }
 
-/// Every verdict, the best first.
-pub const ALL_OUTCOMES: [Outcome; 4] =
-    [Outcome::Valid, Outcome::Outside, Outcome::Unknown, Outcome::Violation];
-
 impl Verdicts {
     /// Runs with this verdict.
     #[must_use]
-    pub const fn of(&self, outcome: Outcome) -> &OutcomeCount {
-        match outcome {
-            Outcome::Valid => &self.valid,
-            Outcome::Outside => &self.outside,
-            Outcome::Unknown => &self.unknown,
-            Outcome::Violation => &self.violation,
-        }
-    }
-
-    fn of_mut(&mut self, outcome: Outcome) -> &mut OutcomeCount {
-        match outcome {
-            Outcome::Valid => &mut self.valid,
-            Outcome::Outside => &mut self.outside,
-            Outcome::Unknown => &mut self.unknown,
-            Outcome::Violation => &mut self.violation,
-        }
+    pub fn of(&self, outcome: Outcome) -> &OutcomeCount {
+        &self.0[place(&Outcome::ALL, outcome)]
     }
 }
 
 impl Properties {
     /// The findings on this property.
     #[must_use]
-    pub const fn of(&self, property: Property) -> &PropertyTally {
-        match property {
-            Property::Agreement => &self.agreement,
-            Property::Termination => &self.termination,
-            Property::WeakValidity => &self.weak_validity,
-            Property::CommonValidity => &self.common_validity,
-            Property::StrongValidity => &self.strong_validity,
-        }
+    pub fn of(&self, property: Property) -> &PropertyTally {
+        &self.0[place(&Property::ALL, property)]
     }
+}
 
-    fn of_mut(&mut self, property: Property) -> &mut PropertyTally {
-        match property {
-            Property::Agreement => &mut self.agreement,
-            Property::Termination => &mut self.termination,
-            Property::WeakValidity => &mut self.weak_validity,
-            Property::CommonValidity => &mut self.common_validity,
-            Property::StrongValidity => &mut self.strong_validity,
-        }
+fn place<T: PartialEq>(all: &[T], one: T) -> usize {
+    all.iter().position(|other| *other == one).expect("all are there")
+}
+
+impl Serialize for Verdicts {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Outcome::ALL.iter().zip(&self.0))
+    }
+}
+
+impl Serialize for Properties {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(Property::ALL.iter().zip(&self.0))
     }
 }
 

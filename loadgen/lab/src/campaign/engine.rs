@@ -11,6 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_harness::scenario::{FileError, Template};
 
+use stickycas_model::judge::{Outcome, Property};
+
 use super::cell::Counts;
 use super::plan::{Campaign, CellPlan};
 use crate::batch::{Tally, count, pieces};
@@ -118,24 +120,24 @@ impl From<&Tally> for Counts {
         let phases = tally.last_decision_phase;
         Self {
             runs: tally.runs,
-            valid: verdicts.valid.runs,
-            outside: verdicts.outside.runs,
-            unknown: verdicts.unknown.runs,
-            violation: verdicts.violation.runs,
-            agreement_broken: properties.agreement.broken.runs,
-            termination_broken: properties.termination.broken.runs,
-            weak_broken: properties.weak_validity.broken.runs,
-            common_broken: properties.common_validity.broken.runs,
-            strong_broken: properties.strong_validity.broken.runs,
-            common_promised: properties.common_validity.promised,
-            strong_promised: properties.strong_validity.promised,
+            valid: verdicts.of(Outcome::Valid).runs,
+            outside: verdicts.of(Outcome::Outside).runs,
+            unknown: verdicts.of(Outcome::Unknown).runs,
+            violation: verdicts.of(Outcome::Violation).runs,
+            agreement_broken: properties.of(Property::Agreement).broken.runs,
+            termination_broken: properties.of(Property::Termination).broken.runs,
+            weak_broken: properties.of(Property::WeakValidity).broken.runs,
+            common_broken: properties.of(Property::CommonValidity).broken.runs,
+            strong_broken: properties.of(Property::StrongValidity).broken.runs,
+            common_promised: properties.of(Property::CommonValidity).promised,
+            strong_promised: properties.of(Property::StrongValidity).promised,
             first_phase: phases.map(|phases| phases.least),
             last_phase: phases.map(|phases| phases.most),
             culprits: tally.culprits,
             named: tally.named,
             blamed: tally.blamed,
             accused: tally.accused_correct,
-            example: properties.strong_validity.broken.first_seed,
+            example: properties.of(Property::StrongValidity).broken.first_seed,
         }
     }
 }
