@@ -35,7 +35,7 @@ f = { from = 0, to = 4 }
 distinct = [1, 2]
 strategy = "collude(value=0)"
 placement = "random"
-arbiter = ["priority", "uniform"]
+arbiter = ["byzantine_first", "uniform"]
 [[sweep]]
 name = "blamed"
 runs = 4

@@ -8,7 +8,8 @@ use std::time::Duration;
 use stickycas_harness::Scenario;
 use stickycas_harness::fault_plan::Placement;
 use stickycas_harness::files::Settings;
-use stickycas_lab::campaign::cell::{ArbiterKind, Figure, NO_STRATEGY};
+use stickycas_harness::files::instance;
+use stickycas_lab::campaign::cell::{Figure, NO_STRATEGY};
 use stickycas_lab::campaign::{Campaign, CellPlan};
 use stickycas_model::params::{AppendWindow, Arbiter, Order, Patience};
 
@@ -35,7 +36,7 @@ p = [1, 2, 7]
 f = { from = 0, to = 2 }
 distinct = 2
 strategy = ["collude( value = 0 )", "silent"]
-arbiter = ["priority", "uniform"]
+arbiter = ["byzantine_first", "uniform"]
 
 [[sweep]]
 name = "second"
@@ -93,7 +94,7 @@ fn every_combination_that_can_be_is_a_cell_once() {
     );
     let point = &second.cells[0].point;
     assert_eq!((point.order, point.window), (Order::Shuffled, AppendWindow::Open));
-    assert_eq!((point.placement, point.arbiter), (Placement::Spread, ArbiterKind::FirstCome));
+    assert_eq!((point.placement, point.arbiter.clone()), (Placement::Spread, instance::Arbiter::FirstCome));
 }
 
 #[test]
@@ -132,12 +133,13 @@ fn a_cell_is_a_scenario() {
         assert_eq!(spec.patience, Patience::Finite(Duration::from_millis(250)));
         assert_eq!(scenario.truth.byzantine().count(), point.f as usize);
         assert_eq!(scenario.truth.correct_proposals().len(), point.distinct as usize);
-        match point.arbiter {
-            ArbiterKind::FirstCome => assert_eq!(spec.arbiter, Arbiter::FirstCome),
-            ArbiterKind::Uniform => assert_eq!(spec.arbiter, Arbiter::Uniform),
-            ArbiterKind::ByzantineFirst => {
+        match &point.arbiter {
+            instance::Arbiter::FirstCome => assert_eq!(spec.arbiter, Arbiter::FirstCome),
+            instance::Arbiter::Uniform => assert_eq!(spec.arbiter, Arbiter::Uniform),
+            instance::Arbiter::ByzantineFirst => {
                 assert_eq!(spec.arbiter, Arbiter::Priority(scenario.truth.byzantine().collect()));
             }
+            instance::Arbiter::Priority(order) => panic!("a campaign names no processes: {order:?}"),
         }
     }
 }

@@ -32,7 +32,7 @@ n = 12
 p = [1, 2, 3]
 distinct = [1, 2, 3]
 f = [0, 1, 2, 3, 4, 5, 6]
-arbiter = ["priority", "first_come", "uniform"]
+arbiter = ["byzantine_first", "first_come", "uniform"]
 strategy = ["collude(value=0)", "silent"]
 
 [[sweep]]

@@ -53,10 +53,11 @@ pub struct Instance {
 }
 
 /// `arbiter`: an arbiter of instances, or one that depends on the Byzantine processes.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Arbiter {
     /// The append that was accepted first.
+    #[default]
     FirstCome,
     /// Each append of the phase with the same chance.
     Uniform,

@@ -35,12 +35,17 @@ fn says_nothing(default: &Value) -> bool {
     }
 }
 
-/// One of these words, as they are read and written.
+/// A word of a file, as it is read and written.
+#[must_use]
+pub fn word(word: &impl Serialize) -> String {
+    let word = serde_json::to_value(word).ok();
+    word.as_ref().and_then(Value::as_str).expect("a word is a JSON text").to_owned()
+}
+
+/// One of these words.
 #[must_use]
 pub fn words<T: Serialize>(all: &[T]) -> Schema {
-    let words: Vec<_> =
-        all.iter().map(|word| serde_json::to_value(word).expect("a word is a JSON text")).collect();
-    json_schema!({ "type": "string", "enum": words })
+    json_schema!({ "type": "string", "enum": all.iter().map(word).collect::<Vec<_>>() })
 }
 
 pub(crate) fn order(_: &mut SchemaGenerator) -> Schema {
@@ -95,6 +100,12 @@ impl<T> Spanned<T> {
 impl<T> From<T> for Spanned<T> {
     fn from(value: T) -> Self {
         Self::new(0..0, value)
+    }
+}
+
+impl<T: Default> Default for Spanned<T> {
+    fn default() -> Self {
+        T::default().into()
     }
 }
 

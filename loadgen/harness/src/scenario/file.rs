@@ -14,7 +14,7 @@ use crate::files::instance::Instance;
 use crate::files::{Spanned, schema};
 
 /// A scenario: one instance, the part of each process, and the expected verdict. See docs/use/scenarios.md.
-#[derive(Clone, Debug, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 #[schemars(title = "StickyCAS scenario")]
 pub struct File {
@@ -42,7 +42,7 @@ pub struct File {
     #[expect(missing_docs, reason = "its type has them")]
     pub proposals: Spanned<Proposals>,
     /// The Byzantine processes and their behaviour; all others are correct.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub faults: Vec<Spanned<Faults>>,
 }
 

@@ -2,12 +2,10 @@
 //! }`.
 
 use std::borrow::Cow;
-use std::fmt;
-use std::marker::PhantomData;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::value::{MapAccessDeserializer, StrDeserializer};
-use serde::de::{Deserialize, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{Deserialize, Deserializer, Error, IntoDeserializer as _, Unexpected};
+use toml::Value;
 
 /// The most values of an axis. Axes multiply: more is a slip of the keyboard.
 const LONGEST_AXIS: usize = 4096;
@@ -59,71 +57,43 @@ fn few_enough<T, E: Error>(values: Vec<T>) -> Result<Vec<T>, E> {
     }
 }
 
-/// All of a sequence, but no more than it takes to see that there are too many.
-fn elements<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut given: A) -> Result<Vec<T>, A::Error> {
-    let mut values = Vec::new();
-    while let Some(value) = given.next_element()? {
-        values.push(value);
-    }
-    few_enough(values)
-}
-
 impl<'de> Deserialize<'de> for Numbers {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Given;
-
-        impl<'de> Visitor<'de> for Given {
-            type Value = Vec<u32>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a number, a list of numbers, or { from = 0, to = 12 }")
+        let number = |given: Value| match given {
+            Value::Integer(number) => u32::try_from(number)
+                .map_err(|_| D::Error::custom(format!("{number} is out of range: give 0 to {}", u32::MAX))),
+            other => u32::deserialize(other).map_err(error),
+        };
+        few_enough(match Value::deserialize(deserializer)? {
+            Value::Array(several) => several.into_iter().map(number).collect::<Result<_, _>>()?,
+            Value::Table(range) => Range::deserialize(range).map_err(error::<D::Error>)?.values()?,
+            Value::String(text) => {
+                let wanted = "a number, a list of numbers, or { from = 0, to = 12 }";
+                return Err(D::Error::invalid_type(Unexpected::Str(&text), &wanted));
             }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
-                u32::try_from(number)
-                    .map(|number| vec![number])
-                    .map_err(|_| E::custom(format!("{number} is out of range: give 0 to {}", u32::MAX)))
-            }
-
-            fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
-                self.visit_i64(i64::try_from(number).unwrap_or(i64::MAX))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, given: A) -> Result<Self::Value, A::Error> {
-                elements(given)
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, given: A) -> Result<Self::Value, A::Error> {
-                Range::deserialize(MapAccessDeserializer::new(given))?.values()
-            }
-        }
-
-        deserializer.deserialize_any(Given).map(Self)
+            one => vec![number(one)?],
+        })
+        .map(Self)
     }
 }
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Given<T>(PhantomData<T>);
-
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for Given<T> {
-            type Value = Vec<T>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a text or a list of texts")
-            }
-
-            fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
-                T::deserialize(StrDeserializer::new(text)).map(|value| vec![value])
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, given: A) -> Result<Self::Value, A::Error> {
-                elements(given)
-            }
-        }
-
-        deserializer.deserialize_any(Given(PhantomData)).map(Self)
+        let text = |given: Value| match given {
+            Value::String(text) => T::deserialize(text.into_deserializer()),
+            _ => Err(D::Error::custom("give a text or a list of texts")),
+        };
+        few_enough(match Value::deserialize(deserializer)? {
+            Value::Array(several) => several.into_iter().map(text).collect::<Result<_, _>>()?,
+            one => vec![text(one)?],
+        })
+        .map(Self)
     }
+}
+
+/// The error of a value, as that of the file.
+fn error<E: Error>(error: toml::de::Error) -> E {
+    E::custom(error.message())
 }
 
 impl JsonSchema for Numbers {

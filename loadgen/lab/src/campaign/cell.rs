@@ -4,15 +4,13 @@
 //! it but [`Made`] follows from the campaign and its seed, byte by byte, however many cores it took and
 //! however often it was interrupted.
 
-use std::fmt;
-use std::ops::AddAssign;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stickycas_model::params::{AppendWindow, Order};
-
 use stickycas_harness::environment::Platform;
 use stickycas_harness::fault_plan::Placement;
+use stickycas_harness::files::instance::Arbiter;
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::{AppendWindow, Order};
 
 /// The version of [`Results`].
 pub const RESULTS_VERSION: u32 = 1;
@@ -48,6 +46,25 @@ impl Results {
     pub fn complete(&self) -> bool {
         self.sweeps.iter().all(|sweep| sweep.cells.len() as u64 == sweep.planned)
     }
+
+    /// The worst that happened: a violation, an accused process or a difference between the network and the
+    /// simulator; a run that proves nothing; or neither.
+    #[must_use]
+    pub fn worst(&self) -> Outcome {
+        let bad = |cell: &Cell| cell.counts.violation + cell.counts.accused + cell.network_differences;
+        if sum(self.cells(), bad) > 0 {
+            Outcome::Violation
+        } else if sum(self.cells(), |cell| cell.counts.unknown) > 0 {
+            Outcome::Unknown
+        } else {
+            Outcome::Valid
+        }
+    }
+}
+
+/// A count of cells, added up.
+pub(super) fn sum<'a>(cells: impl IntoIterator<Item = &'a Cell>, count: impl Fn(&Cell) -> u64) -> u64 {
+    cells.into_iter().map(count).sum()
 }
 
 /// The origin of the results (program, machine, time): it may differ when the same campaign is run again.
@@ -126,7 +143,7 @@ pub struct Cell {
 }
 
 /// Where a cell lies on the axes.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Point {
     /// Processes.
     pub n: u32,
@@ -143,7 +160,7 @@ pub struct Point {
     /// Where they sit; `spread` where f = 0.
     pub placement: Placement,
     /// The arbiter.
-    pub arbiter: ArbiterKind,
+    pub arbiter: Arbiter,
     /// The order of warps in a round.
     pub order: Order,
     /// When appends count.
@@ -164,30 +181,6 @@ impl Point {
     #[must_use]
     pub fn reads(&self) -> u32 {
         self.warps().div_ceil(self.r)
-    }
-}
-
-/// The arbiter (A4), as an axis: the order of priorities follows from the Byzantine processes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ArbiterKind {
-    /// The append that was accepted first.
-    #[default]
-    FirstCome,
-    /// Each append with the same chance.
-    Uniform,
-    /// Byzantine processes before correct ones: the paper's worst case.
-    #[serde(alias = "priority")]
-    ByzantineFirst,
-}
-
-impl fmt::Display for ArbiterKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::FirstCome => "first_come",
-            Self::Uniform => "uniform",
-            Self::ByzantineFirst => "byzantine_first",
-        })
     }
 }
 
@@ -233,31 +226,4 @@ pub struct Counts {
     /// The first seed whose run broke strong validity.
     #[serde(default, with = "stickycas_model::seed_text::option")]
     pub example: Option<u64>,
-}
-
-impl AddAssign<&Self> for Counts {
-    fn add_assign(&mut self, other: &Self) {
-        let (first, last) = (self.first_phase, self.last_phase.max(other.last_phase));
-        *self = Self {
-            runs: self.runs + other.runs,
-            valid: self.valid + other.valid,
-            outside: self.outside + other.outside,
-            unknown: self.unknown + other.unknown,
-            violation: self.violation + other.violation,
-            agreement_broken: self.agreement_broken + other.agreement_broken,
-            termination_broken: self.termination_broken + other.termination_broken,
-            weak_broken: self.weak_broken + other.weak_broken,
-            common_broken: self.common_broken + other.common_broken,
-            strong_broken: self.strong_broken + other.strong_broken,
-            common_promised: self.common_promised + other.common_promised,
-            strong_promised: self.strong_promised + other.strong_promised,
-            first_phase: first.into_iter().chain(other.first_phase).min(),
-            last_phase: last,
-            culprits: self.culprits + other.culprits,
-            named: self.named + other.named,
-            blamed: self.blamed + other.blamed,
-            accused: self.accused + other.accused,
-            example: self.example.into_iter().chain(other.example).min(),
-        };
-    }
 }

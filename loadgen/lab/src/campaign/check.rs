@@ -6,17 +6,14 @@ use stickycas_harness::files::instance::{Arbiter, Instance, params};
 use stickycas_harness::files::values::{duration, name, seed_or};
 use stickycas_harness::files::{Fault, LARGEST_SEED, Spanned, draw_seed};
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::params::{MAX_PROCESSES, Params, ParamsSpec};
+use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
 
-use super::axis::{Numbers, Texts};
-use super::cell::{NO_STRATEGY, Point};
+use super::cell::Point;
 use super::file::{Axes, File, Sweep};
 use super::plan::{Campaign, CellPlan, Limits, SweepPlan};
-use super::points::Grid;
+use super::points::Points;
 
-/// The most points of one sweep. Their results are kept in memory until the end.
-const MOST_POINTS: u64 = 100_000;
 /// The most runs of one cell.
 const MOST_RUNS: u64 = 1_000_000_000;
 
@@ -95,13 +92,8 @@ fn sweep(
     }
     let axes = own.or(axes);
     let strategies = axes.strategy.as_ref().map_or(span.clone(), Spanned::span);
-    let grid =
-        grid(axes, &name).map_err(|(place, reason)| Fault::new(place.unwrap_or(span.clone()), reason))?;
-    if grid.size() > MOST_POINTS {
-        let reason = format!("sweep {name}: its axes have {} points: {MOST_POINTS} at most", grid.size());
-        return Err(Fault::new(span, reason));
-    }
-    let points = grid.points();
+    let points = Points::of(axes, &name)
+        .map_err(|(place, reason)| Fault::new(place.unwrap_or(span.clone()), reason))?;
     if points.points.is_empty() {
         let reason = format!(
             "sweep {name}: no point of its axes can be: warp_size and read_size are at most processes, byzantine + distinct too"
@@ -137,66 +129,4 @@ fn check_values(point: &Point, instance: &ParamsSpec) -> Result<(), String> {
     };
     let params = Params::try_new(spec).map_err(|error| error.to_string())?;
     strategy.check_values(last, &params).map_err(|error| error.to_string())
-}
-
-/// Where something is wrong, if that is known, and what.
-type Wrong = (Option<std::ops::Range<usize>>, String);
-
-fn grid(axes: Axes, sweep: &str) -> Result<Grid, Wrong> {
-    let f = numbers("byzantine", axes.byzantine, 0, Some(0))?;
-    let strategy = strategies(axes.strategy)?;
-    if strategy.is_none() && f.iter().any(|&f| f > 0) {
-        return Err((
-            None,
-            format!("sweep {sweep}: byzantine > 0 processes need a strategy: give strategy = \"...\""),
-        ));
-    }
-    Ok(Grid {
-        n: numbers("processes", axes.processes, 1, None)?,
-        p: numbers("warp_size", axes.warp_size, 1, None)?,
-        r: numbers("read_size", axes.read_size, 1, None)?,
-        f,
-        distinct: numbers("distinct", axes.distinct, 1, Some(1))?,
-        strategy: strategy.unwrap_or_else(|| vec![NO_STRATEGY.to_owned()]),
-        placement: texts(axes.placement),
-        arbiter: texts(axes.arbiter),
-        order: texts(axes.order),
-        window: texts(axes.append_window),
-    })
-}
-
-/// The numbers of an axis, none below `least`. `default`: used if none is given; `None`: one must be given.
-fn numbers(
-    name: &str,
-    given: Option<Spanned<Numbers>>,
-    least: u32,
-    default: Option<u32>,
-) -> Result<Vec<u32>, Wrong> {
-    let Some(given) = given else {
-        let missing = || {
-            (
-                None,
-                format!("the axis {name} is missing: give {name} = ..., here, under [axes] or in [instance]"),
-            )
-        };
-        return default.map(|default| vec![default]).ok_or_else(missing);
-    };
-    let (span, Numbers(numbers)) = (given.span(), given.into_inner());
-    match numbers.iter().find(|number| !(least..=MAX_PROCESSES).contains(number)) {
-        None => Ok(numbers),
-        Some(wrong) => Err((Some(span), format!("{name} = {wrong}: give {least} to {MAX_PROCESSES}"))),
-    }
-}
-
-/// The strategies, each as it would write itself.
-fn strategies(given: Option<Spanned<Texts<String>>>) -> Result<Option<Vec<String>>, Wrong> {
-    let Some(given) = given else { return Ok(None) };
-    let (span, Texts(texts)) = (given.span(), given.into_inner());
-    let canonical = |text: &String| text.parse().map(|strategy: Strategy| strategy.to_string());
-    let strategies: Result<_, _> = texts.iter().map(canonical).collect();
-    strategies.map(Some).map_err(|error| (Some(span), error.to_string()))
-}
-
-fn texts<T: Default>(given: Option<Spanned<Texts<T>>>) -> Vec<T> {
-    given.map_or_else(|| vec![T::default()], |given| given.into_inner().0)
 }

@@ -9,7 +9,7 @@ use stickycas_harness::files::schema::words;
 use stickycas_model::params::{AppendWindow, Order};
 
 use super::axis::{Numbers, Texts, texts};
-use super::cell::{ArbiterKind, Figure};
+use super::cell::Figure;
 
 /// A campaign: sweeps over the axes of a scenario, each point run many times. See docs/use/campaigns.md.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -86,7 +86,7 @@ pub(super) struct Axes {
     /// Which append of a phase wins; `byzantine_first` is the paper's worst case [default: first_come].
     #[schemars(schema_with = "arbiters")]
     #[serde(default)]
-    pub(super) arbiter: Option<Spanned<Texts<ArbiterKind>>>,
+    pub(super) arbiter: Option<Spanned<Texts<Arbiter>>>,
     /// The order of the warps in a round [default: ascending].
     #[schemars(schema_with = "orders")]
     #[serde(default)]
@@ -106,7 +106,7 @@ fn placements(generator: &mut SchemaGenerator) -> Schema {
 }
 
 fn arbiters(_: &mut SchemaGenerator) -> Schema {
-    texts(&words(&[ArbiterKind::FirstCome, ArbiterKind::Uniform, ArbiterKind::ByzantineFirst]))
+    texts(&words(&[Arbiter::FirstCome, Arbiter::Uniform, Arbiter::ByzantineFirst]))
 }
 
 fn orders(_: &mut SchemaGenerator) -> Schema {
@@ -121,27 +121,17 @@ impl Axes {
     /// The axes of one value each that `[instance]` gives. An arbiter that names processes by number is no
     /// axis.
     pub(super) fn of_instance(instance: &Instance) -> Self {
-        let number = |key: &Option<Spanned<u32>>| {
-            key.as_ref().map(|key| Spanned::new(key.span(), Numbers(vec![*key.get_ref()])))
-        };
-        let arbiter = instance.arbiter.as_ref().and_then(|key| {
-            let kind = match key.get_ref() {
-                Arbiter::FirstCome => ArbiterKind::FirstCome,
-                Arbiter::Uniform => ArbiterKind::Uniform,
-                Arbiter::ByzantineFirst => ArbiterKind::ByzantineFirst,
-                Arbiter::Priority(_) => return None,
-            };
-            Some(Spanned::new(key.span(), Texts(vec![kind])))
-        });
-        let order = instance.order.as_ref().map(|key| Spanned::new(key.span(), Texts(vec![*key.get_ref()])));
-        let window = instance.append_window.as_ref();
+        fn one<T: Clone, A>(key: Option<&Spanned<T>>, axis: fn(Vec<T>) -> A) -> Option<Spanned<A>> {
+            key.map(|key| Spanned::new(key.span(), axis(vec![key.get_ref().clone()])))
+        }
+        let arbiter = instance.arbiter.as_ref().filter(|key| !matches!(***key, Arbiter::Priority(_)));
         Self {
-            processes: number(&instance.processes),
-            warp_size: number(&instance.warp_size),
-            read_size: number(&instance.read_size),
-            arbiter,
-            order,
-            append_window: window.map(|key| Spanned::new(key.span(), Texts(vec![*key.get_ref()]))),
+            processes: one(instance.processes.as_ref(), Numbers),
+            warp_size: one(instance.warp_size.as_ref(), Numbers),
+            read_size: one(instance.read_size.as_ref(), Numbers),
+            arbiter: one(arbiter, Texts),
+            order: one(instance.order.as_ref(), Texts),
+            append_window: one(instance.append_window.as_ref(), Texts),
             ..Self::default()
         }
     }

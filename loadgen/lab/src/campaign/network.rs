@@ -167,7 +167,7 @@ mod tests {
         r = 4
         f = [1, 2, 3]
         strategy = "collude(value=0)"
-        arbiter = "priority"
+        arbiter = "byzantine_first"
     "#;
 
     fn campaign() -> Campaign {

@@ -4,11 +4,11 @@ use std::ops::Range;
 use std::time::Duration;
 
 use stickycas_harness::files::faults::Faults;
-use stickycas_harness::files::instance::{Arbiter, Instance};
+use stickycas_harness::files::instance::Instance;
 use stickycas_harness::scenario::{File, FileError, Proposals, Template};
 use stickycas_model::params::ParamsSpec;
 
-use super::cell::{ArbiterKind, Figure, Point};
+use super::cell::{Figure, Point};
 
 /// A campaign that can be run. Equal campaigns make the same runs and give the same results.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -113,11 +113,6 @@ impl Campaign {
             append_window: point.window,
             ..self.instance.clone()
         };
-        let arbiter = match point.arbiter {
-            ArbiterKind::FirstCome => Arbiter::FirstCome,
-            ArbiterKind::Uniform => Arbiter::Uniform,
-            ArbiterKind::ByzantineFirst => Arbiter::ByzantineFirst,
-        };
         let group = Faults {
             count: Some(point.f.into()),
             placement: Some(point.placement.into()),
@@ -127,13 +122,10 @@ impl Campaign {
         let file = File {
             name: format!("cell-{number}").into(),
             about: format!("cell {number} of campaign {}", self.name),
-            expect: None,
-            seed: None,
-            late: Vec::new(),
-            faulty: Vec::new(),
-            instance: Instance { arbiter: Some(arbiter.into()), ..Instance::of(&spec) }.into(),
+            instance: Instance { arbiter: Some(point.arbiter.clone().into()), ..Instance::of(&spec) }.into(),
             proposals: Proposals { distinct: Some(point.distinct.into()), ..Proposals::default() }.into(),
             faults: if point.f == 0 { Vec::new() } else { vec![group.into()] },
+            ..File::default()
         };
         let (first, last) = (seeds.start, seeds.end.saturating_sub(1));
         file.text(&format!(

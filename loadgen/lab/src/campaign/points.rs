@@ -1,28 +1,21 @@
 //! From axes to points: every combination, but for those that cannot be and those that are there already.
 
 use std::collections::HashSet;
+use std::ops::Range;
 
 use stickycas_harness::fault_plan::Placement;
-use stickycas_model::params::{AppendWindow, Order};
+use stickycas_harness::files::Spanned;
+use stickycas_model::byzantine::Strategy;
+use stickycas_model::params::MAX_PROCESSES;
 
-use super::cell::{ArbiterKind, NO_STRATEGY, Point};
+use super::axis::{Numbers, Texts};
+use super::cell::{NO_STRATEGY, Point};
+use super::file::Axes;
 
-/// The values of all axes, at least one on each.
-#[derive(Debug)]
-pub(super) struct Grid {
-    pub(super) n: Vec<u32>,
-    pub(super) p: Vec<u32>,
-    pub(super) r: Vec<u32>,
-    pub(super) f: Vec<u32>,
-    pub(super) distinct: Vec<u32>,
-    pub(super) strategy: Vec<String>,
-    pub(super) placement: Vec<Placement>,
-    pub(super) arbiter: Vec<ArbiterKind>,
-    pub(super) order: Vec<Order>,
-    pub(super) window: Vec<AppendWindow>,
-}
+/// The most points of one sweep. Their results are kept in memory until the end.
+const MOST: usize = 100_000;
 
-/// The points of a grid.
+/// The points of a sweep.
 #[derive(Debug)]
 pub(super) struct Points {
     pub(super) points: Vec<Point>,
@@ -30,30 +23,51 @@ pub(super) struct Points {
     pub(super) repeated: u64,
 }
 
-impl Grid {
-    /// How many combinations there are.
-    pub(super) fn size(&self) -> u64 {
-        let lengths = [
-            self.n.len(),
-            self.p.len(),
-            self.r.len(),
-            self.f.len(),
-            self.distinct.len(),
-            self.strategy.len(),
-            self.placement.len(),
-            self.arbiter.len(),
-            self.order.len(),
-            self.window.len(),
-        ];
-        lengths.iter().fold(1, |size: u64, &length| size.saturating_mul(length as u64))
+/// Where something is wrong, if that is known, and what.
+pub(super) type Wrong = (Option<Range<usize>>, String);
+
+impl Points {
+    /// All combinations: f changes fastest, then |Vc|, r, p, n, and what is drawn as figures of their own
+    /// last.
+    ///
+    /// # Errors
+    /// An axis is missing or has a value that cannot be, or there are too many points.
+    pub(super) fn of(axes: Axes, sweep: &str) -> Result<Self, Wrong> {
+        let byzantine = numbers("byzantine", axes.byzantine, 0, Some(0))?;
+        let strategies = match axes.strategy {
+            Some(given) => strategies(given)?,
+            None if byzantine.iter().all(|f| *f == 0) => vec![NO_STRATEGY.to_owned()],
+            None => {
+                let why = "byzantine > 0 processes need a strategy: give strategy = \"...\"";
+                return Err((None, format!("sweep {sweep}: {why}")));
+            }
+        };
+        let mut grid = Grid { points: vec![Point::default()], size: 1 };
+        grid.vary(byzantine, |point| &mut point.f);
+        grid.vary(numbers("distinct", axes.distinct, 1, Some(1))?, |point| &mut point.distinct);
+        grid.vary(numbers("read_size", axes.read_size, 1, None)?, |point| &mut point.r);
+        grid.vary(numbers("warp_size", axes.warp_size, 1, None)?, |point| &mut point.p);
+        grid.vary(numbers("processes", axes.processes, 1, None)?, |point| &mut point.n);
+        grid.vary(texts(axes.append_window), |point| &mut point.window);
+        grid.vary(texts(axes.order), |point| &mut point.order);
+        grid.vary(texts(axes.arbiter), |point| &mut point.arbiter);
+        grid.vary(texts(axes.placement), |point| &mut point.placement);
+        grid.vary(strategies, |point| &mut point.strategy);
+        if grid.size > MOST {
+            let why = format!("sweep {sweep}: its axes have {} points: {MOST} at most", grid.size);
+            return Err((None, why));
+        }
+        Ok(Self::that_can_be(grid.points))
     }
 
-    /// All of them: f changes fastest, then |Vc|, r, p, n, and what is drawn as figures of their own last.
-    pub(super) fn points(&self) -> Points {
+    fn that_can_be(all: Vec<Point>) -> Self {
         let (mut points, mut seen) = (Vec::new(), HashSet::new());
         let (mut impossible, mut repeated) = (0, 0);
-        for index in 0..self.size() {
-            let point = self.point(index);
+        for mut point in all {
+            // Without Byzantine processes, strategy and placement make no difference.
+            if point.f == 0 {
+                (point.strategy, point.placement) = (NO_STRATEGY.to_owned(), Placement::Spread);
+            }
             if !is_possible(&point) {
                 impossible += 1;
             } else if seen.insert(point.clone()) {
@@ -62,25 +76,30 @@ impl Grid {
                 repeated += 1;
             }
         }
-        Points { points, impossible, repeated }
+        Self { points, impossible, repeated }
     }
+}
 
-    fn point(&self, index: u64) -> Point {
-        let mut index = Digits(index);
-        let f = index.pick(&self.f);
-        let distinct = index.pick(&self.distinct);
-        let r = index.pick(&self.r);
-        let p = index.pick(&self.p);
-        let n = index.pick(&self.n);
-        let window = index.pick(&self.window);
-        let order = index.pick(&self.order);
-        let arbiter = index.pick(&self.arbiter);
-        let placement = index.pick(&self.placement);
-        let strategy = index.pick(&self.strategy);
-        // Without Byzantine processes, strategy and placement make no difference.
-        let (strategy, placement) =
-            if f == 0 { (NO_STRATEGY.to_owned(), Placement::Spread) } else { (strategy, placement) };
-        Point { n, p, r, f, distinct, strategy, placement, arbiter, order, window }
+/// The combinations of the axes so far; if there are too many, only how many.
+struct Grid {
+    points: Vec<Point>,
+    size: usize,
+}
+
+impl Grid {
+    /// One more axis, which changes more slowly than those before it.
+    fn vary<T: Clone>(&mut self, values: Vec<T>, of: impl Fn(&mut Point) -> &mut T) {
+        self.size = self.size.saturating_mul(values.len());
+        if self.size > MOST {
+            return;
+        }
+        let before = std::mem::take(&mut self.points);
+        for value in values {
+            self.points.extend(before.iter().cloned().map(|mut point| {
+                of(&mut point).clone_from(&value);
+                point
+            }));
+        }
     }
 }
 
@@ -90,42 +109,52 @@ fn is_possible(point: &Point) -> bool {
     p <= n && r <= n && f.checked_add(distinct).is_some_and(|least| least <= n)
 }
 
-/// A number, read digit by digit from the least; each digit has a base of its own.
-struct Digits(u64);
-
-impl Digits {
-    fn pick<T: Clone>(&mut self, values: &[T]) -> T {
-        let base = values.len() as u64;
-        let digit = usize::try_from(self.0 % base).expect("a digit is an index");
-        self.0 /= base;
-        values[digit].clone()
+/// The numbers of an axis, none below `least`. `default`: used if none is given; `None`: one must be given.
+fn numbers(
+    name: &str,
+    given: Option<Spanned<Numbers>>,
+    least: u32,
+    default: Option<u32>,
+) -> Result<Vec<u32>, Wrong> {
+    let Some(given) = given else {
+        let missing =
+            format!("the axis {name} is missing: give {name} = ..., here, under [axes] or in [instance]");
+        return default.map(|default| vec![default]).ok_or((None, missing));
+    };
+    match given.0.iter().find(|number| !(least..=MAX_PROCESSES).contains(number)) {
+        None => Ok(given.into_inner().0),
+        Some(wrong) => {
+            Err((Some(given.span()), format!("{name} = {wrong}: give {least} to {MAX_PROCESSES}")))
+        }
     }
+}
+
+/// The strategies, each as it would write itself.
+fn strategies(given: Spanned<Texts<String>>) -> Result<Vec<String>, Wrong> {
+    let canonical = |text: &String| text.parse().map(|strategy: Strategy| strategy.to_string());
+    let strategies: Result<_, _> = given.0.iter().map(canonical).collect();
+    strategies.map_err(|error| (Some(given.span()), error.to_string()))
+}
+
+fn texts<T: Default>(given: Option<Spanned<Texts<T>>>) -> Vec<T> {
+    given.map_or_else(|| vec![T::default()], |given| given.into_inner().0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn grid() -> Grid {
-        Grid {
-            n: vec![4, 6],
-            p: vec![1, 5],
-            r: vec![2],
-            f: vec![0, 1, 4],
-            distinct: vec![2],
-            strategy: vec!["silent".into(), "absent".into()],
-            placement: vec![Placement::Spread, Placement::Packed],
-            arbiter: vec![ArbiterKind::Uniform],
-            order: vec![Order::Ascending],
-            window: vec![AppendWindow::FirstAccess],
-        }
+    const AXES: &str = "n = [4, 6]\np = [1, 5]\nr = 2\nf = [0, 1, 4]\ndistinct = 2\n\
+                        strategy = [\"silent\", \"absent\"]\nplacement = [\"spread\", \"packed\"]\n\
+                        arbiter = \"uniform\"";
+
+    fn points() -> Points {
+        Points::of(toml::from_str(AXES).unwrap(), "one").unwrap()
     }
 
     #[test]
     fn impossible_and_repeated_points_are_left_out_and_counted() {
-        let grid = grid();
-        let Points { points, impossible, repeated } = grid.points();
-        assert_eq!(grid.size(), 48);
+        let Points { points, impossible, repeated } = points();
         assert_eq!(points.len() as u64 + impossible + repeated, 48);
         // n = 4 has no warps of five (12 of the 48), and with p = 1 nobody left for two values if f = 4 (4
         // more).
@@ -140,7 +169,7 @@ mod tests {
 
     #[test]
     fn the_number_of_byzantine_processes_changes_fastest() {
-        let points = grid().points().points;
+        let points = points().points;
         let first: Vec<(u32, u32, u32)> = points.iter().map(|point| (point.n, point.p, point.f)).collect();
         assert_eq!(first[..5], [(4, 1, 0), (4, 1, 1), (6, 1, 0), (6, 1, 1), (6, 1, 4)]);
     }

@@ -8,7 +8,6 @@ use std::time::Duration;
 use anyhow::bail;
 use stickycas_harness::exit::UsageError;
 use stickycas_harness::progress::WorkProgress;
-use stickycas_model::judge::Outcome;
 
 use super::cell::Results;
 use super::journal::{self, CampaignSource, Journal};
@@ -92,20 +91,4 @@ pub struct CampaignRun {
     pub results: Results,
     /// Whether all of it is done.
     pub complete: bool,
-}
-
-impl Results {
-    /// The worst that happened: a violation, an accused process or a difference between the network and the
-    /// simulator; a run that proves nothing; or neither.
-    #[must_use]
-    pub fn worst(&self) -> Outcome {
-        let any = |count: fn(&super::cell::Cell) -> u64| self.cells().any(|cell| count(cell) > 0);
-        if any(|cell| cell.counts.violation + cell.counts.accused + cell.network_differences) {
-            Outcome::Violation
-        } else if any(|cell| cell.counts.unknown) {
-            Outcome::Unknown
-        } else {
-            Outcome::Valid
-        }
-    }
 }

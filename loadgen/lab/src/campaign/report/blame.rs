@@ -2,7 +2,6 @@
 //! (recall); of the named processes, the share that is Byzantine (precision).
 
 use std::collections::BTreeMap;
-use std::ops::AddAssign as _;
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{Drawing, Series, bar, px};
@@ -10,29 +9,52 @@ use stickycas_harness::report::html::figure::{Figure, Panel, Table};
 use stickycas_harness::report::html::words::{counted, grouped, percent};
 
 use super::facets::in_common;
-use crate::campaign::cell::{Cell, Counts, NO_STRATEGY, Sweep};
+use crate::campaign::cell::{Cell, NO_STRATEGY, Sweep, sum};
 
 const WIDTH: f64 = 380.0;
 const TOP: f64 = 26.0;
 const ROW: f64 = 34.0;
 
+/// The cells of each strategy.
+type Strategies<'a> = BTreeMap<&'a str, Vec<&'a Cell>>;
+
+fn runs(cells: &[&Cell]) -> u64 {
+    sum(cells.iter().copied(), |cell| cell.counts.runs)
+}
+
+fn culprits(cells: &[&Cell]) -> u64 {
+    sum(cells.iter().copied(), |cell| cell.counts.culprits)
+}
+
+fn named(cells: &[&Cell]) -> u64 {
+    sum(cells.iter().copied(), |cell| cell.counts.named)
+}
+
+fn blamed(cells: &[&Cell]) -> u64 {
+    sum(cells.iter().copied(), |cell| cell.counts.blamed)
+}
+
+fn accused(cells: &[&Cell]) -> u64 {
+    sum(cells.iter().copied(), |cell| cell.counts.accused)
+}
+
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
-    let mut strategies: BTreeMap<&str, Counts> = BTreeMap::new();
+    let mut strategies = Strategies::new();
     for cell in &sweep.cells {
-        strategies.entry(&cell.point.strategy).or_default().add_assign(&cell.counts);
+        strategies.entry(&cell.point.strategy).or_default().push(cell);
     }
     let recall = Measure {
         title: "Recall",
         unit: "culprits that are named (%)",
         none: "commits no offence that anyone could prove",
-        of: |blame| (blame.named, blame.culprits),
+        of: |cells| (named(cells), culprits(cells)),
         series: Series(0),
     };
     let precision = Measure {
         title: "Precision",
         unit: "processes named that are Byzantine (%)",
         none: "nobody is named",
-        of: |blame| (blame.blamed.saturating_sub(blame.accused), blame.blamed),
+        of: |cells| (blamed(cells).saturating_sub(accused(cells)), blamed(cells)),
         series: Series(2),
     };
     let panel = |measure: Measure| Panel {
@@ -56,20 +78,20 @@ struct Measure {
     unit: &'static str,
     /// The meaning of a share of nothing.
     none: &'static str,
-    of: fn(&Counts) -> (u64, u64),
+    of: fn(&[&Cell]) -> (u64, u64),
     series: Series,
 }
 
 impl Measure {
     /// A bar for each strategy, its name above it.
-    fn drawing(&self, id: &str, strategies: &BTreeMap<&str, Counts>) -> Markup {
+    fn drawing(&self, id: &str, strategies: &Strategies<'_>) -> Markup {
         let length = 220.0;
         let bottom = TOP + ROW * strategies.len() as f64;
         let content = html! {
             g class="axis" { text class="title" x="2" y="12" { (self.unit) } }
-            @for (row, (strategy, blame)) in strategies.iter().enumerate() {
+            @for (row, (strategy, cells)) in strategies.iter().enumerate() {
                 @let top = TOP + ROW * row as f64;
-                @let (part, whole) = (self.of)(blame);
+                @let (part, whole) = (self.of)(cells);
                 g {
                     title { (strategy) ": " (part) " of " (whole) }
                     text class="code" x="2" y=(px(top + 8.0)) { (short(strategy)) }
@@ -101,9 +123,7 @@ fn short(strategy: &str) -> String {
     }
 }
 
-fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Counts>) -> Markup {
-    let mut all = Counts::default();
-    sweep.cells.iter().for_each(|cell| all += &cell.counts);
+fn caption(sweep: &Sweep, strategies: &Strategies<'_>) -> Markup {
     let with = strategies.iter().filter(|(strategy, _)| **strategy != NO_STRATEGY).count();
     let cells: Vec<&Cell> = sweep.cells.iter().collect();
     html! {
@@ -112,39 +132,39 @@ fn caption(sweep: &Sweep, strategies: &BTreeMap<&str, Counts>) -> Markup {
             "malformed value, a false report. To append a wrong value, or to say nothing, is "
             "none. " i { "Recall" } ": of the "
             "Byzantine processes whose strategy commits an offence, how many are named. " i { "Precision" } ": of all "
-            "that are named, how many are Byzantine. In all cells: " (in_common(&cells).join(", ")) "."
+            "that are named, how many are Byzantine. In all cells: " (in_common(&cells)) "."
         }
         p {
-            (with) " strategies, " (counted(all.runs, "run")) ": "
-            (grouped(all.named)) " of " (counted(all.culprits, "culprit")) " named; "
-            strong { (grouped(all.accused)) " correct processes accused" } "."
+            (with) " strategies, " (counted(runs(&cells), "run")) ": "
+            (grouped(named(&cells))) " of " (counted(culprits(&cells), "culprit")) " named; "
+            strong { (grouped(accused(&cells))) " correct processes accused" } "."
         }
     }
 }
-
-type Column = (&'static str, fn(&Counts) -> String);
-
-const COLUMNS: [Column; 7] = [
-    ("runs", |blame| blame.runs.to_string()),
-    ("culprits", |blame| blame.culprits.to_string()),
-    ("culprits named", |blame| blame.named.to_string()),
-    ("recall, %", |blame| share(blame.named, blame.culprits)),
-    ("processes named", |blame| blame.blamed.to_string()),
-    ("correct ones among them", |blame| blame.accused.to_string()),
-    ("precision, %", |blame| share(blame.blamed.saturating_sub(blame.accused), blame.blamed)),
-];
 
 fn share(part: u64, whole: u64) -> String {
     percent(part, whole).unwrap_or_else(|| "none".to_owned())
 }
 
-fn table(strategies: &BTreeMap<&str, Counts>) -> Table {
-    let row = |(strategy, blame): (&&str, &Counts)| {
-        let fields = COLUMNS.iter().map(|(_, field)| field(blame));
-        std::iter::once((*strategy).to_owned()).chain(fields).collect()
+fn table(strategies: &Strategies<'_>) -> Table {
+    let row = |(strategy, cells): (&&str, &Vec<&Cell>)| {
+        let (culprits, named) = (culprits(cells), named(cells));
+        let (blamed, accused) = (blamed(cells), accused(cells));
+        let numbers = [runs(cells), culprits, named, blamed, accused].map(|number| number.to_string());
+        let shares = [share(named, culprits), share(blamed.saturating_sub(accused), blamed)];
+        [(*strategy).to_owned()].into_iter().chain(numbers).chain(shares).collect()
     };
     Table {
-        head: std::iter::once("strategy").chain(COLUMNS.map(|(name, _)| name)).collect(),
+        head: vec![
+            "strategy",
+            "runs",
+            "culprits",
+            "culprits named",
+            "processes named",
+            "correct ones among them",
+            "recall, %",
+            "precision, %",
+        ],
         rows: strategies.iter().map(row).collect(),
     }
 }

@@ -4,11 +4,12 @@
 use crate::chance::{Rank, byzantine_entries, byzantine_entries_if_drawn, drawn_proposals};
 use maud::{Markup, html};
 use stickycas_harness::fault_plan::{FaultPlan, Placement};
+use stickycas_harness::files::instance::Arbiter;
 use stickycas_harness::proposals;
 use stickycas_harness::report::html::chart::{
     Drawing, Frame, Scale, Series, bottom_axis, left_axis, line, mark, point, px, whisker,
 };
-use stickycas_harness::report::html::figure::{Figure, Panel};
+use stickycas_harness::report::html::figure::Figure;
 use stickycas_harness::report::html::words::counted;
 use stickycas_harness::stats::{Interval, Z_99};
 use stickycas_model::byzantine::{Collude, Silent, Strategy};
@@ -16,12 +17,10 @@ use stickycas_model::ground_truth::Role;
 use stickycas_model::params::{AppendWindow, Params, ParamsSpec};
 use stickycas_model::types::ProcessId;
 
-use super::facets::{Axis, Column, Facet, facets, in_common, table};
+use super::facets::{Column, Facet, in_common, panels, table};
 use super::resilience::{distinct, largest_f};
-use crate::campaign::cell::{ArbiterKind, Cell, NO_STRATEGY, Point, Sweep};
+use crate::campaign::cell::{Cell, NO_STRATEGY, Point, Sweep};
 
-/// Axes within a panel.
-const WITHIN: [Axis; 2] = [Axis::F, Axis::Distinct];
 const WIDTH: f64 = 380.0;
 /// The height of a line that shows how far the theorem's promise goes.
 const PROMISE: f64 = 15.0;
@@ -47,13 +46,13 @@ pub(super) fn closed_form(at: &Point) -> Option<f64> {
         return None;
     }
     let rank = Rank::of(&value, proposals::values(at.distinct));
-    let entries = match (at.arbiter, at.placement) {
-        (ArbiterKind::FirstCome, _) | (ArbiterKind::ByzantineFirst, Placement::Random) => return None,
-        (ArbiterKind::Uniform, Placement::Random) => byzantine_entries_if_drawn(at.n, at.f, params.warps()),
-        (ArbiterKind::Uniform, _) => byzantine_entries(shares(at, &params)?),
-        (ArbiterKind::ByzantineFirst, _) => {
-            byzantine_entries(shares(at, &params)?.into_iter().map(f64::ceil))
+    let entries = match (&at.arbiter, at.placement) {
+        (Arbiter::FirstCome | Arbiter::Priority(_), _) | (Arbiter::ByzantineFirst, Placement::Random) => {
+            return None;
         }
+        (Arbiter::Uniform, Placement::Random) => byzantine_entries_if_drawn(at.n, at.f, params.warps()),
+        (Arbiter::Uniform, _) => byzantine_entries(shares(at, &params)?),
+        (Arbiter::ByzantineFirst, _) => byzantine_entries(shares(at, &params)?.into_iter().map(f64::ceil)),
     };
     Some(drawn_proposals(&entries, at.n - at.f, at.distinct, rank))
 }
@@ -92,12 +91,7 @@ impl<'a> Counted<'a> {
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     let cells: Vec<&Cell> = sweep.cells.iter().collect();
-    let facets = facets(&cells, &WITHIN);
     let values = distinct(cells.iter().map(|cell| cell.point.distinct));
-    let drawn = |(number, facet): (usize, &Facet<'_>)| Panel {
-        label: facet.label.clone(),
-        drawing: panel(&format!("{id}-{number}"), facet, &values),
-    };
     vec![Figure {
         id: id.to_owned(),
         title: html! { "The chance that strong validity breaks" },
@@ -109,7 +103,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
                 (Series(number).sample(), html! { "|" i { "V" sub { "c" } } "| = " (values) })
             })
             .collect(),
-        panels: facets.iter().enumerate().map(drawn).collect(),
+        panels: panels(id, &cells, &["f", "|Vc|"], |id, facet| panel(id, facet, &values)),
         command: Some(sweep.command.clone()),
         table: table(&cells, &BROKE),
     }]
@@ -205,7 +199,7 @@ fn caption(cells: &[&Cell]) -> Markup {
             "that model. " i { "Lines" } ": the probability of a break, computed in closed form, averaged over the "
             "draws of proposals. " i { "Points" } ": the share of runs that broke, with its 99 % interval (Wilson). "
             i { "Below the axis" } ": up to which f strong validity is promised, whoever wins. "
-            "In all cells: " (in_common(cells).join(", ")) "."
+            "In all cells: " (in_common(cells)) "."
         }
         @if !judged.is_empty() {
             p {
@@ -245,7 +239,7 @@ mod tests {
 
     use super::*;
 
-    fn at(n: u32, p: u32, f: u32, arbiter: ArbiterKind) -> Point {
+    fn at(n: u32, p: u32, f: u32, arbiter: Arbiter) -> Point {
         Point {
             n,
             p,
@@ -267,27 +261,27 @@ mod tests {
     #[test]
     fn the_fault_plan_says_how_many_byzantine_members_each_warp_has() {
         // Warps 1 2 | 3 4 | 5: two of three entries break it; processes 1, 3 and 5 collude, and 5 is alone.
-        assert!(is(closed_form(&at(5, 2, 3, ArbiterKind::Uniform)), 0.75));
-        assert!(is(closed_form(&at(5, 2, 3, ArbiterKind::ByzantineFirst)), 1.0));
-        let packed = Point { placement: Placement::Packed, ..at(5, 2, 3, ArbiterKind::Uniform) };
+        assert!(is(closed_form(&at(5, 2, 3, Arbiter::Uniform)), 0.75));
+        assert!(is(closed_form(&at(5, 2, 3, Arbiter::ByzantineFirst)), 1.0));
+        let packed = Point { placement: Placement::Packed, ..at(5, 2, 3, Arbiter::Uniform) };
         assert!(is(closed_form(&packed), 0.5));
         let larger =
-            Point { strategy: "collude(value=z)".to_owned(), ..at(4, 2, 2, ArbiterKind::ByzantineFirst) };
+            Point { strategy: "collude(value=z)".to_owned(), ..at(4, 2, 2, Arbiter::ByzantineFirst) };
         assert!(is(closed_form(&larger), 1.0));
         let proposed = Point { strategy: "collude(value=v1)".to_owned(), ..larger };
         assert!(is(closed_form(&proposed), 0.0));
-        assert!(is(closed_form(&at(5, 2, 0, ArbiterKind::FirstCome)), 0.0));
+        assert!(is(closed_form(&at(5, 2, 0, Arbiter::FirstCome)), 0.0));
     }
 
     #[test]
     fn where_there_is_no_formula_none_is_made_up() {
         let none = [
-            at(5, 2, 3, ArbiterKind::FirstCome),
-            Point { strategy: "silent".to_owned(), ..at(5, 2, 3, ArbiterKind::Uniform) },
-            Point { placement: Placement::Random, ..at(5, 2, 3, ArbiterKind::ByzantineFirst) },
-            Point { window: AppendWindow::Open, ..at(5, 2, 3, ArbiterKind::Uniform) },
-            at(5, 0, 3, ArbiterKind::Uniform),
-            at(5, 2, 9, ArbiterKind::Uniform),
+            at(5, 2, 3, Arbiter::FirstCome),
+            Point { strategy: "silent".to_owned(), ..at(5, 2, 3, Arbiter::Uniform) },
+            Point { placement: Placement::Random, ..at(5, 2, 3, Arbiter::ByzantineFirst) },
+            Point { window: AppendWindow::Open, ..at(5, 2, 3, Arbiter::Uniform) },
+            at(5, 0, 3, Arbiter::Uniform),
+            at(5, 2, 9, Arbiter::Uniform),
         ];
         assert!(none.iter().all(|point| closed_form(point).is_none()));
     }

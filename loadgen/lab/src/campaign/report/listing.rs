@@ -18,7 +18,7 @@ pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
         caption: html! {
             p {
                 "How many runs broke which property, in " (counted(runs, "run")) " of "
-                (counted(cells.len() as u64, "cell")) ". In all cells: " (in_common(&cells).join(", ")) "."
+                (counted(cells.len() as u64, "cell")) ". In all cells: " (in_common(&cells)) "."
             }
         },
         legend: Vec::new(),

@@ -3,13 +3,12 @@
 use maud::{Markup, html};
 use stickycas_harness::report::html::document::Document;
 use stickycas_harness::report::html::figure::{Figure, again};
-use stickycas_harness::report::html::words::{counted, grouped, moment, percent, spent};
+use stickycas_harness::report::html::words::{counted, grouped, moment, spent};
 
 use super::{blame, chance, listing, phases, resilience};
-use crate::campaign::cell::{self, Counts, Results, Sweep};
+use crate::campaign::cell::{Cell, Counts, Figure as Kind, Results, Sweep, sum};
 
 pub(super) fn page(results: &Results) -> Markup {
-    let totals = Totals::of(results);
     let mut number = 0;
     let sections: Vec<Section<'_>> =
         (1..).zip(&results.sweeps).map(|(place, sweep)| Section::of(sweep, place, &mut number)).collect();
@@ -18,12 +17,12 @@ pub(super) fn page(results: &Results) -> Markup {
         name: &results.name,
         header: html! {
             @if !results.about.is_empty() { p class="about" { (results.about) } }
-            (summary(results, &totals))
+            (summary(results))
             (again(&results.command))
             (made(results))
         },
         main: html! {
-            (what_held(results, &totals))
+            (what_held(results))
             (contents(&sections))
             @for section in &sections { (section.markup()) }
             (words_used())
@@ -36,48 +35,13 @@ pub(super) fn page(results: &Results) -> Markup {
     .markup()
 }
 
-/// Sums over all cells.
-#[derive(Default)]
-struct Totals {
-    cells: u64,
-    planned: u64,
-    network_runs: u64,
-    network_differences: u64,
-    counts: Counts,
-    /// Runs of cells in which the property was promised, and how many of them broke it.
-    strong: (u64, u64),
-    common: (u64, u64),
-}
-
-impl Totals {
-    fn of(results: &Results) -> Self {
-        let mut totals =
-            Self { planned: results.sweeps.iter().map(|sweep| sweep.planned).sum(), ..Self::default() };
-        for cell in results.cells() {
-            totals.add(cell);
-        }
-        totals
-    }
-
-    fn add(&mut self, cell: &cell::Cell) {
-        let counts = &cell.counts;
-        self.cells += 1;
-        self.network_runs += cell.network_runs;
-        self.network_differences += cell.network_differences;
-        self.counts += counts;
-        if counts.strong_promised == counts.runs {
-            self.strong = (self.strong.0 + counts.runs, self.strong.1 + counts.strong_broken);
-        }
-        if counts.common_promised == counts.runs {
-            self.common = (self.common.0 + counts.runs, self.common.1 + counts.common_broken);
-        }
-    }
-}
-
 /// The verdict, in numbers that can be read from afar.
-fn summary(results: &Results, totals: &Totals) -> Markup {
-    let counts = &totals.counts;
-    let (class, says) = match (counts.violation, counts.runs) {
+fn summary(results: &Results) -> Markup {
+    let all = |count: fn(&Cell) -> u64| sum(results.cells(), count);
+    let violations = all(|cell| cell.counts.violation);
+    let network_runs = all(|cell| cell.network_runs);
+    let planned = results.sweeps.iter().map(|sweep| sweep.planned).sum();
+    let (class, says) = match (violations, all(|cell| cell.counts.runs)) {
         (0, 0) => ("verdict none", "nothing has been run yet"),
         (0, _) => ("verdict good", "violations: no promise was broken"),
         _ => ("verdict bad", "violations: a promise was broken, which is a bug of ours"),
@@ -85,8 +49,8 @@ fn summary(results: &Results, totals: &Totals) -> Markup {
     let bad = results.cells().filter(|cell| cell.counts.violation > 0);
     html! {
         div class=(class) {
-            p class="big" { span { (grouped(counts.violation)) } " " (says) }
-            @if counts.violation > 0 {
+            p class="big" { span { (grouped(violations)) } " " (says) }
+            @if violations > 0 {
                 ul {
                     @for cell in bad.take(10) {
                         li {
@@ -98,19 +62,19 @@ fn summary(results: &Results, totals: &Totals) -> Markup {
             }
             @if !results.complete() {
                 p class="unfinished" {
-                    "Unfinished: " (grouped(totals.cells)) " of " (counted(totals.planned, "cell")) " have been run. "
+                    "Unfinished: " (grouped(all(|_| 1))) " of " (counted(planned, "cell")) " have been run. "
                     "The same command goes on where it stopped."
                 }
             }
         }
         dl class="totals" {
-            (total("runs", counts.runs))
-            (total("cells", totals.cells))
-            (total("valid", counts.valid))
-            (total("outside a bound", counts.outside))
-            (total("prove nothing", counts.unknown))
-            (total("over the network too", totals.network_runs))
-            @if totals.network_runs > 0 { (total("of these differed", totals.network_differences)) }
+            (total("runs", all(|cell| cell.counts.runs)))
+            (total("cells", all(|_| 1)))
+            (total("valid", all(|cell| cell.counts.valid)))
+            (total("outside a bound", all(|cell| cell.counts.outside)))
+            (total("prove nothing", all(|cell| cell.counts.unknown)))
+            (total("over the network too", network_runs))
+            @if network_runs > 0 { (total("of these differed", all(|cell| cell.network_differences))) }
         }
     }
 }
@@ -138,15 +102,19 @@ fn made(results: &Results) -> Markup {
 }
 
 /// Property by property.
-fn what_held(results: &Results, totals: &Totals) -> Markup {
-    let counts = &totals.counts;
+fn what_held(results: &Results) -> Markup {
+    let all = |count: fn(&Cell) -> u64| grouped(sum(results.cells(), count));
     let open = results.cells().any(|cell| cell.point.window == stickycas_model::params::AppendWindow::Open);
-    let of_promised = |(runs, broken): (u64, u64)| match percent(broken, runs) {
-        Some(_) => format!("{} of {}", grouped(broken), grouped(runs)),
-        None => "promised in no cell".to_owned(),
+    // The runs of cells in which the property was promised, and how many of them broke it.
+    let of_promised = |promised: fn(&Counts) -> u64, broken: fn(&Counts) -> u64| {
+        let cells = || results.cells().filter(|cell| promised(&cell.counts) == cell.counts.runs);
+        match sum(cells(), |cell| cell.counts.runs) {
+            0 => "promised in no cell".to_owned(),
+            runs => format!("{} of {}", grouped(sum(cells(), |cell| broken(&cell.counts))), grouped(runs)),
+        }
     };
     // Where such a property breaks that was promised, the run is a violation.
-    let always = if counts.violation == 0 { "0" } else { "see violations" };
+    let always = if results.cells().all(|cell| cell.counts.violation == 0) { "0" } else { "see violations" };
     html! {
         section {
             h2 { "What held" }
@@ -157,20 +125,20 @@ fn what_held(results: &Results, totals: &Totals) -> Markup {
                         th scope="col" { "broke in all" } th scope="col" { "promised when" }
                     } }
                     tbody {
-                        tr { th scope="row" { "agreement" } td { (always) } td { (grouped(counts.agreement_broken)) }
+                        tr { th scope="row" { "agreement" } td { (always) } td { (all(|cell| cell.counts.agreement_broken)) }
                             td { "always under the window first_access" @if open { "; never under open" } } }
                         tr {
                             th scope="row" { "termination" } td { (always) }
-                            td { (grouped(counts.termination_broken)) } td { "some correct process was punctual" }
+                            td { (all(|cell| cell.counts.termination_broken)) } td { "some correct process was punctual" }
                         }
                         tr {
                             th scope="row" { "weak validity" } td { (always) }
-                            td { (grouped(counts.weak_broken)) } td { "always" }
+                            td { (all(|cell| cell.counts.weak_broken)) } td { "always" }
                         }
-                        tr { th scope="row" { "common-value validity" } td { (of_promised(totals.common)) }
-                            td { (grouped(counts.common_broken)) } td { "2 f p < n" } }
-                        tr { th scope="row" { "strong validity" } td { (of_promised(totals.strong)) }
-                            td { (grouped(counts.strong_broken)) } td { "f (|Vc| + 1) p < n" } }
+                        tr { th scope="row" { "common-value validity" } td { (of_promised(|counts| counts.common_promised, |counts| counts.common_broken)) }
+                            td { (all(|cell| cell.counts.common_broken)) } td { "2 f p < n" } }
+                        tr { th scope="row" { "strong validity" } td { (of_promised(|counts| counts.strong_promised, |counts| counts.strong_broken)) }
+                            td { (all(|cell| cell.counts.strong_broken)) } td { "f (|Vc| + 1) p < n" } }
                     }
                 }
             }
@@ -206,10 +174,10 @@ impl<'a> Section<'a> {
     fn of(sweep: &'a Sweep, place: usize, number: &mut usize) -> Self {
         let id = format!("sweep{place}");
         let figures = match sweep.figure {
-            Some(cell::Figure::Resilience) => resilience::figures(sweep, &id),
-            Some(cell::Figure::Phases) => phases::figures(sweep, &id),
-            Some(cell::Figure::Chance) => chance::figures(sweep, &id),
-            Some(cell::Figure::Blame) => blame::figures(sweep, &id),
+            Some(Kind::Resilience) => resilience::figures(sweep, &id),
+            Some(Kind::Phases) => phases::figures(sweep, &id),
+            Some(Kind::Chance) => chance::figures(sweep, &id),
+            Some(Kind::Blame) => blame::figures(sweep, &id),
             None => listing::figures(sweep, &id),
         };
         let numbered = figures.into_iter().map(|figure| {
@@ -253,7 +221,7 @@ fn words_used() -> Markup {
                 dt { "arbiter" } dd {
                     "who wins among the appends of a phase: " code { "first_come" } " whoever arrived first, "
                     code { "uniform" } " each with the same chance, "
-                    code { "priority" } " Byzantine processes, the paper\u{2019}s worst case"
+                    code { "byzantine_first" } " Byzantine processes, the paper\u{2019}s worst case"
                 }
                 dt { "outside" } dd { "a property broke in a run that nobody promised it for" }
                 dt { "violation" } dd { "a promised property broke, or a rule of the specification" }

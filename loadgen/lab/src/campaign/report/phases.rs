@@ -5,36 +5,29 @@ use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{
     Drawing, Frame, Scale, Series, Tick, bottom_axis, left_axis, line, point, whisker,
 };
-use stickycas_harness::report::html::figure::{Figure, Panel};
+use stickycas_harness::report::html::figure::Figure;
 use stickycas_harness::report::html::words::counted;
 use stickycas_model::bounds;
 use stickycas_model::params::{Params, ParamsSpec};
 
-use super::facets::{Axis, Column, Facet, facets, field, in_common, table};
+use super::facets::{Column, Facet, field, in_common, panels, table};
 use super::resilience::distinct;
 use crate::campaign::cell::{Cell, Point, Sweep};
 
-/// Axes within a panel.
-const WITHIN: [Axis; 2] = [Axis::N, Axis::P];
 const WIDTH: f64 = 380.0;
 const FRAME: Frame = Frame { left: 50.0, right: 368.0, top: 34.0, bottom: 264.0 };
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
     let cells: Vec<&Cell> = sweep.cells.iter().collect();
-    let facets = facets(&cells, &WITHIN);
     let sizes = distinct(cells.iter().map(|cell| cell.point.p));
     let scales = Scales::of(&cells);
-    let drawn = |(number, facet): (usize, &Facet<'_>)| Panel {
-        label: facet.label.clone(),
-        drawing: panel(&format!("{id}-{number}"), facet, &sizes, &scales),
-    };
     let sample = |(number, p): (usize, &u32)| (Series(number).sample(), html! { i { "p" } " = " (p) });
     vec![Figure {
         id: id.to_owned(),
         title: html! { "Phases until the last correct process decides" },
         caption: caption(&cells),
         legend: sizes.iter().enumerate().map(sample).collect(),
-        panels: facets.iter().enumerate().map(drawn).collect(),
+        panels: panels(id, &cells, &["n", "p"], |id, facet| panel(id, facet, &sizes, &scales)),
         command: Some(sweep.command.clone()),
         table: table(&cells, &ENDS),
     }]
@@ -50,27 +43,25 @@ struct Scales {
 
 impl Scales {
     fn of(cells: &[&Cell]) -> Self {
-        let sizes = || cells.iter().map(|cell| f64::from(cell.point.n));
-        let phases = || {
-            let ends =
-                |cell: &&Cell| [cell.counts.first_phase, cell.counts.last_phase, Some(cell.phase_bound)];
-            cells.iter().flat_map(ends).flatten().map(|phase| phase as f64)
+        let phases = |cell: &&Cell| {
+            let ends = [cell.counts.first_phase, cell.counts.last_phase, Some(cell.phase_bound)];
+            ends.into_iter().flatten().map(|phase| phase as f64)
         };
-        let around = |low: f64, high: f64| (low / 1.25, high * 1.25);
-        let x = Scale::logarithmic(
-            around(sizes().fold(f64::MAX, f64::min), sizes().fold(1.0, f64::max)),
-            (FRAME.left, FRAME.right),
-        );
-        let counted = distinct(cells.iter().map(|cell| cell.point.n));
+        let sizes = distinct(cells.iter().map(|cell| cell.point.n));
+        let x = around(sizes.iter().map(|n| f64::from(*n)), (FRAME.left, FRAME.right));
         Self {
-            ticks: if counted.len() <= 8 { x.ticks_at(counted) } else { x.whole_ticks(8) },
+            ticks: if sizes.len() <= 8 { x.ticks_at(sizes) } else { x.whole_ticks(8) },
             x,
-            y: Scale::logarithmic(
-                around(phases().fold(f64::MAX, f64::min), phases().fold(1.0, f64::max)),
-                (FRAME.bottom, FRAME.top),
-            ),
+            y: around(cells.iter().flat_map(phases), (FRAME.bottom, FRAME.top)),
         }
     }
+}
+
+/// A scale with room for all of these numbers.
+fn around(numbers: impl Iterator<Item = f64>, places: (f64, f64)) -> Scale {
+    let (low, high) =
+        numbers.fold((f64::MAX, 1.0), |(low, high): (f64, f64), number| (low.min(number), high.max(number)));
+    Scale::logarithmic((low / 1.25, high * 1.25), places)
 }
 
 fn panel(id: &str, facet: &Facet<'_>, sizes: &[u32], scales: &Scales) -> Markup {
@@ -144,7 +135,7 @@ fn caption(cells: &[&Cell]) -> Markup {
             "\u{398}(" i { "n" } "\u{b2}/(" i { "p" } "\u{b2}" i { "r" } ")) "
             "without its constant (Theorem 1, Termination). " i { "Points" } ": the latest phase in which any run had "
             "its last decision; whiskers lead down to the earliest. Both axes are logarithmic. "
-            "In all cells: " (in_common(cells).join(", ")) "."
+            "In all cells: " (in_common(cells)) "."
         }
         p {
             "Of " (counted(ended.len() as u64, "cell")) ", " strong { (beyond) " went beyond the bound" } " and " (at)

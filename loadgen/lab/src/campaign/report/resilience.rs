@@ -8,17 +8,15 @@ use std::collections::BTreeSet;
 
 use maud::{Markup, html};
 use stickycas_harness::report::html::chart::{Drawing, Frame, Shade, cell, px, ramp};
-use stickycas_harness::report::html::figure::{Figure, Panel};
+use stickycas_harness::report::html::figure::Figure;
 use stickycas_harness::report::html::words::{counted, grouped, percent};
 use stickycas_model::bounds;
 use stickycas_model::byzantine::Strategy;
 use stickycas_model::params::{Params, ParamsSpec};
 
-use super::facets::{Axis, Column, Facet, facets, field, in_common, table};
-use crate::campaign::cell::{Cell, NO_STRATEGY, Point, Sweep};
+use super::facets::{Column, Facet, field, in_common, panels, table};
+use crate::campaign::cell::{Cell, NO_STRATEGY, Point, Sweep, sum};
 
-/// Axes within a panel.
-const WITHIN: [Axis; 3] = [Axis::P, Axis::Distinct, Axis::F];
 const WIDTH: f64 = 380.0;
 const LEFT: f64 = 66.0;
 const TOP: f64 = 24.0;
@@ -28,19 +26,20 @@ const ROW: f64 = 18.0;
 const LOW_ROW: f64 = 13.0;
 
 pub(super) fn figures(sweep: &Sweep, id: &str) -> Vec<Figure> {
+    let (nobody, cells): (Vec<&Cell>, Vec<&Cell>) =
+        sweep.cells.iter().partition(|cell| cell.point.strategy == NO_STRATEGY);
     let mut strategies: Vec<(&str, Vec<&Cell>)> = Vec::new();
-    for cell in sweep.cells.iter().filter(|cell| cell.point.strategy != NO_STRATEGY) {
+    for cell in cells {
         match strategies.iter_mut().find(|(strategy, _)| *strategy == cell.point.strategy) {
             Some((_, cells)) => cells.push(cell),
             None => strategies.push((&cell.point.strategy, vec![cell])),
         }
     }
-    let broken = |cells: &[&Cell]| -> u64 { cells.iter().map(|cell| cell.counts.strong_broken).sum() };
+    let broken = |cells: &[&Cell]| sum(cells.iter().copied(), |cell| cell.counts.strong_broken);
     let (mut harmful, harmless): (Vec<_>, Vec<_>) =
         strategies.into_iter().partition(|(_, cells)| broken(cells) > 0);
     harmful.sort_by_key(|(_, cells)| std::cmp::Reverse(broken(cells)));
 
-    let nobody: Vec<&Cell> = sweep.cells.iter().filter(|cell| cell.point.strategy == NO_STRATEGY).collect();
     let mut figures: Vec<Figure> = (1..)
         .zip(harmful)
         .map(|(number, (strategy, cells))| {
@@ -66,13 +65,8 @@ struct Map<'a> {
 
 impl Map<'_> {
     fn figure(&self, id: String, title: Markup) -> Figure {
-        let facets = facets(&self.cells, &WITHIN);
-        let drawn = |(number, facet): (usize, &Facet<'_>)| Panel {
-            label: facet.label.clone(),
-            drawing: self.panel(&format!("{id}-{number}"), facet),
-        };
         Figure {
-            panels: facets.iter().enumerate().map(drawn).collect(),
+            panels: panels(&id, &self.cells, &["p", "|Vc|", "f"], |id, facet| self.panel(id, facet)),
             caption: self.caption(),
             title,
             legend: legend(),
@@ -86,7 +80,8 @@ impl Map<'_> {
     fn panel(&self, id: &str, facet: &Facet<'_>) -> Markup {
         let columns: Vec<u32> = distinct(self.sweep.cells.iter().map(|cell| cell.point.f));
         let rows = distinct(facet.cells.iter().map(|cell| (cell.point.p, cell.point.distinct)));
-        let height = if Sums::over(&self.cells).broken() > 0 { ROW } else { LOW_ROW };
+        let height =
+            if sum(self.cells.iter().copied(), |cell| cell.counts.strong_broken) > 0 { ROW } else { LOW_ROW };
         let bottom = TOP + height * rows.len() as f64;
         let frame = Frame { left: LEFT, right: WIDTH - 4.0, top: TOP, bottom };
         let width = (frame.right - frame.left) / columns.len().max(1) as f64;
@@ -131,7 +126,7 @@ impl Map<'_> {
                 "warp size " i { "p" } " with a number |" i { "V" sub { "c" } }
                 "| of values that correct processes propose, a column "
                 "a number " i { "f" } " of Byzantine processes. A cell without a number: all runs. "
-                "In all cells: " (in_common(&self.cells).join(", ")) "."
+                "In all cells: " (in_common(&self.cells)) "."
             }
             p {
                 "Theorem 1 promises strong validity while " (bound()) ", left of the line. "
@@ -181,10 +176,6 @@ struct Sums {
 }
 
 impl Sums {
-    fn broken(&self) -> u64 {
-        self.broken_inside + self.broken_beyond
-    }
-
     fn over(cells: &[&Cell]) -> Self {
         let mut sums = Self::default();
         for cell in cells {

@@ -3,7 +3,7 @@
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::printable::printable;
 
-use crate::campaign::cell::{Cell, Results, Sweep};
+use crate::campaign::cell::{Cell, Results, Sweep, sum};
 
 /// A line for each sweep, and what people should know besides.
 #[must_use]
@@ -37,7 +37,7 @@ pub fn table(results: &Results) -> String {
 }
 
 fn row(sweep: &Sweep) -> Vec<String> {
-    let sum = |count: fn(&Cell) -> u64| sweep.cells.iter().map(count).sum::<u64>().to_string();
+    let sum = |count: fn(&Cell) -> u64| sum(&sweep.cells, count).to_string();
     vec![
         sweep.name.clone(),
         format!("{}/{}", sweep.cells.len(), sweep.planned),
