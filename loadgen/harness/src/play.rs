@@ -2,47 +2,47 @@
 //! promises, and the simulator runs it. Presets tell the story of the project.
 //!
 //! Only for a browser on the same machine: anybody who reaches it may have runs computed. Bounded all the
-//! same: the size of a run ([`LARGEST`], [`MOST_EVENTS`]), one at a time, and how many are kept ([`KEPT`]).
+//! same: the size of a run ([`LARGEST`], [`MOST_EVENTS`]), one at a time, and how many are kept
+//! ([`KEPT`](crate::view::KEPT)).
 
 mod presets;
 
-use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::rejection::JsonRejection;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::routing::{get, post};
 use axum::{Json, Router};
 use http::StatusCode;
-use http::request::Parts;
 use serde::{Deserialize, Serialize};
 use stickycas_model::byzantine::Strategy;
-use stickycas_model::params::Params;
-use stickycas_model::types::ProcessId;
+use stickycas_model::params::{AppendWindow, Order, ParamsSpec, Patience};
 use stickycas_page::Hosts;
-use stickycas_page::explanation::Section;
 use stickycas_page::promise::{Assumed, Promise, promise};
 use stickycas_page::setting::StoryStep;
-use stickycas_page::source::{ListQuery, Opened, Page, Refused, Source, Told};
+use stickycas_page::source::Refused;
 use tokio::sync::Semaphore;
 
-use crate::scenario::Scenario;
+use crate::files::faults::Faults;
+use crate::files::instance::{Arbiter, Instance};
+use crate::scenario::{File, Proposals, Scenario};
 use crate::simulate;
-use crate::view::ViewedRun;
+use crate::view::{Runs, ViewedRun};
 
 /// The most processes of a run.
 pub const LARGEST: u32 = 1_024;
 /// The most accesses of a run by its own bound on phases: n * (1 + c).
 pub const MOST_EVENTS: u64 = 1 << 17;
-/// The runs that are kept; a new one takes the place of the oldest.
-pub const KEPT: usize = 16;
+/// The patience of its processes: they act at once.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// The permit to make a run: one run is made at a time, the others wait.
 static MAKING: Semaphore = Semaphore::const_new(1);
 /// Bytes of a form.
 const FORM_BYTES: usize = 64 * 1024;
 
 /// The fields that a viewer fills in.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Form {
     /// n.
@@ -58,11 +58,11 @@ pub struct Form {
     /// |Vc|: correct processes propose so many different values.
     pub values: u32,
     /// As in scenario files.
-    pub arbiter: String,
+    pub arbiter: Arbiter,
     /// As in scenario files.
-    pub append_window: String,
+    pub append_window: AppendWindow,
     /// As in scenario files.
-    pub order: String,
+    pub order: Order,
     /// From which everything is drawn; `None`: a new one.
     pub seed: Option<u64>,
 }
@@ -102,38 +102,32 @@ struct Offer {
     largest: u32,
 }
 
-/// The runs that were made up. See the module.
-#[derive(Debug, Default)]
-pub struct Runs(Mutex<VecDeque<Arc<ViewedRun>>>);
-
 impl Form {
     /// The form as a scenario file.
-    #[must_use]
-    pub fn to_toml(&self) -> String {
-        let text = |text: &str| toml::Value::from(text).to_string();
-        let mut file = format!(
-            "name = \"play\"\nabout = \"made up on the page\"\n\n[instance]\nprocesses = {}\nwarp_size = {}\nread_size = \
-             {}\norder = {}\narbiter = {}\nappend_window = {}\npatience = \"10s\"\n\n[proposals]\ndistinct = {}\n",
-            self.processes,
-            self.warp_size,
-            self.read_size,
-            text(&self.order),
-            text(&self.arbiter),
-            text(&self.append_window),
-            self.values
-        );
-        if self.byzantine > 0 {
-            file += &format!(
-                "\n[[faults]]\ncount = {}\nstrategy = {}\nplacement = \"spread\"\n",
-                self.byzantine,
-                text(&self.strategy)
-            );
+    fn file(&self) -> File {
+        let spec = ParamsSpec {
+            order: self.order,
+            append_window: self.append_window,
+            patience: Patience::Finite(PATIENCE),
+            ..ParamsSpec::new(self.processes, self.warp_size, self.read_size)
+        };
+        let group = Faults {
+            count: Some(self.byzantine.into()),
+            strategy: Some(self.strategy.clone().into()),
+            ..Faults::default()
+        };
+        File {
+            name: "play".to_owned().into(),
+            about: "made up on the page".to_owned(),
+            instance: Instance { arbiter: Some(self.arbiter.clone().into()), ..Instance::of(&spec) }.into(),
+            proposals: Proposals { distinct: Some(self.values.into()), ..Proposals::default() }.into(),
+            faults: if self.byzantine > 0 { vec![group.into()] } else { Vec::new() },
+            ..File::default()
         }
-        file
     }
 
     fn scenario(&self) -> Result<(String, Scenario), Refused> {
-        let text = self.to_toml();
+        let text = self.file().text("A run that was made up on the page.");
         let scenario = Scenario::parse("form", &text, self.seed).map_err(|error| refused(&error))?;
         check_size(&scenario)?;
         Ok((text, scenario))
@@ -172,62 +166,9 @@ impl Wanted {
     }
 }
 
-impl Runs {
-    fn add(&self, run: ViewedRun) -> String {
-        let mut runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while runs.len() >= KEPT {
-            runs.pop_front();
-        }
-        let run = Arc::new(run);
-        let id = run.id().to_owned();
-        runs.retain(|other| other.id() != id);
-        runs.push_back(run);
-        id
-    }
-
-    fn find(&self, id: &str) -> Result<Arc<ViewedRun>, Refused> {
-        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        runs.iter().find(|run| run.id() == id).cloned().ok_or_else(|| Refused {
-            status: StatusCode::NOT_FOUND,
-            why: format!("there is no run of this name any more: the last {KEPT} are kept, run it again"),
-        })
-    }
-}
-
-impl Source for Runs {
-    const PLAYS: bool = true;
-    type Viewer = ();
-
-    fn viewer(&self, _: &Parts) -> Result<(), Refused> {
-        Ok(())
-    }
-
-    async fn instances(&self, (): &(), _: &ListQuery) -> Result<Page, Refused> {
-        let runs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let rows: Vec<_> = runs.iter().rev().map(|run| run.row().clone()).collect();
-        Ok(Page { total: Some(rows.len() as u64), rows, next: None })
-    }
-
-    async fn open(&self, (): (), id: &str, from: Option<u64>) -> Result<Opened, Refused> {
-        self.find(id)?.open((), id, from).await
-    }
-
-    async fn params(&self, (): &(), id: &str) -> Result<Arc<Params>, Refused> {
-        self.find(id)?.params(&(), id).await
-    }
-
-    async fn told(&self, (): &(), id: &str, process: ProcessId) -> Result<Told, Refused> {
-        self.find(id)?.told(&(), id, process).await
-    }
-
-    async fn explanation(&self, (): &(), id: &str) -> Result<Vec<Section>, Refused> {
-        self.find(id)?.explanation(&(), id).await
-    }
-}
-
 /// The pages of runs that viewers make up.
 pub fn router() -> Router {
-    let runs = Arc::new(Runs::default());
+    let runs = Arc::new(Runs::<true>::default());
     let own = Router::new()
         .route("/api/play", get(offer))
         .route("/api/play/preview", post(preview))
@@ -259,7 +200,7 @@ async fn preview(body: Result<Json<Form>, JsonRejection>) -> Result<Json<Preview
 }
 
 async fn make(
-    State(runs): State<Arc<Runs>>,
+    State(runs): State<Arc<Runs<true>>>,
     body: Result<Json<Wanted>, JsonRejection>,
 ) -> Result<Json<Made>, Refused> {
     let wanted: Wanted = given(body)?;

@@ -1,7 +1,8 @@
 //! A run folder as a source of the live page: the same picture as of a server's instance, with the ground
 //! truth and the verdict.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use http::StatusCode;
@@ -85,27 +86,44 @@ impl ViewedRun {
     pub fn fragment(&self) -> String {
         format!("#/instance/{}", self.setting.id)
     }
+}
 
-    /// By which it is opened.
-    pub(crate) fn id(&self) -> &str {
-        &self.setting.id
-    }
+/// The runs that are kept; a new one takes the place of the oldest.
+pub const KEPT: usize = 16;
 
-    /// The run in a table.
-    pub(crate) fn row(&self) -> &Row {
-        &self.row
-    }
+/// Runs that are shown, of which more may be made.
+#[derive(Debug, Default)]
+pub(crate) struct Runs<const PLAYS: bool>(Mutex<VecDeque<Arc<ViewedRun>>>);
 
-    fn checked(&self, id: &str) -> Result<(), Refused> {
-        if id == self.setting.id {
-            return Ok(());
+impl<const PLAYS: bool> Runs<PLAYS> {
+    /// Adds a run, and gives its id.
+    pub(crate) fn add(&self, run: ViewedRun) -> String {
+        let id = run.setting.id.clone();
+        let mut runs = self.runs();
+        while runs.len() >= KEPT {
+            runs.pop_front();
         }
-        let why = format!("there is no run of this name here: the one that is shown is {}", self.setting.id);
-        Err(Refused { status: StatusCode::NOT_FOUND, why })
+        runs.retain(|other| other.setting.id != id);
+        runs.push_back(Arc::new(run));
+        id
+    }
+
+    fn runs(&self) -> MutexGuard<'_, VecDeque<Arc<ViewedRun>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn find(&self, id: &str) -> Result<Arc<ViewedRun>, Refused> {
+        let found = self.runs().iter().find(|run| run.setting.id == id).cloned();
+        found.ok_or_else(|| {
+            let why =
+                format!("there is no run of this name, or no more: the last {KEPT} are kept, run it again");
+            Refused { status: StatusCode::NOT_FOUND, why }
+        })
     }
 }
 
-impl Source for ViewedRun {
+impl<const PLAYS: bool> Source for Runs<PLAYS> {
+    const PLAYS: bool = PLAYS;
     type Viewer = ();
 
     fn viewer(&self, _: &Parts) -> Result<(), Refused> {
@@ -113,35 +131,34 @@ impl Source for ViewedRun {
     }
 
     async fn instances(&self, (): &(), _: &ListQuery) -> Result<Page, Refused> {
-        Ok(Page { rows: vec![self.row.clone()], total: Some(1), next: None })
+        let rows: Vec<_> = self.runs().iter().rev().map(|run| run.row.clone()).collect();
+        Ok(Page { total: Some(rows.len() as u64), rows, next: None })
     }
 
     async fn open(&self, (): (), id: &str, from: Option<u64>) -> Result<Opened, Refused> {
-        self.checked(id)?;
-        let from = from.unwrap_or(0);
-        let frames = self.frames.iter().filter(|frame| frame.next > from);
+        let (run, from) = (self.find(id)?, from.unwrap_or(0));
+        let frames = run.frames.iter().filter(|frame| frame.next > from);
         let frames: Vec<_> = frames.map(|frame| Ok(events::frame(frame.next, &frame.json))).collect();
         let frames = Box::pin(tokio_stream::iter(frames));
-        Ok(Opened { setting: self.setting.clone(), snapshot: None, frames })
+        Ok(Opened { setting: run.setting.clone(), snapshot: None, frames })
     }
 
     async fn params(&self, (): &(), id: &str) -> Result<Arc<Params>, Refused> {
-        self.checked(id)?;
-        Ok(self.params.clone())
+        Ok(Arc::clone(&self.find(id)?.params))
     }
 
     async fn told(&self, (): &(), id: &str, process: ProcessId) -> Result<Told, Refused> {
-        self.checked(id)?;
-        Ok(Told::of(&self.history, process))
+        Ok(Told::of(&self.find(id)?.history, process))
     }
 
     async fn explanation(&self, (): &(), id: &str) -> Result<Vec<Section>, Refused> {
-        self.checked(id)?;
-        Ok(self.sections.clone())
+        Ok(self.find(id)?.sections.clone())
     }
 }
 
 /// The pages of a run.
 pub fn router(run: ViewedRun) -> Router {
-    stickycas_page::router(Arc::new(run), Hosts::with(&[]))
+    let runs = Runs::<false>::default();
+    runs.add(run);
+    stickycas_page::router(Arc::new(runs), Hosts::with(&[]))
 }

@@ -1,15 +1,20 @@
 //! The way to a fault: in words, and as a scenario that `run` repeats over the network.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use stickycas_harness::files::faults::Faults;
+use stickycas_harness::files::instance::{Arbiter, Instance, PatienceText};
+use stickycas_harness::scenario::{File, Proposals, Scenario};
 use stickycas_model::byzantine::{Collude, LateAppend, Strategy};
 use stickycas_model::explore::{Action, ProcessKind, ScheduleClass, Setup, Transition, Witness};
-use stickycas_model::params::AppendWindow;
+use stickycas_model::judge::Outcome;
+use stickycas_model::params::Patience;
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
 
-use stickycas_harness::scenario::Scenario;
+/// Longer than any real process takes.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The phases, each as a sentence.
 pub(super) fn sentences(steps: &[Transition]) -> Vec<String> {
@@ -72,51 +77,47 @@ pub(super) fn scenario(setup: &Setup, witness: &Witness) -> anyhow::Result<Strin
         Ok((process, role))
     });
     let parts: Vec<(ProcessId, ProcessKind)> = parts.collect::<anyhow::Result<_>>()?;
-    let text = write(setup, witness, &parts, &conduct)?;
-    Scenario::parse("the witness", &text, Some(1)).context("the witness makes no scenario")?;
-    Ok(text)
-}
-
-fn write(
-    setup: &Setup,
-    witness: &Witness,
-    parts: &[(ProcessId, ProcessKind)],
-    conduct: &BTreeMap<ProcessId, Vec<Action>>,
-) -> anyhow::Result<String> {
-    let (n, p, r) = (setup.processes, setup.warp_size, setup.read_size);
-    let window = match setup.window {
-        AppendWindow::FirstAccess => "first_access",
-        AppendWindow::Open => "open",
+    let first: Vec<ProcessId> = if setup.warp_size > 1 { winners(witness) } else { Vec::new() };
+    let instance = Instance {
+        processes: Some(setup.processes.into()),
+        warp_size: Some(setup.warp_size.into()),
+        read_size: Some(setup.read_size.into()),
+        append_window: Some(setup.window.into()),
+        patience: Some(PatienceText(Patience::Finite(PATIENCE)).into()),
+        arbiter: (!first.is_empty()).then(|| Arbiter::Priority(first).into()),
+        ..Instance::default()
     };
-    let mut text = format!(
-        "# Found by explore, the shortest there is inside the bound: {}.\n#\n",
-        witness.violation.what
-    );
-    for sentence in sentences(&witness.transitions) {
-        writeln!(text, "#   {sentence}")?;
-    }
-    write!(
-        text,
-        "\nname = \"explored-disagreement\"\nabout = \"the shortest way to a disagreement inside the bound\"\n\
-         expect = \"outside\"\n\n[instance]\nprocesses = {n}\nwarp_size = {p}\nread_size = {r}\n\
-         append_window = \"{window}\"\npatience = \"10s\"\n"
-    )?;
-    if p > 1 {
-        let first: Vec<String> = winners(witness).iter().map(ToString::to_string).collect();
-        writeln!(text, "arbiter = {{ priority = [{}] }}", first.join(", "))?;
-    }
-    let proposal = |role: &ProcessKind| match role {
-        ProcessKind::Byzantine => setup.foreign,
-        ProcessKind::Correct(value) => *value,
-    };
-    let proposals: Vec<String> =
-        parts.iter().map(|(_, role)| format!("{:?}", text_of(proposal(role)))).collect();
-    writeln!(text, "\n[proposals]\nvalues = [{}]", proposals.join(", "))?;
-    for (process, _) in parts.iter().filter(|(_, role)| *role == ProcessKind::Byzantine) {
+    let proposals = parts.iter().map(|(_, role)| match role {
+        ProcessKind::Byzantine => text_of(setup.foreign).into(),
+        ProcessKind::Correct(value) => text_of(*value).into(),
+    });
+    let byzantine = parts.iter().filter(|(_, role)| *role == ProcessKind::Byzantine);
+    let faults = byzantine.map(|(process, _)| {
         let doings = conduct.get(process).map_or(&[][..], Vec::as_slice);
-        let strategy = strategy(*process, doings)?;
-        writeln!(text, "\n[[faults]]\nprocesses = [{process}]\nstrategy = \"{strategy}\"")?;
+        let group = Faults {
+            processes: Some(vec![process.get().into()].into()),
+            strategy: Some(strategy(*process, doings)?.to_string().into()),
+            ..Faults::default()
+        };
+        Ok(group.into())
+    });
+    let file = File {
+        name: "explored-disagreement".to_owned().into(),
+        about: "the shortest way to a disagreement inside the bound".to_owned(),
+        expect: Some(Outcome::Outside),
+        instance: instance.into(),
+        proposals: Proposals { values: Some(proposals.collect::<Vec<_>>().into()), ..Proposals::default() }
+            .into(),
+        faults: faults.collect::<anyhow::Result<_>>()?,
+        ..File::default()
+    };
+    let mut comment =
+        format!("Found by explore, the shortest there is inside the bound: {}.\n#", witness.violation.what);
+    for sentence in sentences(&witness.transitions) {
+        comment += &format!("\n#   {sentence}");
     }
+    let text = file.text(&comment);
+    Scenario::parse("the witness", &text, Some(1)).context("the witness makes no scenario")?;
     Ok(text)
 }
 
