@@ -25,6 +25,7 @@ use stickycas_proto::delimited::read_message;
 use stickycas_proto::log::v1 as log;
 use stickycas_proto::names::InstanceId;
 
+use crate::exit::UsageError;
 use crate::record::{ExecutionMode, Record};
 use crate::replay::{DifferentEvent, first_difference};
 use crate::scenario::Scenario;
@@ -45,27 +46,6 @@ pub struct DumpedInstance {
     pub record: Record,
 }
 
-/// Why a dump cannot be read.
-#[derive(Debug, thiserror::Error)]
-pub enum DumpError {
-    /// The file cannot be read, which says nothing about what is in it.
-    #[error("{} cannot be read: {error}", path.display())]
-    Unreadable {
-        /// The file.
-        path: PathBuf,
-        /// The error of the system.
-        error: io::Error,
-    },
-    /// The file is no dump, or damaged.
-    #[error("{}: {what}", path.display())]
-    NoDump {
-        /// The file.
-        path: PathBuf,
-        /// The problem.
-        what: String,
-    },
-}
-
 /// The instances of a dump, one after the other. Ends after the first error.
 #[derive(Debug)]
 pub struct Dump<R = BufReader<File>> {
@@ -80,9 +60,8 @@ impl Dump {
     ///
     /// # Errors
     /// If the file cannot be opened.
-    pub fn open(path: &Path) -> Result<Self, DumpError> {
-        let file =
-            File::open(path).map_err(|error| DumpError::Unreadable { path: path.to_owned(), error })?;
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        let file = File::open(path).map_err(|error| unreadable(path, &error))?;
         Ok(Self::read_from(path, BufReader::new(file)))
     }
 }
@@ -93,7 +72,7 @@ impl<R: BufRead> Dump<R> {
         Self { path: path.to_owned(), file: Some(content), read: 0 }
     }
 
-    fn read_next(&mut self) -> Result<Option<DumpedInstance>, DumpError> {
+    fn read_next(&mut self) -> anyhow::Result<Option<DumpedInstance>> {
         let Some(file) = &mut self.file else { return Ok(None) };
         let message = match read_message(file, LONGEST) {
             Ok(Some(message)) => message,
@@ -103,25 +82,33 @@ impl<R: BufRead> Dump<R> {
             {
                 return Err(self.no_dump(&error));
             }
-            Err(error) => return Err(DumpError::Unreadable { path: self.path.clone(), error }),
+            Err(error) => return Err(unreadable(&self.path, &error)),
         };
         self.read += 1;
         let dumped = log::DumpedInstance::decode(message.as_slice()).map_err(|error| self.no_dump(&error))?;
         DumpedInstance::from_wire(&dumped).map(Some).map_err(|error| self.no_dump(&error))
     }
 
-    fn no_dump(&self, why: &dyn fmt::Display) -> DumpError {
+    /// The file is no dump, or damaged.
+    fn no_dump(&self, why: &dyn fmt::Display) -> anyhow::Error {
         let what = format!(
-            "no dump, or damaged at or behind instance {} of it: {why}; give a file that stickycas-server data dump has \
+            "{}: no dump, or damaged at or behind instance {} of it: {why}; give a file that stickycas-server data dump has \
              written",
+            self.path.display(),
             self.read
         );
-        DumpError::NoDump { path: self.path.clone(), what }
+        UsageError(what).into()
     }
 }
 
+/// The file cannot be read, which says nothing about what is in it.
+fn unreadable(path: &Path, error: &io::Error) -> anyhow::Error {
+    let what = format!("{} cannot be read: {error}", path.display());
+    if error.kind() == io::ErrorKind::NotFound { UsageError(what).into() } else { anyhow::Error::msg(what) }
+}
+
 impl<R: BufRead> Iterator for Dump<R> {
-    type Item = Result<DumpedInstance, DumpError>;
+    type Item = anyhow::Result<DumpedInstance>;
 
     fn next(&mut self) -> Option<Self::Item> {
         let read = self.read_next();

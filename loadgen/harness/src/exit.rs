@@ -7,9 +7,7 @@ pub use stickycas_client_program::EXIT_CODES;
 use stickycas_model::judge::Outcome;
 use stickycas_server::CredentialsError;
 
-use crate::dump::DumpError;
 use crate::files::{FileError, SettingError};
-use crate::report::folder::FolderError;
 
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,8 +59,6 @@ impl Exit {
         let is_usage = error.is::<UsageError>()
             || error.is::<FileError>()
             || error.is::<SettingError>()
-            || error.is::<FolderError>()
-            || error.downcast_ref().is_some_and(is_no_dump)
             || error.downcast_ref().is_some_and(CredentialsError::is_final)
             || matches!(error.downcast_ref(), Some(stickycas_client::Error::InvalidArgument(_)));
         if is_usage { Self::Usage } else { Self::NotDone }
@@ -72,14 +68,6 @@ impl Exit {
     #[must_use]
     pub fn is_done(self) -> bool {
         self == Self::Done
-    }
-}
-
-/// Whether the file is none that could be read, and not that it could not be looked at.
-fn is_no_dump(error: &DumpError) -> bool {
-    match error {
-        DumpError::NoDump { .. } => true,
-        DumpError::Unreadable { error, .. } => error.kind() == std::io::ErrorKind::NotFound,
     }
 }
 
@@ -113,9 +101,9 @@ mod tests {
         let folder = std::env::temp_dir();
         let unreadable = crate::dump::Dump::open(&folder).unwrap().next().unwrap().unwrap_err();
         assert!(unreadable.to_string().contains("cannot be read"), "{unreadable}");
-        assert_eq!(Exit::of_error(&unreadable.into()), Exit::NotDone);
+        assert_eq!(Exit::of_error(&unreadable), Exit::NotDone);
         let missing = crate::dump::Dump::open(&folder.join("no-such-dump")).unwrap_err();
-        assert_eq!(Exit::of_error(&missing.into()), Exit::Usage);
+        assert_eq!(Exit::of_error(&missing), Exit::Usage);
     }
 
     #[test]

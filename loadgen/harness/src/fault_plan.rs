@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use stickycas_model::byzantine::StrategyError;
+use stickycas_model::byzantine::Strategy;
 use stickycas_model::ground_truth::Role;
 use stickycas_model::params::Params;
 use stickycas_model::random::SplitMix64;
@@ -23,38 +23,6 @@ pub enum Placement {
     Packed,
     /// Drawn from a seed.
     Random,
-}
-
-/// Why processes cannot be given a role.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FaultPlanError {
-    /// The process has one already.
-    #[error("process {0} is in the fault plan already: name it once")]
-    Repeated(ProcessId),
-    /// There are not so many left.
-    #[error("count = {count}: give 1 to {left}, the processes that are not in the fault plan yet")]
-    Count {
-        /// As many were asked for.
-        count: u32,
-        /// As many are left.
-        left: usize,
-    },
-    /// There is no phase between these.
-    #[error(
-        "corrupted_in = [{first}, {last}]: give a first phase, from 1 on, and a last one that is not before it"
-    )]
-    Phases {
-        /// The first.
-        first: u64,
-        /// The last.
-        last: u64,
-    },
-    /// A process that is correct at first cannot go on so.
-    #[error("corrupted_in: {0}")]
-    Strategy(StrategyError),
-    /// An attacker of the wire is one from the start.
-    #[error("corrupted_in goes with a strategy, not with a wire attack: leave it out")]
-    Attack,
 }
 
 /// Which process plays which role; all others are correct.
@@ -82,10 +50,10 @@ impl FaultPlan {
     ///
     /// # Errors
     /// If it has one already.
-    pub fn name(&mut self, process: ProcessId, role: &Role) -> Result<(), FaultPlanError> {
+    pub fn name(&mut self, process: ProcessId, role: &Role) -> Result<(), String> {
         match self.0.insert(process, role.clone()) {
             None => Ok(()),
-            Some(_) => Err(FaultPlanError::Repeated(process)),
+            Some(_) => Err(format!("process {process} is in the fault plan already: name it once")),
         }
     }
 
@@ -101,12 +69,15 @@ impl FaultPlan {
         role: &Role,
         params: &Params,
         seed: u64,
-    ) -> Result<Vec<ProcessId>, FaultPlanError> {
+    ) -> Result<Vec<ProcessId>, String> {
         let mut free: Vec<ProcessId> =
             ProcessId::all(params.processes()).filter(|process| !self.0.contains_key(process)).collect();
         let wanted = count as usize;
         if wanted == 0 || wanted > free.len() {
-            return Err(FaultPlanError::Count { count, left: free.len() });
+            let left = free.len();
+            return Err(format!(
+                "count = {count}: give 1 to {left}, the processes that are not in the fault plan yet"
+            ));
         }
         match placement {
             Placement::Packed => {}
@@ -127,24 +98,24 @@ impl FaultPlan {
     ///
     /// # Errors
     /// If there are no such phases, or the strategy of one of the processes is none to go on with.
-    pub fn corrupt(
-        &mut self,
-        processes: &[ProcessId],
-        phases: [u64; 2],
-        seed: u64,
-    ) -> Result<(), FaultPlanError> {
+    pub fn corrupt(&mut self, processes: &[ProcessId], phases: [u64; 2], seed: u64) -> Result<(), String> {
         let [first, last] = phases;
         if first == 0 || first > last {
-            return Err(FaultPlanError::Phases { first, last });
+            return Err(format!(
+                "corrupted_in = [{first}, {last}]: give a first phase, from 1 on, and a last one that is not before it"
+            ));
         }
         // Not what the placement was drawn from.
         let mut random = SplitMix64::new(!seed);
         for process in processes {
             let phase = first + random.below((last - first).saturating_add(1));
             let Some(role) = self.0.get_mut(process) else { continue };
-            let Role::Byzantine(then) = role else { return Err(FaultPlanError::Attack) };
-            let corrupted = format!("adaptive(phase={phase}, then={then})").parse();
-            *role = Role::Byzantine(corrupted.map_err(FaultPlanError::Strategy)?);
+            let Role::Byzantine(then) = role else {
+                let why = "corrupted_in goes with a strategy, not with a wire attack: leave it out";
+                return Err(why.to_owned());
+            };
+            let corrupted: Result<Strategy, _> = format!("adaptive(phase={phase}, then={then})").parse();
+            *role = Role::Byzantine(corrupted.map_err(|error| format!("corrupted_in: {error}"))?);
         }
         Ok(())
     }
@@ -159,7 +130,7 @@ pub(crate) fn shuffle<T>(items: &mut [T], random: &mut SplitMix64) {
 
 #[cfg(test)]
 mod tests {
-    use stickycas_model::byzantine::{Absent, Silent, Strategy};
+    use stickycas_model::byzantine::{Absent, Silent};
     use stickycas_model::params::ParamsSpec;
 
     use super::*;
@@ -201,8 +172,8 @@ mod tests {
         let mut plan = FaultPlan::default();
         let one = ProcessId::FIRST;
         plan.name(one, &ABSENT).unwrap();
-        assert_eq!(plan.name(one, &SILENT), Err(FaultPlanError::Repeated(one)));
-        let refused = plan.place(Placement::Spread, 3, &SILENT, &params, 0);
-        assert_eq!(refused, Err(FaultPlanError::Count { count: 3, left: 2 }));
+        assert!(plan.name(one, &SILENT).unwrap_err().starts_with("process 1 is in the fault plan already"));
+        let refused = plan.place(Placement::Spread, 3, &SILENT, &params, 0).unwrap_err();
+        assert!(refused.starts_with("count = 3: give 1 to 2"), "{refused}");
     }
 }

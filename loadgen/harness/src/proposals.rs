@@ -6,54 +6,23 @@ use stickycas_model::types::{ProcessId, Value};
 
 use crate::fault_plan::{FaultPlan, shuffle};
 
-/// Why so many values cannot be drawn.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum DistinctError {
-    /// No process is correct.
-    #[error("distinct = {0}: no process is correct, so nothing can be drawn: give values = [...]")]
-    NobodyCorrect(u32),
-    /// There are not so many correct processes.
-    #[error("distinct = {distinct}: give 1 to {correct}, the number of correct processes")]
-    Processes {
-        /// As many were asked for.
-        distinct: u32,
-        /// As many processes are correct.
-        correct: usize,
-    },
-    /// There are not so many values of that length.
-    #[error(
-        "distinct = {distinct}: only {values} values have at most max_value_bytes = {max_value_bytes}: give 1 to \
-         {values}, or a larger max_value_bytes"
-    )]
-    Values {
-        /// As many were asked for.
-        distinct: u32,
-        /// As many there are.
-        values: u64,
-        /// The longest that a value may be.
-        max_value_bytes: u32,
-    },
-}
-
 /// A proposal for each process, drawn from `seed`, such that correct processes propose exactly `distinct`
 /// different values: |Vc| is what the scenario says it is. No value has more bytes than the instance allows.
 ///
 /// # Errors
 /// If `distinct` is 0, or there are not so many correct processes, or not so many values that are short
 /// enough.
-pub fn draw(
-    distinct: u32,
-    params: &Params,
-    faults: &FaultPlan,
-    seed: u64,
-) -> Result<Vec<Value>, DistinctError> {
+pub fn draw(distinct: u32, params: &Params, faults: &FaultPlan, seed: u64) -> Result<Vec<Value>, String> {
     let everyone = ProcessId::all(params.processes());
     let mut correct: Vec<_> = everyone.filter(|process| faults.role(*process).is_none()).collect();
     if correct.is_empty() {
-        return Err(DistinctError::NobodyCorrect(distinct));
+        return Err(format!(
+            "distinct = {distinct}: no process is correct, so nothing can be drawn: give values = [...]"
+        ));
     }
     if distinct == 0 || distinct as usize > correct.len() {
-        return Err(DistinctError::Processes { distinct, correct: correct.len() });
+        let correct = correct.len();
+        return Err(format!("distinct = {distinct}: give 1 to {correct}, the number of correct processes"));
     }
     let values = values_within(distinct, params.spec().max_value_bytes)?;
     let mut random = SplitMix64::new(seed);
@@ -77,7 +46,7 @@ pub fn values(count: u32) -> Vec<Value> {
 
 /// So many different values of at most so many bytes, sorted: [`values`] if they are short enough, else
 /// digits and letters, else bytes.
-fn values_within(count: u32, max_value_bytes: u32) -> Result<Vec<Value>, DistinctError> {
+fn values_within(count: u32, max_value_bytes: u32) -> Result<Vec<Value>, String> {
     if value_bytes(count) <= max_value_bytes {
         return Ok(values(count));
     }
@@ -89,7 +58,10 @@ fn values_within(count: u32, max_value_bytes: u32) -> Result<Vec<Value>, Distinc
         enough => (&letters, enough),
     };
     if values < u64::from(count) {
-        return Err(DistinctError::Values { distinct: count, values, max_value_bytes });
+        return Err(format!(
+            "distinct = {count}: only {values} values have at most max_value_bytes = {max_value_bytes}: give 1 to \
+             {values}, or a larger max_value_bytes"
+        ));
     }
     let base = digits.len() as u64;
     let length = (1..).find(|length| base.saturating_pow(*length) >= u64::from(count));
@@ -134,7 +106,7 @@ mod tests {
         let everybody = ProcessId::all(12).skip(1);
         everybody
             .for_each(|process| faults.name(process, &Role::Byzantine(Strategy::Silent(Silent))).unwrap());
-        assert_eq!(draw(1, &params, &faults, 0).unwrap_err(), DistinctError::NobodyCorrect(1));
+        assert!(draw(1, &params, &faults, 0).unwrap_err().contains("no process is correct"));
         assert!(draw(0, &params, &faults, 0).is_err());
     }
 
@@ -147,7 +119,7 @@ mod tests {
             assert!(values.len() == count as usize && longest <= Some(most as usize), "{count} in {most}");
         }
         assert_eq!(values_within(9, 2).unwrap(), values(9), "values that fit keep their names");
-        let refused = values_within(257, 1).unwrap_err().to_string();
+        let refused = values_within(257, 1).unwrap_err();
         assert!(
             refused.contains("only 256 values have at most max_value_bytes = 1: give 1 to 256"),
             "{refused}"

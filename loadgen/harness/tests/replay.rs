@@ -8,7 +8,7 @@ use serde_json::{Value as Json, json};
 use stickycas_harness::environment::Environment;
 use stickycas_harness::record::ExecutionMode;
 use stickycas_harness::replay::{ReplayResult, replay};
-use stickycas_harness::report::folder::{self, Folder, FolderError};
+use stickycas_harness::report::folder::{self, Folder};
 use stickycas_harness::{Record, Scenario, simulate};
 use stickycas_model::counts::RunCounts;
 use stickycas_model::judge::{Observed, Outcome};
@@ -62,7 +62,7 @@ impl Tampered {
         replay(&self.read().unwrap())
     }
 
-    fn read(&self) -> Result<Folder, FolderError> {
+    fn read(&self) -> anyhow::Result<Folder> {
         Folder::read(&self.place)
     }
 

@@ -185,8 +185,7 @@ impl JudgeArgs {
         if let Some(plan) = &plan {
             plan.check_against(&scenario).map_err(|error| UsageError(error.to_string()))?;
         }
-        let series =
-            SeriesCheckpoint::open(&self.runs, &self.name, asked, || Ok::<_, anyhow::Error>(scenario.seed))?;
+        let series = SeriesCheckpoint::open(&self.runs, &self.name, asked, scenario.seed)?;
         tell(&format!("seed {}", series.first_seed()));
         Ok((subject, plan, series))
     }

@@ -157,9 +157,7 @@ impl ExternalRun {
             instances: Some(instances),
             series: String::new(),
         };
-        let mut series =
-            SeriesCheckpoint::open(self.runs.path(), &subject.name, asked, || Ok::<_, anyhow::Error>(7))
-                .unwrap();
+        let mut series = SeriesCheckpoint::open(self.runs.path(), &subject.name, asked, 7).unwrap();
         let params = subject.scenario(Some(7)).unwrap().params;
         let reports_at =
             ReportService::open(SocketAddr::from(([127, 0, 0, 1], 0)), &params, None).await.unwrap();

@@ -8,12 +8,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Context as _, anyhow};
 use serde::{Deserialize, Serialize};
 use stickycas_model::judge::Outcome;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use super::report_service::RECENT;
 use crate::atomic_files::replace_file;
+use crate::report::json;
 use crate::run::CountsBefore;
 use crate::scenario::LARGEST_SEED;
 
@@ -43,8 +45,8 @@ pub struct SeriesRequest {
 pub struct SeriesCheckpoint {
     file: PathBuf,
     state: State,
-    /// The instance of a series that is not continued.
-    abandoned: Option<InstanceId>,
+    /// The instance of an earlier series that is not continued.
+    pub(super) abandoned: Option<InstanceId>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -85,45 +87,18 @@ pub(super) struct CurrentInstance {
     pub(super) interrupted: bool,
 }
 
-/// Why the state of a series cannot be kept.
-#[derive(Debug, thiserror::Error)]
-pub enum CheckpointError {
-    /// The file cannot be read or written.
-    #[error("{}: {error}", file.display())]
-    File {
-        /// Which file.
-        file: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// The file holds no state that is known here.
-    #[error("{}: {reason}: remove it to begin anew", file.display())]
-    Broken {
-        /// Which file.
-        file: PathBuf,
-        /// The problem.
-        reason: String,
-    },
-    /// There are no more seeds.
-    #[error("no seed is above {LARGEST_SEED}: give a smaller one, or fewer instances")]
-    NoSeed,
-}
-
 impl SeriesCheckpoint {
-    /// The series that is under way here if it is the one that is asked for, or a new one, whose first seed
-    /// is drawn or given by `first_seed`.
+    /// The series that is under way here if it is the one that is asked for, or a new one, which begins with
+    /// this seed.
     ///
     /// # Errors
     /// The state cannot be read, or is none.
-    pub fn open<E>(
+    pub fn open(
         runs: &Path,
         name: &InstanceName,
         asked: SeriesRequest,
-        first_seed: impl FnOnce() -> Result<u64, E>,
-    ) -> Result<Self, E>
-    where
-        E: From<CheckpointError>,
-    {
+        first_seed: u64,
+    ) -> anyhow::Result<Self> {
         let file = runs.join(format!("{name}.series.json"));
         let abandoned = match read(&file)? {
             Some(state) if state.asked == asked && !state.is_done() => {
@@ -134,7 +109,7 @@ impl SeriesCheckpoint {
         let state = State {
             version: VERSION,
             asked,
-            first_seed: first_seed()?,
+            first_seed,
             done: 0,
             verdicts: BTreeMap::new(),
             recent: Vec::new(),
@@ -171,12 +146,13 @@ impl SeriesCheckpoint {
     ///
     /// # Errors
     /// There are no more seeds.
-    pub(super) fn next_seed(&self) -> Result<Option<u64>, CheckpointError> {
+    pub(super) fn next_seed(&self) -> anyhow::Result<Option<u64>> {
         if self.state.is_done() {
             return Ok(None);
         }
         let seed = self.state.first_seed.checked_add(self.state.done).filter(|seed| *seed <= LARGEST_SEED);
-        seed.map(Some).ok_or(CheckpointError::NoSeed)
+        let none = || format!("no seed is above {LARGEST_SEED}: give a smaller one, or fewer instances");
+        seed.map(Some).with_context(none)
     }
 
     /// The instance under way.
@@ -190,20 +166,15 @@ impl SeriesCheckpoint {
         self.state.recent.iter().filter_map(judged)
     }
 
-    /// The instance of an earlier series that is not continued. Returned once.
-    pub(super) fn take_abandoned(&mut self) -> Option<InstanceId> {
-        self.abandoned.take()
-    }
-
     /// The next instance is about to be created.
-    pub(super) fn begin(&mut self, before: CountsBefore) -> Result<(), CheckpointError> {
+    pub(super) fn begin(&mut self, before: CountsBefore) -> anyhow::Result<()> {
         let current = CurrentInstance { instance: None, before, interrupted: false };
         self.state.current = Some(current);
         self.save()
     }
 
     /// It has this id, or it is gone on with.
-    pub(super) fn goes_on(&mut self, instance: InstanceId) -> Result<(), CheckpointError> {
+    pub(super) fn goes_on(&mut self, instance: InstanceId) -> anyhow::Result<()> {
         if let Some(current) = &mut self.state.current {
             current.instance = Some(instance.to_string());
             current.interrupted = false;
@@ -212,7 +183,7 @@ impl SeriesCheckpoint {
     }
 
     /// It is judged.
-    pub(super) fn judged(&mut self, instance: InstanceId, verdict: Outcome) -> Result<(), CheckpointError> {
+    pub(super) fn judged(&mut self, instance: InstanceId, verdict: Outcome) -> anyhow::Result<()> {
         let state = &mut self.state;
         state.current = None;
         state.done += 1;
@@ -227,18 +198,15 @@ impl SeriesCheckpoint {
     ///
     /// # Errors
     /// The state cannot be written.
-    pub fn interrupted(&mut self) -> Result<(), CheckpointError> {
-        match &mut self.state.current {
-            Some(current) => current.interrupted = true,
-            None => return Ok(()),
-        }
+    pub fn interrupted(&mut self) -> anyhow::Result<()> {
+        let Some(current) = &mut self.state.current else { return Ok(()) };
+        current.interrupted = true;
         self.save()
     }
 
-    fn save(&self) -> Result<(), CheckpointError> {
-        let text = serde_json::to_string_pretty(&self.state).expect("it has text keys and no failing parts");
-        replace_file(&self.file, (text + "\n").as_bytes())
-            .map_err(|error| CheckpointError::File { file: self.file.clone(), error })
+    fn save(&self) -> anyhow::Result<()> {
+        let saved = replace_file(&self.file, json::text(&self.state).as_bytes());
+        saved.with_context(|| self.file.display().to_string())
     }
 }
 
@@ -248,12 +216,12 @@ impl State {
     }
 }
 
-fn read(file: &Path) -> Result<Option<State>, CheckpointError> {
-    let broken = |reason: String| CheckpointError::Broken { file: file.to_owned(), reason };
+fn read(file: &Path) -> anyhow::Result<Option<State>> {
+    let broken = |reason: String| anyhow!("{}: {reason}: remove it to begin anew", file.display());
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(CheckpointError::File { file: file.to_owned(), error }),
+        Err(error) => return Err(error).with_context(|| file.display().to_string()),
     };
     let state: State =
         serde_json::from_str(&text).map_err(|error| broken(format!("no state of a series: {error}")))?;
@@ -274,7 +242,7 @@ mod tests {
 
     fn open(runs: &Path, instances: Option<u64>, seed: u64) -> SeriesCheckpoint {
         let name = "demo".parse().unwrap();
-        SeriesCheckpoint::open(runs, &name, asked(instances), || Ok::<_, CheckpointError>(seed)).unwrap()
+        SeriesCheckpoint::open(runs, &name, asked(instances), seed).unwrap()
     }
 
     #[test]
@@ -311,11 +279,11 @@ mod tests {
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
         series.begin(CountsBefore::default()).unwrap();
         series.goes_on(InstanceId::new(2)).unwrap();
-        let mut same = open(runs.path(), None, 99);
-        assert_eq!((same.next_seed().unwrap(), same.take_abandoned()), (Some(6), None));
-        let mut other = open(runs.path(), Some(3), 99);
+        let same = open(runs.path(), None, 99);
+        assert_eq!((same.next_seed().unwrap(), same.abandoned), (Some(6), None));
+        let other = open(runs.path(), Some(3), 99);
         assert_eq!((other.next_seed().unwrap(), other.current()), (Some(99), None));
-        assert_eq!(other.take_abandoned(), Some(InstanceId::new(2)), "it is in the way");
+        assert_eq!(other.abandoned, Some(InstanceId::new(2)), "it is in the way");
     }
 
     #[test]
@@ -324,9 +292,7 @@ mod tests {
         let refused = |text: &str| {
             fs::write(runs.path().join("demo.series.json"), text).unwrap();
             let name = "demo".parse().unwrap();
-            let opened =
-                SeriesCheckpoint::open(runs.path(), &name, asked(None), || Ok::<_, CheckpointError>(1));
-            opened.unwrap_err().to_string()
+            SeriesCheckpoint::open(runs.path(), &name, asked(None), 1).unwrap_err().to_string()
         };
         let told = refused("{}");
         assert!(told.contains("demo.series.json: no state of a series: missing field"), "{told}");
@@ -338,6 +304,6 @@ mod tests {
         let runs = tempfile::tempdir().unwrap();
         let mut series = open(runs.path(), None, LARGEST_SEED);
         series.judged(InstanceId::new(1), Outcome::Valid).unwrap();
-        assert!(matches!(series.next_seed(), Err(CheckpointError::NoSeed)));
+        assert!(series.next_seed().unwrap_err().to_string().starts_with("no seed is above"));
     }
 }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use stickycas_model::types::ProcessId;
 
-pub use self::checkpoint::{CheckpointError, JudgedInstance, SeriesCheckpoint, SeriesRequest};
+pub use self::checkpoint::{JudgedInstance, SeriesCheckpoint, SeriesRequest};
 pub use self::completion::REPORT_GRACE;
 pub use self::instance::{REPORTS_FOR_OTHERS, judge};
 pub use self::report_service::ReportService;

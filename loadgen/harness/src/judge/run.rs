@@ -72,7 +72,7 @@ async fn enter(
     series: &mut SeriesCheckpoint,
     options: &JudgeOptions,
 ) -> anyhow::Result<InstanceId> {
-    if let Some(abandoned) = series.take_abandoned() {
+    if let Some(abandoned) = series.abandoned.take() {
         close_abandoned(handle, abandoned, options).await?;
     }
     if let Some(current) = series.current().cloned()

@@ -3,10 +3,11 @@
 
 use std::sync::LazyLock;
 
+use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 use stickycas_page::setting::StoryStep;
 
-use crate::scenario::{FileError, Scenario};
+use crate::scenario::Scenario;
 
 /// The seed of the golden runs.
 const SEED: u64 = 3;
@@ -58,9 +59,9 @@ pub(super) fn all() -> &'static [Preset] {
 }
 
 /// The scenario of a preset.
-pub(super) fn scenario(name: &str) -> Result<Scenario, Unknown> {
+pub(super) fn scenario(name: &str) -> anyhow::Result<Scenario> {
     let file = FILES.iter().find(|(file, _)| *file == name);
-    let (_, text) = file.ok_or_else(|| Unknown::Name(name.to_owned()))?;
+    let (_, text) = file.with_context(|| format!("there is no preset {name:?}"))?;
     Ok(Scenario::parse(name, text, Some(SEED))?)
 }
 
@@ -69,15 +70,6 @@ pub(super) fn steps(name: &str) -> Vec<StoryStep> {
     let preset = PRESETS.iter().find(|preset| preset.name == name);
     let steps = preset.into_iter().flat_map(|preset| &preset.steps);
     steps.map(|&(phase, says)| StoryStep { phase, says }).collect()
-}
-
-/// Why there is no such preset.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Unknown {
-    #[error("there is no preset {0:?}")]
-    Name(String),
-    #[error(transparent)]
-    File(#[from] FileError),
 }
 
 #[cfg(test)]

@@ -22,7 +22,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-pub use self::read::{Folder, FolderError, newest_run};
+pub use self::read::{Folder, newest_run};
 use super::{json, table};
 use crate::atomic_files::write_folder;
 use crate::environment::Environment;

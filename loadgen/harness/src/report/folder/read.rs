@@ -1,5 +1,6 @@
 //! A run folder read back: everything that it takes to judge the run again, or what is wrong with it.
 
+use std::fmt;
 use std::fs;
 use std::io;
 use std::ops::RangeInclusive;
@@ -12,8 +13,9 @@ use stickycas_model::judge::VERDICT_VERSION;
 use stickycas_model::process::Report;
 
 use super::{FOLDER_VERSION, HARNESS_FILE, Harness};
+use crate::exit::UsageError;
 use crate::record::Record;
-use crate::scenario::{FileError, Scenario};
+use crate::scenario::Scenario;
 
 /// A run as its folder has it.
 #[derive(Clone, Debug)]
@@ -30,71 +32,6 @@ pub struct Folder {
     pub reports: Vec<Report>,
     /// The verdict, field by field, whatever fields it has.
     pub verdict: serde_json::Map<String, serde_json::Value>,
-}
-
-/// Why a run folder cannot be read. Each says what is wrong with which file, and what to do where something
-/// can be done.
-#[derive(Debug, thiserror::Error)]
-pub enum FolderError {
-    /// There is no such folder.
-    #[error("{}: no such folder: give the folder that a run wrote, such as runs/quickstart-21", .0.display())]
-    NoFolder(PathBuf),
-    /// A file of it is missing.
-    #[error("{}: {file} is missing: this is no run folder, or a part of one", folder.display())]
-    Missing {
-        /// The folder.
-        folder: PathBuf,
-        /// Which file.
-        file: &'static str,
-    },
-    /// A file of it cannot be read.
-    #[error("{}: {error}", path.display())]
-    Unreadable {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        error: io::Error,
-    },
-    /// A file of it is not what it should be.
-    #[error("{}:{line}: {reason}\n  {line} | {text}", path.display())]
-    Broken {
-        /// Which file.
-        path: PathBuf,
-        /// The line, from 1.
-        line: usize,
-        /// The beginning of what stands there.
-        text: String,
-        /// The problem.
-        reason: String,
-    },
-    /// It was written in another form than the one that is known here.
-    #[error(
-        "{}: version {found}, and this program reads {}: use the version of stickycas-loadgen that environment.json \
-         names, or run scenario.toml again",
-        path.display(),
-        versions(wanted)
-    )]
-    OtherVersion {
-        /// Which file.
-        path: PathBuf,
-        /// Its version.
-        found: u64,
-        /// The versions that are known here.
-        wanted: RangeInclusive<u32>,
-    },
-    /// A file has more or fewer lines than were written.
-    #[error("{}: {found} lines, and harness.json says {wanted}: lines were lost or added", path.display())]
-    Lines {
-        /// Which file.
-        path: PathBuf,
-        /// Lines that there are.
-        found: usize,
-        /// Lines that were written.
-        wanted: usize,
-    },
-    /// Its scenario cannot be read.
-    #[error(transparent)]
-    Scenario(#[from] FileError),
 }
 
 /// The oldest version of a verdict that is read. See [`VERDICT_VERSION`].
@@ -123,9 +60,10 @@ impl Folder {
     ///
     /// # Errors
     /// The first thing that is wrong with it.
-    pub fn read(folder: &Path) -> Result<Self, FolderError> {
+    pub fn read(folder: &Path) -> anyhow::Result<Self> {
         if !folder.is_dir() {
-            return Err(FolderError::NoFolder(folder.to_owned()));
+            let what = "no such folder: give the folder that a run wrote, such as runs/quickstart-21";
+            return Err(wrong(folder, what));
         }
         let harness: Harness = of_version(folder, HARNESS_FILE, FOLDER_VERSION..=FOLDER_VERSION)?;
         // Named before it is parsed: a folder without one is more likely no run folder.
@@ -154,16 +92,18 @@ impl Folder {
     }
 }
 
-fn text(folder: &Path, file: &'static str) -> Result<String, FolderError> {
+fn text(folder: &Path, file: &'static str) -> Result<String, anyhow::Error> {
     let path = folder.join(file);
     fs::read_to_string(&path).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => FolderError::Missing { folder: folder.to_owned(), file },
-        _ => FolderError::Unreadable { path, error },
+        io::ErrorKind::NotFound => {
+            wrong(folder, format!("{file} is missing: this is no run folder, or a part of one"))
+        }
+        _ => wrong(&path, error),
     })
 }
 
 /// A file that is one JSON object.
-fn json<T: DeserializeOwned>(folder: &Path, file: &'static str) -> Result<T, FolderError> {
+fn json<T: DeserializeOwned>(folder: &Path, file: &'static str) -> Result<T, anyhow::Error> {
     let text = text(folder, file)?;
     serde_json::from_str(&text).map_err(|error| {
         let line = error.line().max(1);
@@ -176,12 +116,17 @@ fn of_version<T: DeserializeOwned>(
     folder: &Path,
     file: &'static str,
     wanted: RangeInclusive<u32>,
-) -> Result<T, FolderError> {
+) -> Result<T, anyhow::Error> {
     // The version first: all other differences follow from it.
     let fields: serde_json::Map<String, serde_json::Value> = json(folder, file)?;
     match fields.get("version").and_then(serde_json::Value::as_u64) {
         Some(found) if !u32::try_from(found).is_ok_and(|found| wanted.contains(&found)) => {
-            Err(FolderError::OtherVersion { path: folder.join(file), found, wanted })
+            let what = format!(
+                "version {found}, and this program reads {}: use the version of stickycas-loadgen that environment.json \
+                 names, or run scenario.toml again",
+                versions(&wanted)
+            );
+            Err(wrong(&folder.join(file), what))
         }
         _ => json(folder, file),
     }
@@ -192,7 +137,7 @@ fn lines<T: DeserializeOwned>(
     folder: &Path,
     file: &'static str,
     wanted: usize,
-) -> Result<Vec<T>, FolderError> {
+) -> Result<Vec<T>, anyhow::Error> {
     let (path, text) = (folder.join(file), text(folder, file)?);
     let parse = |(number, line): (usize, &str)| {
         serde_json::from_str(line).map_err(|error| broken(&path, number, line, &error))
@@ -200,18 +145,27 @@ fn lines<T: DeserializeOwned>(
     let records: Vec<T> = (1..).zip(text.lines()).map(parse).collect::<Result<_, _>>()?;
     match records.len() {
         found if found == wanted => Ok(records),
-        found => Err(FolderError::Lines { path, found, wanted }),
+        found => {
+            let what = format!("{found} lines, and harness.json says {wanted}: lines were lost or added");
+            Err(wrong(&path, what))
+        }
     }
 }
 
 /// The most characters of a broken line that are shown.
 const SHOWN_OF_A_LINE: usize = 160;
 
-fn broken(path: &Path, line: usize, text: &str, error: &serde_json::Error) -> FolderError {
+fn broken(path: &Path, line: usize, text: &str, error: &serde_json::Error) -> anyhow::Error {
     // Within a line of ours the number of the line that the parser names means nothing.
     let said = error.to_string();
     let reason = said.split(" at line ").next().unwrap_or(&said);
-    let reason = format!("{reason} (column {})", error.column());
-    let text = text.chars().take(SHOWN_OF_A_LINE).collect();
-    FolderError::Broken { path: path.to_owned(), line, text, reason }
+    let text: String = text.chars().take(SHOWN_OF_A_LINE).collect();
+    let column = error.column();
+    let path = path.display();
+    UsageError(format!("{path}:{line}: {reason} (column {column})\n  {line} | {text}")).into()
+}
+
+/// What is wrong with a file or folder, and what to do where something can be done.
+fn wrong(path: &Path, what: impl fmt::Display) -> anyhow::Error {
+    UsageError(format!("{}: {what}", path.display())).into()
 }
