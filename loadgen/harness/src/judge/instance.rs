@@ -17,7 +17,7 @@ use super::role_check::RoleCheck;
 use crate::progress::RunProgress;
 use crate::record::{ExecutionMode, Record};
 use crate::run::collect::Collector;
-use crate::run::completion::{Waiting, await_byzantine, await_correct, await_ended};
+use crate::run::completion::Waiting;
 use crate::run::result::to_record;
 use crate::run::{CountsBefore, CountsObserver, ServerHandle, TIME_TO_REPORT};
 use crate::scenario::Scenario;
@@ -47,14 +47,14 @@ pub async fn judge(
     let awaited: BTreeSet<ProcessId> =
         everybody().filter(|process| !options.gone.contains(process)).collect();
     let progress = RunProgress::new(scenario.truth.correct().collect(), options.quiet);
-    let mut collector = Collector::start(handle.client(), instance, progress);
+    let collector = Collector::start(handle.client(), instance, progress);
     let observer = CountsObserver::start(handle, scenario, before);
-    let mut completion = Completion::new(scenario, reports_at, options.tell);
-    let mut waiting = Waiting { scenario, awaited, stall: options.stall, endings: Vec::new() };
-
-    let stalled = await_correct(&mut completion, &mut collector, &mut waiting).await?;
-    await_byzantine(&mut completion, &mut collector, &mut waiting, stalled).await?;
-    let mut lost = collector.happened().lost.clone();
+    let ends = Completion::new(scenario, reports_at, options.tell);
+    let mut waiting =
+        Waiting { scenario, awaited, stall: options.stall, ends, collector, endings: Vec::new() };
+    let stalled = waiting.for_correct().await?;
+    waiting.for_byzantine(stalled).await?;
+    let mut lost = waiting.collector.happened().lost.clone();
     let mut counts = RunCounts::default();
     if lost.is_none() {
         match known(observer.finish().await)? {
@@ -68,14 +68,13 @@ pub async fn judge(
     }
     if lost.is_none() && stalled {
         // The close tells the processes that still wait; each says in its report for which answer (V1).
-        let playing = waiting.still(scenario.truth.correct());
-        await_ended(playing, TIME_TO_REPORT, &mut completion, &mut collector, &mut waiting).await?;
+        waiting.until(scenario.truth.correct(), TIME_TO_REPORT).await?;
     }
     if lost.is_some() {
-        completion.go_on_without_the_instance();
-        let playing = waiting.still(everybody());
-        await_ended(playing, TIME_TO_COMPLAIN, &mut completion, &mut collector, &mut waiting).await?;
+        waiting.ends.go_on_without_the_instance();
+        waiting.until(everybody(), TIME_TO_COMPLAIN).await?;
     }
+    let Waiting { ends: mut completion, collector, .. } = waiting;
     let mut anomalies: Vec<String> =
         lost.iter().flat_map(|error| lost_server(scenario, instance, error, &mut completion)).collect();
     counts.add(&reported_for_others(reports_at));

@@ -9,7 +9,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -73,21 +72,11 @@ struct Shared {
 #[derive(Debug, Default)]
 struct ReportState {
     current: Option<Current>,
-    /// The newest call of each process that has waited for something: all older ones are replaced.
-    newest: BTreeMap<ProcessId, Newest>,
+    /// Of each process what ends its newest call when a newer one takes its place.
+    newest: BTreeMap<ProcessId, CancellationToken>,
     judged: VecDeque<(InstanceId, Outcome)>,
     /// Calls of each process in another's name.
     impersonations: BTreeMap<ProcessId, u64>,
-}
-
-/// A call, by its number in the order in which they came.
-type Call = u64;
-
-/// The newest call of a process, and how it hears that it is not the newest any more.
-#[derive(Debug)]
-struct Newest {
-    call: Call,
-    replaced: CancellationToken,
 }
 
 #[derive(Debug)]
@@ -126,12 +115,7 @@ impl ReportService {
             None => Places::Shared(Arc::new(Semaphore::new(limit))),
         };
         let connections = connection_limit::accept(listener, places);
-        let handler = ReportHandler {
-            shared: shared.clone(),
-            roster,
-            calls: AtomicU64::new(0),
-            is_certified: acceptor.is_some(),
-        };
+        let handler = ReportHandler { shared: shared.clone(), roster, is_certified: acceptor.is_some() };
         let service = JudgeServiceServer::new(handler).max_decoding_message_size(longest_report(params));
         let (close, closed) = oneshot::channel::<()>();
         let mut serving = JoinSet::new();
@@ -234,23 +218,6 @@ impl ReportState {
     fn can_tell(&self, instance: InstanceId) -> bool {
         self.current.is_some() || self.verdict(instance).is_some()
     }
-
-    /// Makes this call the newest of its process, unless a newer one was. A newer one cancels the returned
-    /// token.
-    fn admit(&mut self, process: ProcessId, call: Call) -> Result<CancellationToken, RpcRefusal> {
-        let new = || Newest { call, replaced: CancellationToken::new() };
-        let newest = self.newest.entry(process).or_insert_with(new);
-        if newest.call < call {
-            std::mem::replace(newest, new()).replaced.cancel();
-        }
-        if newest.call == call { Ok(newest.replaced.clone()) } else { Err(replaced(process)) }
-    }
-}
-
-/// A call is not the newest of its process any more.
-fn replaced(process: ProcessId) -> RpcRefusal {
-    let why = format!("a newer report of process {process} has replaced this one");
-    RpcRefusal::new(RefusalReason::SessionReplaced, why)
 }
 
 /// Handles the calls.
@@ -258,8 +225,6 @@ fn replaced(process: ProcessId) -> RpcRefusal {
 struct ReportHandler {
     shared: Shared,
     roster: Arc<BTreeMap<String, ProcessId>>,
-    /// How many calls there were.
-    calls: AtomicU64,
     /// Whether reporters are known by certificates.
     is_certified: bool,
 }
@@ -271,32 +236,20 @@ impl JudgeService for ReportHandler {
         request: Request<v1::ReportRequest>,
     ) -> Result<Response<v1::ReportResponse>, Status> {
         let process = self.process(&request)?;
-        let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let request = request.into_inner();
         let instance: InstanceId =
             request.instance_id.parse().map_err(|error: WireError| RpcRefusal::from(&error))?;
-        let mut state = self.shared.state.subscribe();
-        self.until_one_can_tell(&mut state, instance, process, call).await?;
-        let verdict = match self.take(instance, process, call, request)? {
-            Receipt::JudgedInstance(verdict) => verdict,
-            Receipt::Waits(newer) => {
-                let ended = state.wait_for(|state| state.current(instance).is_none());
-                let state = tokio::select! {
-                    ended = ended => ended.map_err(gone)?,
-                    () = newer.cancelled() => return Err(replaced(process).into()),
-                };
-                state.verdict(instance).ok_or_else(|| unknown(instance))?
+        let replaced = self.newest(process);
+        let verdict = tokio::select! {
+            biased;
+            () = replaced.cancelled() => {
+                let why = format!("a newer report of process {process} has replaced this one");
+                Err(RpcRefusal::new(RefusalReason::SessionReplaced, why))
             }
+            verdict = self.verdict(instance, process, request, &replaced) => verdict,
         };
-        Ok(Response::new(v1::ReportResponse { verdict: v1::Verdict::from(verdict).into() }))
+        Ok(Response::new(v1::ReportResponse { verdict: v1::Verdict::from(verdict?).into() }))
     }
-}
-
-/// How a report was received.
-enum Receipt {
-    JudgedInstance(Outcome),
-    /// Until the instance is judged, or the call is replaced.
-    Waits(CancellationToken),
 }
 
 impl ReportHandler {
@@ -311,11 +264,7 @@ impl ReportHandler {
         let proven = proven.ok_or_else(|| refuse("the connection has shown no certificate".to_owned()))?;
         let process = self.of_roster(proven)?;
         if given.any(|name| name != Some(proven)) {
-            // Nobody waits for it.
-            self.shared.state.send_if_modified(|state| {
-                *state.impersonations.entry(process).or_default() += 1;
-                false
-            });
+            self.change(|state| *state.impersonations.entry(process).or_default() += 1);
             return Err(refuse(format!(
                 "{PRINCIPAL_KEY} names another than the certificate, which names {proven}"
             )));
@@ -331,60 +280,69 @@ impl ReportHandler {
         })
     }
 
-    /// Waits until it can be said if this instance is known.
-    async fn until_one_can_tell(
-        &self,
-        state: &mut watch::Receiver<ReportState>,
-        instance: InstanceId,
-        process: ProcessId,
-        call: Call,
-    ) -> Result<(), RpcRefusal> {
-        let mut waits = None;
-        self.shared.state.send_if_modified(|state| {
-            waits = (!state.can_tell(instance)).then(|| state.admit(process, call));
-            false
+    /// Makes a call the newest of its process. The token is cancelled when a newer one comes.
+    fn newest(&self, process: ProcessId) -> CancellationToken {
+        let newest = CancellationToken::new();
+        self.change(|state| {
+            if let Some(older) = state.newest.insert(process, newest.clone()) {
+                older.cancel();
+            }
         });
-        let Some(newer) = waits.transpose()? else { return Ok(()) };
-        tokio::select! {
-            told = state.wait_for(|state| state.can_tell(instance)) => told.map(drop).map_err(gone),
-            () = newer.cancelled() => Err(replaced(process)),
-        }
+        newest
     }
 
-    /// Puts a report where the judge sees it.
+    /// Changes the state in a way for which no call waits: it makes no verdict.
+    fn change(&self, change: impl FnOnce(&mut ReportState)) {
+        self.shared.state.send_if_modified(|state| {
+            change(state);
+            false
+        });
+    }
+
+    /// The verdict on the instance, which may take until it is judged. The report is put where the judge sees
+    /// it.
+    async fn verdict(
+        &self,
+        instance: InstanceId,
+        process: ProcessId,
+        request: v1::ReportRequest,
+        replaced: &CancellationToken,
+    ) -> Result<Outcome, RpcRefusal> {
+        let mut state = self.shared.state.subscribe();
+        let params = {
+            let known = state.wait_for(|state| state.can_tell(instance)).await.map_err(gone)?;
+            known.current(instance).map(|current| Arc::clone(&current.params))
+        };
+        if let Some(params) = params {
+            // Not under the lock: it may be long.
+            let said =
+                ProcessReport::from_wire(&request, &params).map_err(|error| RpcRefusal::from(&error))?;
+            drop(request);
+            self.take(instance, process, said, replaced);
+        }
+        let judged = state.wait_for(|state| state.current(instance).is_none()).await.map_err(gone)?;
+        judged.verdict(instance).ok_or_else(|| unknown(instance))
+    }
+
+    /// Puts a report where the judge sees it, unless its call is replaced or its instance is judged.
     fn take(
         &self,
         instance: InstanceId,
         process: ProcessId,
-        call: Call,
-        request: v1::ReportRequest,
-    ) -> Result<Receipt, RpcRefusal> {
-        let params = self.shared.state.borrow().current(instance).map(|current| Arc::clone(&current.params));
-        // Not under the lock: it may be long.
-        let said = params.map(|params| ProcessReport::from_wire(&request, &params));
-        drop(request);
-        let (mut taken, mut is_new) = (Err(unknown(instance)), false);
-        self.shared.state.send_if_modified(|state| {
-            if let Some(verdict) = state.verdict(instance) {
-                taken = Ok(Receipt::JudgedInstance(verdict));
-                return false;
+        said: ProcessReport,
+        replaced: &CancellationToken,
+    ) {
+        let mut is_new = false;
+        self.change(|state| {
+            let current = state.current.as_mut().filter(|current| current.instance == instance);
+            if let Some(current) = current.filter(|_| !replaced.is_cancelled()) {
+                is_new = current.said.get(&process) != Some(&said);
+                current.said.insert(process, said);
             }
-            let Some(said) = said.filter(|_| state.current(instance).is_some()) else { return false };
-            taken = said.map_err(|error| RpcRefusal::from(&error)).and_then(|said| {
-                let newer = state.admit(process, call)?;
-                if let Some(current) = &mut state.current {
-                    is_new = current.said.get(&process) != Some(&said);
-                    current.said.insert(process, said);
-                }
-                Ok(Receipt::Waits(newer))
-            });
-            // It is no verdict.
-            false
         });
         if is_new {
             self.shared.heard.send_modify(|heard| *heard += 1);
         }
-        taken
     }
 }
 
@@ -422,25 +380,19 @@ mod tests {
         let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 1)).unwrap());
         let shared = Shared { state: watch::Sender::default(), heard: watch::Sender::default() };
         let instance = InstanceId::new(1);
-        let handler = ReportHandler {
-            shared: shared.clone(),
-            roster: Arc::new(roster(&params)),
-            calls: AtomicU64::new(0),
-            is_certified,
-        };
+        let handler =
+            ReportHandler { shared: shared.clone(), roster: Arc::new(roster(&params)), is_certified };
         shared.state.send_modify(|state| {
             state.current = Some(Current { instance, params, said: BTreeMap::new() });
         });
         (handler, instance, shared)
     }
 
-    fn request(instance: InstanceId, phase: u64) -> v1::ReportRequest {
-        v1::ReportRequest {
-            instance_id: instance.to_string(),
-            end: v1::ReportedEnd::NothingToDecide.into(),
-            phase,
-            ..v1::ReportRequest::default()
-        }
+    fn said(handler: &ReportHandler, phase: u64) -> ProcessReport {
+        let request =
+            v1::ReportRequest { end: v1::ReportedEnd::NothingToDecide.into(), phase, ..Default::default() };
+        let params = Arc::clone(&handler.shared.state.borrow().current.as_ref().unwrap().params);
+        ProcessReport::from_wire(&request, &params).unwrap()
     }
 
     #[test]
@@ -448,20 +400,20 @@ mod tests {
         let (handler, instance, shared) = handler(false);
         let (mut waiting, mut judge) = (shared.state.subscribe(), shared.heard.subscribe());
         waiting.mark_unchanged();
+        let process = handler.of_roster(CALLERS[0]).unwrap();
         let mut calls = Vec::new();
-        for (call, phase, is_new) in [(0, 1, true), (1, 1, false), (2, 1, false), (3, 2, true)] {
-            let process = handler.of_roster(CALLERS[0]).unwrap();
-            let Ok(Receipt::Waits(newer)) = handler.take(instance, process, call, request(instance, phase))
-            else {
-                panic!("it waits for the verdict")
-            };
-            calls.push(newer);
-            assert_eq!(judge.has_changed().unwrap(), is_new, "call {call}");
+        for (phase, is_new) in [(1, true), (1, false), (1, false), (2, true)] {
+            let replaced = handler.newest(process);
+            handler.take(instance, process, said(&handler, phase), &replaced);
+            calls.push(replaced);
+            assert_eq!(judge.has_changed().unwrap(), is_new, "call {}", calls.len());
             judge.mark_unchanged();
             assert!(!waiting.has_changed().unwrap(), "only a verdict is waited for");
         }
         let replaced: Vec<_> = calls.iter().map(CancellationToken::is_cancelled).collect();
         assert_eq!(replaced, [true, true, true, false], "the newest call of a process waits");
+        handler.take(instance, process, said(&handler, 1), &calls[0]);
+        assert!(!judge.has_changed().unwrap(), "what a call brings that was replaced counts no more");
     }
 
     #[test]

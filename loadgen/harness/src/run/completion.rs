@@ -39,94 +39,79 @@ pub(crate) trait CompletionSource {
     fn happened(&mut self, happened: &InstanceProgress) -> anyhow::Result<()>;
 }
 
-/// The processes that are awaited, and the ends so far.
+/// A run on its way: what happens at its instance, and the ends of its processes.
 #[derive(Debug)]
-pub(crate) struct Waiting<'a> {
+pub(crate) struct Waiting<'a, E> {
     pub(crate) scenario: &'a Scenario,
     /// The processes of which an end is to be heard at all.
     pub(crate) awaited: BTreeSet<ProcessId>,
     /// Give up after so long without any event, beyond what the instance itself may wait.
     pub(crate) stall: Duration,
+    pub(crate) ends: E,
+    pub(crate) collector: Collector,
+    /// The ends so far.
     pub(crate) endings: Vec<ProcessEnding>,
 }
 
-impl Waiting<'_> {
-    /// Those of these processes that have not ended.
-    pub(crate) fn still(&self, processes: impl Iterator<Item = ProcessId>) -> BTreeSet<ProcessId> {
+impl<E: CompletionSource> Waiting<'_, E> {
+    /// Waits until every correct process has ended, as long as something happens. True if it does not any
+    /// more.
+    pub(crate) async fn for_correct(&mut self) -> anyhow::Result<bool> {
+        let longest = self.stall.saturating_add(longest_wait(self.scenario));
+        self.wait_for(self.scenario.truth.correct(), longest, true).await
+    }
+
+    /// Waits until those Byzantine processes have ended that do, so that what they do is on record: for a
+    /// moment for those that leave by themselves, unless nothing happens any more, and for attacks as long as
+    /// they may take.
+    pub(crate) async fn for_byzantine(&mut self, stalled: bool) -> anyhow::Result<()> {
+        if !stalled {
+            let within = LAST_WORDS.saturating_add(longest_wait(self.scenario));
+            self.until(self.scenario.truth.ending(), within).await?;
+        }
+        let within = stickycas_attacks::LONGEST + BEYOND_AN_ATTACK;
+        self.until(attackers(self.scenario).into_iter(), within).await
+    }
+
+    /// Waits until these processes have ended; no longer than this, since they may never do.
+    pub(crate) async fn until(
+        &mut self,
+        processes: impl Iterator<Item = ProcessId>,
+        within: Duration,
+    ) -> anyhow::Result<()> {
+        self.wait_for(processes, within, false).await.map(drop)
+    }
+
+    /// Waits until these processes have ended, for so long at most: from now on or, `while_busy`, from the
+    /// last event on. True if that was too short.
+    async fn wait_for(
+        &mut self,
+        processes: impl Iterator<Item = ProcessId>,
+        within: Duration,
+        while_busy: bool,
+    ) -> anyhow::Result<bool> {
+        let ended = |process: &ProcessId| self.endings.iter().any(|ending| ending.process == *process);
         let mut playing: BTreeSet<ProcessId> =
-            processes.filter(|process| self.awaited.contains(process)).collect();
-        for ending in &self.endings {
-            playing.remove(&ending.process);
-        }
-        playing
-    }
-}
-
-/// Waits until every correct process has ended, as long as something happens. True if it does not any more.
-pub(crate) async fn await_correct(
-    ends: &mut impl CompletionSource,
-    collector: &mut Collector,
-    waiting: &mut Waiting<'_>,
-) -> anyhow::Result<bool> {
-    let longest = waiting.stall.saturating_add(longest_wait(waiting.scenario));
-    let mut playing = waiting.still(waiting.scenario.truth.correct());
-    let mut deadline = Instant::now() + longest;
-    while !playing.is_empty() {
-        tokio::select! {
-            ending = ends.next() => {
-                let Some(ending) = ending else { break };
-                playing.remove(&ending.process);
-                waiting.endings.push(ending);
+            processes.filter(|process| self.awaited.contains(process) && !ended(process)).collect();
+        let mut deadline = Instant::now() + within;
+        while !playing.is_empty() {
+            tokio::select! {
+                ending = self.ends.next() => {
+                    let Some(ending) = ending else { break };
+                    playing.remove(&ending.process);
+                    self.endings.push(ending);
+                }
+                () = self.collector.something_happened() => {
+                    self.ends.happened(&self.collector.happened())?;
+                    if while_busy {
+                        deadline = Instant::now() + within;
+                    }
+                }
+                () = sleep_until(deadline) => return Ok(true),
             }
-            () = collector.something_happened() => {
-                ends.happened(&collector.happened())?;
-                deadline = Instant::now() + longest;
-            }
-            () = sleep_until(deadline) => return Ok(true),
         }
+        Ok(false)
     }
-    Ok(false)
-}
-
-/// Waits until those Byzantine processes have ended that do, so that what they do is on record: for a moment
-/// for those that leave by themselves, unless nothing happens any more, and for attacks as long as they may
-/// take.
-pub(crate) async fn await_byzantine(
-    ends: &mut impl CompletionSource,
-    collector: &mut Collector,
-    waiting: &mut Waiting<'_>,
-    stalled: bool,
-) -> anyhow::Result<()> {
-    if !stalled {
-        let within = LAST_WORDS.saturating_add(longest_wait(waiting.scenario));
-        await_ended(waiting.still(waiting.scenario.truth.ending()), within, ends, collector, waiting).await?;
-    }
-    let within = stickycas_attacks::LONGEST + BEYOND_AN_ATTACK;
-    await_ended(waiting.still(attackers(waiting.scenario).into_iter()), within, ends, collector, waiting)
-        .await
-}
-
-/// Waits until these processes have ended; no longer than this, since they may never do.
-pub(crate) async fn await_ended(
-    mut playing: BTreeSet<ProcessId>,
-    within: Duration,
-    ends: &mut impl CompletionSource,
-    collector: &mut Collector,
-    waiting: &mut Waiting<'_>,
-) -> anyhow::Result<()> {
-    let deadline = Instant::now() + within;
-    while !playing.is_empty() {
-        tokio::select! {
-            ending = ends.next() => {
-                let Some(ending) = ending else { break };
-                playing.remove(&ending.process);
-                waiting.endings.push(ending);
-            }
-            () = collector.something_happened() => ends.happened(&collector.happened())?,
-            () = sleep_until(deadline) => break,
-        }
-    }
-    Ok(())
 }
 
 pub(crate) fn attackers(scenario: &Scenario) -> BTreeSet<ProcessId> {

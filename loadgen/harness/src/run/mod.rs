@@ -19,12 +19,10 @@ pub(crate) mod completion;
 mod counts;
 mod identities;
 mod launcher;
-mod processes;
 pub(crate) mod result;
 mod server;
 mod server_handle;
 mod supervisor;
-mod task;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -34,7 +32,7 @@ use stickycas_model::types::ProcessId;
 use stickycas_proto::names::{InstanceId, InstanceName};
 
 use self::collect::Collector;
-use self::completion::{Waiting, await_byzantine, await_correct, await_ended};
+use self::completion::Waiting;
 pub use self::counts::{CountsBefore, CountsObserver, counted};
 pub use self::identities::Identities;
 use self::launcher::Launcher;
@@ -79,23 +77,22 @@ pub async fn run(handle: &ServerHandle, scenario: &Scenario, options: &RunOption
     let counts = CountsObserver::start(handle, scenario, counted(handle, scenario).await?);
     let instance = create(handle, None, scenario).await?;
     let progress = RunProgress::new(scenario.truth.correct().collect(), options.quiet);
-    let mut collector = Collector::start(handle.client(), instance, progress);
-    let mut launcher = Launcher::start(handle, scenario, instance, options)?;
-
-    let everybody = scenario.truth.assignments().map(|(process, _)| process).collect();
-    let mut waiting = Waiting { scenario, awaited: everybody, stall: options.stall, endings: Vec::new() };
-    let stalled = await_correct(&mut launcher, &mut collector, &mut waiting).await?;
-    await_byzantine(&mut launcher, &mut collector, &mut waiting, stalled).await?;
+    let collector = Collector::start(handle.client(), instance, progress);
+    let awaited = scenario.truth.assignments().map(|(process, _)| process).collect();
+    let ends = Launcher::start(handle, scenario, instance, options)?;
+    let mut waiting =
+        Waiting { scenario, awaited, stall: options.stall, ends, collector, endings: Vec::new() };
+    let stalled = waiting.for_correct().await?;
+    waiting.for_byzantine(stalled).await?;
     let counted = counts.finish().await?;
     handle.client().close(instance).await.context("cannot close the instance")?;
     if stalled {
         // The close tells them; a child that is stopped first could not report what it waited for.
-        let playing = waiting.still(scenario.truth.correct());
-        await_ended(playing, TIME_TO_REPORT, &mut launcher, &mut collector, &mut waiting).await?;
+        waiting.until(scenario.truth.correct(), TIME_TO_REPORT).await?;
     }
+    let Waiting { ends, collector, mut endings, .. } = waiting;
     let collected = collector.finish(true, options.stall).await;
-    let mut endings = waiting.endings;
-    endings.extend(launcher.stop().await);
+    endings.extend(ends.stop().await);
 
     let how = if options.program.is_some() { ExecutionMode::ChildProcesses } else { ExecutionMode::Tasks };
     Ok(to_record(scenario, how, collected, counted, endings, stalled))

@@ -3,12 +3,12 @@
 //! At its end the child writes its play record in one line on its standard output; its standard error is
 //! kept, and shown if it ends without a record.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 
 use anyhow::Context;
 use stickycas_client_program::PlayRecord;
-use stickycas_model::ground_truth::{Assignment, Role, seed_of};
+use stickycas_model::ground_truth::{Assignment, Role};
 use stickycas_model::process::Report;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::names::InstanceId;
@@ -16,7 +16,7 @@ use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Command;
 use tokio_util::sync::CancellationToken;
 
-use super::server_handle;
+use super::server_handle::{ServerHandle, principal};
 
 /// The most bytes that are taken from a child. A report holds at most W values.
 const MOST_OUTPUT: u64 = 64 * 1024 * 1024;
@@ -28,32 +28,29 @@ const SHOWN_OF_COMPLAINTS: usize = 400;
 pub(super) struct Child<'a> {
     /// The program that plays a process when called with `client propose`.
     pub(super) program: &'a Path,
-    pub(super) server: &'a str,
-    /// The server's listener for tokens, for attackers.
-    pub(super) token_server: Option<&'a str>,
-    /// The folder of credentials of the process, if the server does not believe names.
-    pub(super) credentials: Option<PathBuf>,
+    pub(super) handle: &'a ServerHandle,
     pub(super) instance: InstanceId,
     pub(super) process: ProcessId,
     pub(super) assignment: &'a Assignment,
-    pub(super) run_seed: u64,
+    pub(super) seed: u64,
 }
 
 impl Child<'_> {
     fn command(&self) -> Command {
+        let principal = principal(self.process);
         let mut command = Command::new(self.program);
         command
             .args(["client", "propose", "--json"])
-            .arg(format!("--server={}", self.server))
-            .arg(format!("--principal={}", server_handle::principal(self.process)))
+            .arg(format!("--server={}", self.handle.url()))
+            .arg(format!("--principal={principal}"))
             .arg(format!("--instance={}", self.instance));
         // Of no other principal, whatever the environment of this program says.
         command.env_remove("STICKYCAS_CLIENT_CREDENTIALS");
-        if let Some(folder) = &self.credentials {
+        if let Some(folder) = self.handle.identities().folder(&principal) {
             command.arg("--credentials").arg(folder);
         }
         let proposal = format!("--value={}", self.assignment.proposal);
-        let seed = format!("--seed={}", seed_of(self.process, self.run_seed));
+        let seed = format!("--seed={}", self.seed);
         match &self.assignment.role {
             Role::Correct => command.arg(proposal),
             Role::Byzantine(strategy) => {
@@ -61,7 +58,7 @@ impl Child<'_> {
             }
             // It appends only its own part.
             Role::Attacker(attack) => {
-                let token_server = self.token_server.map(|url| format!("--token-server={url}"));
+                let token_server = self.handle.token_url().map(|url| format!("--token-server={url}"));
                 command.arg(format!("--attack={attack}")).arg(seed).args(token_server)
             }
         };
