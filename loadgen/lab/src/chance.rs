@@ -4,41 +4,15 @@
 //! The theorem lets the adversary win every warp that it has a process in. The paper calls that pessimistic
 //! and names another model, in which "all threads have equal chances of success": our `uniform` arbiter.
 //! There, the success of the adversary has a probability, and this module computes it, exactly up to
-//! rounding.
+//! rounding. `docs/theory/chance.md` derives it; its symbols (W, T, v, k, q(i), cap) are used here.
+//! `tests/chance_simulated.rs` holds it against the simulator, and `tests/chance_forms.rs` has the same for
+//! proposals that are given.
 //!
-//! # The model
-//! W warps, all processes punctual, so that the list has one entry for each warp. Warp i has m(i) members, of
-//! which b(i) are Byzantine and append one common value v outside Vc; its entry is v with chance q(i) =
-//! b(i)/m(i), and the proposal of each correct member with chance 1/m(i), independently of other warps. Under
-//! `priority`, Byzantine first, q(i) is 1 where b(i) > 0 and else 0: the same formulas give the theorem's
-//! worst case. Let T be the number of entries that are v, and k = |Vc|.
-//!
-//! Strong validity breaks exactly if v is the mode, where a tie goes to the smallest value (D1):
-//!
-//! > no x in Vc has more than cap(x) entries, where cap(x) = T if v < x, and T - 1 if x < v.
-//!
-//! # One value (k = 1)
-//! Vc's only value has W - T entries, so it takes T >= W/2 if v is smaller, T > W/2 if it is larger. T is a
-//! sum of independent trials, which is called Poisson-binomial ([`byzantine_entries`]), and if all q(i) are
-//! the same, binomial: its tail.
-//!
-//! # Proposals drawn
-//! Where proposals are drawn, each correct process takes one of the k values with equal chance, and then k of
-//! the n - f correct processes, drawn without return, propose the values 1 to k, one each, so that |Vc| is k.
-//! Averaged over these draws too, all that counts of the placement is the distribution of T. Given T = t, the
-//! other s = W - t entries come from s different correct processes, independent of the draws. So
-//!
-//! - of the k certain proposals, J are among the s, with J hypergeometric (k marked of n - f, s drawn). They
-//!   are J different values, each equally likely to be among them;
-//! - the other s - J entries are independent and even over the k values;
-//! - v is the mode if they fit: s - J even draws, of which none of the J values has more than cap - 1 and
-//!   none of the others more than cap.
-//!
-//! The last is a probability of an even multinomial, computed value by value: of m draws among the first x
-//! values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
-//!
-//! `docs/theory/chance.md` has the same for readers, with numbers; `tests/chance_simulated.rs` holds it
-//! against the simulator, and `tests/chance_forms.rs` has the same for proposals that are given.
+//! A sum of independent trials is built trial by trial ([`byzantine_entries`]). Given T = t, the other s = W
+//! - t entries come from s different correct processes: J of the k certain proposals are among them, with J
+//! hypergeometric, and the other s - J are even draws over the k values. v is the mode if they fit below the
+//! caps; that is the probability of an even multinomial, computed value by value: of m draws among the first
+//! x values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
 
 /// Chances below this are left out of sums: all of them together are lost in rounding.
 const NEGLIGIBLE: f64 = 1e-20;

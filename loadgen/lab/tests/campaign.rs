@@ -117,8 +117,8 @@ fn an_interrupt_keeps_the_cells_that_are_done() {
     let folder = temporary.path().join("interrupted");
     let mut journal = Journal::open(&folder, &source()).unwrap();
     let (stop, done) = (AtomicBool::new(false), Counter::new(0));
-    let complete = engine::run(&campaign, &cells, NonZeroUsize::MIN, &stop, |progress| {
-        if let engine::CellProgress::Done(cell, counts) = progress {
+    let complete = engine::run(&campaign, &cells, NonZeroUsize::MIN, &stop, |cell, _, counts| {
+        if let Some(counts) = counts {
             journal.cell(cell.number, counts)?;
             done.set(done.get() + 1);
             stop.store(done.get() >= 5, Ordering::Relaxed);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use stickycas_harness::run::{self, OwnServer, ServerHandle};
 use stickycas_harness::{Record, Scenario, simulate};
-use stickycas_lab::explore::{ExploreOptions, explore, table};
+use stickycas_lab::explore::{ExploreOptions, explore};
 use stickycas_model::explore::Claim;
 use stickycas_model::judge::{Observed, Outcome, Property};
 
@@ -66,7 +66,7 @@ fn an_interrupted_search_reports_what_was_searched() {
     assert!(
         made < report.planned && report.planned == report.rows.iter().map(|row| row.planned).sum::<u64>()
     );
-    let text = table(&report);
+    let text = report.to_string();
     let left =
         format!("interrupted: {} of {} searches were not made\n", report.planned - made, report.planned);
     assert!(text.contains(&left) && !text.contains("every claim holds"), "{text}");

@@ -10,6 +10,7 @@ use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::command_line::word_of;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::json;
 use stickycas_lab::explore::{self, ExploreOptions};
 use stickycas_model::explore::Claim;
 
@@ -76,10 +77,10 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
     drop(progress);
     let report = report?;
     if args.json {
-        tell(&explore::table(&report));
-        show(&explore::json(&report))?;
+        tell(&report.to_string());
+        show(&json::text(&report))?;
     } else {
-        show(&explore::table(&report))?;
+        show(&report.to_string())?;
     }
     match (&args.out, &report.witness) {
         (Some(out), Some(witness)) => {

@@ -6,6 +6,7 @@ use std::time::Instant;
 use clap::Args;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
+use stickycas_harness::report::json;
 use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::{LARGEST_SEED, Template};
 use stickycas_harness::simulate;
@@ -112,7 +113,7 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
         expected: expect.or(template.scenario().expect),
         tally: &counted,
     };
-    show(&if *json { batch.json() } else { batch.text() })?;
+    show(&if *json { json::text(&batch) } else { batch.to_string() })?;
     if counted.runs < runs {
         tell("interrupted: this is what was done so far");
         return Ok(Exit::NotDone);

@@ -1,11 +1,10 @@
 //! The report of many runs of one scenario, for people and for programs.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 use comfy_table::Table;
 use serde::Serialize;
 use stickycas_harness::command_line::{self, OF_MANY_RUNS};
-use stickycas_harness::report::json;
 use stickycas_harness::report::table::{align_right, grid};
 use stickycas_model::judge::{Outcome, Property};
 
@@ -29,22 +28,9 @@ pub struct Batch<'a> {
     pub tally: &'a Tally,
 }
 
-impl Batch<'_> {
-    /// As JSON, ending in a line break.
-    #[must_use]
-    pub fn json(&self) -> String {
-        json::text(self)
-    }
-
-    /// For people.
-    #[must_use]
-    pub fn text(&self) -> String {
-        let mut text = String::new();
-        self.write(&mut text).expect("writing to a string does not fail");
-        text
-    }
-
-    fn write(&self, text: &mut String) -> fmt::Result {
+/// For people.
+impl fmt::Display for Batch<'_> {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { name, first_seed, asked, tally, .. } = self;
         writeln!(
             text,
@@ -70,7 +56,9 @@ impl Batch<'_> {
         )?;
         self.commands(text)
     }
+}
 
+impl Batch<'_> {
     fn verdicts(&self) -> Table {
         let mut table = grid(["verdict", "runs", "first seed"]);
         for outcome in Outcome::ALL {
@@ -100,7 +88,7 @@ impl Batch<'_> {
     }
 
     /// For each verdict other than the expected one, the command that repeats the first run that had it.
-    fn commands(&self, text: &mut String) -> fmt::Result {
+    fn commands(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
         let expected = self.expected.unwrap_or(Outcome::Valid);
         for outcome in Outcome::ALL.into_iter().filter(|outcome| *outcome != expected) {
             if let Some(seed) = self.tally.verdicts.of(outcome).first_seed {

@@ -69,18 +69,14 @@ fn simulate(
     let all = cells.iter().map(|cell| cell.messages() * cell.runs()).sum();
     let shown = WorkProgress::even(all, options.quiet);
     let (mut messages, mut runs_done, mut cells_done) = (0, 0, 0);
-    engine::run(campaign, cells, options.jobs, stop, |progress| match progress {
-        engine::CellProgress::Ran(cell, runs) => {
-            runs_done += runs;
-            messages += runs * cell.messages();
-            let text = || format!("{cells_done}/{} cells  {:.0} runs/s", cells.len(), shown.rate(runs_done));
-            shown.show(messages, text);
-            Ok(())
-        }
-        engine::CellProgress::Done(cell, counts) => {
-            cells_done += 1;
-            journal.cell(cell.number, counts)
-        }
+    engine::run(campaign, cells, options.jobs, stop, |cell, runs, counts| {
+        runs_done += runs;
+        messages += runs * cell.messages();
+        let text = || format!("{cells_done}/{} cells  {:.0} runs/s", cells.len(), shown.rate(runs_done));
+        shown.show(messages, text);
+        let Some(counts) = counts else { return Ok(()) };
+        cells_done += 1;
+        journal.cell(cell.number, counts)
     })
 }
 

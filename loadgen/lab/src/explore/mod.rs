@@ -17,7 +17,6 @@ use stickycas_model::explore::{
     Claim, ScheduleClass, SearchResult, SetupError, Task, Witness, search, tasks,
 };
 
-pub use self::report::{json, table};
 use crate::workers::detached;
 
 /// How often the stop flag is read.

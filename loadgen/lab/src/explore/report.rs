@@ -1,15 +1,21 @@
 //! The results of searches, for people and for programs.
 
-use std::fmt::Write as _;
+use std::fmt;
 
-use stickycas_harness::report::table::grouped;
-use stickycas_harness::report::table::{align_right, grid};
+use comfy_table::Table;
+use stickycas_harness::report::table::{align_right, grid, grouped};
 
 use super::Report;
 
-/// The report as a table, with what speaks against a claim below it.
-#[must_use]
-pub fn table(report: &Report) -> String {
+/// As a table, with what speaks against a claim below it.
+impl fmt::Display for Report {
+    fn fmt(&self, text: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(text, "{}", table(self))?;
+        write_rest(text, self)
+    }
+}
+
+fn table(report: &Report) -> Table {
     let mut table =
         grid(["claim", "what", "n", "searches", "states", "transitions", "phases", "time", "result"]);
     for row in &report.rows {
@@ -32,12 +38,10 @@ pub fn table(report: &Report) -> String {
         ]);
     }
     align_right(&mut table, 2..8);
-    let mut text = format!("{table}\n");
-    write_rest(&mut text, report).expect("writing to a string does not fail");
-    text
+    table
 }
 
-fn write_rest(text: &mut String, report: &Report) -> std::fmt::Result {
+fn write_rest(text: &mut fmt::Formatter<'_>, report: &Report) -> fmt::Result {
     for row in report.rows.iter().filter(|row| !row.against.is_empty()) {
         for reason in &row.against {
             writeln!(text, "claim {} ({}), n = {}: {reason}", row.claim, row.part, row.n)?;
@@ -63,10 +67,4 @@ fn write_rest(text: &mut String, report: &Report) -> std::fmt::Result {
         writeln!(text, "\n{witness}")?;
     }
     Ok(())
-}
-
-/// The report as JSON, ending in a line break.
-#[must_use]
-pub fn json(report: &Report) -> String {
-    stickycas_harness::report::json::text(report)
 }
