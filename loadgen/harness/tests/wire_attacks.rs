@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use stickycas_attacks::{AttackReport, Targets};
-use stickycas_harness::run::{self, OwnServer, RunOptions, ServerHandle};
+use stickycas_harness::run::{self, Form, OwnServer, RunOptions, ServerHandle};
 use stickycas_harness::{Record, Scenario};
 use stickycas_model::byzantine::WireAttack;
 use stickycas_model::history::Event;
@@ -208,7 +208,7 @@ async fn attackers_with_tokens_fire_too() {
     for attack in ["impersonate", "flood", "frame-flood", "bad-token-flood"] {
         let scenario = scenario(Some(attack));
         let principals = ProcessId::all(scenario.params.processes()).map(run::principal);
-        let server = OwnServer::start_with_tokens(principals, limits()).await.unwrap();
+        let server = OwnServer::start_knowing(Form::Tokens, principals, limits()).await.unwrap();
         let handle = server.connect().await.unwrap();
         let record = run::run(&handle, &scenario, &RunOptions::in_process()).await.unwrap();
         check(&record).unwrap_or_else(|missing| panic!("{attack}: {missing}"));
@@ -273,7 +273,8 @@ async fn is_told(server: &OwnServer, impersonate: &[&str]) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_attacker_sees_the_right_refusals_and_nothing_else() {
-    let server = OwnServer::start_certified(NAMES.map(str::to_owned), limits()).await.unwrap();
+    let server =
+        OwnServer::start_knowing(Form::Certificates, NAMES.map(str::to_owned), limits()).await.unwrap();
     is_told(&server, &["NO_IDENTITY", "NOT_CREATOR", "NOT_COORDINATOR"]).await;
     server.stop().await.unwrap();
 }

@@ -1,7 +1,7 @@
 //! Loads on a real server, over the real network.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test helper fails the test")]
 
-use stickycas_harness::run::{COORDINATOR, OwnServer, ServerHandle};
+use stickycas_harness::run::{COORDINATOR, Form, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
 use stickycas_load::figures::Figures;
 use stickycas_load::measure::{Fault, Measure, OperationOutcome, Party};
@@ -278,7 +278,7 @@ async fn principals_above_their_rate_are_refused_and_excused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn principals_with_certificates_have_connections_of_their_own() {
     let principals = (1..=6).map(|process| format!("load-1-{process}"));
-    let server = OwnServer::start_certified(principals, Limits::default()).await.unwrap();
+    let server = OwnServer::start_knowing(Form::Certificates, principals, Limits::default()).await.unwrap();
     let handle = server.connect().await.unwrap();
     let loaded = stickycas_load::run(&handle, &profile(SMALL), std::future::pending(), |_| {}).await.unwrap();
     assert_eq!((loaded.judged.verdict(), loaded.judged.valid), (Outcome::Valid, 40));
@@ -295,7 +295,7 @@ async fn principals_with_certificates_have_connections_of_their_own() {
 async fn principals_with_tokens_share_connections() {
     for transport in ["attach", "unary"] {
         let principals = (1..=6).map(|process| format!("load-1-{process}"));
-        let server = OwnServer::start_with_tokens(principals, Limits::default()).await.unwrap();
+        let server = OwnServer::start_knowing(Form::Tokens, principals, Limits::default()).await.unwrap();
         let handle = server.connect().await.unwrap();
         let load = format!("[load]\ntransport = \"{transport}\"\nprincipals_per_connection = 6\n");
         let load = profile(&SMALL.replace("[load]\n", &load));

@@ -37,7 +37,7 @@ pub use self::counts::{CountsBefore, CountsObserver, counted};
 pub use self::identities::Identities;
 use self::launcher::Launcher;
 use self::result::to_record;
-pub use self::server::{MOST_CERTIFICATES, OwnServer, attacked_limits};
+pub use self::server::{Form, MOST_CERTIFICATES, OwnServer, attacked_limits};
 pub use self::server_handle::{COORDINATOR, ServerHandle, principal};
 use crate::progress::RunProgress;
 use crate::record::{ExecutionMode, Record};

@@ -78,40 +78,19 @@ impl OwnServer {
     /// If there is no port to be had, or the credentials cannot be made.
     pub async fn start_for(params: &Params, limits: Limits) -> anyhow::Result<Self> {
         let principals = ProcessId::all(params.processes()).map(principal);
-        if params.processes() > MOST_CERTIFICATES {
-            return Self::start_with_tokens(principals, limits).await;
-        }
-        Self::start_certified(principals, limits).await
+        let form = if params.processes() > MOST_CERTIFICATES { Form::Tokens } else { Form::Certificates };
+        Self::start_knowing(form, principals, limits).await
     }
 
-    /// Starts it with these limits. It knows the coordinator and these principals by certificates, which are
-    /// made for it. It takes tokens too, and nobody has any.
+    /// Starts it with these limits. It knows the coordinator and these principals in this form, by what is
+    /// made for it.
     ///
     /// # Errors
-    /// If there is no port to be had, or the certificates cannot be made.
-    pub async fn start_certified(
-        principals: impl IntoIterator<Item = String>,
-        limits: Limits,
-    ) -> anyhow::Result<Self> {
-        Self::start_secure(principals, limits, Form::Certificates).await
-    }
-
-    /// Starts it with these limits. It knows the coordinator and these principals by tokens, which are made
-    /// for it: any number of principals can share a connection.
-    ///
-    /// # Errors
-    /// If there is no port to be had, or the tokens cannot be made.
-    pub async fn start_with_tokens(
-        principals: impl IntoIterator<Item = String>,
-        limits: Limits,
-    ) -> anyhow::Result<Self> {
-        Self::start_secure(principals, limits, Form::Tokens).await
-    }
-
-    async fn start_secure(
-        principals: impl IntoIterator<Item = String>,
-        limits: Limits,
+    /// If there is no port to be had, or the credentials cannot be made.
+    pub async fn start_knowing(
         form: Form,
+        principals: impl IntoIterator<Item = String>,
+        limits: Limits,
     ) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir().context("no folder for credentials")?;
         let path = folder.path().to_owned();
@@ -190,8 +169,10 @@ impl OwnServer {
 
 /// How principals prove who they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
+pub enum Form {
+    /// By certificates. The server takes tokens too, and nobody has any.
     Certificates,
+    /// By tokens: any number of principals can share a connection.
     Tokens,
 }
 
