@@ -61,8 +61,9 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
         return print_cell(&campaign, number);
     }
     let text = std::fs::read_to_string(&args.file).with_context(|| args.file.display().to_string())?;
-    let source = CampaignSource::new(args.file.display().to_string(), text, campaign.seed, args.only.clone())
-        .with_settings(args.settings.arguments().to_vec());
+    let file = args.file.display().to_string();
+    let mut source = CampaignSource::new(file, text, campaign.seed, args.only.clone());
+    source.set = args.settings.arguments().to_vec();
     let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
     let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = CampaignOptions {

@@ -1,68 +1,65 @@
 //! Whether correct processes play the part that the scenario gives them, as far as that is no matter of
 //! Algorithm 1, which the model judges: they act, in one life, and say that they propose what it has.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use stickycas_model::history::{Event, Recorded};
 use stickycas_model::types::{ProcessId, Value};
 
 use crate::scenario::Scenario;
 
-/// The observed behaviour of a process.
-#[derive(Clone, Debug, Default)]
-struct ObservedRole {
-    /// An access of it was accepted.
-    acted: bool,
-    incarnation: Option<u64>,
-    lives: u64,
-}
-
 /// Correct processes that play otherwise than the scenario has it.
 #[derive(Debug)]
 pub(super) struct RoleCheck<'a> {
     scenario: &'a Scenario,
-    played: BTreeMap<ProcessId, ObservedRole>,
+    /// The processes of which an access was accepted.
+    acted: BTreeSet<ProcessId>,
+    /// The processes that have had more than one life.
+    restarted: BTreeSet<ProcessId>,
 }
 
 impl<'a> RoleCheck<'a> {
     /// The observed behaviour of each process in a history.
     pub(super) fn seen(scenario: &'a Scenario, history: &[Recorded]) -> Self {
-        let mut played: BTreeMap<ProcessId, ObservedRole> = BTreeMap::new();
+        let (mut acted, mut restarted) = (BTreeSet::new(), BTreeSet::new());
+        let mut lives: BTreeMap<ProcessId, u64> = BTreeMap::new();
         for recorded in history {
             match &recorded.event {
-                Event::Accepted { process, .. } => played.entry(*process).or_default().acted = true,
+                Event::Accepted { process, .. } => drop(acted.insert(*process)),
                 Event::Session { process, incarnation, .. } => {
-                    played.entry(*process).or_default().open(*incarnation);
+                    // An incarnation that is not told is another life.
+                    let before = lives.insert(*process, *incarnation);
+                    if before.is_some_and(|before| *incarnation == 0 || before != *incarnation) {
+                        restarted.insert(*process);
+                    }
                 }
                 _ => {}
             }
         }
-        Self { scenario, played }
+        Self { scenario, acted, restarted }
     }
 
     /// The processes that sent no access and report another proposal than planned. `said`: the reported
     /// proposals.
     pub(super) fn role_mismatches(&self, said: &BTreeMap<ProcessId, Value>) -> Vec<String> {
-        self.correct().filter_map(|process| self.other_part(process, said)).collect()
-    }
-
-    fn other_part(&self, process: ProcessId, said: &BTreeMap<ProcessId, Value>) -> Option<String> {
-        let planned = &self.scenario.truth.assignment(process)?.proposal;
-        let proposed = said.get(&process).filter(|said| !self.acted(process) && *said != planned)?;
-        Some(format!(
-            "process {process} is correct and proposed {proposed}, where the scenario has {planned}"
-        ))
-    }
-
-    fn acted(&self, process: ProcessId) -> bool {
-        self.played.get(&process).is_some_and(|played| played.acted)
+        let other = |process: ProcessId| {
+            let planned = &self.scenario.truth.assignment(process)?.proposal;
+            let proposed =
+                said.get(&process).filter(|said| !self.acted.contains(&process) && *said != planned)?;
+            Some(format!(
+                "process {process} is correct and proposed {proposed}, where the scenario has {planned}"
+            ))
+        };
+        self.correct().filter_map(other).collect()
     }
 
     /// The processes that were started again, and in a complete history those that never acted.
     pub(super) fn anomalies(&self, complete: bool) -> Vec<String> {
-        let idle = self.correct().filter(|process| complete && !self.acted(*process)).map(did_not_append);
-        let lives = |process: &ProcessId| self.played.get(process).map_or(0, |played| played.lives);
-        let again = self.correct().filter(|process| lives(process) > 1);
+        let idle = self.correct().filter(|process| complete && !self.acted.contains(process));
+        let again = self.correct().filter(|process| self.restarted.contains(process));
+        let idle = idle.map(|process| {
+            format!("process {process} is correct and did not append in its first access (D1)")
+        });
         let again = again
             .map(|process| format!("process {process} was started again, which the plan does not name (V4)"));
         idle.chain(again).collect()
@@ -73,18 +70,6 @@ impl<'a> RoleCheck<'a> {
         let truth = &self.scenario.truth;
         truth.correct().filter(|process| !truth.faulty().contains(process))
     }
-}
-
-impl ObservedRole {
-    /// A session opens; an incarnation that is not told is another life.
-    fn open(&mut self, incarnation: u64) {
-        self.lives += u64::from(incarnation == 0 || self.incarnation != Some(incarnation));
-        self.incarnation = Some(incarnation);
-    }
-}
-
-fn did_not_append(process: ProcessId) -> String {
-    format!("process {process} is correct and did not append in its first access (D1)")
 }
 
 #[cfg(test)]

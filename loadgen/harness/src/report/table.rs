@@ -59,21 +59,15 @@ fn heading(text: &mut String, record: &Record) -> std::fmt::Result {
     writeln!(text, "n = {n}, p = {p}, r = {r}, W = {}, c = {}", params.warps(), params.reads())
 }
 
-/// The first answered append of one process, as the history shows it.
-#[derive(Default)]
-struct Shown {
-    append: Option<(Phase, AppendAnswer)>,
-}
-
-fn shown(record: &Record) -> BTreeMap<ProcessId, Shown> {
-    let mut shown: BTreeMap<ProcessId, Shown> = BTreeMap::new();
+/// The first answered append of each process, as the history shows it; others come from repeating strategies.
+fn first_appends(record: &Record) -> BTreeMap<ProcessId, (Phase, AppendAnswer)> {
+    let mut appends = BTreeMap::new();
     for recorded in &record.history {
         if let Event::Answered { process, phase, answer: Answer::Append(answer), .. } = recorded.event {
-            // The first append is the one that counts; others come from repeating strategies.
-            shown.entry(process).or_default().append.get_or_insert((phase, answer));
+            appends.entry(process).or_insert((phase, answer));
         }
     }
-    shown
+    appends
 }
 
 /// An empty table for a terminal, as wide as its content.
@@ -96,11 +90,11 @@ pub fn align_right(table: &mut Table, columns: impl RangeBounds<usize>) {
 }
 
 fn processes(text: &mut String, record: &Record, rows: usize) -> std::fmt::Result {
-    let shown = shown(record);
+    let appends = first_appends(record);
     let mut table =
         grid(["process", "warp", "role", "proposal", "append", "answer", "decided in", "decision"]);
     for (process, assignment) in record.scenario.truth.assignments().take(rows) {
-        let append = shown.get(&process).and_then(|shown| shown.append);
+        let append = appends.get(&process).copied();
         let decision = record.verdict.decisions.get(&process);
         let phase = |phase: Option<Phase>| phase.map_or_else(dash, |phase| format!("phase {phase}"));
         table.add_row([

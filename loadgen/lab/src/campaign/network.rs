@@ -27,7 +27,7 @@ use stickycas_model::sim;
 use stickycas_model::types::ProcessId;
 use tokio::task::JoinSet;
 
-use super::journal::Sampled;
+use super::journal::{Sampled, now};
 use super::plan::{Campaign, CellPlan};
 
 /// Runs at a time, so that runs that wait for a patience do not delay the others.
@@ -93,7 +93,8 @@ pub fn run(
 /// Makes one run over the network and compares it.
 async fn compared(handle: Arc<ServerHandle>, cell: u64, scenario: Scenario) -> anyhow::Result<Sampled> {
     let record = run::run(&handle, &scenario, &RunOptions::in_process()).await?;
-    Ok(Sampled::now(cell, scenario.seed, difference(&record, &simulate(&scenario))))
+    let difference = difference(&record, &simulate(&scenario));
+    Ok(Sampled { at: now(), cell, seed: scenario.seed, difference })
 }
 
 /// The first thing in which a run over the network differs from its replay or from the simulated run.

@@ -14,8 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use stickycas_harness::atomic_files::is_taken;
+use stickycas_harness::environment::Platform;
 use stickycas_harness::exit::UsageError;
 
+pub(super) use self::record::now;
 pub use self::record::{CampaignSource, Completed, Sampled, Session};
 use self::record::{Done, Line};
 use super::cell::Counts;
@@ -61,7 +63,7 @@ impl Journal {
         if before.is_none() {
             journal.write(Line::Campaign(source.clone()))?;
         }
-        journal.write(Line::Session(Session::now()))?;
+        journal.write(Line::Session(Session { at: now(), platform: Platform::here() }))?;
         Ok(journal)
     }
 
@@ -76,7 +78,7 @@ impl Journal {
     /// # Errors
     /// If it cannot be written.
     pub fn cell(&mut self, number: u64, counts: Counts) -> anyhow::Result<()> {
-        self.write(Line::Cell(Done::now(number, counts)))
+        self.write(Line::Cell(Done { at: now(), number, counts }))
     }
 
     /// Writes down the result of a run over the network.

@@ -52,12 +52,6 @@ impl CampaignSource {
         Self { version: VERSION, program, file, text, seed, only, set: Vec::new() }
     }
 
-    /// With these arguments of `--set` in the place of the file's keys.
-    #[must_use]
-    pub fn with_settings(self, set: Vec<String>) -> Self {
-        Self { set, ..self }
-    }
-
     /// The campaign.
     ///
     /// # Errors
@@ -79,19 +73,13 @@ pub struct Session {
     pub platform: Platform,
 }
 
-impl Session {
-    pub(super) fn now() -> Self {
-        Self { at: now(), platform: Platform::here() }
-    }
-}
-
 /// A cell that is done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Done {
-    at: u64,
-    number: u64,
+    pub(super) at: u64,
+    pub(super) number: u64,
     #[serde(flatten)]
-    counts: Counts,
+    pub(super) counts: Counts,
 }
 
 /// A run that was made over the network as well.
@@ -108,21 +96,8 @@ pub struct Sampled {
     pub difference: Option<String>,
 }
 
-impl Done {
-    pub(super) fn now(number: u64, counts: Counts) -> Self {
-        Self { at: now(), number, counts }
-    }
-}
-
-impl Sampled {
-    /// A run that ended now.
-    #[must_use]
-    pub fn now(cell: u64, seed: u64, difference: Option<String>) -> Self {
-        Self { at: now(), cell, seed, difference }
-    }
-}
-
-fn now() -> u64 {
+/// Milliseconds since 1970 (UTC).
+pub(in crate::campaign) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
