@@ -33,6 +33,16 @@ pub(super) fn scenario(attack: Option<&str>) -> Scenario {
     Scenario::parse("attacked.toml", &text, Some(1)).unwrap()
 }
 
+/// The attack with fewer repetitions, where it shows with few: for tests of what does not depend on how many
+/// there are. With all of them each fires in a test of its own, and in its scenario.
+pub(super) fn in_short(attack: &str) -> &str {
+    match attack {
+        "flood" => "flood(frames=600)",
+        "bad-token-flood" => "bad-token-flood(calls=200)",
+        other => other,
+    }
+}
+
 fn limits() -> Limits {
     // A client of which nothing is heard is given up sooner than usual, so that no test waits for that.
     Limits { preface_timeout: Duration::from_millis(500), ..run::attacked_limits() }
@@ -206,7 +216,7 @@ async fn a_flood_of_bad_tokens_is_refused_and_blamed_on_nobody() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn attackers_with_tokens_fire_too() {
     for attack in ["impersonate", "flood", "frame-flood", "bad-token-flood"] {
-        let scenario = scenario(Some(attack));
+        let scenario = scenario(Some(in_short(attack)));
         let principals = ProcessId::all(scenario.params.processes()).map(run::principal);
         let server = OwnServer::start_knowing(Form::Tokens, principals, limits()).await.unwrap();
         let handle = server.connect().await.unwrap();
