@@ -159,6 +159,7 @@ fn what_is_wrong_is_told_with_its_line_and_what_to_do() {
         ("{ from = 0, to = 2 }", "{ from = 3, to = 2 }", 20, "from = 3 is above to = 2"),
         ("\"silent\"", "\"quiet\"", 22, "there is no strategy \"quiet\""),
         ("\"uniform\"]", "\"lucky\"]", 23, "there is no value lucky"),
+        ("\"uniform\"]", "\"priority\"]", 23, "priority needs more than its name"),
         ("[1, 2, 7]", "[7, 8]", 14, "no point of its axes can be"),
         (
             "distinct = 2\nstrategy = [\"collude( value = 0 )\", \"silent\"]\n",

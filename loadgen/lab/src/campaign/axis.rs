@@ -79,10 +79,19 @@ impl<'de> Deserialize<'de> for Numbers {
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = |given: Value| match given {
-            Value::String(text) => T::deserialize(text.into_deserializer()),
-            _ => Err(D::Error::custom("give a text or a list of texts")),
-        };
+        let text =
+            |given: Value| match given {
+                Value::String(text) => T::deserialize(text.as_str().into_deserializer()).map_err(
+                    |error: serde::de::value::Error| match error.to_string() {
+                        // A word such as "priority" of scenarios.
+                        told if told.starts_with("invalid type") => D::Error::custom(format!(
+                            "{text} needs more than its name, for which an axis has no room: give another"
+                        )),
+                        told => D::Error::custom(told),
+                    },
+                ),
+                _ => Err(D::Error::custom("give a text or a list of texts")),
+            };
         few_enough(match Value::deserialize(deserializer)? {
             Value::Array(several) => several.into_iter().map(text).collect::<Result<_, _>>()?,
             one => vec![text(one)?],
