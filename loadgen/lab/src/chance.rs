@@ -8,11 +8,11 @@
 //! `tests/chance_simulated.rs` holds it against the simulator, and `tests/chance_forms.rs` has the same for
 //! proposals that are given.
 //!
-//! A sum of independent trials is built trial by trial ([`byzantine_entries`]). Given T = t, the other s = W
-//! - t entries come from s different correct processes: J of the k certain proposals are among them, with J
-//! hypergeometric, and the other s - J are even draws over the k values. v is the mode if they fit below the
-//! caps; that is the probability of an even multinomial, computed value by value: of m draws among the first
-//! x values, Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
+//! A sum of independent trials is built trial by trial ([`byzantine_entries`]). The entries that are not v
+//! come from different correct processes: of the k certain proposals a hypergeometric number is among them,
+//! and the others are even draws over the k values. v is the mode if they fit below the caps; that is the
+//! probability of an even multinomial, computed value by value: of m draws among the first x values,
+//! Binomial(m, 1/x) are the x-th. [`drawn_proposals`] adds it all up, in about W²k² times W steps.
 
 /// Chances below this are left out of sums: all of them together are lost in rounding.
 const NEGLIGIBLE: f64 = 1e-20;

@@ -75,7 +75,7 @@ impl Tally {
     /// Counts one more run, which had this seed.
     pub fn add(&mut self, seed: u64, summary: &VerdictSummary) {
         self.runs += 1;
-        self.verdicts.0[place(&Outcome::ALL, summary.verdict)].add(seed, true);
+        self.verdicts.0[place(&Outcome::ALL, &summary.verdict)].add(seed, true);
         for (property, tally) in Property::ALL.into_iter().zip(&mut self.properties.0) {
             tally.add(seed, summary.finding(property));
         }
@@ -119,7 +119,7 @@ impl Verdicts {
     /// Runs with this verdict.
     #[must_use]
     pub fn of(&self, outcome: Outcome) -> &OutcomeCount {
-        &self.0[place(&Outcome::ALL, outcome)]
+        &self.0[place(&Outcome::ALL, &outcome)]
     }
 }
 
@@ -127,12 +127,12 @@ impl Properties {
     /// The findings on this property.
     #[must_use]
     pub fn of(&self, property: Property) -> &PropertyTally {
-        &self.0[place(&Property::ALL, property)]
+        &self.0[place(&Property::ALL, &property)]
     }
 }
 
-fn place<T: PartialEq>(all: &[T], one: T) -> usize {
-    all.iter().position(|other| *other == one).expect("all are there")
+fn place<T: PartialEq>(all: &[T], one: &T) -> usize {
+    all.iter().position(|other| other == one).expect("all are there")
 }
 
 impl Serialize for Verdicts {

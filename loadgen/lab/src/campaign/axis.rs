@@ -62,11 +62,13 @@ impl<'de> Deserialize<'de> for Numbers {
         let number = |given: Value| match given {
             Value::Integer(number) => u32::try_from(number)
                 .map_err(|_| D::Error::custom(format!("{number} is out of range: give 0 to {}", u32::MAX))),
-            other => u32::deserialize(other).map_err(error),
+            other => u32::deserialize(other).map_err(|wrong| error(&wrong)),
         };
         few_enough(match Value::deserialize(deserializer)? {
             Value::Array(several) => several.into_iter().map(number).collect::<Result<_, _>>()?,
-            Value::Table(range) => Range::deserialize(range).map_err(error::<D::Error>)?.values()?,
+            Value::Table(range) => {
+                Range::deserialize(range).map_err(|wrong| error::<D::Error>(&wrong))?.values()?
+            }
             Value::String(text) => {
                 let wanted = "a number, a list of numbers, or { from = 0, to = 12 }";
                 return Err(D::Error::invalid_type(Unexpected::Str(&text), &wanted));
@@ -101,7 +103,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Texts<T> {
 }
 
 /// The error of a value, as that of the file.
-fn error<E: Error>(error: toml::de::Error) -> E {
+fn error<E: Error>(error: &toml::de::Error) -> E {
     E::custom(error.message())
 }
 

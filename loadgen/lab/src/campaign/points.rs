@@ -34,7 +34,7 @@ impl Points {
     /// An axis is missing or has a value that cannot be, or there are too many points.
     pub(super) fn of(axes: Axes, sweep: &str) -> Result<Self, Wrong> {
         let byzantine = numbers("byzantine", axes.byzantine, 0, Some(0))?;
-        let strategies = match axes.strategy {
+        let strategies = match &axes.strategy {
             Some(given) => strategies(given)?,
             None if byzantine.iter().all(|f| *f == 0) => vec![NO_STRATEGY.to_owned()],
             None => {
@@ -130,7 +130,7 @@ fn numbers(
 }
 
 /// The strategies, each as it would write itself.
-fn strategies(given: Spanned<Texts<String>>) -> Result<Vec<String>, Wrong> {
+fn strategies(given: &Spanned<Texts<String>>) -> Result<Vec<String>, Wrong> {
     let canonical = |text: &String| text.parse().map(|strategy: Strategy| strategy.to_string());
     let strategies: Result<_, _> = given.0.iter().map(canonical).collect();
     strategies.map_err(|error| (Some(given.span()), error.to_string()))

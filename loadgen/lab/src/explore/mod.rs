@@ -34,7 +34,7 @@ pub struct ExploreOptions {
 }
 
 /// The searches of one part of a claim with one n, taken together.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub struct Row {
     /// The claim: a, b, c or d.
     pub claim: String,
@@ -192,19 +192,7 @@ fn place(task: &Task) -> usize {
 
 impl Row {
     fn new(task: &Task) -> Self {
-        Self {
-            claim: task.claim.to_string(),
-            part: task.part,
-            n: task.setup.processes,
-            searches: 0,
-            planned: 0,
-            states: 0,
-            transitions: 0,
-            deepest: 0,
-            seconds: 0.0,
-            disagreements: 0,
-            against: Vec::new(),
-        }
+        Self { claim: task.claim.to_string(), part: task.part, n: task.setup.processes, ..Self::default() }
     }
 
     fn take_in(&mut self, task: &Task, found: &SearchResult, took: Duration) {
