@@ -1,4 +1,5 @@
-//! The result of a load: one page with the verdict, rates and latencies over time, and the latency curve.
+//! The result of a load as one page: the report for people, rates and latencies over time, and the latency
+//! curve. The data of the plots are in the files beside it.
 
 use maud::{Markup, html};
 use stickycas_harness::command_line::quoted;
@@ -6,18 +7,16 @@ use stickycas_harness::report::html::chart::{
     Frame, Scale, Series, Tick, bottom_axis, left_axis, line, mark,
 };
 use stickycas_harness::report::html::document::Document;
-use stickycas_harness::report::html::figure::{Figure, Table};
-use stickycas_harness::report::html::words::{counted, grouped};
+use stickycas_harness::report::html::figure::{Figure, Table, again};
 use stickycas_model::judge::Outcome;
 
-use super::table::{shown_for, time};
+use super::table::plain;
 use crate::Measurement;
-use crate::figures::{Answered, Row, answered};
-use crate::measure::{Measure, Party};
+use crate::figures::answered;
+use crate::measure::Measure;
 use crate::recorder::Second;
-use crate::result::LoadResult;
 
-const FRAME: Frame = Figure::FRAME;
+pub(super) const FRAME: Frame = Figure::FRAME;
 /// Shorter rows have no rate in the plot, unless all are.
 const LEAST_OF_A_SECOND: f64 = 0.5;
 /// The most points of a line that are marked.
@@ -31,20 +30,22 @@ const QUANTILES: [(f64, &str); 6] =
 
 pub(super) fn page(measured: &Measurement) -> Markup {
     let result = &measured.result;
+    let class = match (result.verdict, result.failed.is_empty()) {
+        (Outcome::Valid, true) => "verdict good",
+        (Outcome::Violation, _) | (_, false) => "verdict bad",
+        _ => "verdict none",
+    };
     let figures = [rate(measured), latency(measured), curve(measured), in_flight(measured)];
     Document {
         kind: "load",
         name: &result.name,
-        header: html! { (verdict(result)) (totals(result)) (made(result)) },
+        header: header(class, &plain(result)),
         main: html! {
-            section { h2 { "Latencies" } (latencies(result).markup()) }
-            @if !result.figures.failures().is_empty() {
-                section { h2 { "Refused and failed" } (failures(result).markup()) }
-            }
             section {
                 h2 { "Over time" }
                 div class="figures" { @for (number, figure) in (1..).zip(&figures) { (figure.markup(number)) } }
             }
+            section { h2 { "Commands" } @for host in &result.hosts { (again(&quoted(&host.arguments))) } }
             (profiles(&result.profiles))
         },
         footer: html! {
@@ -54,6 +55,15 @@ pub(super) fn page(measured: &Measurement) -> Markup {
         },
     }
     .markup()
+}
+
+/// The report for people, its first line large.
+pub(super) fn header(class: &str, report: &str) -> Markup {
+    let (first, rest) = report.split_once('\n').unwrap_or((report, ""));
+    html! {
+        div class=(class) { p class="big" { (first) } }
+        div class="scroll" tabindex="0" { pre { code { (rest) } } }
+    }
 }
 
 /// The profiles as they were run.
@@ -66,260 +76,95 @@ pub(super) fn profiles(profiles: &[String]) -> Markup {
     }
 }
 
-fn verdict(result: &LoadResult) -> Markup {
-    let judged = &result.judged;
-    let started = counted(judged.started(), "started instance");
-    let class = match (result.verdict, result.failed.is_empty()) {
-        (Outcome::Valid, true) => "verdict good",
-        (Outcome::Violation, _) | (_, false) => "verdict bad",
-        _ => "verdict none",
-    };
-    html! {
-        div class=(class) {
-            p class="big" { span { (result.verdict) } " " (grouped(judged.instances())) " of " (started) " judged" }
-            ul {
-                @for warning in &result.warnings { li { (warning) } }
-                @for failed in &result.failed {
-                    li {
-                        "condition failed: " code { (failed.condition) } ", "
-                        @match failed.value {
-                            Some(value) => (shown_for(&failed.condition, value)),
-                            None => "nothing was measured",
-                        }
-                    }
-                }
-                @for passed in &result.passed {
-                    li { "passed: not " code { (passed.condition) } ", " (shown_for(&passed.condition, passed.value)) }
-                }
-                @for reason in &judged.reasons { li { (reason) } }
-            }
-            @if let Some(why) = &result.cut_short { p class="unfinished" { (why) " before its time." } }
-        }
-    }
+/// The vertical scale of values from 0 on.
+pub(super) fn linear(values: impl Iterator<Item = f64>) -> Scale {
+    Scale::linear((0.0, values.fold(1.0, f64::max)), (FRAME.bottom, FRAME.top))
 }
 
-fn totals(result: &LoadResult) -> Markup {
-    let counts = &result.figures.counts;
-    let total = |name: &str, value: String| html! { div { dt { (name) } dd { (value) } } };
-    html! {
-        dl class="totals" {
-            (total("instances a second", format!("{:.1}", result.figures.rate)))
-            (total("accesses a second", grouped(result.figures.access_rate as u64)))
-            (total("done", grouped(counts.done)))
-            (total("errors", grouped(counts.errors())))
-            (total("starts missed", grouped(counts.missed())))
-            (total("whole histories judged", grouped(result.judged.histories)))
-        }
-    }
-}
-
-fn made(result: &LoadResult) -> Markup {
-    html! {
-        dl class="made" {
-            dt { "Seed" } dd { (result.seed) }
-            dt { "Began" } dd { (result.began) }
-            dt { "Measured" } dd { (format!("{:.1} s", result.figures.seconds)) }
-            @for host in &result.hosts {
-                dt { "Machine" } dd { (host.line()) }
-                dt { "Server" } dd { (host.server.as_deref().unwrap_or("in the same process")) }
-                dt { "Command" } dd { code { (quoted(&host.arguments)) } }
-            }
-            @for server in &result.servers {
-                dt { "Server\u{2019}s side" } dd { (server.line()) }
-                @if !server.counted.is_empty() {
-                    dt { "It counted" } dd {
-                        @for (place, (what, count)) in server.counted.iter().enumerate() {
-                            @if place > 0 { ", " } (what) " " (grouped(*count))
-                        }
-                    }
-                }
-            }
-        }
-    }
-}
-
-fn latencies(result: &LoadResult) -> Table {
-    let row = |Row { label, latency }: &Row| {
-        let by = if label.party == Party::Byzantine { "Byzantine" } else { "correct" };
-        let words =
-            [label.measure.name().to_owned(), by.to_owned(), label.ended.to_string(), grouped(latency.count)];
-        let points = [latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max];
-        words.into_iter().chain(points.map(|nanos| time(nanos as f64))).collect()
-    };
-    let answered = result.figures.latencies.iter().filter(|row| row.label.ended.is_answer());
-    Table {
-        head: vec!["of", "by", "ended", "count", "p50", "p90", "p99", "p99.9", "p99.99", "max"],
-        rows: answered.map(row).collect(),
-    }
-}
-
-fn failures(result: &LoadResult) -> Table {
-    let row = |(label, count): (crate::measure::Label, u64)| {
-        let first = result.messages.get(&label.ended).cloned().unwrap_or_default();
-        vec![label.measure.name().to_owned(), label.ended.to_string(), grouped(count), first]
-    };
-    let rows = result.figures.failures().into_iter().map(row).collect();
-    Table { head: vec!["of", "why", "how often", "the first, in words"], rows }
+/// The vertical scale of latencies in microseconds.
+pub(super) fn logarithmic(values: impl Iterator<Item = f64> + Clone) -> Scale {
+    let highest = values.clone().fold(1.0, f64::max);
+    let lowest = values.filter(|value| *value > 0.0).fold(highest, f64::min);
+    Scale::logarithmic((lowest.max(1.0), highest), (FRAME.bottom, FRAME.top))
 }
 
 /// A line with its name and its points.
 type Line = (&'static str, Vec<(f64, f64)>);
+/// The value of a line in a second, if it has one.
+type Value<'a> = &'a dyn Fn(&Second) -> Option<f64>;
 
-/// The unit of a chart.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Unit {
-    /// Things of this name, from 0 on.
-    Count(&'static str),
-    /// Microseconds, by their logarithm.
-    Latency,
+fn values(lines: &[Line]) -> impl Iterator<Item = f64> + Clone {
+    lines.iter().flat_map(|(_, points)| points).map(|(_, y)| *y)
 }
 
-impl Unit {
-    fn title(self) -> &'static str {
-        match self {
-            Self::Count(things) => things,
-            Self::Latency => "latency",
-        }
-    }
-
-    fn scale(self, values: impl Iterator<Item = f64> + Clone) -> Scale {
-        let highest = values.clone().fold(1.0, f64::max);
-        match self {
-            Self::Count(_) => Scale::linear((0.0, highest), (FRAME.bottom, FRAME.top)),
-            Self::Latency => {
-                let lowest = values.filter(|value| *value > 0.0).fold(highest, f64::min);
-                Scale::logarithmic((lowest.max(1.0), highest), (FRAME.bottom, FRAME.top))
-            }
-        }
-    }
-
-    fn ticks(self, scale: &Scale) -> Vec<Tick> {
-        let mut ticks = scale.whole_ticks(6);
-        if self == Self::Latency {
-            for tick in &mut ticks {
-                tick.label = tick.label.parse().map_or_else(|_| tick.label.clone(), round_time);
-            }
-        }
-        ticks
-    }
-
-    fn show(self, value: f64) -> String {
-        match self {
-            Self::Count(_) => format!("{value:.1}"),
-            Self::Latency => time(value * 1e3),
-        }
-    }
-}
-
-/// Microseconds that are a round number of some unit.
-fn round_time(micros: f64) -> String {
-    match micros {
-        ..1e3 => format!("{micros} us"),
-        ..1e6 => format!("{} ms", micros / 1e3),
-        _ => format!("{} s", micros / 1e6),
-    }
-}
-
-/// The seconds in which rates count: those of the warm-up have nothing but zeros.
-fn measured_seconds(measured: &Measurement) -> Vec<Second> {
+/// Lines over the seconds in which rates count: those of the warm-up have nothing but zeros.
+fn over_time<const N: usize>(
+    measured: &Measurement,
+    lines: [(&'static str, Value<'_>); N],
+) -> (Scale, [Line; N]) {
     let from = measured.result.measured_from;
     let counts = |second: &&Second| second.second > from + second.length / 2.0;
-    let counted: Vec<Second> = measured.seconds.iter().filter(counts).cloned().collect();
-    if counted.is_empty() { measured.seconds.clone() } else { counted }
-}
-
-/// A line of a figure second by second.
-fn over(seconds: &[Second], name: &'static str, value: impl Fn(&Second) -> f64) -> Line {
-    (name, seconds.iter().map(|second| (second.second, value(second))).collect())
+    let mut seconds: Vec<&Second> = measured.seconds.iter().filter(counts).collect();
+    if seconds.is_empty() {
+        seconds = measured.seconds.iter().collect();
+    }
+    let first = seconds.first().map_or(0.0, |second| (second.second - second.length).max(0.0));
+    let last = seconds.last().map_or(1.0, |second| second.second);
+    let points = |value: Value<'_>| {
+        seconds.iter().filter_map(|second| Some((second.second, value(second)?))).collect()
+    };
+    let lines = lines.map(|(name, value)| (name, points(value)));
+    (Scale::linear((first, last), (FRAME.left, FRAME.right)), lines)
 }
 
 fn rate(measured: &Measurement) -> Figure {
-    let per_second = |count: u64, second: &Second| count as f64 / second.length.max(1e-3);
     // The rest of a second at the end says little, and its rate may be anything.
-    let seconds = measured_seconds(measured);
-    let longest = seconds.iter().map(|second| second.length).fold(0.0, f64::max);
+    let longest = measured.seconds.iter().map(|second| second.length).fold(0.0, f64::max);
     let least = longest.min(LEAST_OF_A_SECOND);
-    let whole: Vec<Second> = seconds.into_iter().filter(|second| second.length >= least).collect();
-    let lines = [
-        over(&whole, "done", |second| per_second(second.done, second)),
-        over(&whole, "begun", |second| per_second(second.planned, second)),
-    ];
+    let per_second = |count: u64, second: &Second| {
+        (second.length >= least).then(|| count as f64 / second.length.max(1e-3))
+    };
+    let (x, lines) = over_time(
+        measured,
+        [
+            ("done", &|second| per_second(second.done, second)),
+            ("begun", &|second| per_second(second.planned, second)),
+        ],
+    );
     let caption =
         "Instances that began and that came to their end in each second, without those of the warm-up.";
-    drawn(measured, "rate", "Instances a second", Unit::Count("instances/s"), caption, &lines)
+    let graph = graph(&lines, (&linear(values(&lines)), "instances/s"), (&x, &x.whole_ticks(10), "seconds"));
+    plot("rate", "Instances a second", caption, &lines, &graph)
 }
 
 fn latency(measured: &Measurement) -> Figure {
-    let micros = |millis: f64| millis * 1e3;
-    let busy: Vec<Second> = measured_seconds(measured).into_iter().filter(|second| second.done > 0).collect();
-    let lines = [
-        over(&busy, "p50", |second| micros(second.p50_ms)),
-        over(&busy, "p99", |second| micros(second.p99_ms)),
-        over(&busy, "max", |second| micros(second.max_ms)),
-    ];
+    let micros = |millis: f64, second: &Second| (second.done > 0).then_some(millis * 1e3);
+    let (x, lines) = over_time(
+        measured,
+        [
+            ("p50", &|second| micros(second.p50_ms, second)),
+            ("p99", &|second| micros(second.p99_ms, second)),
+            ("max", &|second| micros(second.max_ms, second)),
+        ],
+    );
     let caption = "Latency of the instances that came to their end in each second, from their planned start.";
-    drawn(measured, "latency", "Instance latency over time", Unit::Latency, caption, &lines)
+    let y = logarithmic(values(&lines));
+    let graph = graph(&lines, (&y, "latency (us)"), (&x, &x.whole_ticks(10), "seconds"));
+    plot("latency", "Instance latency over time", caption, &lines, &graph)
 }
 
 fn in_flight(measured: &Measurement) -> Figure {
-    let seconds = measured_seconds(measured);
-    let lines = [
-        over(&seconds, "in flight", |second| second.in_flight as f64),
-        over(&seconds, "errors", |second| second.errors as f64),
-        over(&seconds, "starts missed", |second| (second.late + second.dropped) as f64),
-    ];
-    let caption = "Instances under way at the end of each second; errors and missed starts within it.";
-    drawn(
+    let (x, lines) = over_time(
         measured,
-        "in-flight",
-        "Under way, errors, missed starts",
-        Unit::Count("instances"),
-        caption,
-        &lines,
-    )
-}
-
-/// A figure of lines over the seconds that count.
-fn drawn(measured: &Measurement, id: &str, title: &str, unit: Unit, caption: &str, lines: &[Line]) -> Figure {
-    let seconds = measured_seconds(measured);
-    let first = seconds.first().map_or(0.0, |second| (second.second - second.length).max(0.0));
-    let last = seconds.last().map_or(1.0, |second| second.second);
-    let x = Scale::linear((first, last), (FRAME.left, FRAME.right));
-    let rows = lines.first().map_or(0, |(_, points)| points.len());
-    let row = |place: usize| {
-        let values =
-            lines.iter().map(|(_, points)| points.get(place).map_or(String::new(), |(_, y)| unit.show(*y)));
-        std::iter::once(format!("{:.2}", lines[0].1[place].0)).chain(values).collect()
-    };
-    let table = Table {
-        head: std::iter::once("second").chain(lines.iter().map(|(name, _)| *name)).collect(),
-        rows: (0..rows).map(row).collect(),
-    };
-    let content = graph(unit, lines, (&x, &x.whole_ticks(10), "seconds"));
-    Figure::plot(id, title, caption, &legend(lines), &content, table)
-}
-
-fn legend(lines: &[Line]) -> Vec<(Series, &'static str)> {
-    lines.iter().enumerate().map(|(place, (name, _))| (Series(place), *name)).collect()
-}
-
-/// The axes and the lines.
-fn graph(unit: Unit, lines: &[Line], (x, x_ticks, x_title): (&Scale, &[Tick], &str)) -> Markup {
-    let y = unit.scale(lines.iter().flat_map(|(_, points)| points).map(|(_, y)| *y));
-    let places = |points: &[(f64, f64)]| -> Vec<(f64, f64)> {
-        points.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect()
-    };
-    html! {
-        (left_axis(FRAME, &unit.ticks(&y), unit.title()))
-        (bottom_axis(FRAME, x_ticks, x_title))
-        @for (series, (_, points)) in lines.iter().enumerate() {
-            @let places = places(points);
-            (line(&places, Series(series)))
-            @for place in places.iter().skip(series).step_by(places.len().div_ceil(MARKS).max(1)) {
-                (mark(*place, Series(series)))
-            }
-        }
-    }
+        [
+            ("in flight", &|second| Some(second.in_flight as f64)),
+            ("errors", &|second| Some(second.errors as f64)),
+            ("starts missed", &|second| Some((second.late + second.dropped) as f64)),
+        ],
+    );
+    let caption = "Instances under way at the end of each second; errors and missed starts within it.";
+    let graph = graph(&lines, (&linear(values(&lines)), "instances"), (&x, &x.whole_ticks(10), "seconds"));
+    plot("in-flight", "Under way, errors, missed starts", caption, &lines, &graph)
 }
 
 /// The N of "one in N" beyond a quantile: this scale spreads the high percentiles out.
@@ -331,16 +176,13 @@ fn curve(measured: &Measurement) -> Figure {
     // By how many requests one is slower: the axis is stretched towards the slowest.
     let points = |measure| -> Vec<(f64, f64)> {
         let histogram = answered(&measured.histograms, measure);
-        let steps = histogram.iter_quantiles(4);
-        let points = steps.filter(|step| step.quantile() < 1.0);
-        points.map(|step| (one_in(step.quantile()), step.value_iterated_to() as f64 / 1e3)).collect()
+        let steps = histogram.iter_quantiles(4).filter(|step| step.quantile() < 1.0);
+        steps.map(|step| (one_in(step.quantile()), step.value_iterated_to() as f64 / 1e3)).collect()
     };
-    let shown = |measure: &Measure| {
-        measured.result.figures.answered.iter().any(|row: &Answered| row.measure == *measure)
-    };
-    let curves: Vec<Line> =
+    let shown = |measure: &Measure| measured.result.figures.latency(*measure).is_some();
+    let lines: Vec<Line> =
         CURVES.into_iter().filter(shown).map(|measure| (measure.name(), points(measure))).collect();
-    let farthest = curves.iter().flat_map(|(_, points)| points).map(|(x, _)| *x).fold(100.0, f64::max);
+    let farthest = lines.iter().flat_map(|(_, points)| points).map(|(x, _)| *x).fold(100.0, f64::max);
     let x = Scale::logarithmic((1.0, farthest), (FRAME.left, FRAME.right));
     let ticks: Vec<Tick> = QUANTILES
         .iter()
@@ -349,21 +191,30 @@ fn curve(measured: &Measurement) -> Figure {
         .collect();
     let caption = "The latency that so many percent of the requests did not exceed, by answers to correct processes. \
                    The axis is stretched towards the slowest.";
-    let content = graph(Unit::Latency, &curves, (&x, &ticks, "percentile"));
-    Figure::plot("curve", "Latency by percentile", caption, &legend(&curves), &content, quantiles(measured))
+    let graph = graph(&lines, (&logarithmic(values(&lines)), "latency (us)"), (&x, &ticks, "percentile"));
+    plot("curve", "Latency by percentile", caption, &lines, &graph)
 }
 
-/// The curve in numbers, at its ticks: curves have points of their own elsewhere.
-fn quantiles(measured: &Measurement) -> Table {
-    let row = |answered: &Answered| {
-        let latency = &answered.latency;
-        let points = [latency.p50, latency.p90, latency.p99, latency.p999, latency.p9999, latency.max];
-        std::iter::once(answered.measure.name().to_owned())
-            .chain(points.map(|nanos| time(nanos as f64)))
-            .collect()
-    };
-    Table {
-        head: vec!["of", "50", "90", "99", "99.9", "99.99", "100"],
-        rows: measured.result.figures.answered.iter().map(row).collect(),
+fn plot(id: &str, title: &str, caption: &str, lines: &[Line], graph: &Markup) -> Figure {
+    let legend: Vec<(Series, &str)> = (0..).map(Series).zip(lines.iter().map(|(name, _)| *name)).collect();
+    Figure::plot(id, title, caption, &legend, graph, Table::default())
+}
+
+/// The axes and the lines.
+fn graph(
+    lines: &[Line],
+    (y, y_title): (&Scale, &str),
+    (x, x_ticks, x_title): (&Scale, &[Tick], &str),
+) -> Markup {
+    html! {
+        (left_axis(FRAME, &y.whole_ticks(6), y_title))
+        (bottom_axis(FRAME, x_ticks, x_title))
+        @for (series, (_, points)) in (0..).map(Series).zip(lines) {
+            @let places: Vec<(f64, f64)> = points.iter().map(|(at, value)| (x.at(*at), y.at(*value))).collect();
+            (line(&places, series))
+            @for place in places.iter().skip(series.0).step_by(places.len().div_ceil(MARKS).max(1)) {
+                (mark(*place, series))
+            }
+        }
     }
 }
