@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fail_if::Failed;
+use super::fail_if::Checked;
 use super::figures::{Figures, Metric};
 
 /// The figures that are compared, where both results have them.
@@ -47,10 +47,10 @@ pub fn compare(before: &Figures, now: &Figures, noise: f64) -> Vec<Comparison> {
 impl Comparison {
     /// The condition that it failed, if it is worse.
     #[must_use]
-    pub fn failed(&self, noise: f64) -> Option<Failed> {
+    pub fn failed(&self, noise: f64) -> Option<Checked> {
         let percent = noise * 100.0;
         let condition = format!("{} worse than the baseline by more than {percent} %", self.figure);
-        self.worse.then_some(Failed { condition, value: Some(self.now) })
+        self.worse.then_some(Checked { condition, value: Some(self.now) })
     }
 }
 

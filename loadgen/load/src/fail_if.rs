@@ -2,123 +2,71 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::figures::Metric;
 
 /// A condition. Its text is `FIGURE > VALUE` or `FIGURE < VALUE`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Debug, PartialEq)]
 pub struct FailIf {
     /// The figure that is compared.
     pub figure: Metric,
-    /// On which side it must be for the condition to hold.
-    pub side: Side,
+    /// Whether the condition holds above the value; else below it.
+    above: bool,
     /// The value: nanoseconds for a latency, else a number.
-    pub value: f64,
+    value: f64,
     /// As it was written.
     text: String,
 }
 
-/// A side of a value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// `>`
-    Above,
-    /// `<`
-    Below,
-}
-
-/// An error in the text of a condition.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FailIfError {
-    /// There is no `>` or `<` in it.
-    #[error("{0}: give FIGURE > VALUE or FIGURE < VALUE, such as instance_p99 > 50ms")]
-    Form(String),
-    /// There is no such figure.
-    #[error("{text}: there is no figure {figure}: give {}", Metric::all_names())]
-    Metric {
-        /// The whole text.
-        text: String,
-        /// The figure.
-        figure: String,
-    },
-    /// The value is none of this figure.
-    #[error("{text}: {value} is no value of it: give {wanted}")]
-    Value {
-        /// The whole text.
-        text: String,
-        /// The value.
-        value: String,
-        /// The values of the figure.
-        wanted: &'static str,
-    },
-}
-
-/// A condition that failed the run.
+/// A condition with the value of its figure.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Failed {
+pub struct Checked {
     /// As it was written.
     pub condition: String,
     /// The value of its figure, in nanoseconds if it is a latency; `None`: there was nothing to measure.
     pub value: Option<f64>,
 }
 
-/// A condition that did not fail the run.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Passed {
-    /// As it was written: it did not hold.
-    pub condition: String,
-    /// The value of its figure, in nanoseconds if it is a latency.
-    pub value: f64,
-}
-
 impl FailIf {
     /// Whether the condition holds for this value of its figure.
     #[must_use]
     pub fn is_met(&self, value: f64) -> bool {
-        match self.side {
-            Side::Above => value > self.value,
-            Side::Below => value < self.value,
-        }
+        if self.above { value > self.value } else { value < self.value }
     }
 }
 
 impl FromStr for FailIf {
-    type Err = FailIfError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, FailIfError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let text = text.trim();
-        let (at, side) = match (text.find('>'), text.find('<')) {
-            (Some(at), None) => (at, Side::Above),
-            (None, Some(at)) => (at, Side::Below),
-            _ => return Err(FailIfError::Form(text.to_owned())),
+        let sides = (text.split_once('>'), text.split_once('<'));
+        let (above, (name, given)) = match sides {
+            (Some(sides), None) => (true, sides),
+            (None, Some(sides)) => (false, sides),
+            _ => {
+                return Err(format!(
+                    "{text}: give FIGURE > VALUE or FIGURE < VALUE, such as instance_p99 > 50ms"
+                ));
+            }
         };
-        let (name, given) = (text[..at].trim(), text[at + 1..].trim());
-        let figure: Metric = name
-            .parse()
-            .map_err(|()| FailIfError::Metric { text: text.to_owned(), figure: name.to_owned() })?;
-        let value = value(figure, given).ok_or_else(|| FailIfError::Value {
-            text: text.to_owned(),
-            value: given.to_owned(),
-            wanted: if figure.is_latency() {
-                "a duration such as 50ms"
-            } else {
-                "a number such as 100 or 0.1%"
-            },
-        })?;
-        Ok(Self { figure, side, value, text: text.to_owned() })
+        let (name, given) = (name.trim(), given.trim());
+        let no_figure = |()| format!("{text}: there is no figure {name}: give {}", Metric::all_names());
+        let figure: Metric = name.parse().map_err(no_figure)?;
+        let (value, wanted) = if figure.is_latency() {
+            let duration = stickycas_program::parse_duration(given).ok();
+            (duration.map(|duration| duration.as_nanos() as f64), "a duration such as 50ms")
+        } else {
+            (number(given), "a number such as 100 or 0.1%")
+        };
+        let value = value.ok_or_else(|| format!("{text}: {given} is no value of it: give {wanted}"))?;
+        Ok(Self { figure, above, value, text: text.to_owned() })
     }
 }
 
-fn value(figure: Metric, text: &str) -> Option<f64> {
-    if figure.is_latency() {
-        return stickycas_program::parse_duration(text)
-            .ok()
-            .map(|duration: Duration| duration.as_nanos() as f64);
-    }
+fn number(text: &str) -> Option<f64> {
     let (digits, factor) = text.strip_suffix('%').map_or((text, 1.0), |digits| (digits.trim_end(), 0.01));
     let number: f64 = digits.parse().ok()?;
     (number.is_finite() && number >= 0.0).then_some(number * factor)
@@ -130,26 +78,12 @@ impl fmt::Display for FailIf {
     }
 }
 
-impl From<FailIf> for String {
-    fn from(condition: FailIf) -> Self {
-        condition.text
-    }
-}
-
-impl TryFrom<String> for FailIf {
-    type Error = FailIfError;
-
-    fn try_from(text: String) -> Result<Self, FailIfError> {
-        text.parse()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn parse(text: &str) -> Result<FailIf, String> {
-        text.parse().map_err(|error: FailIfError| error.to_string())
+        text.parse()
     }
 
     #[test]

@@ -46,18 +46,23 @@ impl Latency {
         }
     }
 
-    fn at(&self, point: Quantile) -> f64 {
-        match point {
-            Quantile::Mean => self.mean,
-            Quantile::P50 => self.p50 as f64,
-            Quantile::P90 => self.p90 as f64,
-            Quantile::P99 => self.p99 as f64,
-            Quantile::P999 => self.p999 as f64,
-            Quantile::P9999 => self.p9999 as f64,
-            Quantile::Max => self.max as f64,
-        }
+    /// One of its [`POINTS`].
+    fn at(&self, point: &str) -> Option<f64> {
+        Some(match point {
+            "p50" => self.p50 as f64,
+            "p90" => self.p90 as f64,
+            "p99" => self.p99 as f64,
+            "p99.9" => self.p999 as f64,
+            "p99.99" => self.p9999 as f64,
+            "max" => self.max as f64,
+            "mean" => self.mean,
+            _ => return None,
+        })
     }
 }
+
+/// The points of latencies by their names.
+const POINTS: [&str; 7] = ["p50", "p90", "p99", "p99.9", "p99.99", "max", "mean"];
 
 /// The latencies under one label.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -183,7 +188,7 @@ impl Figures {
     #[must_use]
     pub fn value(&self, figure: Metric) -> Option<f64> {
         Some(match figure {
-            Metric::Latency(measure, point) => self.latency(measure)?.at(point),
+            Metric::Latency(measure, point) => self.latency(measure)?.at(point)?,
             Metric::Rate => self.rate,
             Metric::AccessRate => self.access_rate,
             Metric::Errors => self.counts.errors() as f64,
@@ -237,46 +242,11 @@ fn with_ends(mut counts: Counts, histograms: &Histograms) -> Counts {
     counts
 }
 
-/// A point of a distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Quantile {
-    /// The mean.
-    Mean,
-    /// 50 %.
-    P50,
-    /// 90 %.
-    P90,
-    /// 99 %.
-    P99,
-    /// 99.9 %.
-    P999,
-    /// 99.99 %.
-    P9999,
-    /// The longest.
-    Max,
-}
-
-impl Quantile {
-    const ALL: [Self; 7] = [Self::P50, Self::P90, Self::P99, Self::P999, Self::P9999, Self::Max, Self::Mean];
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Mean => "mean",
-            Self::P50 => "p50",
-            Self::P90 => "p90",
-            Self::P99 => "p99",
-            Self::P999 => "p99.9",
-            Self::P9999 => "p99.99",
-            Self::Max => "max",
-        }
-    }
-}
-
 /// A figure, by its name: `instance_p99`, `rate`, `error_rate`, ...
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Metric {
     /// A point of the latencies of what correct processes were answered.
-    Latency(Measure, Quantile),
+    Latency(Measure, &'static str),
     /// Instances that came to their end, per second.
     Rate,
     /// Accesses answered, per second.
@@ -327,15 +297,14 @@ impl Metric {
     pub fn all_names() -> String {
         let measures = Measure::ALL.map(Measure::name).map(|name| format!("{name}_p50"));
         let plain = Self::PLAIN.map(|(_, name)| name.to_owned());
-        let points = Quantile::ALL.map(Quantile::name).join(", ");
-        format!("{}, {}; a latency has {points}", measures.join(", "), plain.join(", "))
+        format!("{}, {}; a latency has {}", measures.join(", "), plain.join(", "), POINTS.join(", "))
     }
 }
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Self::Latency(measure, point) = self {
-            return f.pad(&format!("{}_{}", measure.name(), point.name()));
+            return f.pad(&format!("{}_{point}", measure.name()));
         }
         let named = Self::PLAIN.into_iter().find(|(figure, _)| figure == self);
         f.pad(named.map_or("", |(_, name)| name))
@@ -351,7 +320,7 @@ impl FromStr for Metric {
         }
         let (measure, point) = text.rsplit_once('_').ok_or(())?;
         let measure = Measure::ALL.into_iter().find(|known| known.name() == measure).ok_or(())?;
-        let point = Quantile::ALL.into_iter().find(|known| known.name() == point).ok_or(())?;
+        let point = POINTS.into_iter().find(|known| *known == point).ok_or(())?;
         Ok(Self::Latency(measure, point))
     }
 }
@@ -365,8 +334,7 @@ mod tests {
 
     #[test]
     fn every_figure_reads_back_as_it_is_named() {
-        let latencies =
-            Measure::ALL.into_iter().flat_map(|m| Quantile::ALL.map(|point| Metric::Latency(m, point)));
+        let latencies = Measure::ALL.into_iter().flat_map(|m| POINTS.map(|point| Metric::Latency(m, point)));
         for figure in Metric::PLAIN.into_iter().map(|(figure, _)| figure).chain(latencies) {
             assert_eq!(figure.to_string().parse(), Ok(figure));
         }

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
+use stickycas_model::printable::printable;
 use stickycas_model::types::ProcessId;
 use stickycas_proto::v1::RefusalReason;
 
@@ -123,20 +124,25 @@ impl OperationOutcome {
     }
 }
 
+/// Outcomes by their names; a refusal is called by its reason.
+const OUTCOMES: [(OperationOutcome, &str); 9] = [
+    (OperationOutcome::Done, "done"),
+    (OperationOutcome::Won, "won"),
+    (OperationOutcome::Lost, "lost"),
+    (OperationOutcome::Limit, "limit"),
+    (OperationOutcome::Failed(Fault::Unreachable), "unreachable"),
+    (OperationOutcome::Failed(Fault::Protocol), "protocol"),
+    (OperationOutcome::Failed(Fault::GaveUp), "gave_up"),
+    (OperationOutcome::Failed(Fault::Stalled), "stalled"),
+    (OperationOutcome::Failed(Fault::CutOff), "cut_off"),
+];
+
 impl fmt::Display for OperationOutcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Done => "done",
-            Self::Won => "won",
-            Self::Lost => "lost",
-            Self::Limit => "limit",
-            Self::Refused(reason) => reason.name(),
-            Self::Failed(Fault::Unreachable) => "unreachable",
-            Self::Failed(Fault::Protocol) => "protocol",
-            Self::Failed(Fault::GaveUp) => "gave_up",
-            Self::Failed(Fault::Stalled) => "stalled",
-            Self::Failed(Fault::CutOff) => "cut_off",
-        })
+        if let Self::Refused(reason) = self {
+            return f.pad(reason.name());
+        }
+        f.pad(OUTCOMES.iter().find(|(outcome, _)| outcome == self).expect("every other outcome has a name").1)
     }
 }
 
@@ -144,9 +150,7 @@ impl FromStr for OperationOutcome {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let plain = [Self::Done, Self::Won, Self::Lost, Self::Limit];
-        let faults = [Fault::Unreachable, Fault::Protocol, Fault::GaveUp, Fault::Stalled, Fault::CutOff];
-        let named = plain.into_iter().chain(faults.map(Self::Failed)).find(|ended| ended.to_string() == text);
+        let named = OUTCOMES.into_iter().find(|(_, name)| *name == text).map(|(outcome, _)| outcome);
         named.or_else(|| RefusalReason::from_name(text).map(Self::Refused)).ok_or(())
     }
 }
@@ -197,9 +201,8 @@ impl FromStr for Label {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let mut parts = text.splitn(3, '.');
-        let (measure, party, ended) =
-            (parts.next().ok_or(())?, parts.next().ok_or(())?, parts.next().ok_or(())?);
+        let (measure, rest) = text.split_once('.').ok_or(())?;
+        let (party, ended) = rest.split_once('.').ok_or(())?;
         let measure = Measure::ALL.into_iter().find(|known| known.name() == measure).ok_or(())?;
         let party = match party {
             "correct" => Party::Correct,
@@ -219,14 +222,14 @@ pub type Messages = BTreeMap<OperationOutcome, String>;
 /// So many characters of a message are kept.
 const MESSAGE: usize = 300;
 
-/// A message as it may be shown: a server may write anything, and a terminal obeys some of it.
-fn printable(message: &str) -> String {
-    let shown = message.chars().map(|it| if it.is_control() { ' ' } else { it });
-    let mut text: String = shown.clone().take(MESSAGE).collect();
-    if shown.count() > MESSAGE {
-        text.push('\u{2026}');
+/// A message in one line: a server may write anything, and a terminal obeys some of it.
+fn one_line(message: &str) -> String {
+    let mut shown = printable(message).replace('\n', " ");
+    if let Some((end, _)) = shown.char_indices().nth(MESSAGE) {
+        shown.truncate(end);
+        shown.push('\u{2026}');
     }
-    text
+    shown
 }
 
 /// Adds one measured value to histograms.
@@ -348,7 +351,7 @@ impl Meter {
     /// Something ended so, with these words. Of each way to end, the first are kept.
     pub(super) fn said(&self, ended: OperationOutcome, message: &str) {
         let mut messages = self.messages.lock().expect("nobody panics while holding it");
-        messages.entry(ended).or_insert_with(|| printable(message));
+        messages.entry(ended).or_insert_with(|| one_line(message));
     }
 
     /// The messages until now.
@@ -382,17 +385,10 @@ mod tests {
     #[test]
     fn every_label_reads_back_as_it_is_written() {
         let refused = OperationOutcome::Refused(RefusalReason::RateExceeded);
-        let faults = [Fault::Unreachable, Fault::Protocol, Fault::GaveUp, Fault::Stalled, Fault::CutOff];
-        let ends = [
-            OperationOutcome::Done,
-            OperationOutcome::Won,
-            OperationOutcome::Lost,
-            OperationOutcome::Limit,
-            refused,
-        ];
+        let ends = OUTCOMES.map(|(outcome, _)| outcome);
         for measure in Measure::ALL {
             for party in [Party::Correct, Party::Byzantine] {
-                for ended in ends.into_iter().chain(faults.map(OperationOutcome::Failed)) {
+                for ended in ends.into_iter().chain([refused]) {
                     let label = Label { measure, party, ended };
                     assert_eq!(label.to_string().parse(), Ok(label));
                 }
@@ -433,7 +429,7 @@ mod tests {
         meter.said(refused, "another");
         meter.said(OperationOutcome::Failed(Fault::Unreachable), &"x".repeat(MESSAGE + 1));
         let messages = meter.messages();
-        assert_eq!(messages[&refused], "no more than 10 [2J ");
+        assert_eq!(messages[&refused], "no more than 10\\u{1b}[2J ");
         let long = &messages[&OperationOutcome::Failed(Fault::Unreachable)];
         assert!(long.chars().count() == MESSAGE + 1 && long.ends_with('\u{2026}'), "{long}");
     }

@@ -8,7 +8,7 @@ use hdrhistogram::serialization::interval_log::{IntervalLogWriterBuilder, Tag};
 use serde::{Deserialize, Serialize};
 
 use super::figures::answered;
-use super::measure::{Histograms, Measure, OperationOutcome, merge};
+use super::measure::{Histograms, Label, Measure, merge};
 
 /// The events of about a second: a row of `seconds.csv`. Latencies are in milliseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub struct Second {
     pub max_ms: f64,
 }
 
-/// Counters that only grow.
+/// Starts until some moment, as in [`Second`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Starts {
     pub(super) planned: u64,
@@ -51,14 +51,14 @@ pub(super) struct Starts {
 #[derive(Debug)]
 pub struct Recorder {
     /// When the load began, by the clock on the wall.
-    began: SystemTime,
+    pub(super) began: SystemTime,
     /// The end of the last second.
     last: Duration,
     starts: Starts,
     /// Everything.
-    pub(super) histograms: Histograms,
+    pub histograms: Histograms,
     /// Second by second.
-    pub(super) seconds: Vec<Second>,
+    pub seconds: Vec<Second>,
     /// The HDR log, version 2 of its form.
     pub(super) log: Vec<u8>,
     /// The measurements that are not in the log yet, since when, and of how many seconds.
@@ -94,36 +94,20 @@ impl Recorder {
         }
     }
 
-    /// Everything that was measured until now, by label.
-    #[must_use]
-    pub const fn histograms(&self) -> &Histograms {
-        &self.histograms
-    }
-
-    /// Second by second until now.
-    #[must_use]
-    pub fn seconds(&self) -> &[Second] {
-        &self.seconds
-    }
-
     /// With everything in its log.
     pub(super) fn finished(mut self) -> Self {
         self.write(self.last);
         self
     }
 
-    /// When the load began.
-    pub(super) const fn began(&self) -> SystemTime {
-        self.began
-    }
-
     /// The second that ends now, so long after the start. `starts`: all until now.
     pub(super) fn second(&mut self, now: Duration, taken: &Histograms, starts: Starts, in_flight: u64) {
         let length = now.saturating_sub(self.last);
         let instance = answered(taken, Measure::Instance);
-        let count = |wanted: &dyn Fn(Measure, OperationOutcome) -> bool| {
-            let found = taken.iter().filter(|(label, _)| wanted(label.measure, label.ended));
-            found.map(|(_, histogram)| histogram.len()).sum::<u64>()
+        let count = |measures: &[Measure], answered| {
+            let wanted =
+                |label: &Label| measures.contains(&label.measure) && label.ended.is_answer() == answered;
+            taken.iter().filter(|(label, _)| wanted(label)).map(|(_, histogram)| histogram.len()).sum()
         };
         let millis = |nanos: u64| nanos as f64 / 1e6;
         self.seconds.push(Second {
@@ -133,10 +117,8 @@ impl Recorder {
             late: starts.late - self.starts.late,
             dropped: starts.dropped - self.starts.dropped,
             done: instance.len(),
-            errors: count(&|measure, ended| measure == Measure::Instance && !ended.is_answer()),
-            accesses: count(&|measure, ended| {
-                matches!(measure, Measure::Append | Measure::Read) && ended.is_answer()
-            }),
+            errors: count(&[Measure::Instance], false),
+            accesses: count(&[Measure::Append, Measure::Read], true),
             in_flight,
             p50_ms: millis(instance.value_at_quantile(0.5)),
             p99_ms: millis(instance.value_at_quantile(0.99)),
@@ -180,7 +162,7 @@ impl Recorder {
 mod tests {
     use hdrhistogram::serialization::interval_log::{IntervalLogIterator, LogEntry};
 
-    use super::super::measure::{Label, record};
+    use super::super::measure::{OperationOutcome, record};
     use super::*;
 
     #[test]

@@ -10,7 +10,7 @@ use stickycas_model::judge::Outcome;
 
 use super::baseline::{Comparison, compare};
 use super::engine::{CutShort, LoadOutcome};
-use super::fail_if::{FailIf, Failed, Passed};
+use super::fail_if::{Checked, FailIf};
 use super::figures::{Figures, Metric};
 use super::measure::{Histograms, Messages};
 use super::profile::{Pacing, Profile};
@@ -31,10 +31,10 @@ pub struct LoadResult {
     /// How many of them show what.
     pub judged: VerdictCounts,
     /// Conditions that held and so failed the run.
-    pub failed: Vec<Failed>,
+    pub failed: Vec<Checked>,
     /// Conditions that did not hold, and so did not fail it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub passed: Vec<Passed>,
+    pub passed: Vec<Checked>,
     /// Whether and how it ended before its time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cut_short: Option<CutShort>,
@@ -92,18 +92,18 @@ impl Measurement {
     /// Of a load that was put on from here.
     #[must_use]
     pub fn of(profile: &Profile, loaded: LoadOutcome, server: Option<String>) -> Self {
-        let figures = loaded.figures();
-        let LoadOutcome { recorder, judged, messages, began, cut_short, server: side, .. } = loaded;
+        let LoadOutcome { recorder, figures, judged, messages, cut_short, server: side, .. } = loaded;
+        let (failed, passed) = check(&conditions(profile), &figures);
         let result = LoadResult {
             version: RESULT_VERSION,
             verdict: judged.verdict(),
             judged,
-            failed: failed(&conditions(profile), &figures),
-            passed: passed(&conditions(profile), &figures),
+            failed,
+            passed,
             cut_short,
             name: profile.name.clone(),
             seed: profile.seed,
-            began: humantime::format_rfc3339_millis(began).to_string(),
+            began: humantime::format_rfc3339_millis(recorder.began).to_string(),
             measured_from: profile.warm_up.as_secs_f64(),
             figures,
             messages,
@@ -134,30 +134,22 @@ pub(super) fn conditions(profile: &Profile) -> Vec<FailIf> {
     conditions
 }
 
-/// Those of the conditions that fail a run with these figures; and that an instance came to its end, which no
-/// flag can allow to be otherwise.
+/// The conditions that fail a run with these figures, and those that do not. A run in which no instance came
+/// to its end fails, which no flag can allow to be otherwise.
 #[must_use]
-pub fn failed(conditions: &[FailIf], figures: &Figures) -> Vec<Failed> {
-    let failed = |condition: &FailIf| {
+pub fn check(conditions: &[FailIf], figures: &Figures) -> (Vec<Checked>, Vec<Checked>) {
+    let (mut failed, mut passed) = (Vec::new(), Vec::new());
+    for condition in conditions {
         let value = figures.value(condition.figure);
         // A condition on a figure that was not measured fails the run.
-        value
-            .is_none_or(|value| condition.is_met(value))
-            .then(|| Failed { condition: condition.to_string(), value })
-    };
-    let nothing =
-        (figures.counts.done == 0).then(|| Failed { condition: "instances < 1".to_owned(), value: None });
-    conditions.iter().filter_map(failed).chain(nothing).collect()
-}
-
-/// The conditions that do not.
-#[must_use]
-pub fn passed(conditions: &[FailIf], figures: &Figures) -> Vec<Passed> {
-    let passed = |condition: &FailIf| {
-        let value = figures.value(condition.figure).filter(|value| !condition.is_met(*value))?;
-        Some(Passed { condition: condition.to_string(), value })
-    };
-    conditions.iter().filter_map(passed).collect()
+        let fails = value.is_none_or(|value| condition.is_met(value));
+        let checked = Checked { condition: condition.to_string(), value };
+        if fails { &mut failed } else { &mut passed }.push(checked);
+    }
+    if figures.counts.done == 0 {
+        failed.push(Checked { condition: "instances < 1".to_owned(), value: None });
+    }
+    (failed, passed)
 }
 
 impl LoadResult {
@@ -193,11 +185,11 @@ mod tests {
     fn a_schedule_that_was_not_kept_fails_an_open_loop() {
         let flags = Flags::of(&[("rate", "5"), ("max-missed", "0.1")]);
         let conditions = conditions(&Profile::load(None, &flags).unwrap());
-        assert_eq!(failed(&conditions, &figures(100, 10)), []);
+        assert_eq!(check(&conditions, &figures(100, 10)).0, []);
         let both = ["error_rate > 0.01", "missed_rate > 0.1"];
-        let passed = passed(&conditions, &figures(100, 10)).into_iter().map(|it| it.condition);
+        let passed = check(&conditions, &figures(100, 10)).1.into_iter().map(|it| it.condition);
         assert_eq!(passed.collect::<Vec<_>>(), both, "each condition is in one of the lists");
-        let failed = failed(&conditions, &figures(100, 11));
+        let failed = check(&conditions, &figures(100, 11)).0;
         assert_eq!(failed[0].condition, "missed_rate > 0.1");
     }
 
@@ -205,12 +197,12 @@ mod tests {
     fn a_load_in_which_no_instance_came_to_its_end_fails() {
         let anything = Flags::of(&[("max-errors", "1")]);
         let conditions = conditions(&Profile::load(None, &anything).unwrap());
-        assert_eq!(failed(&conditions, &figures(1, 0)), []);
-        let nothing = [Failed { condition: "instances < 1".to_owned(), value: None }];
-        assert_eq!(failed(&conditions, &figures(0, 0)), nothing);
+        assert_eq!(check(&conditions, &figures(1, 0)).0, []);
+        let nothing = [Checked { condition: "instances < 1".to_owned(), value: None }];
+        assert_eq!(check(&conditions, &figures(0, 0)).0, nothing);
         let mut all_failed = figures(100, 0);
         (all_failed.counts.done, all_failed.counts.failed) = (0, 100);
-        assert_eq!(failed(&conditions, &all_failed), nothing);
+        assert_eq!(check(&conditions, &all_failed).0, nothing);
     }
 
     #[test]
@@ -219,7 +211,7 @@ mod tests {
             let conditions = conditions(&Profile::load(None, &Flags::of(flags)).unwrap());
             let counts = Counts { begun: 1_000, done: 989, refused: 11, ..Counts::default() };
             let figures = Figures { rate: 90.0, counts, ..Figures::default() };
-            failed(&conditions, &figures).into_iter().map(|it| it.condition).collect::<Vec<_>>()
+            check(&conditions, &figures).0.into_iter().map(|it| it.condition).collect::<Vec<_>>()
         };
         assert_eq!(with(&[]), ["error_rate > 0.01"]);
         assert_eq!(with(&[("max-errors", "0.02")]), [""; 0]);
@@ -231,7 +223,7 @@ mod tests {
 
     #[test]
     fn the_worst_that_happened_is_the_exit_code() {
-        let code = |verdict, cut_short, failed: &[Failed]| {
+        let code = |verdict, cut_short, failed: &[Checked]| {
             let result = LoadResult {
                 version: RESULT_VERSION,
                 verdict,
@@ -253,7 +245,7 @@ mod tests {
             };
             result.exit().code()
         };
-        let failed = [Failed { condition: "errors > 0".to_owned(), value: Some(1.0) }];
+        let failed = [Checked { condition: "errors > 0".to_owned(), value: Some(1.0) }];
         let interrupted = Some(CutShort::Interrupted);
         assert_eq!(code(Outcome::Violation, interrupted, &failed), 1);
         assert_eq!(code(Outcome::Unknown, None, &failed), 4);
@@ -265,7 +257,7 @@ mod tests {
     #[test]
     fn what_could_not_be_measured_has_not_been_shown_to_hold() {
         let conditions = ["rate < 100", "instance_p99 > 5ms", "errors > 0"].map(|text| text.parse().unwrap());
-        let failed = failed(&conditions, &figures(1, 0));
+        let failed = check(&conditions, &figures(1, 0)).0;
         assert_eq!(failed.len(), 2);
         assert_eq!((failed[0].value, failed[1].value), (Some(90.0), None));
     }

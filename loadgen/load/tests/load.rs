@@ -39,7 +39,7 @@ async fn loaded(text: &str) -> LoadOutcome {
 }
 
 fn figures(loaded: &LoadOutcome) -> Figures {
-    loaded.figures()
+    loaded.figures.clone()
 }
 
 fn count(figures: &Figures, measure: Measure, party: Party) -> u64 {

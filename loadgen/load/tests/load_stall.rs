@@ -87,7 +87,7 @@ async fn instances_begin_and_wait_while_the_server_stands_still() {
     let open = "rate = 200\nduration = \"2s\"\nmax_missed = 1.0\ndrain = \"1h\"\nstall = \"1h\"\n";
     let (mut stood, mut waited) = (false, 0);
     let loaded = loaded(open, |progress, proxy| {
-        let in_flight = progress.recorder.seconds().last().unwrap().in_flight;
+        let in_flight = progress.recorder.seconds.last().unwrap().in_flight;
         if !std::mem::replace(&mut stood, true) {
             proxy.open.send_replace(false);
         } else if waited == 0 && in_flight >= BEGUN_MEANWHILE {
@@ -97,7 +97,7 @@ async fn instances_begin_and_wait_while_the_server_stands_still() {
         }
     })
     .await;
-    let figures = loaded.figures();
+    let figures = loaded.figures;
     assert_eq!(loaded.judged.verdict(), Outcome::Valid, "{:?}", loaded.judged.reasons);
     assert_eq!((figures.counts.done, figures.counts.errors()), (400, 0), "{:?}", figures.counts);
     assert!(waited >= BEGUN_MEANWHILE, "{waited} were under way");
@@ -120,7 +120,7 @@ async fn a_start_that_the_generator_delays_counts_from_its_plan() {
         });
     })
     .await;
-    let figures = loaded.figures();
+    let figures = loaded.figures;
     let max = |measure| Duration::from_nanos(figures.latency(measure).unwrap().max);
     // Of 200 a second one was planned in the first half of that time. A bound from below holds on a machine
     // of any speed.
@@ -142,7 +142,7 @@ async fn connections_that_swallow_everything_are_an_outcome() {
             }
         })
         .await;
-        let counts = loaded.figures().counts;
+        let counts = loaded.figures.counts;
         assert!(counts.done > 0 && counts.stalled >= 4, "{transport}: {counts:?}");
         assert_eq!(
             (counts.errors(), loaded.judged.violation),

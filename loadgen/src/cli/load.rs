@@ -6,13 +6,11 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use clap::Args;
-use stickycas_harness::atomic_files::is_taken;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::host::open_files;
 use stickycas_harness::report::json;
 use stickycas_harness::run::{COORDINATOR, Identities, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
-use stickycas_load::fail_if::FailIf;
 use stickycas_load::limit::{self, LimitRequest, ProbeResult};
 use stickycas_load::merge::read_result;
 use stickycas_load::profile::Flags;
@@ -23,8 +21,9 @@ use stickycas_program::asked_to_stop;
 use stickycas_server::limits::Limits;
 use tokio::runtime::Runtime;
 
-use super::output::{log_to_stderr, show, tell};
-use super::scenario::{repeat, taken};
+use super::output::{log_to_stderr, show_result, tell};
+use super::runtime;
+use super::scenario::{check_free, repeat};
 
 /// How long a server of our own keeps finished instances: as long as a history may take to be collected.
 const RETENTION: Duration = Duration::from_secs(2);
@@ -66,16 +65,8 @@ pub(super) struct LoadArgs {
     /// With --baseline: differences up to this share are noise
     #[arg(long, value_name = "SHARE", default_value_t = 0.1)]
     noise: f64,
-    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat
-    /// for several. The profile's rate is where it begins, and its duration that of each probe
-    #[arg(long, value_name = "CONDITION", conflicts_with_all = ["baseline", "in-flight", "ramp", "steps"])]
-    find_limit: Vec<FailIf>,
-    /// With --find-limit: how many searches are made
-    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
-    repeats: u32,
-    /// With --find-limit: how exactly each finds its limit, as a share of it
-    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
-    precision: f64,
+    #[command(flatten)]
+    limit: LimitRequest,
     #[command(flatten)]
     flags: Flags,
 }
@@ -94,20 +85,15 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
         let reason = "--find-limit needs an open loop: give --rate, or rate = ... in the profile";
         return Err(UsageError(reason.to_owned()).into());
     }
-    if !(args.precision > 0.0 && args.precision < 1.0 && args.noise >= 0.0) {
+    if !(args.limit.precision > 0.0 && args.limit.precision < 1.0 && args.noise >= 0.0) {
         return Err(UsageError("--precision and --noise are shares: give more than 0".to_owned()).into());
     }
-    // Better now than when there is a result that has nowhere to go.
-    if let Some(out) = &args.out
-        && is_taken(out)
-    {
-        return Err(taken(out).into());
-    }
+    check_free(args.out.as_deref())?;
     check_open_files(&profile, args.server.is_none())?;
     let baseline = args.baseline.as_deref().map(read_result).transpose()?;
     tell(&format!("seed {}", profile.seed));
     log_to_stderr();
-    let runtime = Runtime::new().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     if args.is_search() {
         return search(args, &profile, &runtime);
     }
@@ -178,16 +164,11 @@ async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<Load
 
 /// Searches for the limit.
 fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
-    let wanted = LimitRequest {
-        conditions: args.find_limit.clone(),
-        repeats: args.repeats,
-        precision: args.precision,
-    };
     let found = runtime.block_on(on_some_server(args, async |handle| {
         let probe = async |profile: Profile| {
             let mut loaded = put_on(handle, &profile).await?;
             let evidence = std::mem::take(&mut loaded.evidence);
-            let (figures, judged) = (loaded.figures(), loaded.judged.clone());
+            let (figures, judged) = (loaded.figures.clone(), loaded.judged.clone());
             let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
             if judged.violation > 0 {
                 let measured = Measurement::of(&profile, loaded, args.server.clone());
@@ -196,16 +177,10 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
             }
             Ok((!interrupted).then_some(ProbeResult { figures, judged }))
         };
-        limit::find(profile, &wanted, probe, |probe| tell(&report::limit::line(probe))).await
+        limit::find(profile, &args.limit, probe, |probe| tell(&report::limit::line(probe))).await
     }))?;
     let written = report::limit::write_folder(&found, &profile.name, args.out.as_deref());
-    let text = report::limit::text(&found);
-    if args.json {
-        tell(&text);
-        show(&json::text(&found))?;
-    } else {
-        show(&text)?;
-    }
+    show_result(&report::limit::text(&found), args.json.then(|| json::text(&found)))?;
     tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
     Ok(match Exit::of(found.verdict, None) {
         Exit::Done if found.interrupted => Exit::NotDone,
@@ -216,19 +191,13 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
 
 impl LoadArgs {
     fn is_search(&self) -> bool {
-        !self.find_limit.is_empty()
+        !self.limit.conditions.is_empty()
     }
 }
 
 /// Shows a result that was written down, and makes an exit code of it.
 pub(super) fn finish(result: &LoadResult, json: bool, written: io::Result<PathBuf>) -> anyhow::Result<Exit> {
-    let report = table::coloured(result);
-    if json {
-        tell(&report);
-        show(&json::text(result))?;
-    } else {
-        show(&report)?;
-    }
+    show_result(&table::coloured(result), json.then(|| json::text(result)))?;
     // After the report, so that a full disk does not hide it.
     let folder = written.context("cannot write the result folder")?;
     tell(&format!("result folder: {}", folder.display()));

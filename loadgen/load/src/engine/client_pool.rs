@@ -2,6 +2,7 @@
 //! stream.
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use stickycas_client::raw::Connection;
@@ -9,14 +10,14 @@ use stickycas_client::{Client, RetryPolicy};
 use stickycas_harness::run::{Identities, ServerHandle};
 use stickycas_model::types::ProcessId;
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::Shared;
 use super::instance_state::InstanceState;
 use super::process_task::ProcessTask;
 use super::stream::{StreamCommand, StreamHandle};
-use super::unary;
+use super::unary::Caller;
 use crate::measure::Principal;
 use crate::profile::{Profile, Transport};
 
@@ -63,7 +64,7 @@ impl ClientPool {
             let roster: Vec<String> = ProcessId::all(profile.params.processes())
                 .map(|process| format!("{}-{group}-{process}", profile.load.principal_prefix.0))
                 .collect();
-            let connections = connect(server, &roster, profile, shared).await?;
+            let connections = connect(server, &roster, profile, shared.stall).await?;
             let clients = clients(connections, group - 1, profile.load.transport, shared).await?;
             groups.push(RosterClients { roster, clients });
         }
@@ -98,7 +99,8 @@ impl ClientPool {
 
     fn start_task(&self, client: &PooledClient, task: ProcessTask, principal: Principal) {
         let Some(stream) = &client.stream else {
-            tokio::spawn(unary::play(task, client.connection.clone(), Arc::clone(&self.shared), principal));
+            let (connection, shared) = (client.connection.clone(), Arc::clone(&self.shared));
+            tokio::spawn(Caller { connection, shared, principal }.play(task));
             return;
         };
         let mut stream = stream.lock().expect("nobody panics while holding it");
@@ -126,32 +128,33 @@ async fn connect(
     server: &ServerHandle,
     roster: &[String],
     profile: &Profile,
-    shared: &Shared,
+    stall: Duration,
 ) -> anyhow::Result<Vec<Connection>> {
     let together = profile.load.principals_per_connection.get() as usize;
-    let mut connections: Vec<Option<Connection>> = vec![None; roster.len()];
-    let mut opening = JoinSet::new();
-    for (number, principals) in roster.chunks(together).enumerate() {
-        let first = server.identities().client(server.url(), &principals[0])?.connect_lazy()?;
-        let first = first.connection().config().clone();
-        let others = principals.to_vec();
-        let (stall, has_tokens) = (shared.stall, matches!(server.identities(), Identities::Tokens(_)));
-        opening.spawn(async move {
-            let opened = timeout(stall, Connection::open(first)).await.context("no connection in time")??;
-            if has_tokens {
-                identify(&opened).await?;
+    let has_tokens = matches!(server.identities(), Identities::Tokens(_));
+    let mut connections = Vec::with_capacity(roster.len());
+    for batch in roster.chunks(together * AT_A_TIME) {
+        let mut opening = Vec::new();
+        for principals in batch.chunks(together) {
+            let first = server.identities().client(server.url(), &principals[0])?.connect_lazy()?;
+            let first = first.connection().config().clone();
+            opening.push(AbortOnDropHandle::new(tokio::spawn(async move {
+                let opened =
+                    timeout(stall, Connection::open(first)).await.context("no connection in time")??;
+                if has_tokens {
+                    identify(&opened).await?;
+                }
+                anyhow::Ok(opened)
+            })));
+        }
+        for (principals, opened) in batch.chunks(together).zip(opening) {
+            let opened = opened.await?.context("cannot connect everybody")?;
+            for principal in principals {
+                connections.push(opened.as_principal(principal)?);
             }
-            let shared = others.iter().map(|principal| opened.as_principal(principal));
-            Ok::<_, anyhow::Error>((number, shared.collect::<Result<Vec<_>, _>>()?))
-        });
-        if opening.len() >= AT_A_TIME {
-            place(&mut connections, together, opening.join_next().await)?;
         }
     }
-    while let Some(opened) = opening.join_next().await {
-        place(&mut connections, together, Some(opened))?;
-    }
-    Ok(connections.into_iter().flatten().collect())
+    Ok(connections)
 }
 
 /// One call of the first principal on a connection. From then on the connection is charged to that principal:
@@ -163,41 +166,23 @@ async fn identify(connection: &Connection) -> anyhow::Result<()> {
     Ok(())
 }
 
-type Opened = Result<anyhow::Result<(usize, Vec<Connection>)>, tokio::task::JoinError>;
-
-fn place(
-    connections: &mut [Option<Connection>],
-    together: usize,
-    opened: Option<Opened>,
-) -> anyhow::Result<()> {
-    let Some(opened) = opened else { return Ok(()) };
-    let (number, opened) = opened?.context("cannot connect everybody")?;
-    for (slot, connection) in connections[number * together..].iter_mut().zip(opened) {
-        *slot = Some(connection);
-    }
-    Ok(())
-}
-
 async fn clients(
     connections: Vec<Connection>,
     group: usize,
     transport: Transport,
     shared: &Arc<Shared>,
 ) -> anyhow::Result<Vec<PooledClient>> {
-    if transport == Transport::Unary {
-        return Ok(connections
-            .into_iter()
-            .map(|connection| PooledClient { connection, stream: None })
-            .collect());
-    }
     let mut clients = Vec::with_capacity(connections.len());
     let mut opening = Vec::new();
     let processes = ProcessId::all(u32::try_from(connections.len()).unwrap_or(u32::MAX));
     for (process, connection) in processes.zip(connections) {
         let principal = Principal { group, process };
-        let (handle, is_open) = StreamHandle::open(connection.clone(), Arc::clone(shared), principal);
-        clients.push(PooledClient { connection, stream: Some(Mutex::new(handle)) });
-        opening.push(is_open);
+        let stream = (transport == Transport::Attach).then(|| {
+            let (handle, is_open) = StreamHandle::open(connection.clone(), Arc::clone(shared), principal);
+            opening.push(is_open);
+            Mutex::new(handle)
+        });
+        clients.push(PooledClient { connection, stream });
         if opening.len() == STREAMS_AT_A_TIME {
             all_open(std::mem::take(&mut opening)).await?;
         }

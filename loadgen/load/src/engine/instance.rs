@@ -23,8 +23,8 @@ use super::super::measure::{Fault, Label, Measure, OperationOutcome, Party, reco
 use super::super::observations;
 use super::super::profile::Pacing;
 use super::super::verdicts::{Excuse, InstanceObservations, InstanceVerdict};
+use super::Engine;
 use super::instance_state::{InstanceState, ProcessEnding};
-use super::state::Engine;
 
 /// When all correct processes have ended, Byzantine ones have so long to do what they still would.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -46,7 +46,7 @@ pub(super) async fn run(engine: &Arc<Engine>, number: u64, planned: Instant) {
             play(engine, state, Start { planned, begun }).await;
         }
         Err(ended) => {
-            engine.not_created();
+            engine.tally().judged.not_created += 1;
             Start { planned, begun }.ended(engine, number, measured, ended, Instant::now());
             hold_back(engine, ended).await;
         }
@@ -133,7 +133,7 @@ async fn create(
 /// Plays the instance that was created, and judges it.
 async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
     let state = Arc::new(state);
-    let watching = watch_along(engine, &state);
+    let watch = watch_along(engine, &state);
     engine.client_pool.play(&state);
     let stopped = wait(engine, &state).await;
     let over = Instant::now();
@@ -150,11 +150,9 @@ async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
         close(engine, state.instance).await;
     }
     // Where we ourselves had processes give up, the history says that they did, and nothing of the server.
-    let watching = match ended {
-        OperationOutcome::Done | OperationOutcome::Failed(Fault::Stalled) => watching,
-        _ => Watching::No,
-    };
-    judge(engine, &state, endings, watching).await;
+    let ended_by_itself = matches!(ended, OperationOutcome::Done | OperationOutcome::Failed(Fault::Stalled));
+    let wanted = state.drawn.watched && ended_by_itself;
+    judge(engine, &state, endings, wanted, watch.filter(|_| wanted)).await;
 }
 
 /// Waits until all processes have ended that end by themselves. Returns what stopped it before, if anything
@@ -212,24 +210,13 @@ struct Collected {
     told: Vec<(ProcessId, AccessNumber, Instant)>,
 }
 
-/// How the history of an instance is come by.
-enum Watching {
-    /// It is not.
-    No,
-    /// When the instance is over.
-    Later,
-    /// As it happens.
-    Along(AbortOnDropHandle<Collected>),
-}
-
-/// Watches the instance from the start, if it is to be watched and there is a place among those that watch.
-fn watch_along(engine: &Arc<Engine>, state: &InstanceState) -> Watching {
-    if !state.drawn.watched {
-        return Watching::No;
-    }
-    let Ok(place) = Arc::clone(&engine.watchers).try_acquire_owned() else { return Watching::Later };
+/// Watches the instance from the start, if it is to be watched and there is a place among those that watch;
+/// without a place, its history is collected when it is over.
+fn watch_along(engine: &Arc<Engine>, state: &InstanceState) -> Option<AbortOnDropHandle<Collected>> {
+    let watchers = Arc::clone(&engine.watchers);
+    let place = state.drawn.watched.then(|| watchers.try_acquire_owned().ok())??;
     let watch = engine.client.watch(state.instance, WatchFrom::Start);
-    Watching::Along(AbortOnDropHandle::new(tokio::spawn(async move {
+    Some(AbortOnDropHandle::new(tokio::spawn(async move {
         let _place = place;
         follow(watch).await
     })))
@@ -257,8 +244,14 @@ async fn history(engine: &Engine, instance: InstanceId) -> Option<Collected> {
     timeout(engine.shared.stall, follow(engine.client.watch(instance, WatchFrom::Start))).await.ok()
 }
 
-/// Judges the observations of all processes, and of a watched instance the whole history.
-async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessEnding>, watching: Watching) {
+/// Judges the observations of all processes, and if it is `wanted` the whole history, which `watch` follows.
+async fn judge(
+    engine: &Engine,
+    state: &InstanceState,
+    mut endings: Vec<ProcessEnding>,
+    wanted: bool,
+    watch: Option<AbortOnDropHandle<Collected>>,
+) {
     let drawn = &state.drawn;
     let seen: Vec<observations::ProcessObservation> = endings
         .iter_mut()
@@ -275,21 +268,19 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
         observations: None,
         lost: false,
     };
-    let wanted = !matches!(watching, Watching::No);
-    let collected = match watching {
-        Watching::Along(mut task) => {
-            let collected = timeout(engine.shared.stall, &mut task).await.ok().and_then(Result::ok);
+    let collected = match watch {
+        Some(watch) => {
+            let collected = timeout(engine.shared.stall, watch).await.ok().and_then(Result::ok);
             if let (true, Some(collected)) = (state.measured, &collected) {
                 watch_lags(engine, state, &correct, &collected.told);
             }
             collected
         }
-        Watching::Later => history(engine, state.instance).await,
         // Evidence is collected of what should not be, whether it was to be watched or not.
-        Watching::No if judgement.finding.outcome == Outcome::Violation => {
+        None if wanted || judgement.finding.outcome == Outcome::Violation => {
             history(engine, state.instance).await
         }
-        Watching::No => None,
+        None => None,
     };
     match collected {
         Some(Collected { history, complete: true, .. }) => {
@@ -315,7 +306,7 @@ async fn judge(engine: &Engine, state: &InstanceState, mut endings: Vec<ProcessE
             seen,
         }));
     }
-    engine.judged(judgement);
+    engine.tally().take(judgement);
 }
 
 /// The whole run of an instance, judged.

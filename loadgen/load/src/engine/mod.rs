@@ -2,7 +2,7 @@
 //!
 //! | where | what |
 //! | --- | --- |
-//! | `run`, `state` | the course of a load; the state that its instances share |
+//! | here, `run` | the state that all instances share; the course of a load |
 //! | `pacer` | a thread that says when instances begin in an open loop |
 //! | `instance` | one instance from its planned start to its verdict |
 //! | `instance_state`, `process_task` | its processes: how they ended; one of them |
@@ -17,17 +17,23 @@ mod instance_state;
 mod pacer;
 mod process_task;
 mod run;
-mod state;
 mod stream;
 mod unary;
 
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use stickycas_client::Error;
+use stickycas_client::{Client, Error};
+use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
 
+use self::client_pool::ClientPool;
 pub use self::run::{CutShort, LoadOutcome, LoadProgress, run};
-use crate::measure::{Fault, Meter, OperationOutcome};
+use crate::measure::{Fault, Label, Measure, Meter, OperationOutcome, record};
+use crate::profile::{Open, Pacing, Profile};
+use crate::recorder::Starts;
+use crate::verdicts::VerdictTally;
 
 /// The state that all connections of a load share.
 struct Shared {
@@ -46,6 +52,58 @@ impl Shared {
         };
         self.meter.said(ended, &said);
         ended
+    }
+}
+
+/// The state that all instances of a load share: the profile, the connections, and the counts.
+struct Engine {
+    profile: Profile,
+    shared: Arc<Shared>,
+    /// Of the coordinator.
+    client: Client,
+    client_pool: ClientPool,
+    /// A permit for each history that may be followed.
+    watchers: Arc<Semaphore>,
+    start: Instant,
+    starts: Mutex<Starts>,
+    tally: Mutex<VerdictTally>,
+    /// Whether everything is to end now.
+    cut: CancellationToken,
+}
+
+impl Engine {
+    /// Whether what was planned to begin then counts in figures.
+    fn is_measured(&self, planned: Instant) -> bool {
+        planned.saturating_duration_since(self.start) >= self.profile.warm_up
+    }
+
+    /// An instance begins, so long after its plan.
+    fn started(&self, measured: bool, lag: Duration) {
+        if !measured {
+            return;
+        }
+        self.starts().planned += 1;
+        if let Pacing::Open(Open { late_after, .. }) = &self.profile.pacing {
+            self.starts().late += u64::from(lag > *late_after);
+            let label = Label::own(Measure::StartLag, OperationOutcome::Done);
+            record(&mut self.shared.meter.shard(0), label, lag);
+        }
+    }
+
+    /// Returns when everything is to end.
+    async fn cut_off(&self) {
+        // It fails only when the engine is gone.
+        self.cut.cancelled().await;
+    }
+
+    /// The starts until now that count in figures.
+    fn starts(&self) -> MutexGuard<'_, Starts> {
+        self.starts.lock().expect("nobody panics while holding it")
+    }
+
+    /// The verdicts until now.
+    fn tally(&self) -> MutexGuard<'_, VerdictTally> {
+        self.tally.lock().expect("nobody panics while holding it")
     }
 }
 

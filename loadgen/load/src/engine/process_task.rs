@@ -40,14 +40,6 @@ pub(super) struct ProcessTask {
     patience: Duration,
 }
 
-/// The reaction of a process to a refusal.
-pub(super) enum AfterRefusal {
-    /// The process thinks again.
-    GoesOn,
-    /// It has come to its end.
-    EarlyEnd(OperationOutcome),
-}
-
 impl ProcessTask {
     /// A process that begins; `None` if it never joins.
     pub(super) fn begin(state: &Arc<InstanceState>, me: ProcessId) -> Option<Self> {
@@ -158,6 +150,9 @@ impl ProcessTask {
     }
 
     /// The request under way was refused. `number` is that of the access; `None`: the request was no access.
+    ///
+    /// # Errors
+    /// How the process has ended, if it does not think again.
     pub(super) fn refused(
         &mut self,
         number: Option<AccessNumber>,
@@ -165,7 +160,7 @@ impl ProcessTask {
         why: &str,
         now: Instant,
         into: &mut Histograms,
-    ) -> AfterRefusal {
+    ) -> Result<(), OperationOutcome> {
         self.ended(OperationOutcome::Refused(reason), now, into);
         self.state.progress(now);
         self.refused.get_or_insert_with(|| ObservedRefusal { reason, why: why.to_owned() });
@@ -176,10 +171,10 @@ impl ProcessTask {
                 RefusalReason::ValueEmpty | RefusalReason::ValueTooLarge | RefusalReason::Malformed,
             ) => {
                 self.player.rejected(number, why);
-                AfterRefusal::GoesOn
+                Ok(())
             }
             // Nothing is tried again: under load, a refusal is a result.
-            _ => AfterRefusal::EarlyEnd(OperationOutcome::Refused(reason)),
+            _ => Err(OperationOutcome::Refused(reason)),
         }
     }
 

@@ -1,23 +1,19 @@
 //! The course of a load: instances begin and end; those that are left at last are cut off.
 
 use std::fmt;
-use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
 use stickycas_harness::run::ServerHandle;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, Interval, MissedTickBehavior, interval, sleep_until, timeout_at};
+use tokio::time::{Instant, MissedTickBehavior, interval_at, sleep_until, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 
-use super::Shared;
 use super::client_pool::ClientPool;
-use super::instance;
 use super::pacer::Pacer;
-use super::state::Engine;
-use super::until;
+use super::{Engine, Shared, instance, until};
 use crate::figures::{Counts, Figures};
 use crate::measure::{Messages, Meter};
 use crate::profile::{Pacing, Profile};
@@ -29,35 +25,16 @@ use crate::verdicts::{Evidence, VerdictCounts};
 const WATCHERS: usize = 48;
 /// How long what is cut off may take to close what it has open.
 const LAST_ACTS: Duration = Duration::from_secs(3);
-
-/// An instance that is under way.
-struct InFlightGuard {
-    engine: Arc<Engine>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl InFlightGuard {
-    fn new(engine: Arc<Engine>, room: OwnedSemaphorePermit) -> Self {
-        engine.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self { engine, _room: room }
-    }
-}
-
-impl Drop for InFlightGuard {
-    fn drop(&mut self) {
-        self.engine.in_flight.fetch_sub(1, Ordering::Relaxed);
-    }
-}
+/// How often progress is recorded.
+const SECOND: Duration = Duration::from_secs(1);
 
 /// The outcome of a load.
 #[derive(Debug)]
 pub struct LoadOutcome {
     /// Everything that was measured.
     pub recorder: Recorder,
-    /// Starts; how instances ended is in the histograms.
-    pub counts: Counts,
-    /// Seconds between warm-up and drain, and the instances and accesses that ended in them.
-    pub window: (f64, (u64, u64)),
+    /// The same as numbers.
+    pub figures: Figures,
     /// The verdicts on the instances.
     pub judged: VerdictCounts,
     /// Of each way to be refused or to fail, the first message.
@@ -66,8 +43,6 @@ pub struct LoadOutcome {
     pub evidence: Vec<Evidence>,
     /// The server's side of the load; `None` if the server does not tell.
     pub server: Option<ServerSide>,
-    /// When it began.
-    pub began: SystemTime,
     /// Whether an interrupt or the hard stop ended it before its time.
     pub cut_short: Option<CutShort>,
 }
@@ -100,8 +75,6 @@ pub struct LoadProgress<'a> {
     pub judged: &'a VerdictCounts,
     /// The phase of the last answer that came.
     pub phase: u64,
-    /// The time that it takes in all; `None` if that depends on the number of instances.
-    pub whole: Option<Duration>,
 }
 
 /// Puts the load of a profile on a server, until its end or until `stop` resolves. Once a second `look` is
@@ -118,42 +91,97 @@ pub async fn run(
     let shards = std::thread::available_parallelism().map_or(1, usize::from);
     let shared = Arc::new(Shared { meter: Meter::new(shards), stall: *profile.load.stall });
     let client_pool = ClientPool::gather(handle, profile, &shared).await?;
-    let most = match &profile.pacing {
-        Pacing::Closed { in_flight } => *in_flight,
-        Pacing::Open(open) => open.max_in_flight,
-    };
+    let observer = Observer::begin(handle.client().clone()).await;
     let engine = Arc::new(Engine {
         profile: profile.clone(),
-        shared,
+        shared: Arc::clone(&shared),
         client: handle.client().clone(),
         client_pool,
         watchers: Arc::new(Semaphore::new(WATCHERS)),
         start: Instant::now(),
-        planned: AtomicU64::new(0),
-        late: AtomicU64::new(0),
-        dropped: AtomicU64::new(0),
+        starts: Mutex::default(),
         tally: Mutex::default(),
         cut: CancellationToken::new(),
-        room: Arc::new(Semaphore::new(most as usize)),
-        in_flight: AtomicU64::new(0),
     });
-    let mut ticks = interval(Duration::from_secs(1));
-    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
-    let recorder = Recorder::new(SystemTime::now());
-    let observer = Observer::begin(handle.client().clone()).await;
-    let mut load_run = LoadRun { engine, most, recorder, ticks, look: &mut look };
-    let loaded = load_run.run(stop).await?;
-    Ok(LoadOutcome { server: observer.end().await, ..loaded })
+    let mut recorder = Recorder::new(SystemTime::now());
+    let meter = &shared.meter;
+    let (seconds, cut_short) = course(&engine, stop, |in_flight| {
+        recorder.second(engine.start.elapsed(), &meter.take(), *engine.starts(), in_flight as u64);
+        let judged = &engine.tally().judged;
+        look(&LoadProgress { recorder: &recorder, judged, phase: meter.last_phase() });
+    })
+    .await;
+    let Starts { planned, late, dropped } = *engine.starts();
+    let counts = Counts { planned, late, dropped, ..Counts::default() };
+    let figures = Figures::of(&recorder.histograms, counts, seconds, meter.counted());
+    let (judged, evidence) = std::mem::take(&mut *engine.tally()).settle(&meter.over_quota());
+    let (recorder, messages) = (recorder.finished(), meter.messages());
+    let server = observer.end().await;
+    Ok(LoadOutcome { recorder, figures, judged, messages, evidence, server, cut_short })
 }
 
-/// The course of a load.
-struct LoadRun<'a, L: FnMut(&LoadProgress<'_>)> {
-    engine: Arc<Engine>,
-    /// Permits there are in all.
-    most: u32,
-    recorder: Recorder,
-    ticks: Interval,
-    look: &'a mut L,
+/// Instances begin until there are enough, and end within the time for that. Returns for how many seconds
+/// they counted in rates, and what ended it early. `tick` is told once a second how many are under way.
+async fn course(
+    engine: &Arc<Engine>,
+    stop: impl Future<Output = ()>,
+    mut tick: impl FnMut(usize),
+) -> (f64, Option<CutShort>) {
+    let (profile, meter) = (&engine.profile, &engine.shared.meter);
+    let warm = engine.start + profile.warm_up;
+    let hard_stop = profile.load.hard_stop.map(|after| engine.start + *after);
+    let mut early_end = std::pin::pin!(async {
+        tokio::select! {
+            () = stop => CutShort::Interrupted,
+            () = until(hard_stop) => CutShort::HardStop,
+        }
+    });
+    let mut ticks = interval_at(engine.start + SECOND, SECOND);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let tasks = TaskTracker::new();
+    let mut starts = StartSource::new(engine);
+    let mut number = 0;
+    // From when starts count in rates, and since when no more begin.
+    let (mut counts_from, mut begun) = (None, None);
+    let cut_short = loop {
+        tokio::select! {
+            biased;
+            () = tasks.wait(), if begun.is_some() => break None,
+            end = &mut early_end => break Some(end),
+            () = until(begun.map(|begun: Instant| begun + *profile.load.drain)) => break None,
+            () = sleep_until(warm), if counts_from.is_none() && begun.is_none() => {
+                meter.count(true);
+                counts_from = Some(Instant::now());
+            }
+            _ = ticks.tick() => tick(tasks.len()),
+            next = starts.next(number), if begun.is_none() => {
+                match next {
+                    Next::Start(planned, permit) => {
+                        let engine = Arc::clone(engine);
+                        tasks.spawn(async move {
+                            instance::run(&engine, number, planned).await;
+                            drop(permit);
+                        });
+                    }
+                    Next::NoRoom(planned) => engine.starts().dropped += u64::from(engine.is_measured(planned)),
+                    Next::Enough => {
+                        meter.count(false);
+                        tasks.close();
+                        begun = Some(Instant::now());
+                    }
+                }
+                number += 1;
+            }
+        }
+    };
+    meter.count(false);
+    let begun = begun.unwrap_or_else(Instant::now);
+    engine.cut.cancel();
+    tasks.close();
+    // Those that are cut off record so; a task that takes too long for that is not waited for.
+    let _ = timeout(LAST_ACTS, tasks.wait()).await;
+    tick(tasks.len());
+    (counts_from.map_or(0.0, |from| (begun - from).as_secs_f64()), cut_short)
 }
 
 /// The next event in the course of a load.
@@ -166,138 +194,9 @@ enum Next {
     Enough,
 }
 
-/// The causes of an early end of a load; the first one counts.
-struct EarlyEnd<S> {
-    stop: Pin<Box<S>>,
-    hard_stop: Option<Instant>,
-}
-
-impl<S: Future<Output = ()>> EarlyEnd<S> {
-    /// Resolves when one of them comes. May be dropped while it waits.
-    async fn come(&mut self) -> CutShort {
-        tokio::select! {
-            () = &mut self.stop => CutShort::Interrupted,
-            () = until(self.hard_stop) => CutShort::HardStop,
-        }
-    }
-}
-
-impl<L: FnMut(&LoadProgress<'_>)> LoadRun<'_, L> {
-    async fn run(&mut self, stop: impl Future<Output = ()>) -> anyhow::Result<LoadOutcome> {
-        let hard_stop = self.engine.profile.load.hard_stop.map(|after| self.engine.start + *after);
-        let mut ends = EarlyEnd { stop: Box::pin(stop), hard_stop };
-        // The first tick of an interval comes at once.
-        self.ticks.tick().await;
-        let (counted, mut cut_short) = self.begin(&mut ends).await;
-        if cut_short.is_none() {
-            cut_short = self.drain(&mut ends).await;
-        }
-        self.engine.cut.cancel();
-        // Those that are cut off record so; a task that takes too long for that is not waited for.
-        let everybody = self.engine.room.acquire_many(self.most);
-        let _ = timeout_at(Instant::now() + LAST_ACTS, everybody).await;
-        self.tick();
-        Ok(self.loaded(counted, cut_short))
-    }
-
-    /// Instances begin, until there are enough. For how long they counted in rates, and what ended it early.
-    async fn begin(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> (Duration, Option<CutShort>) {
-        let warm = self.engine.start + self.engine.profile.warm_up;
-        let mut counts_from = None;
-        let mut starting = self.starting();
-        let mut number = 0;
-        let cut_short = loop {
-            tokio::select! {
-                biased;
-                end = ends.come() => break Some(end),
-                () = until(counts_from.is_none().then_some(warm)) => {
-                    self.engine.shared.meter.count(true);
-                    counts_from = Some(Instant::now());
-                }
-                _ = self.ticks.tick() => self.tick(),
-                next = starting.next(number) => {
-                    match next {
-                        Next::Start(planned, permit) => {
-                            let under_way = InFlightGuard::new(Arc::clone(&self.engine), permit);
-                            tokio::spawn(async move {
-                                instance::run(&under_way.engine, number, planned).await;
-                            });
-                        }
-                        Next::NoRoom(planned) => {
-                            let measured = self.engine.is_measured(planned);
-                            self.engine.dropped.fetch_add(u64::from(measured), Ordering::Relaxed);
-                        }
-                        Next::Enough => break None,
-                    }
-                    number += 1;
-                }
-            }
-        };
-        self.engine.shared.meter.count(false);
-        (counts_from.map_or(Duration::ZERO, |from: Instant| from.elapsed()), cut_short)
-    }
-
-    /// Waits for the instances under way to end, within the time for them. Returns the cause of an early end.
-    async fn drain(&mut self, ends: &mut EarlyEnd<impl Future<Output = ()>>) -> Option<CutShort> {
-        let engine = Arc::clone(&self.engine);
-        let mut everybody = std::pin::pin!(engine.room.acquire_many(self.most));
-        let drained = Instant::now() + *engine.profile.load.drain;
-        loop {
-            tokio::select! {
-                biased;
-                _ = &mut everybody => return None,
-                end = ends.come() => return Some(end),
-                () = sleep_until(drained) => return None,
-                _ = self.ticks.tick() => self.tick(),
-            }
-        }
-    }
-
-    fn starting(&self) -> StartSource {
-        let load = &self.engine.profile.load;
-        StartSource {
-            room: Arc::clone(&self.engine.room),
-            most: load.instances.unwrap_or(u64::MAX),
-            until: self.engine.profile.duration.map(|duration| self.engine.start + duration),
-            pacer: self.engine.profile.arrivals().map(|arrivals| Pacer::start(arrivals, self.engine.start)),
-        }
-    }
-
-    fn tick(&mut self) {
-        let engine = &self.engine;
-        let in_flight = engine.in_flight.load(Ordering::Relaxed);
-        let taken = engine.shared.meter.take();
-        self.recorder.second(engine.start.elapsed(), &taken, engine.starts(), in_flight);
-        let tally = engine.tally.lock().expect("nobody panics while holding it");
-        (self.look)(&LoadProgress {
-            recorder: &self.recorder,
-            judged: &tally.judged,
-            phase: engine.shared.meter.last_phase(),
-            whole: engine.profile.duration,
-        });
-    }
-
-    fn loaded(&mut self, counted: Duration, cut_short: Option<CutShort>) -> LoadOutcome {
-        let Starts { planned, late, dropped } = self.engine.starts();
-        let began = self.recorder.began();
-        let tally = std::mem::take(&mut *self.engine.tally.lock().expect("nobody panics while holding it"));
-        let (judged, evidence) = tally.settle(&self.engine.shared.meter.over_quota());
-        LoadOutcome {
-            recorder: std::mem::replace(&mut self.recorder, Recorder::new(began)).finished(),
-            counts: Counts { planned, late, dropped, ..Counts::default() },
-            window: (counted.as_secs_f64(), self.engine.shared.meter.counted()),
-            judged,
-            messages: self.engine.shared.meter.messages(),
-            evidence,
-            server: None,
-            began,
-            cut_short,
-        }
-    }
-}
-
 /// Which instance begins when.
 struct StartSource {
+    /// A permit for each instance that may be under way.
     room: Arc<Semaphore>,
     most: u64,
     until: Option<Instant>,
@@ -306,6 +205,20 @@ struct StartSource {
 }
 
 impl StartSource {
+    fn new(engine: &Engine) -> Self {
+        let profile = &engine.profile;
+        let room = match &profile.pacing {
+            Pacing::Closed { in_flight } => *in_flight,
+            Pacing::Open(open) => open.max_in_flight,
+        };
+        Self {
+            room: Arc::new(Semaphore::new(room as usize)),
+            most: profile.load.instances.unwrap_or(u64::MAX),
+            until: profile.duration.map(|duration| engine.start + duration),
+            pacer: profile.arrivals().map(|arrivals| Pacer::start(arrivals, engine.start)),
+        }
+    }
+
     /// The start of the instance with this number. May be dropped while it waits.
     async fn next(&mut self, number: u64) -> Next {
         if number >= self.most {
@@ -329,14 +242,5 @@ impl StartSource {
             }
             _ => Next::Enough,
         }
-    }
-}
-
-impl LoadOutcome {
-    /// The measurements, as numbers.
-    #[must_use]
-    pub fn figures(&self) -> Figures {
-        let (seconds, counted) = self.window;
-        Figures::of(&self.recorder.histograms, self.counts.clone(), seconds, counted)
     }
 }

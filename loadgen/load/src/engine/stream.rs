@@ -22,7 +22,7 @@ use super::super::attach_codec::{
 };
 use super::super::measure::{Fault, Histograms, OperationOutcome, Party};
 use super::Shared;
-use super::process_task::{AfterRefusal, ProcessTask};
+use super::process_task::ProcessTask;
 use super::until;
 use crate::measure::Principal;
 
@@ -347,8 +347,8 @@ impl Stream {
         self.shared.meter.said(OperationOutcome::Refused(reason), &message);
         let Some(task) = self.task(refusal.channel) else { return };
         match task.refused(AccessNumber::new(refusal.access_number), reason, &message, now, into) {
-            AfterRefusal::GoesOn => self.perform(refusal.channel, now),
-            AfterRefusal::EarlyEnd(ended) => self.fail(refusal.channel, ended, now, into),
+            Ok(()) => self.perform(refusal.channel, now),
+            Err(ended) => self.fail(refusal.channel, ended, now, into),
         }
     }
 

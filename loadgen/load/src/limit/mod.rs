@@ -5,14 +5,10 @@
 //! | `search` | one search: which rate is tried next, and when it is over |
 //! | here | probes, repeats, and what may be said of the result |
 //!
-//! Each probe is a load of its own: connections, warm-up and draws are its own too. Load is noise all the
-//! same, so the search is repeated, each time from scratch around the last limit, and the [`Limit`] is the
-//! median of the rates that held, so a little low: the limit that a search looks for lies above that by as
-//! much as its precision. The interval goes from the lowest rate that held to the highest at which some
-//! search ended: all of k independent values lie on one side of their median with the probability 2^(1-k),
-//! whatever the distribution of the noise. That holds for as long as each search encloses its limit, so not
-//! for one that did not settle, which is told. It says nothing of a machine on which others work more
-//! tomorrow.
+//! Each probe is a load of its own: connections, warm-up and draws are its own too. The search is repeated,
+//! each time from scratch around the last limit, and the [`Limit`] is the median of the rates that held. The
+//! confidence of its interval is that of a sign test, for as long as each search encloses its limit, so not
+//! for one that did not settle, which is told. `docs/notes/load-testing.md` has the reasons.
 
 mod search;
 
@@ -26,7 +22,7 @@ use super::fail_if::FailIf;
 use super::figures::{Figures, Latency};
 use super::measure::Measure;
 use super::profile::{Open, Pacing, Profile};
-use super::result::failed;
+use super::result::{check, conditions};
 use super::verdicts::VerdictCounts;
 
 pub use self::search::Search;
@@ -42,14 +38,18 @@ const LATER_FACTOR: f64 = 1.2;
 /// How long what has begun in a probe has to end.
 const LONGEST_DRAIN: Duration = Duration::from_secs(5);
 
-/// The options of a search.
-#[derive(Clone, Debug)]
+/// The options of a search, as flags.
+#[derive(Clone, Debug, clap::Args)]
 pub struct LimitRequest {
-    /// The conditions that must hold, in the sense of their texts.
+    /// Search for the highest rate of an open loop at which this holds, such as 'instance_p99<20ms'; repeat
+    /// for several. The profile's rate is where it begins, and its duration that of each probe
+    #[arg(long = "find-limit", value_name = "CONDITION", conflicts_with_all = ["baseline", "in-flight", "ramp", "steps"])]
     pub conditions: Vec<FailIf>,
-    /// How many searches are made.
+    /// With --find-limit: how many searches are made
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     pub repeats: u32,
-    /// How exactly each finds its limit, as a share of it.
+    /// With --find-limit: how exactly each finds its limit, as a share of it
+    #[arg(long, value_name = "SHARE", default_value_t = 0.05)]
     pub precision: f64,
 }
 
@@ -193,9 +193,7 @@ fn judge(profile: &Profile, wanted: &LimitRequest, repeat: u32, rate: f64, probe
     let may_err = wanted.conditions.iter().any(|condition| condition.figure.is_of_errors());
     let mut profile = profile.clone();
     profile.max_errors = 1.0;
-    broke.extend(
-        failed(&super::result::conditions(&profile), figures).into_iter().map(|failed| failed.condition),
-    );
+    broke.extend(check(&conditions(&profile), figures).0.into_iter().map(|failed| failed.condition));
     if figures.counts.errors() > 0 && !may_err {
         broke.push(format!("{} errors", figures.counts.errors()));
     }

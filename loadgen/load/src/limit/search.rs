@@ -2,17 +2,9 @@
 //!
 //! The rate is raised by a factor until it does not hold, or lowered until it does; then what is between is
 //! halved, by ratio, until both ends are as near as asked for. A rate that does not hold is tried once more
-//! before it counts: one bad moment of the machine is no limit.
-//!
-//! Two bad moments would still close the search in below the limit, and one good one above it. So nothing is
-//! over when the ends are near: **both are tried again, best of three**. An end that does not say the same
-//! again is taken back, and the search goes on beyond it. It ends when both have been confirmed, or,
-//! unsettled, when its tries are used up: the noise is then larger than the precision that was asked for,
-//! which the result says.
-//!
-//! Where noise makes a rate hold only sometimes, the first pass favours holding, since it gives a second
-//! chance to one side only. Best of three favours neither, so the search ends about where a single try holds
-//! as often as not.
+//! before it counts. When the ends are near, both are tried again, best of three; an end that does not say
+//! the same again is taken back, and the search goes on beyond it, until its tries are used up. Why:
+//! `docs/notes/load-testing.md`.
 
 /// As many tries has a search, and once more as many if it has just taken back whatever held.
 const MOST_TRIES: u32 = 40;

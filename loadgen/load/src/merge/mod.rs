@@ -24,7 +24,7 @@ use super::figures::{Counts, Figures};
 use super::measure::{Histograms, empty};
 use super::profile::{Flags, Profile};
 use super::recorder::{Recorder, Starts};
-use super::result::{LoadResult, Measurement, RESULT_VERSION, conditions, failed, passed};
+use super::result::{LoadResult, Measurement, check, conditions};
 
 /// The most seconds that merged results may span: clocks that differ by more are not those of one load.
 const LONGEST: f64 = 7.0 * 24.0 * 3600.0;
@@ -79,17 +79,13 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
         ..Figures::of(&recorder.histograms, counts, overlap.seconds, (0, 0))
     };
     let profiles: Vec<String> = all().flat_map(|result| result.profiles.clone()).collect();
-    let conditions = conditions_of(&profiles)?;
+    let (failed, passed) = check(&conditions_of(&profiles)?, &figures);
     let result = LoadResult {
-        version: RESULT_VERSION,
         verdict: judged.verdict(),
         judged,
-        failed: failed(&conditions, &figures),
-        passed: passed(&conditions, &figures),
+        failed,
+        passed,
         cut_short: all().find_map(|result| result.cut_short),
-        name: first.result.name.clone(),
-        seed: first.result.seed,
-        began: first.result.began.clone(),
         measured_from: overlap.from,
         figures,
         messages,
@@ -98,6 +94,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
         hosts: all().flat_map(|result| result.hosts.clone()).collect(),
         servers: all().flat_map(|result| result.servers.clone()).collect(),
         profiles,
+        ..first.result.clone()
     };
     let Recorder { histograms, seconds, log, .. } = recorder;
     Ok(Measurement { result, histograms, seconds, log })

@@ -17,7 +17,7 @@ const ENOUGH: f64 = 0.95;
 const BESIDE: f64 = 0.05;
 
 /// Tables of a profile that say what an instance is.
-const WORK: [&str; 3] = ["instance", "proposals", "byzantine"];
+const WORK: [&str; 2] = ["instance", "proposals"];
 
 /// The time in which all generators measured, and what they did in it.
 #[derive(Debug)]
@@ -124,13 +124,14 @@ fn differences(parts: &[GeneratorResult]) -> anyhow::Result<Vec<String>> {
                 values.entry(format!("{table}.{key}")).or_default().push(value.to_string());
             }
         }
-        if let Some(transport) = profile.get("load").and_then(|load| load.get("transport")) {
-            values.entry("load.transport".to_owned()).or_default().push(transport.to_string());
+        let transport = profile.get("load").and_then(|load| load.get("transport"));
+        for (key, value) in [("load.transport", transport), ("faults", profile.get("faults"))] {
+            values.entry(key.to_owned()).or_default().extend(value.map(toml::Value::to_string));
         }
     }
     let mut differ = Vec::new();
     for (key, mut given) in values {
-        if given.len() < profiles.len() {
+        if (1..profiles.len()).contains(&given.len()) {
             given.push("none".to_owned());
         }
         given.sort();
@@ -139,8 +140,7 @@ fn differences(parts: &[GeneratorResult]) -> anyhow::Result<Vec<String>> {
             differ.push(format!("{key} ({})", given.join(", ")));
         }
     }
-    let warning = |differ: &[String]| {
-        format!("the profiles differ in {}: the figures mix those of different work", differ.join(", "))
-    };
-    Ok(if differ.is_empty() { Vec::new() } else { vec![warning(&differ)] })
+    let warning =
+        format!("the profiles differ in {}: the figures mix those of different work", differ.join(", "));
+    Ok(if differ.is_empty() { Vec::new() } else { vec![warning] })
 }

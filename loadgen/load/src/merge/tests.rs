@@ -41,15 +41,14 @@ impl Generator {
         }
         let done = self.ended.iter().map(Vec::len).sum::<usize>() as u64;
         let said = format!("of {}", self.began);
+        let counts = Counts { planned: done, ..Counts::default() };
         let loaded = LoadOutcome {
+            figures: Figures::of(&recorder.histograms, counts, self.ended.len() as f64, (done, 0)),
             recorder: recorder.finished(),
-            counts: Counts { planned: done, ..Counts::default() },
-            window: (self.ended.len() as f64, (done, 0)),
             judged: VerdictCounts { valid: done, ..VerdictCounts::default() },
             messages: Messages::from([(OperationOutcome::Failed(Fault::Stalled), said)]),
             evidence: Vec::new(),
             server: None,
-            began,
             cut_short: None,
         };
         folder::write(&Measurement::of(&profile, loaded, None), &[], None, Some(to)).unwrap();

@@ -3,32 +3,7 @@
 //! A profile describes the instances, as scenarios do, their Byzantine processes, and how many instances
 //! begin when. Flags of the command line take the place of single keys. Like a scenario it is read in two
 //! steps, as written and as checked, and written back with nothing left to defaults or draws, so that every
-//! result shows its whole profile.
-//!
-//! ```toml
-//! name = "steady"
-//! seed = 7                              # drawn if not given
-//! fail_if = ["instance_p99 > 50ms", "error_rate > 0.1%"]
-//!
-//! [instance]                            # as in scenarios
-//! processes = 32
-//! warp_size = 4
-//! read_size = 8
-//!
-//! [proposals]
-//! distinct = 3                          # different values that correct processes propose
-//! value_bytes = 8                       # each as long as this
-//!
-//! [[faults]]                            # as in scenarios
-//! share = 0.1                           # or count = 3, or processes = [1, 5, 9]
-//! strategy = "collude(value=0)"
-//!
-//! [load]
-//! rate = 500                            # or in_flight, ramp, steps
-//! arrivals = "poisson"
-//! warm_up = "2s"
-//! duration = "30s"
-//! ```
+//! result shows its whole profile. Its keys: `docs/use/files.md`.
 
 mod check;
 mod file;

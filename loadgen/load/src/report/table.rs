@@ -9,7 +9,7 @@ use stickycas_model::judge::Outcome;
 use stickycas_proto::v1::RefusalReason;
 
 use crate::baseline::Comparison;
-use crate::fail_if::{Failed, Passed};
+use crate::fail_if::Checked;
 use crate::figures::{Counts, Latency, Metric, Row};
 use crate::measure::{OperationOutcome, Party};
 use crate::result::LoadResult;
@@ -148,38 +148,36 @@ fn advice(ended: OperationOutcome) -> Option<&'static str> {
 
 fn baseline(text: &mut String, result: &LoadResult) -> std::fmt::Result {
     for Comparison { figure, before, now, worse } in &result.baseline {
-        let shown =
-            |value: f64| figure.parse().map_or_else(|()| number(value), |known| value_of(known, value));
         let change = if *before > 0.0 { 100.0 * (now / before - 1.0) } else { 0.0 };
         let says = if *worse { ", worse" } else { "" };
-        writeln!(text, "baseline: {figure} {} -> {} ({change:+.1} %{says})", shown(*before), shown(*now))?;
+        writeln!(
+            text,
+            "baseline: {figure} {} -> {} ({change:+.1} %{says})",
+            shown(figure, *before),
+            shown(figure, *now)
+        )?;
     }
     Ok(())
-}
-
-/// The value of a figure for people.
-#[must_use]
-pub fn value_of(figure: Metric, value: f64) -> String {
-    if figure.is_latency() { time(value) } else { number(value) }
 }
 
 fn conditions(text: &mut String, result: &LoadResult) -> std::fmt::Result {
-    for Failed { condition, value } in &result.failed {
-        let shown =
-            value.map_or_else(|| "nothing was measured".to_owned(), |value| shown_for(condition, value));
-        writeln!(text, "failed: {condition}: {shown}")?;
+    let shown = |Checked { condition, value }: &Checked| {
+        let name = condition.split(['<', '>', ' ']).next().unwrap_or_default();
+        value.map_or_else(|| "nothing was measured".to_owned(), |value| shown(name, value))
+    };
+    for failed in &result.failed {
+        writeln!(text, "failed: {}: {}", failed.condition, shown(failed))?;
     }
-    for Passed { condition, value } in &result.passed {
-        writeln!(text, "passed: not {condition}: {}", shown_for(condition, *value))?;
+    for passed in &result.passed {
+        writeln!(text, "passed: not {}: {}", passed.condition, shown(passed))?;
     }
     Ok(())
 }
 
-/// The value of the figure that a condition begins with.
-#[must_use]
-pub fn shown_for(condition: &str, value: f64) -> String {
-    let name = condition.split(['<', '>', ' ']).next().unwrap_or_default();
-    name.parse().map_or_else(|()| number(value), |figure| value_of(figure, value))
+/// The value of the figure with this name for people.
+fn shown(figure: &str, value: f64) -> String {
+    let is_latency = figure.parse().is_ok_and(Metric::is_latency);
+    if is_latency { time(value) } else { number(value) }
 }
 
 /// Nanoseconds for people.
@@ -195,8 +193,7 @@ pub fn time(nanos: f64) -> String {
 }
 
 /// A count or a share for people.
-#[must_use]
-pub fn number(number: f64) -> String {
+fn number(number: f64) -> String {
     if number.fract() == 0.0 || number >= 1000.0 { format!("{number:.0}") } else { format!("{number:.4}") }
 }
 
