@@ -14,9 +14,9 @@ use stickycas_lab::campaign::cell::Results;
 use stickycas_lab::campaign::report as files;
 use stickycas_lab::campaign::{self, Campaign, CampaignOptions, CampaignRun, CampaignSource};
 
-use super::output::{show, tell};
+use super::output::{show, show_result, tell};
 use super::scenario::SettingArgs;
-use super::stop_when_asked;
+use super::{processors, stop_when_asked};
 
 /// The arguments of `campaign`.
 #[derive(Debug, Args)]
@@ -65,9 +65,8 @@ pub(super) fn run(args: &CampaignArgs) -> anyhow::Result<Exit> {
     let mut source = CampaignSource::new(file, text, campaign.seed, args.only.clone());
     source.set = args.settings.arguments().to_vec();
     let out = args.out.clone().unwrap_or_else(|| default_out(&campaign, &args.only));
-    let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = CampaignOptions {
-        jobs: args.jobs.unwrap_or(all),
+        jobs: args.jobs.unwrap_or_else(processors),
         budget: args.budget.or(limits.budget),
         network: args.network.unwrap_or(limits.network),
         quiet: false,
@@ -107,13 +106,7 @@ fn default_out(campaign: &Campaign, only: &[String]) -> PathBuf {
 
 /// Shows what was found and where it stands.
 pub(super) fn finish(results: &Results, json: bool, out: &Path) -> anyhow::Result<()> {
-    let table = files::table(results);
-    if json {
-        tell(&table);
-        show(&files::json(results))?;
-    } else {
-        show(&table)?;
-    }
+    show_result(&files::table(results), json.then(|| files::json(results)))?;
     tell(&format!("results: {}", out.display()));
     Ok(())
 }

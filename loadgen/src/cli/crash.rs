@@ -12,7 +12,7 @@ use stickycas_faults::{
     ClusterSize, CrashOptions, CrashResult, HAS_CLUSTER, Load, Plan, RoundCounts, ServerProgram, Waiting,
     table,
 };
-use stickycas_harness::atomic_files::{is_taken, replace_file};
+use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::command_line;
 use stickycas_harness::exit::{Exit, UsageError};
 use stickycas_harness::progress::WorkProgress;
@@ -20,8 +20,9 @@ use stickycas_harness::report::{folder, json};
 use stickycas_harness::scenario::{LARGEST_SEED, draw_seed};
 use stickycas_program::asked_to_stop;
 
-use super::output::{log_to_stderr, show, tell};
-use super::scenario::taken;
+use super::output::{log_to_stderr, show_result, tell};
+use super::scenario::check_free;
+use super::{PassedArgs, processors, runtime};
 
 /// The arguments of `crash`.
 #[derive(Debug, Args)]
@@ -99,15 +100,15 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     }
     let seed = args.seed.unwrap_or_else(draw_seed);
     let plan = args.plan.as_deref().map(Plan::load_for_kill_test).transpose()?;
-    let out = match &args.out {
-        Some(out) if is_taken(out) => return Err(taken(out).into()),
-        Some(out) => out.clone(),
-        None => first_free(&Path::new(folder::DEFAULT_PARENT).join(format!("crash-{seed}"))),
-    };
+    check_free(args.out.as_deref())?;
+    let default = || first_free(&Path::new(folder::DEFAULT_PARENT).join(format!("crash-{seed}")));
+    let out = args.out.clone().unwrap_or_else(default);
     tell(&format!("seed {seed}"));
-    log_errors();
+    // Clients that lose their server warn of it, which here is the plan.
+    if std::env::var_os("RUST_LOG").is_some() {
+        log_to_stderr();
+    }
     std::fs::create_dir_all(&out).with_context(|| format!("cannot make {}", out.display()))?;
-    let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let cluster = args.cluster.map(|servers| ClusterSize {
         servers: usize::from(servers),
         members: if args.etcd_members == "3" { 3 } else { 1 },
@@ -117,7 +118,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
     });
     let jobs = match cluster {
         Some(_) => NonZeroUsize::MIN,
-        None => processors.saturating_mul(NonZeroUsize::MIN.saturating_add(1)),
+        None => processors().saturating_mul(NonZeroUsize::MIN.saturating_add(1)),
     };
     let options = CrashOptions {
         rounds: args.rounds,
@@ -142,7 +143,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
         },
         out: out.clone(),
     };
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let progress = WorkProgress::even(args.rounds, false);
     let shown = |result: &CrashResult| {
         let text = || {
@@ -164,12 +165,7 @@ pub(super) fn run(args: &CrashArgs) -> anyhow::Result<Exit> {
 fn finish(args: &CrashArgs, result: &CrashResult, out: &Path) -> anyhow::Result<Exit> {
     let report = table(result, |seed| command_line::again(seed, &[("--rounds", true)]) + " --rounds 1");
     let as_json = json::text(result);
-    if args.json {
-        tell(&report);
-        show(&as_json)?;
-    } else {
-        show(&report)?;
-    }
+    show_result(&report, args.json.then(|| as_json.clone()))?;
     replace_file(&out.join("result.json"), as_json.as_bytes()).context("cannot write the result")?;
     tell(&format!("result folder: {}", out.display()));
     let exit = exit(result);
@@ -197,23 +193,8 @@ fn first_free(place: &Path) -> PathBuf {
     places.find(|place| !place.exists()).expect("there are more numbers than folders")
 }
 
-/// Clients that lose their server warn of it, which here is the plan.
-fn log_errors() {
-    if std::env::var_os("RUST_LOG").is_some() {
-        log_to_stderr();
-    }
-}
-
-/// The arguments of `server`, passed on as they are.
-#[derive(Debug, Args)]
-pub(super) struct ServerArgs {
-    /// The server's own arguments
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
-    arguments: Vec<OsString>,
-}
-
 /// The server's own command line within this program, for the servers that are killed.
-pub(super) fn run_server(args: ServerArgs) -> ExitCode {
+pub(super) fn run_server(args: PassedArgs) -> ExitCode {
     let arguments = std::iter::once(OsString::from("stickycas-loadgen server")).chain(args.arguments);
     stickycas_server::cli::run_from(arguments)
 }

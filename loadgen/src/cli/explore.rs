@@ -2,7 +2,6 @@
 
 use std::num::NonZeroUsize;
 use std::path::PathBuf;
-use std::thread;
 
 use anyhow::Context;
 use clap::Args;
@@ -14,9 +13,9 @@ use stickycas_harness::report::json;
 use stickycas_lab::explore::{self, ExploreOptions};
 use stickycas_model::explore::Claim;
 
-use super::output::{show, tell};
+use super::output::{show_result, tell};
 use super::scenario::taken;
-use super::stop_when_asked;
+use super::{processors, stop_when_asked};
 
 /// The arguments of `explore`.
 #[derive(Debug, Args)]
@@ -62,11 +61,10 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
         let reason = "only claim a has a witness to write: leave --out away, or add --claim a";
         return Err(UsageError(reason.to_owned()).into());
     }
-    let all = thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let options = ExploreOptions {
         claims: if args.claims.is_empty() { Claim::ALL.to_vec() } else { args.claims.clone() },
         largest: args.max_n,
-        jobs: args.jobs.unwrap_or(all),
+        jobs: args.jobs.unwrap_or_else(processors),
     };
     let stop = stop_when_asked()?;
     let mut progress = None;
@@ -76,12 +74,7 @@ pub(super) fn run(args: &ExploreArgs) -> anyhow::Result<Exit> {
     });
     drop(progress);
     let report = report?;
-    if args.json {
-        tell(&report.to_string());
-        show(&json::text(&report))?;
-    } else {
-        show(&report.to_string())?;
-    }
+    show_result(&report.to_string(), args.json.then(|| json::text(&report)))?;
     match (&args.out, &report.witness) {
         (Some(out), Some(witness)) => {
             replace_file(out, witness.as_bytes())

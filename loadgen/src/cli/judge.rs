@@ -26,6 +26,7 @@ use stickycas_proto::names::{InstanceId, InstanceName};
 use stickycas_server::CredentialFolder;
 
 use super::output::{show, tell, warnings_and};
+use super::runtime;
 use super::scenario::{outcome, show_record};
 
 /// The beginning of `judge --help`.
@@ -133,7 +134,7 @@ pub(super) fn run(args: &JudgeArgs) -> anyhow::Result<Exit> {
     let gone = plan.as_ref().map(Plan::gone).unwrap_or_default();
     // Strangers reach its listener: the log that they cause is bounded, and never waited for.
     let _log = stickycas_server::log_to_stderr(&warnings_and("RUST_LOG"))?;
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let done = runtime.block_on(async {
         tokio::select! {
             // First, so that it is heard from the beginning.

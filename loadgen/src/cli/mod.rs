@@ -21,6 +21,7 @@ mod view;
 
 use std::ffi::OsString;
 use std::io;
+use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,6 +33,7 @@ use stickycas_harness::environment::VERSION;
 use stickycas_harness::exit::{EXIT_CODES, Exit};
 use stickycas_harness::report::json;
 use stickycas_program::{Completions, ManPages, asked_to_stop};
+use tokio::runtime::Runtime;
 
 use self::output::{show, tell};
 
@@ -76,10 +78,10 @@ enum Command {
     Crash(crash::CrashArgs),
     /// Be a server: the one that `crash` kills
     #[command(disable_help_flag = true, hide = true)]
-    Server(crash::ServerArgs),
+    Server(PassedArgs),
     /// Be a client: play one process, or work on instances by hand (client --help)
     #[command(disable_help_flag = true)]
-    Client(ClientArgs),
+    Client(PassedArgs),
     /// Write completions for a shell to standard output
     Completions(Completions),
     /// Write man pages to a folder
@@ -92,6 +94,15 @@ fn show_error(exit: Exit, message: &str) {
     let error = ErrorRecord { kind: kind.to_owned(), reason: None, message: message.to_owned() };
     // The error goes to standard error as well.
     let _ = show(&json::text(&serde_json::json!({ "error": error })));
+}
+
+/// The end of a command that could not be carried out.
+fn fail(exit: Exit, message: &str, json: bool) -> Exit {
+    if json {
+        show_error(exit, message);
+    }
+    tell(&format!("stickycas-loadgen: {message}"));
+    exit
 }
 
 /// The command line, every help of which has the exit codes.
@@ -118,41 +129,33 @@ pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
     };
     if let Err(unknown) = stickycas_program::check_variables(stickycas_server::cli::removed_variable) {
-        if json {
-            show_error(Exit::Usage, &unknown.to_string());
-        }
-        tell(&format!("stickycas-loadgen: {unknown}"));
-        return Exit::Usage.into();
+        return fail(Exit::Usage, &unknown.to_string(), json).into();
     }
     let done = match cli.command {
-        Command::Run(args) => run::run(&args).map(ExitCode::from),
-        Command::Judge(args) => judge::run(&args).map(ExitCode::from),
-        Command::Simulate(args) => simulate::run(&args).map(ExitCode::from),
-        Command::Load(args) => load::run(&args).map(ExitCode::from),
-        Command::Campaign(args) => campaign::run(&args).map(ExitCode::from),
-        Command::Report(args) => report::run(&args).map(ExitCode::from),
-        Command::Explain(args) => explain::run(&args).map(ExitCode::from),
-        Command::View(args) => view::run(&args).map(ExitCode::from),
-        Command::Play(args) => view::run_play(&args).map(ExitCode::from),
-        Command::Replay(args) => replay::run(&args).map(ExitCode::from),
-        Command::Explore(args) => explore::run(&args).map(ExitCode::from),
-        Command::Perturb(args) => perturb::run(&args).map(ExitCode::from),
-        Command::Crash(args) => crash::run(&args).map(ExitCode::from),
-        Command::Server(args) => Ok(crash::run_server(args)),
-        Command::Client(args) => run_client(args),
+        Command::Run(args) => run::run(&args),
+        Command::Judge(args) => judge::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::Campaign(args) => campaign::run(&args),
+        Command::Report(args) => report::run(&args),
+        Command::Explain(args) => explain::run(&args),
+        Command::View(args) => view::run(&args),
+        Command::Play(args) => view::run_play(&args),
+        Command::Replay(args) => replay::run(&args),
+        Command::Explore(args) => explore::run(&args),
+        Command::Perturb(args) => perturb::run(&args),
+        Command::Crash(args) => crash::run(&args),
+        Command::Server(args) => return crash::run_server(args),
+        Command::Client(args) => match small_runtime() {
+            Ok(runtime) => return run_client(args, &runtime),
+            Err(error) => Err(error),
+        },
         Command::Completions(completions) => {
-            completions.write(command(), &mut io::stdout()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+            completions.write(command(), &mut io::stdout()).map(|()| Exit::Done).map_err(Into::into)
         }
-        Command::Man(pages) => pages.write(command()).map(|()| ExitCode::SUCCESS).map_err(Into::into),
+        Command::Man(pages) => pages.write(command()).map(|()| Exit::Done).map_err(Into::into),
     };
-    done.unwrap_or_else(|error| {
-        let (exit, message) = (Exit::of_error(&error), format!("{error:#}"));
-        if json {
-            show_error(exit, &message);
-        }
-        tell(&format!("stickycas-loadgen: {message}"));
-        exit.into()
-    })
+    done.unwrap_or_else(|error| fail(Exit::of_error(&error), &format!("{error:#}"), json)).into()
 }
 
 #[cfg(test)]
@@ -181,27 +184,38 @@ mod tests {
     }
 }
 
-/// The arguments of `client`, passed on as they are.
+/// The arguments of a program within this one, passed on as they are.
 #[derive(Debug, Args)]
-struct ClientArgs {
-    /// The client's own arguments
+struct PassedArgs {
+    /// Its own arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<OsString>,
 }
 
 /// The client's own command line within this program, so that one program plays every part.
-fn run_client(args: ClientArgs) -> anyhow::Result<ExitCode> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime")?;
+fn run_client(args: PassedArgs, runtime: &Runtime) -> ExitCode {
     let arguments = std::iter::once(OsString::from("stickycas-loadgen client")).chain(args.arguments);
     let (mut out, mut err) = (io::stdout(), io::stderr());
-    Ok(runtime.block_on(stickycas_client_program::run_from(arguments, &mut out, &mut err)).into())
+    runtime.block_on(stickycas_client_program::run_from(arguments, &mut out, &mut err)).into()
+}
+
+/// As many jobs as there are processors.
+fn processors() -> NonZeroUsize {
+    std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
+}
+
+fn runtime() -> anyhow::Result<Runtime> {
+    Runtime::new().context("cannot start the runtime")
+}
+
+/// A runtime of one thread.
+fn small_runtime() -> anyhow::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")
 }
 
 /// Is set as soon as this program is asked to end.
 fn stop_when_asked() -> anyhow::Result<Arc<AtomicBool>> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the runtime")?;
+    let runtime = small_runtime()?;
     // From here on, and not only once the thread runs, a signal is heard.
     let asked = {
         let _inside = runtime.enter();

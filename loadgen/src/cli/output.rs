@@ -15,6 +15,13 @@ pub(super) fn show(text: &str) -> anyhow::Result<()> {
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
 }
 
+/// Shows a result: to standard output the report for people, or its JSON and the report to standard error.
+pub(super) fn show_result(report: &str, json: Option<String>) -> anyhow::Result<()> {
+    let Some(json) = json else { return show(report) };
+    tell(report);
+    show(&json)
+}
+
 /// Writes to standard error the news that people want besides results. If it is closed, the run goes on.
 pub(super) fn tell(text: &str) {
     let _ = writeln!(anstream::stderr().lock(), "{}", text.trim_end());

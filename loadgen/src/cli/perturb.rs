@@ -23,6 +23,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::output::{log_to_stderr, show, tell};
+use super::runtime;
 
 /// How long to try to reach a server that does not answer: in a container that was just made, one may not
 /// listen yet.
@@ -95,7 +96,7 @@ pub(super) fn run(args: &PerturbArgs) -> anyhow::Result<Exit> {
     let plans = args.plans.iter().map(|file| Plan::load(file).map(|plan| (file, plan)));
     let plans: Vec<(&PathBuf, Plan)> = plans.collect::<Result<_, _>>()?;
     log_to_stderr();
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let mut all = Vec::new();
     let carried_out = runtime.block_on(carry_out(args, &plans, &mut all));
     if args.json {

@@ -14,6 +14,7 @@ use stickycas_harness::scenario::Scenario;
 use stickycas_program::asked_to_stop;
 
 use super::output::{RunLog, tell};
+use super::runtime;
 use super::scenario::{ScenarioArgs, repeat};
 
 /// The arguments of `run`.
@@ -46,7 +47,7 @@ pub(super) struct RunArgs {
 pub(super) fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let scenario = args.scenario.load()?;
     let log = RunLog::begin();
-    let runtime = tokio::runtime::Runtime::new().context("cannot start the runtime")?;
+    let runtime = runtime()?;
     let record = runtime.block_on(async {
         tokio::select! {
             record = run_on_some_server(args, &scenario) => record,

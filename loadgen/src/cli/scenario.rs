@@ -15,7 +15,7 @@ use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario, SettingError, Settings};
 use stickycas_model::judge::Outcome;
 
-use super::output::{RunLog, show, tell};
+use super::output::{RunLog, show_result, tell};
 
 /// Which scenario, where its run folder goes, and which verdict is expected.
 #[derive(Debug, Args)]
@@ -62,12 +62,7 @@ impl SettingArgs {
 /// Shows the record of a run: the report for people, or the verdict as JSON and the report beside it.
 pub(super) fn show_record(record: &Record, json: bool) -> anyhow::Result<()> {
     let report = table::coloured(record, table::ROWS_ON_SCREEN);
-    if json {
-        tell(&report);
-        show(&json::text(&record.verdict))
-    } else {
-        show(&report)
-    }
+    show_result(&report, json.then(|| json::text(&record.verdict)))
 }
 
 /// A verdict by its name.
@@ -80,12 +75,7 @@ impl ScenarioArgs {
     /// Reads the scenario and says which seed it has, before anything is done with it.
     pub(super) fn load(&self) -> anyhow::Result<Scenario> {
         let scenario = Scenario::load_with(&self.scenario, self.seed, &self.settings.settings()?)?;
-        // Better now than when there is a result that has nowhere to go.
-        if let Some(out) = &self.out
-            && is_taken(out)
-        {
-            return Err(taken(out).into());
-        }
+        check_free(self.out.as_deref())?;
         tell(&format!("seed {}", scenario.seed));
         Ok(scenario)
     }
@@ -122,6 +112,11 @@ pub(super) fn run_folder(named: &Path) -> PathBuf {
         tell(&format!("run folder: {}", folder.display()));
     }
     folder
+}
+
+/// Checks that a result has a place to go to: better before than after it was made.
+pub(super) fn check_free(out: Option<&Path>) -> Result<(), UsageError> {
+    out.filter(|out| is_taken(out)).map_or(Ok(()), |out| Err(taken(out)))
 }
 
 /// The folder that a result was to go to is there already.

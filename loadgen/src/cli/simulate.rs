@@ -16,7 +16,7 @@ use stickycas_lab::resource_estimate::ResourceEstimate;
 
 use super::output::{RunLog, show, tell};
 use super::scenario::ScenarioArgs;
-use super::stop_when_asked;
+use super::{processors, stop_when_asked};
 
 /// The arguments of `simulate`.
 #[derive(Debug, Args)]
@@ -77,8 +77,7 @@ fn many(args: &SimulateArgs, runs: u64) -> anyhow::Result<Exit> {
     let end = end.ok_or_else(|| {
         UsageError(format!("no seed is above {LARGEST_SEED}: give fewer runs or a smaller seed"))
     })?;
-    let all = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
-    let jobs = args.jobs.unwrap_or(all);
+    let jobs = args.jobs.unwrap_or_else(processors);
     let in_full = end.div_ceil(IN_FULL) - first.div_ceil(IN_FULL);
     tell_estimate(ResourceEstimate::of_many(
         &template.scenario().params,

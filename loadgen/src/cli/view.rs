@@ -19,6 +19,7 @@ use tokio::net::TcpListener;
 
 use super::output::{show, tell, warnings_and};
 use super::scenario::run_folder;
+use super::small_runtime;
 
 /// After how long without an answer viewers are told so. Their browsers ask again.
 const GIVE_UP_AFTER: Duration = Duration::from_secs(5);
@@ -93,7 +94,7 @@ pub(super) fn run(args: &ViewArgs) -> anyhow::Result<Exit> {
     let Some(folder) = &args.folder else {
         // As a server logs: strangers can call, and nobody may read standard error.
         let _log = stickycas_server::log_to_stderr(&warnings_and("RUST_LOG"))?;
-        return runtime()?.block_on(serve_server(args));
+        return small_runtime()?.block_on(serve_server(args));
     };
     let place = run_folder(folder);
     let run = ViewedRun::new(Folder::read(&place)?.judged_again());
@@ -107,7 +108,7 @@ pub(super) fn run_play(args: &PlayArgs) -> anyhow::Result<Exit> {
 }
 
 fn serve(pages: Router, fragment: &str, at: &PageArgs) -> anyhow::Result<Exit> {
-    runtime()?.block_on(async {
+    small_runtime()?.block_on(async {
         let listener = listen(IpAddr::V4(Ipv4Addr::LOCALHOST), at).await?;
         show(&format!("http://{}/{fragment}\n", listener.local_addr()?))?;
         until_stopped(serve_plain(listener, pages)).await
@@ -171,10 +172,6 @@ async fn until_stopped(serving: impl Future<Output = ()>) -> anyhow::Result<Exit
         () = asked_to_stop() => {}
     }
     Ok(Exit::Done)
-}
-
-fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
-    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
 
 fn parse_phase(text: &str) -> Result<Phase, String> {
