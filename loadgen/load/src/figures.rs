@@ -6,7 +6,7 @@ use std::str::FromStr;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use super::measure::{Fault, Histograms, Label, Measure, OperationOutcome, Party, empty};
+use super::measure::{Histograms, Label, Measure, OperationOutcome, Party, empty};
 
 /// Percentiles of a histogram, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -232,9 +232,9 @@ fn with_ends(mut counts: Counts, histograms: &Histograms) -> Counts {
             | OperationOutcome::Lost
             | OperationOutcome::Limit => &mut counts.done,
             OperationOutcome::Refused(_) => &mut counts.refused,
-            OperationOutcome::Failed(Fault::Stalled) => &mut counts.stalled,
-            OperationOutcome::Failed(Fault::CutOff) => &mut counts.cut_off,
-            OperationOutcome::Failed(Fault::Unreachable | Fault::Protocol | Fault::GaveUp) => {
+            OperationOutcome::Stalled => &mut counts.stalled,
+            OperationOutcome::CutOff => &mut counts.cut_off,
+            OperationOutcome::Unreachable | OperationOutcome::Protocol | OperationOutcome::GaveUp => {
                 &mut counts.failed
             }
         } += ended;
@@ -352,7 +352,7 @@ mod tests {
         add(Party::Correct, OperationOutcome::Won, 1);
         add(Party::Correct, OperationOutcome::Lost, 3);
         add(Party::Byzantine, OperationOutcome::Won, 500);
-        add(Party::Correct, OperationOutcome::Failed(Fault::Stalled), 900);
+        add(Party::Correct, OperationOutcome::Stalled, 900);
         let figures = Figures::of(&histograms, Counts::default(), 1.0, (0, 2));
         let max = figures.value("append_max".parse().unwrap()).unwrap();
         assert!((max / 3e6 - 1.0).abs() < 1e-3, "{max}");
@@ -366,8 +366,8 @@ mod tests {
         let ends = [
             OperationOutcome::Done,
             OperationOutcome::Done,
-            OperationOutcome::Failed(Fault::Stalled),
-            OperationOutcome::Failed(Fault::CutOff),
+            OperationOutcome::Stalled,
+            OperationOutcome::CutOff,
         ];
         for ended in ends {
             record(&mut histograms, Label::own(Measure::Instance, ended), Duration::from_millis(1));

@@ -84,21 +84,6 @@ pub enum Party {
     Byzantine,
 }
 
-/// Why something failed that no server refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Fault {
-    /// No connection, or it broke, or the stream ended.
-    Unreachable,
-    /// The answer is none of this protocol's.
-    Protocol,
-    /// The process gave up: its part has it so, or it cannot go on.
-    GaveUp,
-    /// Nothing happened any more.
-    Stalled,
-    /// The load ended before it did.
-    CutOff,
-}
-
 /// How it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum OperationOutcome {
@@ -112,8 +97,16 @@ pub enum OperationOutcome {
     Limit,
     /// Refused, for this reason.
     Refused(RefusalReason),
-    /// Failed otherwise.
-    Failed(Fault),
+    /// No connection, or it broke, or the stream ended.
+    Unreachable,
+    /// The answer is none of this protocol's.
+    Protocol,
+    /// The process gave up: its part has it so, or it cannot go on.
+    GaveUp,
+    /// Nothing happened any more.
+    Stalled,
+    /// The load ended before it did.
+    CutOff,
 }
 
 impl OperationOutcome {
@@ -130,11 +123,11 @@ const OUTCOMES: [(OperationOutcome, &str); 9] = [
     (OperationOutcome::Won, "won"),
     (OperationOutcome::Lost, "lost"),
     (OperationOutcome::Limit, "limit"),
-    (OperationOutcome::Failed(Fault::Unreachable), "unreachable"),
-    (OperationOutcome::Failed(Fault::Protocol), "protocol"),
-    (OperationOutcome::Failed(Fault::GaveUp), "gave_up"),
-    (OperationOutcome::Failed(Fault::Stalled), "stalled"),
-    (OperationOutcome::Failed(Fault::CutOff), "cut_off"),
+    (OperationOutcome::Unreachable, "unreachable"),
+    (OperationOutcome::Protocol, "protocol"),
+    (OperationOutcome::GaveUp, "gave_up"),
+    (OperationOutcome::Stalled, "stalled"),
+    (OperationOutcome::CutOff, "cut_off"),
 ];
 
 impl fmt::Display for OperationOutcome {
@@ -427,10 +420,10 @@ mod tests {
         let refused = OperationOutcome::Refused(RefusalReason::RateExceeded);
         meter.said(refused, "no more than 10\u{1b}[2J\n");
         meter.said(refused, "another");
-        meter.said(OperationOutcome::Failed(Fault::Unreachable), &"x".repeat(MESSAGE + 1));
+        meter.said(OperationOutcome::Unreachable, &"x".repeat(MESSAGE + 1));
         let messages = meter.messages();
         assert_eq!(messages[&refused], "no more than 10\\u{1b}[2J ");
-        let long = &messages[&OperationOutcome::Failed(Fault::Unreachable)];
+        let long = &messages[&OperationOutcome::Unreachable];
         assert!(long.chars().count() == MESSAGE + 1 && long.ends_with('\u{2026}'), "{long}");
     }
 

@@ -12,11 +12,11 @@ use super::baseline::{Comparison, compare};
 use super::engine::{CutShort, LoadOutcome};
 use super::fail_if::{Checked, FailIf};
 use super::figures::{Figures, Metric};
-use super::measure::{Histograms, Messages};
+use super::measure::Messages;
 use super::profile::{Pacing, Profile};
-use super::recorder::Second;
+use super::recorder::Recorder;
 use super::server::ServerSide;
-use super::verdicts::VerdictCounts;
+use super::verdicts::{Evidence, VerdictCounts};
 
 /// Version of the form of a result. Raised when a field changes its meaning or goes away.
 pub const RESULT_VERSION: u32 = 1;
@@ -76,23 +76,21 @@ pub const LOG_FILE: &str = "latencies.hlog";
 pub const SECONDS_FILE: &str = "seconds.csv";
 
 /// A result with what is too large for one file of JSON.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Measurement {
     /// The result.
     pub result: LoadResult,
-    /// All latencies.
-    pub histograms: Histograms,
-    /// Second by second.
-    pub seconds: Vec<Second>,
-    /// The HDR log.
-    pub log: Vec<u8>,
+    /// All latencies, what happened second by second, and the HDR log.
+    pub recorder: Recorder,
+    /// Some of the instances that were not valid.
+    pub evidence: Vec<Evidence>,
 }
 
 impl Measurement {
     /// Of a load that was put on from here.
     #[must_use]
     pub fn of(profile: &Profile, loaded: LoadOutcome, server: Option<String>) -> Self {
-        let LoadOutcome { recorder, figures, judged, messages, cut_short, server: side, .. } = loaded;
+        let LoadOutcome { recorder, figures, judged, messages, evidence, server: side, cut_short } = loaded;
         let (failed, passed) = check(&conditions(profile), &figures);
         let result = LoadResult {
             version: RESULT_VERSION,
@@ -113,7 +111,7 @@ impl Measurement {
             servers: side.into_iter().collect(),
             profiles: vec![profile.to_toml()],
         };
-        Self { result, histograms: recorder.histograms, seconds: recorder.seconds, log: recorder.log }
+        Self { result, recorder, evidence }
     }
 }
 

@@ -4,7 +4,7 @@
 use stickycas_harness::run::{COORDINATOR, Form, OwnServer, ServerHandle};
 use stickycas_load::engine::CutShort;
 use stickycas_load::figures::Figures;
-use stickycas_load::measure::{Fault, Measure, OperationOutcome, Party};
+use stickycas_load::measure::{Measure, OperationOutcome, Party};
 use stickycas_load::profile::Flags;
 use stickycas_load::{LoadOutcome, Profile};
 use stickycas_model::judge::Outcome;
@@ -161,7 +161,7 @@ async fn an_instance_without_progress_is_an_outcome() {
         let figures = figures(&loaded);
         assert_eq!((figures.counts.begun, figures.counts.stalled), (3, 3), "{:?}", figures.counts);
         assert_eq!(loaded.judged.verdict(), Outcome::Unknown);
-        assert_eq!(figures.failures()[0].0.ended, OperationOutcome::Failed(Fault::Stalled));
+        assert_eq!(figures.failures()[0].0.ended, OperationOutcome::Stalled);
     }
 }
 

@@ -97,14 +97,13 @@ pub(super) fn run(args: &LoadArgs) -> anyhow::Result<Exit> {
     if args.is_search() {
         return search(args, &profile, &runtime);
     }
-    let mut loaded = runtime.block_on(on_some_server(args, async |handle| put_on(handle, &profile).await))?;
+    let loaded = runtime.block_on(on_some_server(args, async |handle| put_on(handle, &profile).await))?;
     drop(runtime);
-    let evidence = std::mem::take(&mut loaded.evidence);
     let mut measured = Measurement::of(&profile, loaded, args.server.clone());
     if let Some(baseline) = &baseline {
         measured.result.compare(baseline, args.noise);
     }
-    let written = folder::write(&measured, &evidence, args.server.as_deref(), args.out.as_deref());
+    let written = folder::write(&measured, args.out.as_deref());
     let exit = finish(&measured.result, args.json, written)?;
     if !exit.is_done() {
         tell(&repeat(profile.seed));
@@ -166,13 +165,11 @@ async fn put_on(handle: &ServerHandle, profile: &Profile) -> anyhow::Result<Load
 fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Result<Exit> {
     let found = runtime.block_on(on_some_server(args, async |handle| {
         let probe = async |profile: Profile| {
-            let mut loaded = put_on(handle, &profile).await?;
-            let evidence = std::mem::take(&mut loaded.evidence);
+            let loaded = put_on(handle, &profile).await?;
             let (figures, judged) = (loaded.figures.clone(), loaded.judged.clone());
             let interrupted = loaded.cut_short == Some(CutShort::Interrupted);
             if judged.violation > 0 {
-                let measured = Measurement::of(&profile, loaded, args.server.clone());
-                let written = folder::write(&measured, &evidence, args.server.as_deref(), None)?;
+                let written = folder::write(&Measurement::of(&profile, loaded, args.server.clone()), None)?;
                 tell(&format!("a violation; what there is of it: {}", written.display()));
             }
             Ok((!interrupted).then_some(ProbeResult { figures, judged }))

@@ -48,7 +48,7 @@ struct MergeArgs {
 pub(super) fn run(args: &ReportArgs) -> anyhow::Result<Exit> {
     if let Some(ReportCommand::Merge(args)) = &args.command {
         let measured = merge(&args.folders)?;
-        let written = folder::write(&measured, &[], None, args.out.as_deref());
+        let written = folder::write(&measured, args.out.as_deref());
         return load::finish(&measured.result, args.json, written);
     }
     let folder =

@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::instance_generator::GeneratedInstance;
-use super::super::measure::{Fault, Label, Measure, OperationOutcome, Party, record};
+use super::super::measure::{Label, Measure, OperationOutcome, Party, record};
 use super::super::observations;
 use super::super::profile::Pacing;
 use super::super::verdicts::{Excuse, InstanceObservations, InstanceVerdict};
@@ -109,15 +109,15 @@ async fn create(
     let mut instances = connection.instances();
     let answer = tokio::select! {
         answer = timeout(engine.shared.stall, instances.create(request)) => answer,
-        () = engine.cut_off() => return Err(OperationOutcome::Failed(Fault::CutOff)),
+        () = engine.cut_off() => return Err(OperationOutcome::CutOff),
     };
     let created = match answer {
         Ok(Ok(response)) => {
             let id = response.into_inner().instance.and_then(|instance| instance.instance_id.parse().ok());
-            id.ok_or(OperationOutcome::Failed(Fault::Protocol))
+            id.ok_or(OperationOutcome::Protocol)
         }
         Ok(Err(status)) => Err(engine.shared.ended_by(&connection.error(&status))),
-        Err(_) => Err(OperationOutcome::Failed(Fault::Stalled)),
+        Err(_) => Err(OperationOutcome::Stalled),
     };
     if measured {
         let ended = created.err().unwrap_or(OperationOutcome::Done);
@@ -150,7 +150,7 @@ async fn play(engine: &Arc<Engine>, state: InstanceState, start: Start) {
         close(engine, state.instance).await;
     }
     // Where we ourselves had processes give up, the history says that they did, and nothing of the server.
-    let ended_by_itself = matches!(ended, OperationOutcome::Done | OperationOutcome::Failed(Fault::Stalled));
+    let ended_by_itself = matches!(ended, OperationOutcome::Done | OperationOutcome::Stalled);
     let wanted = state.drawn.watched && ended_by_itself;
     judge(engine, &state, endings, wanted, watch.filter(|_| wanted)).await;
 }
@@ -170,11 +170,11 @@ async fn wait(engine: &Engine, state: &InstanceState) -> Option<OperationOutcome
                 }
                 let idle = state.idle();
                 if idle >= stall {
-                    return Some(OperationOutcome::Failed(Fault::Stalled));
+                    return Some(OperationOutcome::Stalled);
                 }
                 look = Instant::now() + (stall - idle);
             }
-            () = engine.cut_off() => return Some(OperationOutcome::Failed(Fault::CutOff)),
+            () = engine.cut_off() => return Some(OperationOutcome::CutOff),
         }
         if state.all_ended() {
             return None;

@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::client_pool::ClientPool;
 pub use self::run::{CutShort, LoadOutcome, LoadProgress, run};
-use crate::measure::{Fault, Label, Measure, Meter, OperationOutcome, record};
+use crate::measure::{Label, Measure, Meter, OperationOutcome, record};
 use crate::profile::{Open, Pacing, Profile};
 use crate::recorder::Starts;
 use crate::verdicts::VerdictTally;
@@ -112,10 +112,10 @@ fn fault_of(error: &Error) -> OperationOutcome {
     match error {
         Error::Refused(refused) => OperationOutcome::Refused(refused.reason),
         Error::GaveUp { last, .. } => fault_of(last),
-        Error::Unreachable { .. } => OperationOutcome::Failed(Fault::Unreachable),
-        Error::Undecided(_) => OperationOutcome::Failed(Fault::GaveUp),
+        Error::Unreachable { .. } => OperationOutcome::Unreachable,
+        Error::Undecided(_) => OperationOutcome::GaveUp,
         // `UnexpectedPeer`, `Protocol`, `InvalidArgument`, and what a later client may add.
-        _ => OperationOutcome::Failed(Fault::Protocol),
+        _ => OperationOutcome::Protocol,
     }
 }
 

@@ -19,7 +19,7 @@ use stickycas_proto::convert::answer::AnswerData;
 use stickycas_proto::v1::{self, RefusalReason};
 use tokio::time::Instant;
 
-use super::super::measure::{Fault, Histograms, Label, Measure, OperationOutcome, Party, record};
+use super::super::measure::{Histograms, Label, Measure, OperationOutcome, Party, record};
 use super::super::observations::{AnsweredAccess, ObservedRefusal, ProcessObservation};
 use super::instance_state::{InstanceState, ProcessEnding};
 
@@ -198,7 +198,7 @@ impl ProcessTask {
         // ends.
         let failed = self.party == Party::Correct
             && matches!(report.ended, stickycas_model::process::ProcessEnd::Failed(_));
-        let ended = if ended.is_answer() && failed { OperationOutcome::Failed(Fault::GaveUp) } else { ended };
+        let ended = if ended.is_answer() && failed { OperationOutcome::GaveUp } else { ended };
         let decision = self.decided.and(report.decision.clone());
         self.state.end(ProcessEnding {
             seen: Some(ProcessObservation {

@@ -20,7 +20,7 @@ use tonic::Streaming;
 use super::super::attach_codec::{
     self, DecodedResponse, EncodedRequest, ResponseFrame, encode_access, encode_decision, encode_hello,
 };
-use super::super::measure::{Fault, Histograms, OperationOutcome, Party};
+use super::super::measure::{Histograms, OperationOutcome, Party};
 use super::Shared;
 use super::process_task::ProcessTask;
 use super::until;
@@ -158,13 +158,13 @@ impl Stream {
                 }
                 message = answers.message() => match message {
                     Ok(Some(message)) => self.take(&message),
-                    Ok(None) => break OperationOutcome::Failed(Fault::Unreachable),
+                    Ok(None) => break OperationOutcome::Unreachable,
                     Err(status) => break self.shared.ended_by(&connection.error(&status)),
                 },
                 () = until(next) => self.send_held(),
             }
             if !self.flush() {
-                break OperationOutcome::Failed(Fault::Unreachable);
+                break OperationOutcome::Unreachable;
             }
         };
         self.give_up(fault, orders);
@@ -328,8 +328,8 @@ impl Stream {
                 self.perform(channel, now);
             }
             Err(error) => {
-                self.shared.meter.said(OperationOutcome::Failed(Fault::Protocol), &error.to_string());
-                self.fail(channel, OperationOutcome::Failed(Fault::Protocol), now, into);
+                self.shared.meter.said(OperationOutcome::Protocol, &error.to_string());
+                self.fail(channel, OperationOutcome::Protocol, now, into);
             }
         }
     }
@@ -354,7 +354,7 @@ impl Stream {
 
     fn welcome(&mut self, welcome: &v1::Welcome, now: Instant, into: &mut Histograms) {
         if self.task(welcome.channel).is_some_and(|task| !task.is_as_expected(welcome)) {
-            self.fail(welcome.channel, OperationOutcome::Failed(Fault::Protocol), now, into);
+            self.fail(welcome.channel, OperationOutcome::Protocol, now, into);
         }
     }
 

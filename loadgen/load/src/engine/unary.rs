@@ -13,7 +13,7 @@ use tonic::Status;
 
 use super::Shared;
 use super::process_task::ProcessTask;
-use crate::measure::{Fault, OperationOutcome, Party, Principal};
+use crate::measure::{OperationOutcome, Party, Principal};
 
 /// A principal that calls.
 pub(super) struct Caller {
@@ -94,7 +94,7 @@ impl Caller {
                 Ok(())
             }
             Ok(Err(error)) => {
-                let ended = OperationOutcome::Failed(Fault::Protocol);
+                let ended = OperationOutcome::Protocol;
                 meter.said(ended, &error.to_string());
                 Err(ended)
             }

@@ -96,8 +96,7 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
         profiles,
         ..first.result.clone()
     };
-    let Recorder { histograms, seconds, log, .. } = recorder;
-    Ok(Measurement { result, histograms, seconds, log })
+    Ok(Measurement { result, recorder, evidence: Vec::new() })
 }
 
 fn starts(result: &LoadResult) -> Counts {

@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 
 use super::super::engine::LoadOutcome;
 use super::super::figures::Latency;
-use super::super::measure::{Fault, Label, Measure, Messages, OperationOutcome, record};
+use super::super::measure::{Label, Measure, Messages, OperationOutcome, record};
 use super::super::verdicts::VerdictCounts;
 use super::*;
 use crate::report::folder;
@@ -46,12 +46,12 @@ impl Generator {
             figures: Figures::of(&recorder.histograms, counts, self.ended.len() as f64, (done, 0)),
             recorder: recorder.finished(),
             judged: VerdictCounts { valid: done, ..VerdictCounts::default() },
-            messages: Messages::from([(OperationOutcome::Failed(Fault::Stalled), said)]),
+            messages: Messages::from([(OperationOutcome::Stalled, said)]),
             evidence: Vec::new(),
             server: None,
             cut_short: None,
         };
-        folder::write(&Measurement::of(&profile, loaded, None), &[], None, Some(to)).unwrap();
+        folder::write(&Measurement::of(&profile, loaded, None), Some(to)).unwrap();
     }
 
     fn histogram(&self) -> Histogram<u64> {
@@ -105,11 +105,7 @@ fn rates_of_those_that_measured_at_the_same_time_add_up() {
     assert!((result.figures.rate - 42.0).abs() < 1e-9, "{}", result.figures.rate);
     assert_eq!((result.figures.seconds, result.measured_from), (29.0, 3.0));
     assert_eq!(result.warnings, [""; 0]);
-    assert_eq!(
-        result.messages[&OperationOutcome::Failed(Fault::Stalled)],
-        "of 1000",
-        "the first is the first"
-    );
+    assert_eq!(result.messages[&OperationOutcome::Stalled], "of 1000", "the first is the first");
 }
 
 #[test]

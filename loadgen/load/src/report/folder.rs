@@ -24,13 +24,8 @@ use crate::verdicts::{Evidence, InstanceObservations};
 ///
 /// # Errors
 /// `to` exists already, or it cannot be written.
-pub fn write(
-    measured: &Measurement,
-    evidence: &[Evidence],
-    server: Option<&str>,
-    to: Option<&Path>,
-) -> io::Result<PathBuf> {
-    let result = &measured.result;
+pub fn write(measured: &Measurement, to: Option<&Path>) -> io::Result<PathBuf> {
+    let Measurement { result, recorder, evidence } = measured;
     let default = Path::new(folder::DEFAULT_PARENT).join(format!("{}-{}", result.name, result.seed));
     write_folder(to, &default, |folder| {
         fs::write(folder.join(RESULT_FILE), json::text(result))?;
@@ -42,11 +37,12 @@ pub fn write(
                 }
             }
         }
-        seconds(&folder.join(SECONDS_FILE), &measured.seconds)?;
-        fs::write(folder.join(LOG_FILE), &measured.log)?;
+        seconds(&folder.join(SECONDS_FILE), &recorder.seconds)?;
+        fs::write(folder.join(LOG_FILE), &recorder.log)?;
         fs::write(folder.join("report.txt"), table::plain(result))?;
         fs::write(folder.join("report.html"), super::html(measured))?;
-        let environment = Environment::here(ExecutionMode::Tasks, server.map(str::to_owned));
+        let server = result.hosts.first().and_then(|host| host.server.clone());
+        let environment = Environment::here(ExecutionMode::Tasks, server);
         for Evidence { number, reasons, observations, record, .. } in evidence {
             let instances = folder.join("instances");
             fs::create_dir_all(&instances)?;
@@ -70,9 +66,9 @@ struct ObservationsFile<'a> {
 }
 
 fn seconds(path: &Path, seconds: &[Second]) -> io::Result<()> {
-    let mut file = csv::Writer::from_path(path).map_err(io::Error::other)?;
+    let mut file = csv::Writer::from_path(path)?;
     for second in seconds {
-        file.serialize(second).map_err(io::Error::other)?;
+        file.serialize(second)?;
     }
     file.flush()
 }

@@ -6,7 +6,6 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use serde::Serialize;
 use stickycas_harness::atomic_files;
 use stickycas_harness::report::{folder, json};
 
@@ -111,36 +110,15 @@ pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<
         fs::write(folder.join("profile.toml"), &limit.profile)?;
         fs::write(folder.join("report.txt"), text(limit))?;
         fs::write(folder.join("report.html"), super::limit_html(limit, name))?;
-        let mut file = csv::Writer::from_path(folder.join("probes.csv")).map_err(io::Error::other)?;
-        for probe in &limit.probes {
-            file.serialize(row(probe)).map_err(io::Error::other)?;
+        let mut file = csv::Writer::from_path(folder.join("probes.csv"))?;
+        file.write_record(["repeat", "rate", "done", "held", "p50_ms", "p99_ms", "broke"])?;
+        for Probe { repeat, rate, done, held, broke, instance } in &limit.probes {
+            let [p50, p99] =
+                [instance.map(|it| it.p50), instance.map(|it| it.p99)].map(|nanos| Some(nanos? as f64 / 1e6));
+            file.serialize((repeat, rate, done, held, p50, p99, broke.join("; ")))?;
         }
         file.flush()
     })
-}
-
-#[derive(Serialize)]
-struct Row {
-    repeat: u32,
-    rate: f64,
-    done: f64,
-    held: bool,
-    p50_ms: Option<f64>,
-    p99_ms: Option<f64>,
-    broke: String,
-}
-
-fn row(probe: &Probe) -> Row {
-    let millis = |nanos: u64| nanos as f64 / 1e6;
-    Row {
-        repeat: probe.repeat,
-        rate: probe.rate,
-        done: probe.done,
-        held: probe.held,
-        p50_ms: probe.instance.map(|latency| millis(latency.p50)),
-        p99_ms: probe.instance.map(|latency| millis(latency.p99)),
-        broke: probe.broke.join("; "),
-    }
 }
 
 #[cfg(test)]

@@ -104,9 +104,9 @@ fn over_time<const N: usize>(
 ) -> (Scale, [Line; N]) {
     let from = measured.result.measured_from;
     let counts = |second: &&Second| second.second > from + second.length / 2.0;
-    let mut seconds: Vec<&Second> = measured.seconds.iter().filter(counts).collect();
+    let mut seconds: Vec<&Second> = measured.recorder.seconds.iter().filter(counts).collect();
     if seconds.is_empty() {
-        seconds = measured.seconds.iter().collect();
+        seconds = measured.recorder.seconds.iter().collect();
     }
     let first = seconds.first().map_or(0.0, |second| (second.second - second.length).max(0.0));
     let last = seconds.last().map_or(1.0, |second| second.second);
@@ -119,7 +119,7 @@ fn over_time<const N: usize>(
 
 fn rate(measured: &Measurement) -> Figure {
     // The rest of a second at the end says little, and its rate may be anything.
-    let longest = measured.seconds.iter().map(|second| second.length).fold(0.0, f64::max);
+    let longest = measured.recorder.seconds.iter().map(|second| second.length).fold(0.0, f64::max);
     let least = longest.min(LEAST_OF_A_SECOND);
     let per_second = |count: u64, second: &Second| {
         (second.length >= least).then(|| count as f64 / second.length.max(1e-3))
@@ -175,7 +175,7 @@ fn one_in(quantile: f64) -> f64 {
 fn curve(measured: &Measurement) -> Figure {
     // By how many requests one is slower: the axis is stretched towards the slowest.
     let points = |measure| -> Vec<(f64, f64)> {
-        let histogram = answered(&measured.histograms, measure);
+        let histogram = answered(&measured.recorder.histograms, measure);
         let steps = histogram.iter_quantiles(4).filter(|step| step.quantile() < 1.0);
         steps.map(|step| (one_in(step.quantile()), step.value_iterated_to() as f64 / 1e3)).collect()
     };

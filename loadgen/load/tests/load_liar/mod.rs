@@ -78,11 +78,10 @@ async fn every_false_answer_violates_its_rule_in_every_instance() {
 
 #[tokio::test]
 async fn observations_are_evidence_where_there_is_no_history() {
-    let (profile, mut loaded) = under_load(Lie::TwoLists, "attach").await;
-    let evidence = std::mem::take(&mut loaded.evidence);
+    let (profile, loaded) = under_load(Lie::TwoLists, "attach").await;
     let temporary = tempfile::tempdir().unwrap();
     let place = temporary.path().join("result");
-    folder::write(&Measurement::of(&profile, loaded, None), &evidence, None, Some(&place)).unwrap();
+    folder::write(&Measurement::of(&profile, loaded, None), Some(&place)).unwrap();
     let mut files: Vec<_> = std::fs::read_dir(place.join("instances")).unwrap().map(Result::unwrap).collect();
     assert_eq!(files.len(), 8, "as many as are kept of one kind");
     let text = std::fs::read_to_string(files.remove(0).path()).unwrap();
