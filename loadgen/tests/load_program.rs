@@ -122,12 +122,11 @@ fn the_result_has_its_schema_and_agrees_with_histograms() {
 fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     let temporary = tempfile::tempdir().unwrap();
     let folder = temporary.path();
-    let refused = |arguments: &[&str], code| {
+    let wrong = |arguments: &[&str]| {
         let output = loadgen(folder, &["load"], arguments);
-        assert_eq!(output.status.code(), Some(code), "{arguments:?}");
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
         text(&output.stderr)
     };
-    let wrong = |arguments: &[&str]| refused(arguments, 2);
     assert!(wrong(&["--rate", "0"]).contains("--rate 0: rate = 0: give instances per second"));
     assert!(wrong(&["--profile", "none.toml"]).contains("none.toml: No such file"));
     assert!(wrong(&["--rate", "4", "--in-flight", "4"]).contains("cannot be used with"));
@@ -141,7 +140,17 @@ fn a_wrong_profile_or_flag_is_reported_with_its_place() {
     fs::create_dir(folder.join("taken")).unwrap();
     fs::write(folder.join("taken/file"), "").unwrap();
     assert!(wrong(&["--out", "taken"]).contains("taken exists already: give another --out"));
-    let nobody = refused(&["--server", "http://127.0.0.1:1"], 3);
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_told_also_as_json() {
+    let temporary = tempfile::tempdir().unwrap();
+    let output = loadgen(temporary.path(), &["load", "--json", "--server", "http://127.0.0.1:1"], &[]);
+    assert_eq!(output.status.code(), Some(3));
+    let error: Json = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(error["error"]["kind"], "not_possible");
+    assert!(error["error"]["message"].as_str().unwrap().contains("no answer from"), "{error}");
+    let nobody = text(&output.stderr);
     assert!(nobody.contains("no answer from http://127.0.0.1:1"), "{nobody}");
     assert!(
         nobody.contains("stickycas-server serve --in-memory --insecure-principals --coordinator loadgen"),
@@ -312,7 +321,7 @@ fn a_search_for_the_limit_leaves_a_folder_with_its_probes() {
     let folder = temporary.path();
     // With room for one instance only, starts are soon dropped.
     let arguments =
-        ["load", "--rate", "20", "--duration", "200ms", "--warm-up", "0s", "--max-in-flight", "1"];
+        ["load", "--rate", "40", "--duration", "100ms", "--warm-up", "0s", "--max-in-flight", "1"];
     let search = ["--find-limit", "instance_p99 < 1h", "--repeats", "2", "--precision", "0.5", "--json"];
     let output = loadgen(folder, &arguments, &search);
     let json: Json = serde_json::from_slice(&output.stdout).unwrap();

@@ -195,7 +195,6 @@ fn with_json_an_error_is_json() {
     for (arguments, kind, word) in [
         (&["simulate", "none.toml", "--json"][..], "usage", "none.toml"),
         (&["simulate", "--json", "--sede", "1"], "usage", "--sede"),
-        (&["load", "--json", "--server", "http://127.0.0.1:1"], "not_possible", "no answer from"),
     ] {
         let output = loadgen(folder.path(), arguments);
         let error: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();

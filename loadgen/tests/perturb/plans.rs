@@ -1,6 +1,7 @@
 //! Whole plans. The judge is a child process, started by what takes the place of Compose.
 
 use std::fs;
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -67,9 +68,11 @@ impl Demo {
         fs::remove_file(engine.path("id-of-judge/running")).unwrap();
         let server = OwnServer::start().await.unwrap();
         fs::write(engine.path("four.toml"), SCENARIO).unwrap();
+        // Who reports need not be waited for. The port is free until the judge of the plan takes it.
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let judge = format!(
             "here=$(dirname \"$0\"); '{}' judge \"$here/four.toml\" --server {} --principal {COORDINATOR} --seed 5 \
-             --listen 127.0.0.1:0 --runs \"$here/runs\"; echo $? > \"$here/id-of-judge/exit\"; \
+             --listen 127.0.0.1:{port} --runs \"$here/runs\"; echo $? > \"$here/id-of-judge/exit\"; \
              rm \"$here/id-of-judge/running\"",
             env!("CARGO_BIN_EXE_stickycas-loadgen"),
             server.url(),
@@ -78,7 +81,8 @@ impl Demo {
         let mut clients = JoinSet::new();
         for process in 1..=4 {
             let line = format!(
-                "client --server {} --principal process-{process} propose --instance demo --again --value tea",
+                "client --server {} --principal process-{process} propose --instance demo --again --value tea \
+                 --report-to http://127.0.0.1:{port}",
                 server.url()
             );
             clients.spawn(async move {
