@@ -313,6 +313,8 @@ fn what_is_worse_than_the_baseline_fails_the_run() {
     let schema = schema();
     assert_eq!(json_schema::faults(&schema, &schema, &json, ""), [""; 0]);
     assert_eq!(json["baseline"][0]["worse"], true);
+    let failed = "rate worse than the baseline by more than 10 %";
+    assert!(json["failed"].as_array().unwrap().iter().any(|it| it["condition"] == failed), "{json}");
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fail_if::Checked;
 use super::figures::{Figures, Metric};
 
 /// The figures that are compared, where both results have them.
@@ -44,16 +43,6 @@ pub fn compare(before: &Figures, now: &Figures, noise: f64) -> Vec<Comparison> {
     compared.collect()
 }
 
-impl Comparison {
-    /// The condition that it failed, if it is worse.
-    #[must_use]
-    pub fn failed(&self, noise: f64) -> Option<Checked> {
-        let percent = noise * 100.0;
-        let condition = format!("{} worse than the baseline by more than {percent} %", self.figure);
-        self.worse.then_some(Checked { condition, value: Some(self.now) })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,8 +59,6 @@ mod tests {
             compared[0].worse
         };
         assert!(!worse(91.0) && !worse(200.0) && worse(89.0));
-        let failed = compare(&figures(100.0), &figures(50.0), 0.1)[0].failed(0.1).unwrap();
-        assert_eq!(failed.condition, "rate worse than the baseline by more than 10 %");
     }
 
     #[test]

@@ -54,7 +54,8 @@ pub struct Recorder {
     pub(super) began: SystemTime,
     /// The end of the last second.
     last: Duration,
-    starts: Starts,
+    /// All starts until then.
+    pub(super) starts: Starts,
     /// Everything.
     pub histograms: Histograms,
     /// Second by second.

@@ -154,7 +154,10 @@ impl LoadResult {
     /// Compares it with an earlier result: a figure that is worse by more than this share fails the run.
     pub fn compare(&mut self, baseline: &Self, noise: f64) {
         self.baseline = compare(&baseline.figures, &self.figures, noise);
-        self.failed.extend(self.baseline.iter().filter_map(|compared| compared.failed(noise)));
+        for Comparison { figure, now, .. } in self.baseline.iter().filter(|compared| compared.worse) {
+            let condition = format!("{figure} worse than the baseline by more than {} %", noise * 100.0);
+            self.failed.push(Checked { condition, value: Some(*now) });
+        }
     }
 
     /// By the verdict as for a run; not done if it was interrupted, failed if a condition was not kept.

@@ -61,18 +61,15 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
     let mut judged = first.result.judged.clone();
     let mut messages = first.result.messages.clone();
     let others = || parts.iter().filter(|part| !std::ptr::eq(*part, first)).map(|part| &part.result);
-    let mut counts = starts(&first.result);
     for result in others() {
         judged.merge(&result.judged);
         for (ended, message) in &result.messages {
             messages.entry(*ended).or_insert_with(|| message.clone());
         }
-        let more = starts(result);
-        counts.planned += more.planned;
-        counts.late += more.late;
-        counts.dropped += more.dropped;
     }
     let all = || std::iter::once(&first.result).chain(others());
+    let Starts { planned, late, dropped } = recorder.starts;
+    let counts = Counts { planned, late, dropped, ..Counts::default() };
     let figures = Figures {
         rate: overlap.rate,
         access_rate: overlap.access_rate,
@@ -97,11 +94,6 @@ pub fn merge(folders: &[PathBuf]) -> anyhow::Result<Measurement> {
         ..first.result.clone()
     };
     Ok(Measurement { result, recorder, evidence: Vec::new() })
-}
-
-fn starts(result: &LoadResult) -> Counts {
-    let Counts { planned, late, dropped, .. } = result.figures.counts;
-    Counts { planned, late, dropped, ..Counts::default() }
 }
 
 /// The conditions of all profiles, each once.

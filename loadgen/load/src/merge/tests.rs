@@ -34,10 +34,12 @@ impl Generator {
         let profile = Profile::load(None, &flags).unwrap();
         let mut recorder = Recorder::new(began);
         let warm_up = vec![Vec::new(); WARM_UP as usize];
+        let mut starts = Starts::default();
         for (second, latencies) in (1..).zip(warm_up.iter().chain(&self.ended)) {
             let mut taken = Histograms::new();
             latencies.iter().for_each(|millis| record(&mut taken, DONE, Duration::from_millis(*millis)));
-            recorder.second(Duration::from_secs(second), &taken, Starts::default(), 0);
+            starts.planned += latencies.len() as u64;
+            recorder.second(Duration::from_secs(second), &taken, starts, 0);
         }
         let done = self.ended.iter().map(Vec::len).sum::<usize>() as u64;
         let said = format!("of {}", self.began);
@@ -96,7 +98,8 @@ fn percentiles_of_a_merge_are_those_of_the_added_histograms() {
     let latency = result.figures.latency(Measure::Instance).unwrap();
     assert_eq!(*latency, Latency::of(&added));
     assert!(averaged > 1.5 * latency.p50 as f64, "averages would have been seen");
-    assert_eq!((result.figures.counts.done, result.judged.valid), (added.len(), added.len()));
+    let counts = &result.figures.counts;
+    assert_eq!((counts.planned, counts.done, result.judged.valid), (added.len(), added.len(), added.len()));
 }
 
 #[test]

@@ -1,5 +1,4 @@
-//! The folder of a load: everything that is known of it.
-//! `docs/use/load-testing.md` lists its files.
+//! The folder of a load: everything that is known of it. `docs/use/load-testing.md` lists its files.
 //!
 //! It is written beside its place and then moved there, so a folder that exists is whole.
 
@@ -13,6 +12,7 @@ use stickycas_harness::environment::Environment;
 use stickycas_harness::record::ExecutionMode;
 use stickycas_harness::report::{folder, json};
 
+use super::page::page;
 use super::table;
 use crate::Measurement;
 use crate::recorder::Second;
@@ -40,7 +40,7 @@ pub fn write(measured: &Measurement, to: Option<&Path>) -> io::Result<PathBuf> {
         seconds(&folder.join(SECONDS_FILE), &recorder.seconds)?;
         fs::write(folder.join(LOG_FILE), &recorder.log)?;
         fs::write(folder.join("report.txt"), table::plain(result))?;
-        fs::write(folder.join("report.html"), super::html(measured))?;
+        fs::write(folder.join("report.html"), page(measured))?;
         let server = result.hosts.first().and_then(|host| host.server.clone());
         let environment = Environment::here(ExecutionMode::Tasks, server);
         for Evidence { number, reasons, observations, record, .. } in evidence {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use stickycas_harness::atomic_files;
 use stickycas_harness::report::{folder, json};
 
+use super::limit_page::page;
 use super::table::time;
 use crate::limit::{Limit, Probe};
 
@@ -109,7 +110,7 @@ pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<
         fs::write(folder.join("limit.json"), json::text(limit))?;
         fs::write(folder.join("profile.toml"), &limit.profile)?;
         fs::write(folder.join("report.txt"), text(limit))?;
-        fs::write(folder.join("report.html"), super::limit_html(limit, name))?;
+        fs::write(folder.join("report.html"), page(limit, name))?;
         let mut file = csv::Writer::from_path(folder.join("probes.csv"))?;
         file.write_record(["repeat", "rate", "done", "held", "p50_ms", "p99_ms", "broke"])?;
         for Probe { repeat, rate, done, held, broke, instance } in &limit.probes {

@@ -1,6 +1,6 @@
 //! A search for the limit: one page with what was found, and how latency grows with the rate.
 
-use maud::{Markup, html};
+use maud::html;
 use stickycas_harness::report::html::chart::{Scale, Series, bottom_axis, left_axis, line, point};
 use stickycas_harness::report::html::document::Document;
 use stickycas_harness::report::html::figure::{Figure, Table};
@@ -15,7 +15,7 @@ use crate::limit::{Limit, Probe};
 const HELD: Series = Series(2);
 const BROKE: Series = Series(1);
 
-pub(super) fn page(limit: &Limit, name: &str) -> Markup {
+pub(super) fn page(limit: &Limit, name: &str) -> String {
     let class = match (limit.verdict, limit.rate) {
         (Outcome::Violation, _) => "verdict bad",
         (_, Some(_)) if doubts(limit).is_empty() => "verdict good",
@@ -40,6 +40,7 @@ pub(super) fn page(limit: &Limit, name: &str) -> Markup {
         },
     }
     .markup()
+    .into_string()
 }
 
 /// How latency grows with the rate.

@@ -14,18 +14,3 @@ mod limit_page;
 mod page;
 pub mod progress_view;
 pub mod table;
-
-use crate::Measurement;
-use crate::limit::Limit;
-
-/// The page of a load.
-#[must_use]
-pub fn html(measured: &Measurement) -> String {
-    page::page(measured).into_string()
-}
-
-/// The page of a search for the limit.
-#[must_use]
-pub fn limit_html(limit: &Limit, name: &str) -> String {
-    limit_page::page(limit, name).into_string()
-}

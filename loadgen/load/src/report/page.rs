@@ -28,7 +28,7 @@ const CURVES: [Measure; 5] =
 const QUANTILES: [(f64, &str); 6] =
     [(0.0, "0"), (0.5, "50"), (0.9, "90"), (0.99, "99"), (0.999, "99.9"), (0.9999, "99.99")];
 
-pub(super) fn page(measured: &Measurement) -> Markup {
+pub(super) fn page(measured: &Measurement) -> String {
     let result = &measured.result;
     let class = match (result.verdict, result.failed.is_empty()) {
         (Outcome::Valid, true) => "verdict good",
@@ -55,6 +55,7 @@ pub(super) fn page(measured: &Measurement) -> Markup {
         },
     }
     .markup()
+    .into_string()
 }
 
 /// The report for people, its first line large.
