@@ -19,7 +19,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_util::task::AbortOnDropHandle;
 
 use super::super::instance_generator::GeneratedInstance;
-use super::super::measure::{Label, Measure, OperationOutcome, Party, record};
+use super::super::measure::{Label, Measure, OperationOutcome, Party, Principal, record};
 use super::super::observations;
 use super::super::profile::Pacing;
 use super::super::verdicts::{Excuse, InstanceObservations, InstanceVerdict};
@@ -286,13 +286,7 @@ async fn judge(
         Some(Collected { history, complete: true, .. }) => {
             let reports = endings.into_iter().map(|ending| ending.report).collect();
             let record = recorded(engine, drawn, state.number, history, reports);
-            judgement.excuse = excuse(&record).map(|(outcome, accused)| Excuse {
-                outcome,
-                accused: accused
-                    .into_iter()
-                    .map(|it| engine.client_pool.principal(state.number, it))
-                    .collect(),
-            });
+            judgement.excuse = excuse(&record, |process| engine.client_pool.principal(state.number, process));
             judgement.record = Some(record);
         }
         Some(Collected { complete: false, .. }) => judgement.lost = true,
@@ -329,8 +323,8 @@ fn recorded(
 }
 
 /// The outcome of a history without the offences of correct processes that exceeded what they may send, and
-/// the accused processes; `None` if there are none. Whether they did is known only at the end of the load.
-fn excuse(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
+/// the accused principals; `None` if there are none. Whether they did is known only at the end of the load.
+fn excuse(record: &Record, principal: impl Fn(ProcessId) -> Principal) -> Option<Excuse> {
     let truth = &record.scenario.truth;
     let accused = |recorded: &Recorded| match &recorded.event {
         Event::Offence(offence) if offence.kind == OffenceKind::QuotaExceeded => {
@@ -346,8 +340,9 @@ fn excuse(record: &Record) -> Option<(Outcome, BTreeSet<ProcessId>)> {
     }
     let history = record.history.iter().filter(|recorded| accused(recorded).is_none()).cloned().collect();
     let (scenario, reports) = (record.scenario.clone(), record.reports.clone());
-    let excuse = Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
-    Some((excuse.verdict.verdict, all))
+    let excused =
+        Record::judged(scenario, ExecutionMode::Tasks, history, true, RunCounts::default(), reports);
+    Some(Excuse { outcome: excused.verdict.verdict, accused: all.into_iter().map(principal).collect() })
 }
 
 /// How long after the processes the watcher was told the same.

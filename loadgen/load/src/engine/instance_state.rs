@@ -1,8 +1,8 @@
 //! The state that the processes of one instance share, however they speak to the server: the facts known of
 //! it, and the end of each process.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 use stickycas_model::ground_truth::Role;
@@ -32,6 +32,16 @@ pub(super) struct ProcessEnding {
     pub(super) told: Vec<Instant>,
 }
 
+/// Which processes have ended.
+#[derive(Debug)]
+struct Endings {
+    /// Correct processes that have not ended.
+    correct: usize,
+    /// Processes that have not ended and will by themselves.
+    awaited: usize,
+    ended: Vec<ProcessEnding>,
+}
+
 /// See the module.
 #[derive(Debug)]
 pub(super) struct InstanceState {
@@ -46,11 +56,7 @@ pub(super) struct InstanceState {
     opened: Instant,
     /// Milliseconds from its opening to the last thing that happened.
     progress: AtomicU64,
-    /// Correct processes that have not ended.
-    correct: AtomicUsize,
-    /// Processes that have not ended and will by themselves.
-    ending: AtomicUsize,
-    endings: Mutex<Vec<ProcessEnding>>,
+    endings: Mutex<Endings>,
     changed: Notify,
     /// Whether the processes that have not ended are to stop.
     over: CancellationToken,
@@ -58,7 +64,8 @@ pub(super) struct InstanceState {
 
 impl InstanceState {
     pub(super) fn new(number: u64, instance: InstanceId, drawn: GeneratedInstance, measured: bool) -> Self {
-        let (correct, ending) = (drawn.truth.correct().count(), drawn.truth.ending().count());
+        let (correct, awaited) = (drawn.truth.correct().count(), drawn.truth.ending().count());
+        let ended = Vec::with_capacity(awaited);
         Self {
             number,
             instance,
@@ -66,9 +73,7 @@ impl InstanceState {
             measured,
             opened: Instant::now(),
             progress: AtomicU64::new(0),
-            correct: AtomicUsize::new(correct),
-            ending: AtomicUsize::new(ending),
-            endings: Mutex::new(Vec::with_capacity(ending)),
+            endings: Mutex::new(Endings { correct, awaited, ended }),
             changed: Notify::new(),
             over: CancellationToken::new(),
             drawn,
@@ -99,13 +104,17 @@ impl InstanceState {
         let ends =
             self.drawn.truth.assignment(process).is_some_and(stickycas_model::ground_truth::Assignment::ends);
         let correct = self.party(process) == Party::Correct;
-        self.endings.lock().expect("nobody panics while holding it").push(ending);
-        // The task that sees the last count must see all endings: the lock orders them.
-        let last_correct = correct && self.correct.fetch_sub(1, Ordering::AcqRel) == 1;
-        let last = ends && self.ending.fetch_sub(1, Ordering::AcqRel) == 1;
-        if last_correct || last {
+        let mut endings = self.endings();
+        endings.ended.push(ending);
+        endings.correct -= usize::from(correct);
+        endings.awaited -= usize::from(ends);
+        if (correct && endings.correct == 0) || (ends && endings.awaited == 0) {
             self.changed.notify_one();
         }
+    }
+
+    fn endings(&self) -> MutexGuard<'_, Endings> {
+        self.endings.lock().expect("nobody panics while holding it")
     }
 
     /// Returns when all correct processes, or all that end by themselves, may have ended.
@@ -115,18 +124,18 @@ impl InstanceState {
 
     /// Whether all correct processes have ended.
     pub(super) fn correct_ended(&self) -> bool {
-        self.correct.load(Ordering::Acquire) == 0
+        self.endings().correct == 0
     }
 
     /// Whether all processes have ended that end by themselves.
     pub(super) fn all_ended(&self) -> bool {
-        self.ending.load(Ordering::Acquire) == 0
+        self.endings().awaited == 0
     }
 
     /// Stops all processes. Returns how those ended that have ended until now.
     pub(super) fn clear(&self) -> Vec<ProcessEnding> {
         self.over.cancel();
-        std::mem::take(&mut *self.endings.lock().expect("nobody panics while holding it"))
+        std::mem::take(&mut self.endings().ended)
     }
 
     /// Returns when all processes are to stop.

@@ -147,7 +147,7 @@ fn pacing(written: &Spanned<Load>) -> Result<Pacing, Fault> {
             return Ok(Pacing::Closed { in_flight: within("in_flight", in_flight, most)? });
         }
         (None, Some(fixed), None, None) => {
-            let rate = rate(**fixed, fixed.span())?;
+            let rate = rate(**fixed, false, fixed.span())?;
             vec![Piece { from: rate, to: rate, lasts: lasts.unwrap_or(Duration::from_secs(1 << 32)) }]
         }
         (None, None, Some(ramp), None) => {
@@ -155,14 +155,14 @@ fn pacing(written: &Spanned<Load>) -> Result<Pacing, Fault> {
             let lasts = lasts.ok_or_else(|| {
                 Fault::new(ramp.span(), "a ramp needs duration = \"60s\" to know its length")
             })?;
-            vec![Piece { from: rate_or_zero(from, ramp.span())?, to: rate(to, ramp.span())?, lasts }]
+            vec![Piece { from: rate(from, true, ramp.span())?, to: rate(to, false, ramp.span())?, lasts }]
         }
         (None, None, None, Some(steps)) => {
             if let Some(duration) = &given.duration {
                 return Err(Fault::new(duration.span(), "steps say how long they take: leave duration out"));
             }
             let piece = |step: &file::Step| {
-                let rate = rate_or_zero(*step.rate, step.rate.span())?;
+                let rate = rate(*step.rate, true, step.rate.span())?;
                 Ok(Piece { from: rate, to: rate, lasts: step.lasts.0 })
             };
             steps.iter().map(piece).collect::<Result<Vec<_>, _>>()?
@@ -190,16 +190,13 @@ fn of_open_loops(given: &Load) -> Option<Range<usize>> {
     arrivals.or(max_in_flight).or(late_after).or(given.max_missed.as_ref().map(Spanned::span))
 }
 
-fn rate(rate: f64, span: Range<usize>) -> Result<f64, Fault> {
-    if rate > 0.0 { rate_or_zero(rate, span) } else { Err(no_rate(rate, span)) }
-}
-
-fn rate_or_zero(rate: f64, span: Range<usize>) -> Result<f64, Fault> {
-    if (0.0..=HIGHEST_RATE).contains(&rate) { Ok(rate) } else { Err(no_rate(rate, span)) }
-}
-
-fn no_rate(rate: f64, span: Range<usize>) -> Fault {
-    Fault::new(span, format!("rate = {rate}: give instances per second, above 0 and up to {HIGHEST_RATE}"))
+/// A rate above 0 or, with `zero`, from 0 on.
+fn rate(rate: f64, zero: bool, span: Range<usize>) -> Result<f64, Fault> {
+    if (0.0..=HIGHEST_RATE).contains(&rate) && (zero || rate > 0.0) {
+        return Ok(rate);
+    }
+    let reason = format!("rate = {rate}: give instances per second, above 0 and up to {HIGHEST_RATE}");
+    Err(Fault::new(span, reason))
 }
 
 fn within(name: &str, given: &Spanned<u32>, most: u32) -> Result<u32, Fault> {
