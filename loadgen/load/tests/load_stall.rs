@@ -132,7 +132,7 @@ async fn a_start_that_the_generator_delays_counts_from_its_plan() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_swallow_everything_are_an_outcome() {
-    for transport in ["attach", "unary"] {
+    let swallowed = async |transport| {
         let closed = format!(
             "in_flight = 4\nduration = \"3s\"\nstall = \"300ms\"\ndrain = \"2s\"\ntransport = \"{transport}\"\n"
         );
@@ -149,5 +149,6 @@ async fn connections_that_swallow_everything_are_an_outcome() {
             (counts.stalled, 0),
             "{transport}: {counts:?}"
         );
-    }
+    };
+    tokio::join!(swallowed("attach"), swallowed("unary"));
 }
