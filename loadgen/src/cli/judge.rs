@@ -16,7 +16,7 @@ use stickycas_harness::judge::{
     self, JudgeOptions, REPORT_GRACE, ReportService, SeriesCheckpoint, SeriesRequest, Subject,
 };
 use stickycas_harness::record::Record;
-use stickycas_harness::report::folder;
+use stickycas_harness::report::{folder, json, table};
 use stickycas_harness::run::{Identities, ServerHandle};
 use stickycas_harness::scenario::{LARGEST_SEED, Scenario};
 use stickycas_model::judge::Outcome;
@@ -257,15 +257,12 @@ impl JudgeArgs {
         if !self.endless {
             show_record(record, self.json)?;
         } else if self.json {
-            show(&(serde_json::to_string(&record.verdict).context("the verdict is no JSON")? + "\n"))?;
+            show(&json::line(&record.verdict))?;
         } else {
             show(&line(record, instance, number))?;
         }
         if self.endless && !as_expected {
-            tell(&stickycas_harness::report::table::coloured(
-                record,
-                stickycas_harness::report::table::ROWS_ON_SCREEN,
-            ));
+            tell(&table::coloured(record, table::ROWS_ON_SCREEN));
         }
         // After the report, so that a full disk does not hide it.
         if let Some(folder) = written.transpose().context("cannot write the run folder")? {

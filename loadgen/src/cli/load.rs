@@ -176,7 +176,7 @@ fn search(args: &LoadArgs, profile: &Profile, runtime: &Runtime) -> anyhow::Resu
         };
         limit::find(profile, &args.limit, probe, |probe| tell(&report::limit::line(probe))).await
     }))?;
-    let written = report::limit::write_folder(&found, &profile.name, args.out.as_deref());
+    let written = folder::write_limit(&found, &profile.name, args.out.as_deref());
     show_result(&report::limit::text(&found), args.json.then(|| json::text(&found)))?;
     tell(&format!("result folder: {}", written.context("cannot write the result folder")?.display()));
     Ok(match Exit::of(found.verdict, None) {

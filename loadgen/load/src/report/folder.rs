@@ -1,4 +1,5 @@
-//! The folder of a load: everything that is known of it. `docs/use/load-testing.md` lists its files.
+//! The folder of a load: everything that is known of it; and that of a search for the limit.
+//! `docs/use/load-testing.md` lists its files.
 //!
 //! It is written beside its place and then moved there, so a folder that exists is whole.
 
@@ -13,8 +14,9 @@ use stickycas_harness::record::ExecutionMode;
 use stickycas_harness::report::{folder, json};
 
 use super::page::page;
-use super::table;
+use super::{limit, limit_page, table};
 use crate::Measurement;
+use crate::limit::{Limit, Probe};
 use crate::recorder::Second;
 use crate::result::{LOG_FILE, RESULT_FILE, SECONDS_FILE};
 use crate::verdicts::{Evidence, InstanceObservations};
@@ -53,6 +55,29 @@ pub fn write(measured: &Measurement, to: Option<&Path>) -> io::Result<PathBuf> {
             }
         }
         Ok(())
+    })
+}
+
+/// Writes the folder of a search for the limit. Without `to`, it is the first of `runs/NAME-limit`,
+/// `runs/NAME-limit-2`, ... that does not exist.
+///
+/// # Errors
+/// `to` exists already, or it cannot be written.
+pub fn write_limit(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<PathBuf> {
+    let default = Path::new(folder::DEFAULT_PARENT).join(format!("{name}-limit"));
+    write_folder(to, &default, |folder| {
+        fs::write(folder.join("limit.json"), json::text(limit))?;
+        fs::write(folder.join("profile.toml"), &limit.profile)?;
+        fs::write(folder.join("report.txt"), limit::text(limit))?;
+        fs::write(folder.join("report.html"), limit_page::page(limit, name))?;
+        let mut file = csv::Writer::from_path(folder.join("probes.csv"))?;
+        file.write_record(["repeat", "rate", "done", "held", "p50_ms", "p99_ms", "broke"])?;
+        for Probe { repeat, rate, done, held, broke, instance } in &limit.probes {
+            let [p50, p99] =
+                [instance.map(|it| it.p50), instance.map(|it| it.p99)].map(|nanos| Some(nanos? as f64 / 1e6));
+            file.serialize((repeat, rate, done, held, p50, p99, broke.join("; ")))?;
+        }
+        file.flush()
     })
 }
 

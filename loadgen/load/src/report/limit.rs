@@ -1,15 +1,7 @@
-//! The result of a search for the limit: for people, and as a folder with `limit.json`, `probes.csv` and
-//! pages.
+//! The result of a search for the limit in words.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
 
-use stickycas_harness::atomic_files;
-use stickycas_harness::report::{folder, json};
-
-use super::limit_page::page;
 use super::table::time;
 use crate::limit::{Limit, Probe};
 
@@ -97,29 +89,6 @@ pub fn line(probe: &Probe) -> String {
     });
     let says = if *held { "holds".to_owned() } else { format!("does not hold: {}", broke.join(", ")) };
     format!("search {repeat}: {rate:.1}/s asked for, {done:.1}/s done{latency}  {says}")
-}
-
-/// Writes the folder. Without `to`, it is the first of `runs/NAME-limit`, `runs/NAME-limit-2`, ... that does
-/// not exist.
-///
-/// # Errors
-/// `to` exists already, or it cannot be written.
-pub fn write_folder(limit: &Limit, name: &str, to: Option<&Path>) -> io::Result<PathBuf> {
-    let default = Path::new(folder::DEFAULT_PARENT).join(format!("{name}-limit"));
-    atomic_files::write_folder(to, &default, |folder| {
-        fs::write(folder.join("limit.json"), json::text(limit))?;
-        fs::write(folder.join("profile.toml"), &limit.profile)?;
-        fs::write(folder.join("report.txt"), text(limit))?;
-        fs::write(folder.join("report.html"), page(limit, name))?;
-        let mut file = csv::Writer::from_path(folder.join("probes.csv"))?;
-        file.write_record(["repeat", "rate", "done", "held", "p50_ms", "p99_ms", "broke"])?;
-        for Probe { repeat, rate, done, held, broke, instance } in &limit.probes {
-            let [p50, p99] =
-                [instance.map(|it| it.p50), instance.map(|it| it.p99)].map(|nanos| Some(nanos? as f64 / 1e6));
-            file.serialize((repeat, rate, done, held, p50, p99, broke.join("; ")))?;
-        }
-        file.flush()
-    })
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 //! | `folder` | everything, in a folder |
 //! | `page` | for people, with plots |
 //! | `progress_view` | how it stands while it runs |
-//! | `limit`, `limit_page` | a search for the limit, in words and in a folder; for people, with plots |
+//! | `limit`, `limit_page` | a search for the limit in words; for people, with plots |
 
 pub mod folder;
 pub mod limit;
