@@ -34,7 +34,7 @@ mod round;
 mod run;
 mod violation;
 
-pub use self::check::{Checked, Evidence, check};
+pub use self::check::{Checked, Evidence, Expected, Observed, check};
 pub use self::draw::{ClusterSize, FaultKind, InstancePlan, Load, RoundPlan, Waiting};
 pub use self::facts::{Fact, MemberStatus};
 pub use self::fail_over::FailOver;

@@ -1,156 +1,117 @@
-//! Whether a run shows that its plan hit, and that its verdict is the expected one.
+//! Whether a run on containers shows that its plan hit, and that its verdict is the expected one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use stickycas_harness::report::folder::Folder;
+use humantime::format_duration;
 use stickycas_model::access::Answer;
-use stickycas_model::history::{Event, Recorded};
 use stickycas_model::judge::Verdict;
 use stickycas_model::types::ProcessId;
 
+use super::{Checker, Shown};
 use crate::plan::{Expectations, Plan};
 
-/// The observations of an instance during a plan that its history does not contain.
-#[derive(Debug)]
-pub(crate) struct Observations<'a> {
-    /// The servers of a cluster that have owned it, one after another.
-    pub(crate) owners: &'a [String],
-    /// The longest time without an event.
-    pub(crate) quiet: Duration,
+/// What was seen of an instance while a plan was carried out on containers.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<'a> {
+    /// The plan.
+    pub plan: &'a Plan,
+    /// The verdict of the judge's container.
+    pub verdict: &'a Verdict,
+    /// The number of processes that report that they were told that the instance is unknown (F11).
+    pub told_unknown: usize,
+    /// The servers of a cluster that have owned the instance, one after another.
+    pub owners: &'a [String],
+    /// The longest time without an event, by the clock of the observer.
+    pub quiet: Duration,
 }
 
-/// The differences from the plan, in words; none if the run matches it.
-pub(crate) fn mismatches(
-    plan: &Plan,
-    verdict: &Verdict,
-    run: &Folder,
-    observations: &Observations<'_>,
-) -> Vec<String> {
-    let history = &run.history;
-    let mut mismatches = Vec::new();
-    if verdict.verdict != plan.expect {
-        mismatches.push(format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect));
-    }
-    mismatches.extend(at_processes(&plan.expectations, &RunEvidence::of(history)));
-    if let Some(still) = plan.expectations.still.as_deref().copied() {
-        let longest = history.windows(2).map(|pair| pair[1].at.since(pair[0].at)).max().unwrap_or_default();
-        if longest < still {
-            let wanted = humantime::format_duration(still);
-            mismatches
-                .push(format!("nothing happened for {longest:.1?} at the longest, and not for {wanted}"));
+impl Checker<'_> {
+    /// The differences from the plan.
+    pub(super) fn plan(&mut self, observed: &Observed<'_>) {
+        let Observed { plan, verdict, told_unknown, owners, quiet } = *observed;
+        let expected = &plan.expectations;
+        let (history, shown) = (self.evidence.history, &self.shown);
+        let all = &mut self.checked.mismatches;
+        all.extend(
+            (verdict.verdict != plan.expect)
+                .then(|| format!("the verdict is {}, and {} was expected", verdict.verdict, plan.expect)),
+        );
+        all.extend(of_processes(expected, shown));
+        if let Some(still) = expected.still.as_deref().copied() {
+            let pauses = history.windows(2).map(|pair| pair[1].at.since(pair[0].at));
+            let longest = pauses.max().unwrap_or_default();
+            let wanted = format_duration(still);
+            all.extend(
+                (longest < still).then(|| {
+                    format!("nothing happened for {longest:.1?} at the longest, and not for {wanted}")
+                }),
+            );
         }
-    }
-    if let Some(wanted) = plan.expectations.told_unknown {
-        let told = run.harness.told_unknown;
-        if told < wanted as usize {
-            mismatches.push(format!(
-                "{told} processes say that they were told that the instance is unknown, and not {wanted}"
+        if let Some(wanted) = expected.told_unknown.filter(|wanted| told_unknown < *wanted as usize) {
+            all.push(format!(
+                "{told_unknown} processes say that they were told that the instance is unknown, and not {wanted}"
             ));
         }
-    }
-    if let Some(wanted) = plan.expectations.restarts {
-        let restarts = history.iter().filter(|it| matches!(it.event, Event::Restarted { .. })).count();
-        if restarts != wanted {
-            mismatches.push(format!("the server has restarted {restarts} times, and not {wanted}"));
+        let restarts = shown.restarted;
+        if let Some(wanted) = expected.restarts.filter(|wanted| restarts != *wanted) {
+            all.push(format!("the server has restarted {restarts} times, and not {wanted}"));
         }
-    }
-    mismatches.extend(of_cluster(&plan.expectations, observations));
-    for (property, words) in &plan.expectations.missing {
-        match verdict.finding(*property).1 {
-            None => mismatches.push(format!("{property} was promised, and \"{words}\" was to be missing")),
-            Some(premise) if !premise.contains(words) => {
-                mismatches
-                    .push(format!("what {property} lacks is \"{premise}\", which does not say \"{words}\""));
+        if let Some(wanted) = expected.quiet.as_deref().filter(|wanted| quiet < **wanted) {
+            let wanted = format_duration(*wanted);
+            all.push(format!("nothing was seen for {quiet:.1?} at the longest, and not for {wanted}"));
+        }
+        let different = owners.iter().collect::<BTreeSet<_>>().len();
+        if let Some(wanted) = expected.owners.filter(|wanted| different < *wanted) {
+            let named = if owners.is_empty() { "nobody".to_owned() } else { owners.join(", ") };
+            all.push(format!(
+                "{different} servers have owned the instance, and not {wanted} or more: {named}"
+            ));
+        }
+        for (property, words) in &expected.missing {
+            match verdict.finding(*property).1 {
+                None => all.push(format!("{property} was promised, and \"{words}\" was to be missing")),
+                Some(premise) if !premise.contains(words) => {
+                    all.push(format!(
+                        "what {property} lacks is \"{premise}\", which does not say \"{words}\""
+                    ));
+                }
+                Some(_) => {}
             }
-            Some(_) => {}
         }
     }
-    mismatches
-}
-
-/// The expectations of the servers of a cluster that were not met.
-fn of_cluster(expected: &Expectations, observations: &Observations<'_>) -> Vec<String> {
-    let mut mismatches = Vec::new();
-    let Observations { owners, quiet } = observations;
-    if let Some(wanted) = expected.quiet.as_deref().copied().filter(|wanted| quiet < wanted) {
-        let wanted = humantime::format_duration(wanted);
-        mismatches.push(format!("nothing was seen for {quiet:.1?} at the longest, and not for {wanted}"));
-    }
-    let different = owners.iter().collect::<BTreeSet<_>>().len();
-    if let Some(wanted) = expected.owners.filter(|&wanted| different < wanted) {
-        let named = if owners.is_empty() { "nobody".to_owned() } else { owners.join(", ") };
-        mismatches
-            .push(format!("{different} servers have owned the instance, and not {wanted} or more: {named}"));
-    }
-    mismatches
 }
 
 /// The expectations of processes that the history does not meet.
-fn at_processes(expected: &Expectations, shown: &RunEvidence) -> Vec<String> {
-    let mut mismatches = Vec::new();
+fn of_processes(expected: &Expectations, shown: &Shown<'_>) -> Vec<String> {
+    let lives = |process: &ProcessId| shown.lives.get(process).map_or(&[][..], Vec::as_slice);
+    let decided = |process: &&ProcessId| shown.decided.contains_key(process);
     let joined = expected.never_joined.intersection(&shown.joined);
-    mismatches.extend(joined.map(|process| format!("process {process} has joined")));
-    let decided = expected.never_decided.intersection(&shown.decided);
-    mismatches.extend(decided.map(|process| format!("process {process} has decided")));
-    let undecided = expected.decided.difference(&shown.decided);
+    let mut mismatches: Vec<String> = joined.map(|process| format!("process {process} has joined")).collect();
+    let early = expected.never_decided.iter().filter(decided);
+    mismatches.extend(early.map(|process| format!("process {process} has decided")));
+    let undecided = expected.decided.iter().filter(|process| !decided(process));
     mismatches.extend(undecided.map(|process| format!("process {process} has not decided")));
-    for (process, &wanted) in &expected.sessions {
-        let opened = shown.lives.get(process).map_or(0, |lives| lives.len() as u64);
-        if opened < wanted {
-            mismatches
-                .push(format!("process {process} has opened {opened} sessions, and not {wanted} or more"));
-        }
-    }
-    for (process, &wanted) in &expected.lives {
-        let lives: BTreeSet<u64> = shown.lives.get(process).into_iter().flatten().copied().collect();
-        let lived = lives.len() as u64;
-        if lived != wanted {
+    let sessions = expected.sessions.iter().map(|(process, wanted)| (process, wanted, lives(process).len()));
+    let fewer = sessions.filter(|(_, wanted, opened)| (*opened as u64) < **wanted);
+    mismatches.extend(fewer.map(|(process, wanted, opened)| {
+        format!("process {process} has opened {opened} sessions, and not {wanted} or more")
+    }));
+    for (process, wanted) in &expected.lives {
+        let lived = lives(process).iter().collect::<BTreeSet<_>>().len();
+        if lived as u64 != *wanted {
             mismatches
                 .push(format!("the client of process {process} has had {lived} lives, and not {wanted}"));
         }
     }
-    for (process, &wanted) in &expected.appends {
-        let executed = shown.appends.get(process).copied().unwrap_or(0);
-        if executed != wanted {
+    for (process, wanted) in &expected.appends {
+        let of_process = shown.answered.iter().filter(|((of, _), _)| of == process);
+        let answers = of_process.flat_map(|(_, answers)| answers);
+        let executed = answers.filter(|(_, answer)| matches!(answer, Answer::Append(_))).count();
+        if executed as u64 != *wanted {
             mismatches
                 .push(format!("{executed} appends of process {process} were executed, and not {wanted}"));
         }
     }
     mismatches
-}
-
-/// The evidence of a history about processes.
-#[derive(Debug, Default)]
-struct RunEvidence {
-    joined: BTreeSet<ProcessId>,
-    decided: BTreeSet<ProcessId>,
-    /// Of each session, which life of the client opened it.
-    lives: BTreeMap<ProcessId, Vec<u64>>,
-    /// How many appends were executed.
-    appends: BTreeMap<ProcessId, u64>,
-}
-
-impl RunEvidence {
-    fn of(history: &[Recorded]) -> Self {
-        let mut shown = Self::default();
-        for recorded in history {
-            match recorded.event {
-                Event::Joined { process } => {
-                    shown.joined.insert(process);
-                }
-                Event::Decided { process, .. } => {
-                    shown.decided.insert(process);
-                }
-                Event::Session { process, incarnation, .. } => {
-                    shown.lives.entry(process).or_default().push(incarnation);
-                }
-                Event::Answered { process, answer: Answer::Append(_), .. } => {
-                    *shown.appends.entry(process).or_default() += 1;
-                }
-                _ => {}
-            }
-        }
-        shown
-    }
 }

@@ -18,11 +18,13 @@ pub(super) struct Shown<'a> {
     pub(super) decided: BTreeMap<ProcessId, &'a Value>,
     pub(super) sealed: Option<u32>,
     pub(super) over: bool,
-    pub(super) closed: bool,
     pub(super) restarted: usize,
     /// Accesses that waited when the server was started again, once for each start.
     pub(super) waited: u64,
     pub(super) impatient: BTreeSet<ProcessId>,
+    pub(super) joined: BTreeSet<ProcessId>,
+    /// Of each session, which life of the client opened it.
+    pub(super) lives: BTreeMap<ProcessId, Vec<u64>>,
 }
 
 impl<'a> Shown<'a> {
@@ -46,13 +48,16 @@ impl<'a> Shown<'a> {
                 }
                 Event::Decided { process, value } => drop(shown.decided.insert(*process, value)),
                 Event::Sealed { length, .. } => shown.sealed = Some(*length),
-                Event::Finished => shown.over = true,
-                Event::Closed => (shown.over, shown.closed) = (true, true),
+                Event::Finished | Event::Closed => shown.over = true,
                 Event::Restarted { .. } => {
                     shown.restarted += 1;
                     shown.waited += waiting.len() as u64;
                 }
                 Event::PatienceSpent { process } => drop(shown.impatient.insert(*process)),
+                Event::Joined { process } => drop(shown.joined.insert(*process)),
+                Event::Session { process, incarnation, .. } => {
+                    shown.lives.entry(*process).or_default().push(*incarnation);
+                }
                 _ => {}
             }
         }

@@ -1,9 +1,11 @@
-//! Compares the answers and events that clients received with the final history of the server. Pure.
+//! Compares the answers and events that clients received with the final history of the server, and what else
+//! the instance had to show. Pure; one function for every platform.
 //!
 //! The server reveals committed state and nothing else, so each fact must stand in the final history, word
 //! for word, and a later answer must not show less than was known when its request was sent.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_client::raw::Told;
@@ -14,7 +16,7 @@ use stickycas_model::detection::detect;
 use stickycas_model::ground_truth::Role;
 use stickycas_model::history::Recorded;
 use stickycas_model::judge::{Case, Expectations, Outcome, Verdict, judge};
-use stickycas_model::params::Patience;
+use stickycas_model::params::{Params, Patience};
 use stickycas_model::process::{ProcessEnd, RawOp, Report};
 use stickycas_model::sim::replay;
 use stickycas_model::types::{AccessNumber, ProcessId, Value};
@@ -23,28 +25,43 @@ use crate::draw::InstancePlan;
 use crate::facts::{Fact, MemberStatus};
 use crate::violation::ViolationKind;
 
-pub(crate) mod expectations;
+mod expectations;
 mod known;
 
-use known::{KnownMember, Shown};
+pub use self::expectations::Observed;
+use self::known::{KnownMember, Shown};
 
-/// All that is known of an instance when a round is over.
+/// All that is known of an instance when a round or a plan is over.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'a> {
-    /// The plan of the instance.
-    pub plan: &'a InstancePlan,
+    /// The parameters of the instance.
+    pub params: &'a Arc<Params>,
     /// The answers and events that its clients received, in order.
     pub facts: &'a [Fact],
-    /// The reports of its processes at their end.
-    pub reports: &'a [Report],
     /// The history from the first event on, fetched when all was over.
     pub history: &'a [Recorded],
-    /// How often the server was started again.
+    /// The most restarts that the instance may have gone through.
     pub restarts: u32,
-    /// How long the whole round has taken.
+    /// How long the whole round or plan has taken.
     pub elapsed: Duration,
-    /// How long threads of the machine were stalled while its clients were there, in all.
-    pub lateness: Duration,
+    /// What it had to show besides.
+    pub expected: Expected<'a>,
+}
+
+/// What an instance has to show besides its facts.
+#[derive(Clone, Copy, Debug)]
+pub enum Expected<'a> {
+    /// An instance of a round: the end of every correct process, and a run that the judge accepts.
+    Decisions {
+        /// The plan of the instance.
+        plan: &'a InstancePlan,
+        /// The reports of its processes at their end.
+        reports: &'a [Report],
+        /// How long threads of the machine were stalled while its clients were there, in all.
+        lateness: Duration,
+    },
+    /// A run on containers, which has a judge of its own: its verdict, and the evidence that the plan hit.
+    Plan(Observed<'a>),
 }
 
 /// The results of checking an instance.
@@ -52,6 +69,8 @@ pub struct Evidence<'a> {
 pub struct Checked {
     /// The violations that were found.
     pub violations: Vec<(ViolationKind, String)>,
+    /// The differences from the plan, in words.
+    pub mismatches: Vec<String>,
     /// Clients that were killed.
     pub clients_killed: u64,
     /// Accesses whose execution was acknowledged to a client.
@@ -85,19 +104,28 @@ pub fn check(evidence: &Evidence<'_>) -> Checked {
             .checked
             .found(ViolationKind::Lost, "a client was told that there is no such instance".to_owned());
     }
-    if evidence.history.is_empty() {
+    let is_of_round = matches!(evidence.expected, Expected::Decisions { .. });
+    if evidence.history.is_empty() && is_of_round {
         if evidence.facts.contains(&Fact::Created) && checker.checked.violations.is_empty() {
             checker.checked.found(ViolationKind::History, "nothing of it is there".to_owned());
         }
         return checker.checked;
     }
     checker.checked.waited = checker.shown.waited;
-    checker.history();
-    checker.facts();
-    checker.restarts();
-    checker.time();
-    checker.patience();
-    checker.judged();
+    // A judge that lost a server without a log has a part of the history alone: nothing is compared with it.
+    if checker.shown.over || is_of_round {
+        checker.history();
+        checker.facts();
+        checker.restarts();
+        checker.time();
+    }
+    match evidence.expected {
+        Expected::Decisions { plan, reports, lateness } => {
+            checker.patience(plan, lateness);
+            checker.judged(plan, reports);
+        }
+        Expected::Plan(observed) => checker.plan(&observed),
+    }
     checker.checked
 }
 
@@ -110,7 +138,7 @@ struct Checker<'a> {
 impl Checker<'_> {
     /// The history by itself.
     fn history(&mut self) {
-        let Evidence { plan, history, restarts, .. } = self.evidence;
+        let Evidence { params, history, restarts, .. } = self.evidence;
         let Self { shown, checked, .. } = self;
         for ((process, number), answers) in shown.answered.iter().filter(|(_, answers)| answers.len() > 1) {
             let what = format!("access {number} of process {process} was executed {} times", answers.len());
@@ -133,7 +161,7 @@ impl Checker<'_> {
             let what = format!("it shows {} restarts, and there were {restarts}", shown.restarted);
             checked.found(ViolationKind::History, what);
         }
-        if let Err(difference) = replay(&plan.params, history) {
+        if let Err(difference) = replay(params, history) {
             checked
                 .found(ViolationKind::History, format!("it does not follow from its inputs: {difference}"));
         }
@@ -405,8 +433,7 @@ impl Checker<'_> {
         }
     }
 
-    fn patience(&mut self) {
-        let Evidence { plan, lateness, .. } = self.evidence;
+    fn patience(&mut self, plan: &InstancePlan, lateness: Duration) {
         let impatient: Vec<_> =
             plan.truth.correct().filter(|process| self.shown.impatient.contains(process)).collect();
         let Patience::Finite(patience) = plan.params.spec().patience else { return };
@@ -421,8 +448,7 @@ impl Checker<'_> {
     }
 
     /// Whether the correct processes have decided, and the judge accepts the run.
-    fn judged(&mut self) {
-        let Evidence { plan, reports, .. } = self.evidence;
+    fn judged(&mut self, plan: &InstancePlan, reports: &[Report]) {
         let closed_early = plan.closed_after.is_some();
         let said: BTreeMap<ProcessId, &Report> =
             reports.iter().map(|report| (report.process, report)).collect();
@@ -437,7 +463,7 @@ impl Checker<'_> {
                 self.checked.found(ViolationKind::Undecided, what);
             }
         }
-        let verdict = self.verdict(closed_early);
+        let verdict = self.verdict(plan, reports, closed_early);
         self.checked.verdict = Some(verdict.verdict);
         let accepted = match verdict.verdict {
             Outcome::Valid | Outcome::Outside => true,
@@ -453,8 +479,8 @@ impl Checker<'_> {
         }
     }
 
-    fn verdict(&self, closed_early: bool) -> Verdict {
-        let Evidence { plan, reports, history, .. } = self.evidence;
+    fn verdict(&self, plan: &InstancePlan, reports: &[Report], closed_early: bool) -> Verdict {
+        let history = self.evidence.history;
         let detection = detect(&plan.params, &plan.truth, plan.seed, history, &RunCounts::default());
         let mut expected = Expectations::new(&plan.truth, &detection);
         // It is not their attacks that are tried here: an instance may end before they come to it.

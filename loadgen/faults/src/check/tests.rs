@@ -93,7 +93,8 @@ impl Story {
     fn checked(&self) -> Checked {
         let Self { plan, facts, reports, history, restarts, elapsed, lateness } = self;
         let (restarts, elapsed, lateness) = (*restarts, *elapsed, *lateness);
-        check(&Evidence { plan, facts, reports, history, restarts, elapsed, lateness })
+        let expected = Expected::Decisions { plan, reports, lateness };
+        check(&Evidence { params: &plan.params, facts, history, restarts, elapsed, expected })
     }
 
     /// What is found, each kind once.

@@ -24,7 +24,7 @@ use stickycas_client::Client;
 use stickycas_client::info::InstanceInfo;
 use stickycas_client::watch::{Watch, WatchFrom, Watched};
 use stickycas_harness::report::folder::Folder;
-use stickycas_model::history::Event;
+use stickycas_model::history::Recorded;
 use stickycas_model::judge::Verdict;
 use stickycas_model::types::Phase;
 use stickycas_proto::names::{InstanceId, InstanceName, InstanceRef};
@@ -36,10 +36,12 @@ use self::outcome::Done;
 pub use self::outcome::{PlanOutcome, table};
 use self::owners::OwnerObserver;
 use self::schedule::{Due, Schedule, TooLate};
-use crate::check::expectations::{self, Observations};
+use crate::check::{Evidence, Expected, Observed, check};
+use crate::facts::Fact;
 use crate::plan::{Plan, Service, Step, When};
 use crate::platform::containers::{Docker, Project};
 use crate::platform::{Platform, all_serve};
+use crate::round::take;
 
 /// How often to ask for an instance that is not there yet.
 const ASK_AGAIN: Duration = Duration::from_millis(50);
@@ -149,13 +151,15 @@ impl Runner<'_> {
             done.push(self.perform(step, None, None, project).await?);
         }
 
+        let began = Instant::now();
         project.recreate_judge(&self.plan_of_judge(file)?).await?;
         project.expect_running(judge).await?;
         let instance = self.instance_after(old, project).await?;
         let mut events = events(self.target.client.watch(instance.id, WatchFrom::Start));
         let owners = OwnerObserver::start(self.target.client.clone(), instance.id);
         let mut schedule = Schedule::new(later);
-        self.play(&mut schedule, &mut events, &owners, project, &mut done).await?;
+        let watched = self.play(&mut schedule, &mut events, &owners, project, &mut done).await?;
+        let elapsed = began.elapsed();
         let judge_exit = project.judge_ended().await?;
         let owners = owners.names();
 
@@ -168,8 +172,23 @@ impl Runner<'_> {
             mismatches
                 .push(format!("the judge ended with exit code {judge_exit}: see docker logs of the judge"));
         }
-        let observations = Observations { owners: &owners, quiet: schedule.quiet() };
-        mismatches.extend(expectations::mismatches(self.plan, &verdict, &read, &observations));
+        let checked = check(&Evidence {
+            params: &read.scenario.params,
+            facts: &[Fact::Watched(watched)],
+            history: &read.history,
+            // The steps restart the server, and it may end by itself: the plan says how often.
+            restarts: u32::MAX,
+            elapsed,
+            expected: Expected::Plan(Observed {
+                plan: self.plan,
+                verdict: &verdict,
+                told_unknown: read.harness.told_unknown,
+                owners: &owners,
+                quiet: schedule.quiet(),
+            }),
+        });
+        mismatches.extend(checked.mismatches);
+        mismatches.extend(checked.violations.iter().map(|(kind, what)| format!("{kind}: {what}")));
         Ok(PlanOutcome {
             plan: self.plan.name.clone(),
             about: self.plan.about.clone(),
@@ -209,16 +228,16 @@ impl Runner<'_> {
         }
     }
 
-    /// Does the steps as their moments come, and follows the instance to its end.
+    /// Does the steps as their moments come, and follows the instance to its end. Returns its events.
     async fn play(
         &self,
         schedule: &mut Schedule<'_>,
-        events: &mut mpsc::Receiver<(Instant, Event)>,
+        events: &mut mpsc::Receiver<(Instant, Watched)>,
         owners: &OwnerObserver,
         project: &mut Project,
         done: &mut Vec<Done>,
-    ) -> anyhow::Result<()> {
-        let begun = Instant::now();
+    ) -> anyhow::Result<Vec<Recorded>> {
+        let (begun, mut history) = (Instant::now(), Vec::new());
         let mut over = false;
         loop {
             let at = match schedule.due(begun, Instant::now()) {
@@ -228,7 +247,7 @@ impl Runner<'_> {
                     continue;
                 }
                 Due::At(at) => Some(at),
-                Due::WhenObserved(_) | Due::Nothing if over => return Ok(()),
+                Due::WhenObserved(_) | Due::Nothing if over => return Ok(history),
                 Due::WhenObserved(_) | Due::Nothing => None,
             };
             let timer = async {
@@ -239,7 +258,12 @@ impl Runner<'_> {
             };
             tokio::select! {
                 event = events.recv(), if !over => match event {
-                    Some((at, event)) => schedule.observe(at, &event),
+                    Some((at, watched)) => {
+                        if let Watched::Event(_, recorded) = &watched {
+                            schedule.observe(at, &recorded.event);
+                        }
+                        take(&mut history, watched)?;
+                    }
                     None => over = true,
                 },
                 () = timer => {}
@@ -329,13 +353,11 @@ impl Runner<'_> {
 
 /// The events of a watch, each with the time at which it was received. They end with the instance, or when
 /// the watch fails: events after that are missing here, and the judge's record has the rest.
-fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Event)> {
+fn events(mut watch: Watch) -> mpsc::Receiver<(Instant, Watched)> {
     let (seen, events) = mpsc::channel(EVENTS_KEPT);
     tokio::spawn(async move {
         while let Ok(Some(watched)) = watch.try_next().await {
-            if let Watched::Event(_, recorded) = watched
-                && seen.send((Instant::now(), recorded.event)).await.is_err()
-            {
+            if seen.send((Instant::now(), watched)).await.is_err() {
                 return;
             }
         }

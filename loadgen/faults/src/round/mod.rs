@@ -22,7 +22,8 @@ use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 pub use self::instance::{CONNECTIONS, Site};
 use self::instance::{Ended, InstanceRun, standing};
-use crate::check::{Evidence, check};
+pub(crate) use self::observer::take;
+use crate::check::{Evidence, Expected, check};
 use crate::draw::{FaultKind, RoundPlan};
 use crate::facts::Fact;
 use crate::fail_over::FailOver;
@@ -347,8 +348,8 @@ impl Round<'_> {
             let (plan, reports) = (&run.plan, &ended.reports);
             let elapsed = self.began.elapsed();
             let lateness = server.lateness(&(ended.time.start.into_std()..ended.time.end.into_std()));
-            let checked =
-                check(&Evidence { plan, facts: &facts, reports, history, restarts, elapsed, lateness });
+            let (params, expected) = (&plan.params, Expected::Decisions { plan, reports, lateness });
+            let checked = check(&Evidence { params, facts: &facts, history, restarts, elapsed, expected });
             self.result.counts.clients_killed += checked.clients_killed;
             self.result.counts.accesses += checked.accesses;
             self.result.counts.reads += checked.reads;
