@@ -82,17 +82,31 @@ pub async fn serve_in_cluster<L: Listener>(
         .await
 }
 
-/// The instances that a server recovers from the log on this disk, with their histories.
+/// An instance that a server has recovered.
+#[derive(Clone, Debug)]
+pub struct RecoveredInstance {
+    /// What it is, and its history.
+    pub dumped: DumpedInstance,
+    /// Whether it is found by its name, if it has one.
+    pub is_named: bool,
+}
+
+/// The instances that a server recovers from the log on this disk.
 ///
 /// # Errors
 /// If the log cannot be read, or is damaged.
-pub fn recover(disk: impl Disk) -> Result<Vec<DumpedInstance>, RecoveryError> {
+pub fn recover(disk: impl Disk) -> Result<Vec<RecoveredInstance>, RecoveryError> {
     let engine = DiskEngine::open(disk).map_err(RecoveryError::Engine)?;
     let memory: Arc<dyn CommitLog> = Arc::<MemoryLog>::default();
     let limits = Limits { events: usize::MAX / 2, event_bytes: usize::MAX, ..Limits::default() };
     let instances = Instances::with(limits, &memory, KnownPrincipals::default());
     Recovery::run(&instances, &instances.only_shard(), &engine, None, Part::ALL)?;
-    Ok(instances.after(None, usize::MAX).iter().map(|instance| instance.dump()).collect())
+    let recovered = instances.after(None, usize::MAX).into_iter();
+    let recovered = recovered.map(|instance| RecoveredInstance {
+        dumped: instance.dump(),
+        is_named: instances.holds_name(&instance),
+    });
+    Ok(recovered.collect())
 }
 
 /// redb on a disk. A commit is written at once, and told when the disk says so.

@@ -97,4 +97,10 @@ impl Instances {
     pub(crate) fn gives_up_name(&self, id: InstanceId, name: &InstanceName) -> bool {
         self.get(id).is_ok_and(|it| it.config().name.as_ref() == Some(name) && it.is_closed())
     }
+
+    /// Whether this instance is found by its name, if it has one.
+    #[cfg(feature = "simulation")]
+    pub(crate) fn holds_name(&self, instance: &Instance) -> bool {
+        self.registry().holds_name(instance)
+    }
 }

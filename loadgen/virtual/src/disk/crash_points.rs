@@ -12,12 +12,12 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use stickycas_faults::RoundPlan;
-use stickycas_model::history::Recorded;
+use stickycas_model::history::{Event, Recorded};
 use stickycas_model::random::SplitMix64;
 use stickycas_model::sim::replay;
 use stickycas_proto::convert::history::event_from_wire;
 use stickycas_proto::names::InstanceId;
-use stickycas_server::simulation::recover;
+use stickycas_server::simulation::{RecoveredInstance, recover};
 
 use super::tape::{Kept, Lie, PowerLoss, Tape};
 use super::witness::Witness;
@@ -299,7 +299,7 @@ impl CrashPoints {
         let Ok(recovered) = recovered else { return Found::Panicked };
         let Ok(recovered) = recovered else { return Found::Reported };
         let mut all = BTreeMap::new();
-        for dumped in recovered {
+        for RecoveredInstance { dumped, is_named } in recovered {
             let created = dumped.created.unwrap_or_default();
             let known = self.plan.instances.iter().find(|plan| plan.name(self.plan.seed) == created.name);
             let Some(known) = known else { return Found::Wrong(format!("nobody has created {created:?}")) };
@@ -314,6 +314,10 @@ impl CrashPoints {
                     "{}: it does not follow from its inputs: {difference}",
                     created.name
                 ));
+            }
+            let is_closed = events.iter().any(|recorded| matches!(recorded.event, Event::Closed));
+            if !is_named && !is_closed {
+                return Found::Wrong(format!("{}: it is not found by its name", created.name));
             }
             let Ok(id) = created.id.as_ref().try_into() else {
                 return Found::Wrong(format!("no id: {created:?}"));
