@@ -2,34 +2,8 @@
 //! that they hit.
 //!
 //! A plan is a file, `examples/perturbations/NAME.toml`, or drawn from a seed ([`draw`](crate::draw)), which
-//! the kill test writes as a file. Unknown keys and impossible values are refused with their line.
-//!
-//! ```toml
-//! name = "paused-over-its-append"     # letters, digits, '-' and '_'
-//! about = "what it shows, in one line"
-//! expect = "valid"                    # the verdict: valid, outside, violation, unknown
-//! faulty = [5]                        # correct processes that are killed or the like: in f, not judged (V4)
-//! late = [6]                          # correct processes that are made to miss their first phase: in f (F6)
-//! in_memory = true                    # the server keeps no log on disk, and forgets when it stops
-//!
-//! [instance]                          # takes the place of these keys of the scenario's [instance]
-//! pace = "300ms"
-//! join_timeout = "3s"
-//!
-//! [[steps]]                           # any number, carried out in this order
-//! when = "before"
-//! do = "pause"
-//! services = ["process-6"]
-//!
-//! [[steps]]
-//! when = { phase = 9 }
-//! do = "unpause"
-//! services = ["process-6"]
-//! by = { phase = 17 }
-//!
-//! [expectations]
-//! never_joined = [5]
-//! ```
+//! the kill test writes as a file. Unknown keys and impossible values are refused with their line. The keys
+//! are those of [`File`].
 //!
 //! A step is due when its `when` has come and all steps before it are done ([`When`], [`Moment`]). If `by` is
 //! seen before, the step came too late, and the plan did not do what it was to do. With `lasts = "2s"` a step
@@ -334,13 +308,18 @@ impl Plan {
         let n = scenario.params.processes();
         let named = self.steps.iter().flat_map(|step| &step.services).filter_map(|service| service.process());
         if let Some(process) = named.chain(self.expectations.processes()).find(|process| process.get() > n) {
-            return Err(Mismatch::NoProcess { plan: self.name.clone(), process, n });
+            let what = format!("there is no process {process}: give 1 to n = {n}");
+            return Err(Mismatch(self.name.clone(), what));
         }
         let is_correct = |process: &ProcessId| {
             scenario.truth.assignment(*process).is_some_and(|assignment| assignment.role == Role::Correct)
         };
         match self.without_memory().find(|process| is_correct(process) && !self.faulty.contains(process)) {
-            Some(process) => Err(Mismatch::NotFaulty { plan: self.name.clone(), process }),
+            Some(process) => {
+                let what =
+                    format!("process {process} is correct and killed or restarted: name it in faulty (V4)");
+                Err(Mismatch(self.name.clone(), what))
+            }
             None => Ok(()),
         }
     }
@@ -355,26 +334,8 @@ impl Plan {
 
 /// A contradiction between a plan and a scenario.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Mismatch {
-    /// It names a process that there is not.
-    #[error("plan {plan}: there is no process {process}: give 1 to n = {n}")]
-    NoProcess {
-        /// The plan.
-        plan: String,
-        /// Which process.
-        process: ProcessId,
-        /// How many there are.
-        n: u32,
-    },
-    /// It kills or restarts a correct process, which it does not name as faulty.
-    #[error("plan {plan}: process {process} is correct and killed or restarted: name it in faulty (V4)")]
-    NotFaulty {
-        /// The plan.
-        plan: String,
-        /// Which process.
-        process: ProcessId,
-    },
-}
+#[error("plan {0}: {1}")]
+pub struct Mismatch(String, String);
 
 impl Expectations {
     /// All processes that it names.
@@ -433,3 +394,6 @@ impl fmt::Display for Action {
 pub fn schema() -> schemars::Schema {
     schema_of::<File>()
 }
+
+#[cfg(test)]
+mod tests;
