@@ -24,31 +24,17 @@ impl FailOver {
 
 impl fmt::Display for FailOver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (first, instances) = (Spread::of(&self.first), Spread::of(&self.instances));
+        let (first, instances) = (spread(&self.first), spread(&self.instances));
         write!(f, "first access of any instance: {first}; of each instance: {instances}")
     }
 }
 
 /// Median, worst and number.
-struct Spread(Option<(u64, u64, usize)>);
-
-impl Spread {
-    fn of(times: &[u64]) -> Self {
-        let mut times = times.to_vec();
-        times.sort_unstable();
-        Self(times.last().map(|worst| (times[(times.len() - 1) / 2], *worst, times.len())))
-    }
-}
-
-impl fmt::Display for Spread {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            None => f.write_str("none"),
-            Some((median, worst, count)) => {
-                write!(f, "median {median} ms, worst {worst} ms (of {count})")
-            }
-        }
-    }
+fn spread(times: &[u64]) -> String {
+    let mut times = times.to_vec();
+    times.sort_unstable();
+    let Some(worst) = times.last() else { return "none".to_owned() };
+    format!("median {} ms, worst {worst} ms (of {})", times[(times.len() - 1) / 2], times.len())
 }
 
 #[cfg(test)]

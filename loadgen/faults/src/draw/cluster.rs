@@ -4,7 +4,6 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use stickycas_model::ground_truth::Role;
 use stickycas_model::params::{Params, ParamsSpec};
 use stickycas_model::random::SplitMix64;
 
@@ -81,14 +80,6 @@ fn slowed(mut plan: InstancePlan, random: &mut SplitMix64) -> InstancePlan {
     if random.below(4) > 0 {
         let spec = ParamsSpec { pace: millis(random, 20, 600), ..plan.params.spec().clone() };
         plan.params = Arc::new(Params::try_new(spec).expect("a pace is in its range"));
-    }
-    // The library appends no empty value, and a raw call would have to find the owner by itself.
-    for (process, assignment) in plan.truth.assignments() {
-        if let Role::Byzantine(strategy) = &assignment.role
-            && strategy.name() == "empty"
-        {
-            plan.unary.remove(&process);
-        }
     }
     plan
 }

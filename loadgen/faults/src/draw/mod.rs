@@ -197,7 +197,13 @@ impl InstancePlan {
             ..ParamsSpec::new(n, p, 1 + below(random, n))
         };
         let params = Params::try_new(spec).expect("drawn parameters are in their ranges");
-        let unary = ProcessId::all(n).filter(|_| random.below(4) == 0).collect();
+        // The client's calls append no empty value.
+        let is_empty = |process: &ProcessId| match &truth.assignment(*process).expect("it is one of n").role {
+            Role::Byzantine(strategy) => strategy.name() == "empty",
+            Role::Correct | Role::Attacker(_) => false,
+        };
+        let drawn = ProcessId::all(n).filter(|_| random.below(4) == 0);
+        let unary = drawn.filter(|process| !is_empty(process)).collect();
         let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
         let watched = random.below(2) == 0;
         let (killed_clients, absent_before, ends_before) = (BTreeMap::new(), None, false);
@@ -313,6 +319,13 @@ mod tests {
         assert!(plans.iter().any(|plan| matches!(plan.steps[1].when, When::After(_))));
         let killed_at_end = |plan: &&RoundPlan| plan.steps.last().is_some_and(at_end);
         assert!((1..plans.len()).contains(&plans.iter().filter(killed_at_end).count()));
+    }
+
+    #[test]
+    fn some_instances_of_a_round_have_a_short_patience() {
+        let plan = RoundPlan::draw(7, LOAD);
+        let short = plan.instances.iter().filter(|instance| instance.has_short_patience()).count();
+        assert!(short > 0 && short < plan.instances.len(), "{short}");
     }
 
     #[test]

@@ -13,12 +13,10 @@ use stickycas_model::player::{Player, Step};
 use stickycas_model::process::{ProcessEnd, RawOp, Report, SendTime};
 use stickycas_model::types::{AccessNumber, Phase, ProcessId, SessionId, Value};
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::v1;
 
 use crate::facts::{Fact, Facts};
 
-/// Tries of a call that the client's library does not make.
-const MOST_TRIES: u32 = 100;
+const EMPTY: &str = "the client's calls append no empty value: its process has to be on Attach";
 
 /// A process, and where it plays.
 pub(crate) struct UnaryProcess<'a> {
@@ -108,9 +106,7 @@ impl UnaryProcess<'_> {
         let wait = WaitMode::UntilPhase;
         match op {
             RawOp::Append(raw) => {
-                let Some(value) = Value::new(raw.as_bytes()) else {
-                    return Err(self.append_nothing(number).await);
-                };
+                let value = Value::new(raw.as_bytes()).ok_or_else(|| Error::Protocol(EMPTY.to_owned()))?;
                 let appended = self.client.append(self.instance, number, &value, wait).await?;
                 Ok((Some(appended.phase), Answer::Append(appended.answer), Vec::new()))
             }
@@ -120,30 +116,6 @@ impl UnaryProcess<'_> {
                 let count = u32::try_from(values.len()).unwrap_or(u32::MAX);
                 Ok((phase, Answer::Read(ReadAnswer { start, count, length, sealed }), values))
             }
-        }
-    }
-
-    /// Appends no value, which the client's own calls do not let through.
-    async fn append_nothing(&self, number: AccessNumber) -> Error {
-        let request = v1::AppendRequest {
-            instance_id: self.instance.to_string(),
-            access_number: number.get(),
-            value: Vec::new().into(),
-            no_wait: false,
-        };
-        let policy = self.client.retry_policy();
-        let mut failures = 0;
-        loop {
-            failures += 1;
-            let connection = self.client.connection();
-            let error = match connection.list().append(request.clone()).await {
-                Ok(_) => Error::Protocol("an empty value was appended".to_owned()),
-                Err(status) => connection.error(&status),
-            };
-            if !error.may_retry() || failures > MOST_TRIES {
-                return error;
-            }
-            tokio::time::sleep(policy.delay(failures, 0.5)).await;
         }
     }
 
