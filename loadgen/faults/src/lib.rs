@@ -43,7 +43,7 @@ pub use self::plan::{Action, Plan, Service, Step, When};
 pub use self::platform::processes::ServerProgram;
 pub use self::platform::{CREATOR, Hit, Injected, Machines, Platform, RETRIES, Server, Stale, server_name};
 #[cfg(feature = "cluster")]
-pub use self::platform::{ClusterServers, client_of_all};
+pub use self::platform::{ClusterServers, client_of_all, revoke};
 pub use self::result::{CrashResult, RoundCounts, RoundResult, table};
 pub use self::round::{CONNECTIONS, Site, play_round};
 pub use self::run::{CrashOptions, HAS_CLUSTER, run};

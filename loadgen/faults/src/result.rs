@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use stickycas_harness::report::table::grouped;
 use stickycas_harness::report::table::{align_right, grid};
 
-use crate::draw::{FaultKind, RoundPlan};
+use crate::draw::FaultKind;
 use crate::fail_over::FailOver;
-use crate::violation::Violation;
+use crate::violation::{Violation, ViolationKind};
 
 /// The counts of a round, or of all rounds of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -64,15 +64,12 @@ pub struct RoundCounts {
 }
 
 impl RoundCounts {
-    fn add(&mut self, round: &Self) {
+    pub(crate) fn add(&mut self, round: &Self) {
         self.kills += round.kills;
         self.kills_before_serving += round.kills_before_serving;
-        for (kind, count) in &round.faults {
-            *self.faults.entry(*kind).or_default() += count;
-        }
-        for (kind, count) in &round.deposed {
-            *self.deposed.entry(*kind).or_default() += count;
-        }
+        add_each(&mut self.faults, &round.faults);
+        add_each(&mut self.deposed, &round.deposed);
+        add_each(&mut self.verdicts, &round.verdicts);
         for (kind, fail_over) in &round.fail_over {
             self.fail_over.entry(*kind).or_default().add(fail_over);
         }
@@ -87,15 +84,18 @@ impl RoundCounts {
         self.waited += round.waited;
         self.short_patience += round.short_patience;
         self.starved += round.starved;
-        for (verdict, count) in &round.verdicts {
-            *self.verdicts.entry(verdict.clone()).or_default() += count;
-        }
         self.violations_found += round.violations_found;
     }
 }
 
+fn add_each<K: Clone + Ord>(sums: &mut BTreeMap<K, u64>, counts: &BTreeMap<K, u64>) {
+    for (kind, count) in counts {
+        *sums.entry(kind.clone()).or_default() += count;
+    }
+}
+
 /// The result of one round.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RoundResult {
     /// Its seed: `--rounds 1 --seed SEED` repeats it.
     pub seed: u64,
@@ -115,20 +115,17 @@ pub struct RoundResult {
 }
 
 impl RoundResult {
-    /// Of a round that has not begun.
+    /// Of the round of this seed, which has not begun.
     #[must_use]
-    pub fn new(plan: &RoundPlan) -> Self {
-        let processes = plan.instances.iter().map(|instance| u64::from(instance.params.processes()));
-        let (instances, processes) = (plan.instances.len() as u64, processes.sum());
-        let short_patience =
-            plan.instances.iter().filter(|instance| instance.has_short_patience()).count() as u64;
-        Self {
-            seed: plan.seed,
-            counts: RoundCounts { instances, processes, short_patience, ..RoundCounts::default() },
-            seconds: 0.0,
-            violations: Vec::new(),
-            folder: None,
-            evidence: Vec::new(),
+    pub fn new(seed: u64) -> Self {
+        Self { seed, ..Self::default() }
+    }
+
+    /// Adds a violation: of the instance with this number and id, or of all of them.
+    pub fn found(&mut self, kind: ViolationKind, instance: Option<(usize, String)>, what: String) {
+        self.counts.violations_found += 1;
+        if self.violations.len() < TOLD_OF_A_ROUND {
+            self.violations.push(Violation { kind, instance, what });
         }
     }
 
@@ -225,6 +222,8 @@ const fn is_none(count: &u64) -> bool {
     *count == 0
 }
 
+/// Violations of one round that are reported.
+pub(crate) const TOLD_OF_A_ROUND: usize = 50;
 /// Violations of a round that are shown; its folder has more.
 const SHOWN_OF_A_ROUND: usize = 5;
 
@@ -308,7 +307,6 @@ pub fn table(result: &CrashResult, again: impl Fn(u64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::draw::{Load, Waiting};
 
     #[test]
     fn a_run_is_starved_if_patience_was_not_judged_of_many() {
@@ -328,12 +326,5 @@ mod tests {
         let not_shown = Some("no server was asked".to_owned());
         let text = table(&CrashResult { not_shown, ..CrashResult::default() }, |_| String::new());
         assert!(text.contains("too little was shown: no server was asked\n"), "{text}");
-    }
-
-    #[test]
-    fn instances_with_a_short_patience_are_counted() {
-        let load = Load { instances: 200, processes: 6, waiting: Waiting::REAL_TIME };
-        let counts = RoundResult::new(&RoundPlan::draw(7, load)).counts;
-        assert!(counts.short_patience > 0 && counts.short_patience < counts.instances, "{counts:?}");
     }
 }

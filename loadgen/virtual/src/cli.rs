@@ -14,8 +14,8 @@ use stickycas_harness::report::table::grouped;
 use stickycas_harness::scenario::draw_seed;
 
 use crate::disk::Extent;
+use crate::round::{self, SeedResult};
 use crate::seeds::{self, Options, SeedsResult};
-use crate::test::Test;
 
 /// The kill test in virtual time: the real server and clients of StickyCAS in one thread, over a simulated
 /// network and disk, repeated exactly by a seed
@@ -42,14 +42,8 @@ struct SeedsArgs {
     /// The first seed; without one, it is drawn
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
-    /// Servers of a cluster over a model of etcd, in the place of one server. Needs this program with the
-    /// feature `cluster`
-    #[arg(long, value_name = "SERVERS")]
-    cluster: Option<NonZeroUsize>,
-    /// How many of the possible ends of the disk are tried whenever a server ends: so many that are drawn, or
-    /// `all`. Of a cluster none, which has no disk
-    #[arg(long, value_name = "N", default_value = "4")]
-    crash_points: Extent,
+    #[command(flatten)]
+    test: Test,
     /// Seeds at a time, each in a process of its own [default: one for each processor]
     #[arg(long, value_name = "N")]
     jobs: Option<NonZeroUsize>,
@@ -66,18 +60,51 @@ struct OneArgs {
     /// The seed
     #[arg(long, value_name = "N")]
     seed: u64,
-    /// Servers of a cluster over a model of etcd, in the place of one server
-    #[arg(long, value_name = "SERVERS")]
-    cluster: Option<NonZeroUsize>,
-    /// How many of the possible ends of the disk are tried whenever a server ends, or `all`
-    #[arg(long, value_name = "N", default_value = "4")]
-    crash_points: Extent,
+    #[command(flatten)]
+    test: Test,
     /// The folder for the evidence of instances with a violation
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     /// Write the trace to this file: every message with its virtual time
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+}
+
+/// The kind of a run: one server on a disk of its own, or several over a model of etcd.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Test {
+    /// Servers of a cluster over a model of etcd, in the place of one server. Needs this program with the
+    /// feature `cluster`
+    #[arg(long, value_name = "SERVERS")]
+    cluster: Option<NonZeroUsize>,
+    /// How many of the possible ends of the disk are tried whenever a server ends: so many that are drawn, or
+    /// `all`. Of a cluster none, which has no disk
+    #[arg(long, value_name = "N", default_value = "4")]
+    crash_points: Extent,
+}
+
+impl Test {
+    /// The command-line arguments of this test.
+    pub(crate) fn arguments(self) -> Vec<String> {
+        let cluster = self.cluster.map(|servers| ["--cluster".to_owned(), servers.to_string()]);
+        let server = || ["--crash-points".to_owned(), self.crash_points.to_string()];
+        cluster.unwrap_or_else(server).into()
+    }
+
+    /// Runs this seed, and returns its result and its trace. Once in a process: clock and random numbers
+    /// belong to it from then on.
+    fn run(self, seed: u64) -> anyhow::Result<(SeedResult, String)> {
+        match self.cluster {
+            None => round::run(seed, self.crash_points),
+            #[cfg(feature = "cluster")]
+            Some(servers) => crate::cluster::run(seed, servers.get()),
+            #[cfg(not(feature = "cluster"))]
+            Some(_) => anyhow::bail!(
+                "--cluster needs this program with the feature `cluster`, which is no part of the usual build: \
+                 cargo build -p stickycas-virtual --features cluster"
+            ),
+        }
+    }
 }
 
 pub(crate) fn main() -> ExitCode {
@@ -104,7 +131,7 @@ fn run_one(args: &OneArgs) -> anyhow::Result<Exit> {
             .with_writer(std::io::stderr)
             .init();
     }
-    let (mut result, trace) = Test::of(args.cluster, args.crash_points).run(args.seed)?;
+    let (mut result, trace) = args.test.run(args.seed)?;
     if let Some(file) = &args.trace {
         fs::write(file, trace).with_context(|| format!("cannot write {}", file.display()))?;
     }
@@ -120,9 +147,9 @@ fn run_seeds(args: &SeedsArgs) -> anyhow::Result<Exit> {
     tell(&format!("seed {first}"));
     let processors = std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN);
     let out = args.out.clone().unwrap_or_else(|| format!("runs/virtual-{first}").into());
-    let test = Test::of(args.cluster, args.crash_points);
-    let options = Options { first, seeds: args.seeds, test, jobs: args.jobs.unwrap_or(processors), out };
-    let result = seeds::run(&options, |_| {})?;
+    let (test, jobs) = (args.test, args.jobs.unwrap_or(processors));
+    let options = Options { first, seeds: args.seeds, test, jobs, out };
+    let result = seeds::run(&options)?;
     let report = report(&result, test);
     if args.json {
         tell(&report);

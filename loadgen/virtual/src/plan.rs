@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
-use stickycas_faults::{Load, RoundPlan, Waiting};
+use stickycas_faults::{CREATOR, Load, RoundPlan, Waiting};
 use stickycas_model::random::SplitMix64;
+use stickycas_server::Config;
 
 use crate::network::Direction;
 
@@ -25,12 +26,39 @@ pub(crate) struct Plan {
     pub(crate) slowest_commit: Duration,
     /// The disturbances of the network, in order of time.
     pub(crate) disturbances: Vec<(Duration, Disturbance)>,
-    /// Bytes of the log from which on the server writes checkpoints.
+    pub(crate) limits: ServerLimits,
+}
+
+/// The drawn limits of servers.
+#[derive(Clone, Debug)]
+pub(crate) struct ServerLimits {
+    /// Bytes of the log from which on a server writes checkpoints.
     pub(crate) log_tail_bytes: usize,
     /// Bytes of steps that may wait for their commit.
     pub(crate) uncommitted_bytes: usize,
     /// How long patience stands still after a restart.
     pub(crate) rejoin: Duration,
+}
+
+impl ServerLimits {
+    /// Some, with one of these sizes of the log.
+    pub(crate) fn draw(log_tail_bytes: &[usize], random: &mut SplitMix64) -> Self {
+        Self {
+            log_tail_bytes: log_tail_bytes[random.index(log_tail_bytes.len())],
+            uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
+            rejoin: millis(random, 6_000),
+        }
+    }
+
+    /// The configuration of a server.
+    pub(crate) fn config(&self) -> Config {
+        let mut config = Config::insecure([CREATOR.to_owned()]);
+        config.limits.log_tail_bytes = self.log_tail_bytes;
+        config.limits.uncommitted_bytes = self.uncommitted_bytes;
+        config.limits.rejoin = self.rejoin;
+        config.drain = Duration::from_secs(1);
+        config
+    }
 }
 
 /// A disturbance of the connections of a host.
@@ -65,9 +93,7 @@ impl Plan {
             slowest: Duration::from_millis([2, 20, 200][random.index(3)]),
             slowest_commit: Duration::from_millis([1, 10, 50][random.index(3)]),
             disturbances,
-            log_tail_bytes: [4_096, 64 * 1_024, 64 * 1_024 * 1_024][random.index(3)],
-            uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
-            rejoin: millis(random, 6_000),
+            limits: ServerLimits::draw(&[4_096, 64 * 1_024, 64 * 1_024 * 1_024], random),
         }
     }
 }

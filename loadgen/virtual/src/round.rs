@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use stickycas_faults::{RETRIES, RoundPlan, RoundResult, Site, Violation, ViolationKind, play_round};
+use stickycas_faults::{RETRIES, RoundResult, Site, ViolationKind, play_round};
 use stickycas_model::random::SplitMix64;
 use tokio::runtime::Builder;
 use tokio::time::{Instant, sleep_until};
@@ -33,9 +33,9 @@ pub(crate) struct SeedResult {
 
 impl SeedResult {
     /// Of a seed whose process has not come to its end.
-    pub(crate) fn failed(round: &RoundPlan, what: String) -> Self {
-        let mut round = RoundResult::new(round);
-        found(&mut round, ViolationKind::Server, what);
+    pub(crate) fn failed(seed: u64, what: String) -> Self {
+        let mut round = RoundResult::new(seed);
+        round.found(ViolationKind::Server, None, what);
         Self { round, messages: 0, disturbances: 0, disks: Counted::default(), trace: 0 }
     }
 
@@ -44,12 +44,6 @@ impl SeedResult {
         let (messages, disturbances) = trace.counts();
         Self { round, messages, disturbances, disks, trace: digest(trace.text().as_bytes()) }
     }
-}
-
-/// Adds a violation that was found outside of the round.
-pub(crate) fn found(round: &mut RoundResult, kind: ViolationKind, what: String) {
-    round.violations.push(Violation { kind, instance: None, what });
-    round.counts.violations_found += 1;
 }
 
 /// Runs this seed, and returns its result and its trace. Once in a process: clock and random numbers belong
@@ -94,7 +88,7 @@ async fn play(
     try_crash_points(&crash_points, &disk, Loss::Power, random);
     let mut crash_points = crash_points.lock().unwrap_or_else(PoisonError::into_inner);
     for what in std::mem::take(&mut crash_points.found) {
-        found(&mut round, ViolationKind::Lost, what);
+        round.found(ViolationKind::Lost, None, what);
     }
     Ok((round, crash_points.counted))
 }

@@ -2,22 +2,21 @@
 //! libraries begin anew with each.
 
 use std::fs::{self, File};
-use std::io;
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use stickycas_faults::CrashResult;
 
+use crate::cli::Test;
 use crate::disk::Counted;
 use crate::round::SeedResult;
-use crate::test::Test;
 
 /// How long a seed may take in real time: far longer than it does.
 const LONGEST_SEED: Duration = Duration::from_secs(600);
@@ -39,7 +38,7 @@ pub(crate) struct Options {
 }
 
 /// The results of all seeds.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize)]
 pub(crate) struct SeedsResult {
     /// The results of the rounds of their clients.
     pub(crate) rounds: CrashResult,
@@ -63,25 +62,23 @@ impl SeedsResult {
     }
 }
 
-/// Runs the seeds; `progress` is told after each.
+/// Runs the seeds.
 ///
 /// # Errors
 /// A seed cannot be run.
-pub(crate) fn run(options: &Options, progress: impl Fn(&SeedsResult) + Sync) -> anyhow::Result<SeedsResult> {
+pub(crate) fn run(options: &Options) -> anyhow::Result<SeedsResult> {
     let rounds = CrashResult { seed: options.first, asked: options.seeds, ..CrashResult::default() };
     let result = Mutex::new(SeedsResult { rounds, ..SeedsResult::default() });
     let next = AtomicU64::new(0);
+    let locked = || result.lock().expect("no thread panics while it holds it");
     let work = || -> anyhow::Result<()> {
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
-            let failed = result.lock().expect("no thread panics while it holds it").rounds.failed.len();
-            if number >= options.seeds || failed >= MOST_FAILED {
+            if number >= options.seeds || locked().rounds.failed.len() >= MOST_FAILED {
                 return Ok(());
             }
             let seed = run_in_process(options.test, options.first + number, &options.out)?;
-            let mut result = result.lock().expect("no thread panics while it holds it");
-            result.add(seed);
-            progress(&result);
+            locked().add(seed);
         }
     };
     std::thread::scope(|scope| {
@@ -105,20 +102,24 @@ fn run_in_process(test: Test, seed: u64, out: &Path) -> anyhow::Result<SeedResul
         .stderr(File::create(&log)?)
         .spawn()
         .context("cannot start a process")?;
-    let mut result = match wait(&mut child)? {
-        None => {
-            SeedResult::failed(&test.plan(seed)?, format!("it did not come to its end in {LONGEST_SEED:?}"))
+    let deadline = Instant::now() + LONGEST_SEED;
+    let status = loop {
+        match child.try_wait()? {
+            None if Instant::now() > deadline => {
+                child.kill()?;
+                break child.wait()?;
+            }
+            None => sleep(LOOK_EVERY),
+            Some(status) => break status,
         }
-        Some(status) if status.success() => {
-            serde_json::from_slice(&fs::read(&told)?).context("it told no result")?
-        }
-        Some(status) => {
-            let log = fs::read_to_string(&log).unwrap_or_default();
-            SeedResult::failed(
-                &test.plan(seed)?,
-                format!("its process ended with {status}: {}", log.trim_end()),
-            )
-        }
+    };
+    let mut result = if status.success() {
+        serde_json::from_slice(&fs::read(&told)?).context("it told no result")?
+    } else {
+        let log = fs::read_to_string(&log).unwrap_or_default();
+        let killed =
+            if Instant::now() > deadline { format!(" after {LONGEST_SEED:?}") } else { String::new() };
+        SeedResult::failed(seed, format!("its process ended with {status}{killed}: {}", log.trim_end()))
     };
     if result.round.counts.violations_found == 0 {
         fs::remove_dir_all(&folder)?;
@@ -126,20 +127,4 @@ fn run_in_process(test: Test, seed: u64, out: &Path) -> anyhow::Result<SeedResul
         result.round.folder = Some(folder);
     }
     Ok(result)
-}
-
-/// How the process has ended; `None`: it was killed, since it took too long.
-fn wait(child: &mut Child) -> io::Result<Option<ExitStatus>> {
-    let began = Instant::now();
-    loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(Some(status));
-        }
-        if began.elapsed() > LONGEST_SEED {
-            child.kill()?;
-            child.wait()?;
-            return Ok(None);
-        }
-        sleep(LOOK_EVERY);
-    }
 }

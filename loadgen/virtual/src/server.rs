@@ -79,11 +79,7 @@ impl SimulatedServer {
     ) -> anyhow::Result<Self> {
         let at_once = RetryPolicy { give_up_after: Duration::ZERO, ..RetryPolicy::default() };
         let probe = connect(&network, PROBE, at_once)?;
-        let mut config = Config::insecure([CREATOR.to_owned()]);
-        config.limits.rejoin = plan.rejoin;
-        config.limits.log_tail_bytes = plan.log_tail_bytes;
-        config.limits.uncommitted_bytes = plan.uncommitted_bytes;
-        config.drain = Duration::from_secs(1);
+        let config = plan.limits.config();
         let slowest_commit = u64::try_from(plan.slowest_commit.as_micros())?;
         Ok(Self {
             network,
@@ -209,10 +205,6 @@ pub(crate) fn connect(
 }
 
 impl Server for SimulatedServer {
-    fn set_clocks_ahead(&mut self, _: Duration) -> anyhow::Result<()> {
-        bail!("it has the clock of its clients")
-    }
-
     fn start(&mut self) -> anyhow::Result<()> {
         self.starts += 1;
         let start = Duration::from_micros(self.random.below(LONGEST_START));

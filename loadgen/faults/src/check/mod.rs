@@ -23,6 +23,7 @@ use stickycas_model::types::{AccessNumber, ProcessId, Value};
 
 use crate::draw::InstancePlan;
 use crate::facts::{Fact, MemberStatus};
+use crate::result::RoundCounts;
 use crate::violation::ViolationKind;
 
 mod expectations;
@@ -71,21 +72,8 @@ pub struct Checked {
     pub violations: Vec<(ViolationKind, String)>,
     /// The differences from the plan, in words.
     pub mismatches: Vec<String>,
-    /// Clients that were killed.
-    pub clients_killed: u64,
-    /// Accesses whose execution was acknowledged to a client.
-    pub accesses: u64,
-    /// Reads that were compared with the list.
-    pub reads: u64,
-    /// Decisions that the server has acknowledged.
-    pub decisions: u64,
-    /// Accesses that waited when the server was started again, once for each start.
-    pub waited: u64,
-    /// The verdict.
-    pub verdict: Option<Outcome>,
-    /// Whether a correct process has lost its patience while the machine was too slow to blame the server for
-    /// that.
-    pub starved: bool,
+    /// What was compared, and the verdict.
+    pub counts: RoundCounts,
 }
 
 impl Checked {
@@ -111,7 +99,7 @@ pub fn check(evidence: &Evidence<'_>) -> Checked {
         }
         return checker.checked;
     }
-    checker.checked.waited = checker.shown.waited;
+    checker.checked.counts.waited = checker.shown.waited;
     // A judge that lost a server without a log has a part of the history alone: nothing is compared with it.
     if checker.shown.over || is_of_round {
         checker.history();
@@ -187,7 +175,7 @@ impl Checker<'_> {
                     self.checked
                         .found(ViolationKind::Reopened, "its creator was told that it is closed".to_owned());
                 }
-                Fact::ClientKilled(_) => self.checked.clients_killed += 1,
+                Fact::ClientKilled(_) => self.checked.counts.clients_killed += 1,
                 Fact::Created | Fact::Closed | Fact::Unknown | Fact::Killed | Fact::ServesAgain => {}
             }
         }
@@ -198,11 +186,11 @@ impl Checker<'_> {
         match told {
             Told::Answered { number, op, phase, answer, entries } => {
                 if let Answer::Read(answer) = answer {
-                    self.checked.reads += 1;
+                    self.checked.counts.reads += 1;
                     self.read(process, *number, answer, entries);
                 }
                 let Some(phase) = phase else { return };
-                self.checked.accesses += 1;
+                self.checked.counts.accesses += 1;
                 let found = self.shown.answered.get(&(process, *number)).and_then(|answers| answers.first());
                 match found {
                     None => {
@@ -237,7 +225,7 @@ impl Checker<'_> {
                 }
             }
             Told::Decided(value) => {
-                self.checked.decisions += 1;
+                self.checked.counts.decisions += 1;
                 let shown = self.shown.decided.get(&process).copied();
                 if shown != Some(value) {
                     let what = format!(
@@ -438,7 +426,7 @@ impl Checker<'_> {
             plan.truth.correct().filter(|process| self.shown.impatient.contains(process)).collect();
         let Patience::Finite(patience) = plan.params.spec().patience else { return };
         if !impatient.is_empty() && lateness >= patience / 2 {
-            self.checked.starved = true;
+            self.checked.counts.starved = 1;
             return;
         }
         for process in impatient {
@@ -464,11 +452,11 @@ impl Checker<'_> {
             }
         }
         let verdict = self.verdict(plan, reports, closed_early);
-        self.checked.verdict = Some(verdict.verdict);
+        self.checked.counts.verdicts = [(verdict.verdict.to_string(), 1)].into();
         let accepted = match verdict.verdict {
             Outcome::Valid | Outcome::Outside => true,
             // A process that the creator cut off has nothing to show.
-            Outcome::Unknown => closed_early || self.checked.starved,
+            Outcome::Unknown => closed_early || self.checked.counts.starved > 0,
             Outcome::Violation => false,
         };
         if !accepted {

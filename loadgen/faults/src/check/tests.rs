@@ -157,8 +157,9 @@ fn what_stands_is_no_violation() {
     story.got(State::Finished, 3, true);
     let checked = story.checked();
     assert!(checked.violations.is_empty(), "{:#?}", checked.violations);
-    assert_eq!((checked.accesses, checked.reads, checked.decisions), (9, 6, 3));
-    assert_eq!(checked.verdict, Some(Outcome::Valid));
+    let counts = checked.counts;
+    assert_eq!((counts.accesses, counts.reads, counts.decisions), (9, 6, 3));
+    assert_eq!(counts.verdicts, [("valid".to_owned(), 1)].into());
 }
 
 #[test]
@@ -352,13 +353,13 @@ fn a_restart_in_the_middle_shows_and_no_other_does() {
 #[test]
 fn accesses_that_wait_when_a_server_is_restarted_are_counted() {
     let mut story = story();
-    assert_eq!(story.checked().waited, 0);
+    assert_eq!(story.checked().counts.waited, 0);
     let accepted = |recorded: &Recorded| matches!(recorded.event, Event::Accepted { .. });
     let first = story.history.iter().position(accepted).unwrap();
     let event = Event::Restarted { rejoin: Duration::from_secs(1) };
     let at = story.history[first].at;
     story.history.insert(first + 1, Recorded { at, event });
-    assert_eq!(story.checked().waited, 1);
+    assert_eq!(story.checked().counts.waited, 1);
 }
 
 #[test]
@@ -394,7 +395,7 @@ fn a_correct_process_keeps_its_patience() {
     // The machine has given nobody a turn for as long as the patience lasts, or not nearly.
     let Patience::Finite(patience) = story.plan.params.spec().patience else { panic!("it has an end") };
     story.lateness = patience;
-    assert!(!story.found().contains(&ViolationKind::Impatient) && story.checked().starved);
+    assert!(!story.found().contains(&ViolationKind::Impatient) && story.checked().counts.starved == 1);
     story.lateness = patience / 4;
     story.must_be(ViolationKind::Impatient, "process 1, which is correct");
 }

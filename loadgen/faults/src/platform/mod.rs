@@ -27,7 +27,7 @@ use stickycas_proto::names::InstanceId;
 use tokio::time::{Instant, sleep, timeout_at};
 
 #[cfg(feature = "cluster")]
-pub use self::cluster::{ClusterServers, client_of_all};
+pub use self::cluster::{ClusterServers, client_of_all, revoke};
 use crate::draw::FaultKind;
 use crate::plan::{Action, Service, Step};
 use crate::violation::ViolationKind;
@@ -103,7 +103,9 @@ pub trait Server: Send {
     ///
     /// # Errors
     /// It cannot have other clocks.
-    fn set_clocks_ahead(&mut self, ahead: Duration) -> anyhow::Result<()>;
+    fn set_clocks_ahead(&mut self, _ahead: Duration) -> anyhow::Result<()> {
+        bail!("it has the clock of its clients")
+    }
 
     /// Starts it. It serves later, see [`Self::serves`].
     ///

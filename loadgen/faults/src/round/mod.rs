@@ -29,8 +29,8 @@ use crate::facts::Fact;
 use crate::fail_over::FailOver;
 use crate::plan::{Action, Service, Step, When};
 use crate::platform::{Hit, ON_ITS_WAY, Server};
-use crate::result::RoundResult;
-use crate::violation::{Violation, ViolationKind};
+use crate::result::{RoundResult, TOLD_OF_A_ROUND};
+use crate::violation::ViolationKind;
 
 /// Instances that are asked again after a restart.
 const SAMPLE: usize = 10;
@@ -44,15 +44,19 @@ const LOOK_EVERY: Duration = Duration::from_millis(10);
 const LONGEST_ASKING: Duration = Duration::from_secs(30);
 /// Histories that are fetched at a time.
 const FETCHED_AT_A_TIME: usize = 32;
-/// Violations of one instance, and of one round, that are reported.
+/// Violations of one instance that are reported.
 const TOLD_OF_AN_INSTANCE: usize = 3;
-const TOLD_OF_A_ROUND: usize = 50;
 
 /// Runs a round with a server that was not started yet, and its clients.
 pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -> RoundResult {
     let began = Instant::now();
     let runs = plan.instances.iter().cloned().map(|plan| Arc::new(InstanceRun::new(plan))).collect();
-    let (site, asking, result) = (Arc::new(site), JoinSet::new(), RoundResult::new(plan));
+    let (site, asking, mut result) = (Arc::new(site), JoinSet::new(), RoundResult::new(plan.seed));
+    for instance in &plan.instances {
+        result.counts.instances += 1;
+        result.counts.processes += u64::from(instance.params.processes());
+        result.counts.short_patience += u64::from(instance.has_short_patience());
+    }
     let mut round = Round { plan, began, site, runs, asking, hits: Vec::new(), result };
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, format!("{error:#}"));
@@ -350,15 +354,7 @@ impl Round<'_> {
             let lateness = server.lateness(&(ended.time.start.into_std()..ended.time.end.into_std()));
             let (params, expected) = (&plan.params, Expected::Decisions { plan, reports, lateness });
             let checked = check(&Evidence { params, facts: &facts, history, restarts, elapsed, expected });
-            self.result.counts.clients_killed += checked.clients_killed;
-            self.result.counts.accesses += checked.accesses;
-            self.result.counts.reads += checked.reads;
-            self.result.counts.decisions += checked.decisions;
-            self.result.counts.waited += checked.waited;
-            self.result.counts.starved += u64::from(checked.starved);
-            if let Some(verdict) = checked.verdict {
-                *self.result.counts.verdicts.entry(verdict.to_string()).or_default() += 1;
-            }
+            self.result.counts.add(&checked.counts);
             let failed = !checked.violations.is_empty();
             for (kind, what) in checked.violations.into_iter().take(TOLD_OF_AN_INSTANCE) {
                 self.found(kind, Some(run), what);
@@ -378,11 +374,7 @@ impl Round<'_> {
     }
 
     fn found(&mut self, kind: ViolationKind, run: Option<&InstanceRun>, what: String) {
-        self.result.counts.violations_found += 1;
-        if self.result.violations.len() < TOLD_OF_A_ROUND {
-            let id = |run: &InstanceRun| run.id.get().map_or_else(|| "no id".to_owned(), ToString::to_string);
-            let instance = run.map(|run| (run.plan.number, id(run)));
-            self.result.violations.push(Violation { kind, instance, what });
-        }
+        let id = |run: &InstanceRun| run.id.get().map_or_else(|| "no id".to_owned(), ToString::to_string);
+        self.result.found(kind, run.map(|run| (run.plan.number, id(run))), what);
     }
 }

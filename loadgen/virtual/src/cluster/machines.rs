@@ -1,14 +1,12 @@
 //! The servers of a simulated cluster and its etcd: started, killed, stopped, paused and cut off.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use stickycas_client::{Client, ClientBuilder, Error};
-use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::model::{Model, ModelStore};
-use stickycas_cluster::store::{KeyRange, Store as _};
-use stickycas_faults::{Action, CREATOR, Machines, Platform, Service, Step, server_name};
+use stickycas_faults::{Action, Machines, Platform, Service, Step, revoke, server_name};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::serve_in_cluster;
 use stickycas_server::{ClusterConfig, Config, Stopped};
@@ -50,21 +48,8 @@ pub(super) struct SimulatedMachines {
 struct Machine {
     store: Option<ModelStore>,
     stop: CancellationToken,
-    ended: Ended,
-}
-
-/// The exit of a server, once it has ended.
-#[derive(Clone, Debug, Default)]
-struct Ended(Arc<Mutex<Option<String>>>);
-
-impl Ended {
-    fn get(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-
-    fn set(&self, how: String) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(how);
-    }
+    /// How it has ended, once it has.
+    ended: Arc<OnceLock<String>>,
 }
 
 impl SimulatedMachines {
@@ -76,11 +61,7 @@ impl SimulatedMachines {
         networks: Arc<[Network]>,
         random: SplitMix64,
     ) -> Self {
-        let mut config = Config::insecure([CREATOR.to_owned()]);
-        config.limits.rejoin = plan.rejoin;
-        config.limits.log_tail_bytes = plan.log_tail_bytes;
-        config.limits.uncommitted_bytes = plan.uncommitted_bytes;
-        config.drain = Duration::from_secs(1);
+        let config = plan.limits.config();
         let servers = (0..plan.size.servers).map(|_| Machine::default()).collect();
         Self { orders, model, networks, servers, config, shards: plan.shards, lease: plan.size.lease, random }
     }
@@ -91,22 +72,6 @@ impl SimulatedMachines {
 
     fn store(&self, server: usize) -> anyhow::Result<&ModelStore> {
         self.servers[server].store.as_ref().context("it was not started")
-    }
-
-    /// Ends the lease of a server, which does not learn of it.
-    async fn revoke(&self, server: usize) -> anyhow::Result<()> {
-        let (cluster, name) = (Name::new(CLUSTER)?, Name::new(&server_name(server))?);
-        let (etcd, key) = (self.model.connect(), KeyRange::one(Keys::new(&cluster).server(&name)));
-        loop {
-            let Ok(found) = etcd.range(key.clone(), 1).await else {
-                sleep(ASK_AGAIN).await;
-                continue;
-            };
-            // If there is none, it has ended already.
-            let Some(lease) = found.found.first().and_then(|key| key.lease) else { return Ok(()) };
-            // After any answer, the next look shows the state of the lease.
-            let _ = etcd.revoke(lease).await;
-        }
     }
 
     async fn kill(&mut self, server: usize, loss: Loss, most_turns: u64) {
@@ -125,7 +90,7 @@ impl SimulatedMachines {
         };
         let in_time = timeout(LONGEST_STOP, has_ended).await;
         in_time.with_context(|| format!("{} does not stop within {LONGEST_STOP:?}", server_name(server)))?;
-        let how = ended.get().unwrap_or_default();
+        let how = ended.get().cloned().unwrap_or_default();
         ensure!(
             [Stopped::Clean, Stopped::Forced].iter().any(|stopped| how == format!("{stopped:?}")),
             "{} was asked to stop, and ended with {how}",
@@ -185,7 +150,7 @@ impl Platform for SimulatedMachines {
             Action::Depose => {
                 self.note("it is cut off from etcd, and its lease ends", target);
                 self.store(target)?.cut_off(true);
-                self.revoke(target).await?;
+                revoke(&self.model.connect(), CLUSTER, target).await?;
             }
             Action::DropIncoming => {
                 self.note("it receives nothing from etcd", target);
@@ -229,7 +194,7 @@ impl Machines for SimulatedMachines {
             lease: self.lease,
             shards: self.shards,
         });
-        let ended = Ended::default();
+        let ended = Arc::<OnceLock<String>>::default();
         self.servers[server] =
             Machine { store: Some(store.clone()), stop: stop.clone(), ended: ended.clone() };
         let name = server_name(server);
@@ -238,11 +203,13 @@ impl Machines for SimulatedMachines {
             let listener = network.listen();
             network.trace().disturbance(format_args!("{name}: it starts"));
             let serving = serve_in_cluster(listener, store, config, stop.cancelled_owned());
-            ended.set(match tokio::spawn(serving).await {
+            let how = match tokio::spawn(serving).await {
                 Ok(Ok(stopped)) => format!("{stopped:?}"),
                 Ok(Err(error)) => format!("{error:?}"),
                 Err(panic) => panic.to_string(),
-            });
+            };
+            // It is set once, here.
+            let _ = ended.set(how);
         });
         Ok(())
     }

@@ -44,7 +44,7 @@ use crate::disk::Counted;
 use crate::network::Network;
 use crate::os;
 use crate::plan::{HOSTS, PROBE};
-use crate::round::{SeedResult, disturb, found};
+use crate::round::{SeedResult, disturb};
 use crate::trace::Trace;
 
 /// Runs this seed with so many servers. Once in a process.
@@ -111,19 +111,19 @@ async fn play(seed: u64, plan: &ClusterPlan, orders: &Orders, trace: &Trace) -> 
     }
     let (keys, history) = (Keys::new(&Name::new(CLUSTER)?), model.history());
     for (kind, what) in writes::check(&keys, ShardCount::new(plan.shards)?, &history) {
-        found(&mut round, kind, what);
+        round.found(kind, None, what);
     }
     let names = Names::of(&keys, &history);
     for (name, id) in &names.held {
         if let Err(error) = last[0].get(instance(id)).await {
-            found(&mut round, ViolationKind::Lost, format!("name {name} is kept for {id}: {error}"));
+            round.found(ViolationKind::Lost, None, format!("name {name} is kept for {id}: {error}"));
         }
     }
     for (name, id) in &names.taken_over {
         // Only a closed instance gives its name up.
         let state = last[0].get(instance(id)).await.map(|view| view.status.state);
         if !matches!(state, Ok(State::Closed)) {
-            found(&mut round, ViolationKind::Changed, format!("name {name} was taken from {id}: {state:?}"));
+            round.found(ViolationKind::Changed, None, format!("name {name} was taken from {id}: {state:?}"));
         }
     }
     Ok(round)
@@ -137,7 +137,7 @@ fn instance(id: &str) -> InstanceId {
 async fn check_name(outcome: &ContestOutcome, clients: &[Client], round: &mut RoundResult) {
     for client in clients {
         for (kind, what) in outcome.check(client).await {
-            found(round, kind, what);
+            round.found(kind, None, what);
         }
     }
 }

@@ -7,7 +7,7 @@ use stickycas_faults::{Action, ClusterSize, Load, RoundPlan, Waiting, When};
 use stickycas_model::random::SplitMix64;
 
 use super::names::Contest;
-use crate::plan::{Disturbance, kill_clients, millis};
+use crate::plan::{Disturbance, ServerLimits, kill_clients, millis};
 
 /// The plan of a run.
 #[derive(Clone, Debug)]
@@ -26,12 +26,7 @@ pub(crate) struct ClusterPlan {
     pub(super) contests: Vec<Contest>,
     /// When etcd is full, and for how long.
     pub(super) full: Vec<(Duration, Duration)>,
-    /// Bytes of the logs from which on a server writes checkpoints.
-    pub(super) log_tail_bytes: usize,
-    /// Bytes of steps that may wait for their commit.
-    pub(super) uncommitted_bytes: usize,
-    /// How long patience stands still after a take-over.
-    pub(super) rejoin: Duration,
+    pub(super) limits: ServerLimits,
 }
 
 /// Small, so that a run takes little; many seeds make up for it.
@@ -87,9 +82,7 @@ impl ClusterPlan {
             shards: [6, 12, 24][random.index(3)],
             disturbances: (0..servers).map(|_| Disturbance::draw_some(DISTURBED, random)).collect(),
             contests: (0..CONTESTS).map(|number| Contest::draw(number, DISTURBED, random)).collect(),
-            log_tail_bytes: [0, 64 * 1_024 * 1_024][random.index(2)],
-            uncommitted_bytes: [2_048, 64 * 1_024 * 1_024][random.index(2)],
-            rejoin: millis(random, 6_000),
+            limits: ServerLimits::draw(&[0, 64 * 1_024 * 1_024], random),
             full: {
                 let times = random.below(FULL + 1);
                 // Each in a part of the time of its own.

@@ -14,12 +14,14 @@ use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
 use stickycas_client::{Client, ClientBuilder, Error, RefusalReason, RetryPolicy};
+use stickycas_cluster::keys::{Keys, Name};
 use stickycas_cluster::shard::{ShardCount, id_in_shard, shard_of};
+use stickycas_cluster::store::{KeyRange, Store, StoreError};
 use stickycas_proto::names::InstanceId;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::{Ask, CREATOR, Injected, Machines, RETRIES, Server, all_serve};
+use super::{Ask, CREATOR, Injected, Machines, RETRIES, Server, all_serve, server_name};
 use crate::draw::ClusterSize;
 use crate::plan::Step;
 
@@ -34,6 +36,10 @@ const ASK_WHETHER_JOINED_EVERY: Duration = Duration::from_millis(200);
 /// The keep-alive interval of clients. With the default of 20 s a paused server would mostly go on before its
 /// clients leave it.
 const KEEP_ALIVE: Duration = Duration::from_secs(1);
+
+/// The time within which etcd must have ended a lease, and the pause before it is asked again.
+const LONGEST_REVOCATION: Duration = Duration::from_secs(60);
+const REVOKE_AGAIN: Duration = Duration::from_millis(50);
 
 /// A client of all servers for the connection with this number: it asks another server first than the next
 /// one.
@@ -53,6 +59,31 @@ fn of_servers(machines: &impl Machines, servers: impl IntoIterator<Item = usize>
 fn of_one(machines: &impl Machines, server: usize) -> Result<Client, Error> {
     let retry = RetryPolicy { give_up_after: Duration::ZERO, ..RetryPolicy::default() };
     machines.connect(Client::builder(machines.url(server)).principal(CREATOR).retry(retry))
+}
+
+/// Ends the lease of a server, which does not learn of it. etcd may be without a leader for a while after the
+/// fault before.
+///
+/// # Errors
+/// etcd does not end it in time.
+pub async fn revoke(etcd: &impl Store, cluster: &str, server: usize) -> anyhow::Result<()> {
+    let key = Keys::new(&Name::new(cluster)?).server(&Name::new(&server_name(server))?);
+    let deadline = Instant::now() + LONGEST_REVOCATION;
+    loop {
+        let ended = match etcd.range(KeyRange::one(key.clone()), 1).await {
+            Ok(found) => match found.found.first().and_then(|key| key.lease) {
+                Some(lease) => etcd.revoke(lease).await,
+                // It has ended already.
+                None => Ok(()),
+            },
+            Err(error) => Err(error),
+        };
+        match ended {
+            Ok(()) | Err(StoreError::NoLease) => return Ok(()),
+            Err(error) if Instant::now() >= deadline => return Err(error.into()),
+            Err(_) => sleep(REVOKE_AGAIN).await,
+        }
+    }
 }
 
 /// The shards that a server owns, with their epochs.
@@ -110,10 +141,6 @@ async fn is_served(all: Client, nothing: InstanceId) {
 }
 
 impl<M: Machines + Sync> Server for ClusterServers<M> {
-    fn set_clocks_ahead(&mut self, _: Duration) -> anyhow::Result<()> {
-        bail!("the servers of a cluster have the clock of their clients")
-    }
-
     fn start(&mut self) -> anyhow::Result<()> {
         (0..self.size.servers).try_for_each(|server| self.start_server(server))
     }

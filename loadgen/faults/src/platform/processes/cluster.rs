@@ -9,13 +9,11 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use stickycas_client::{Client, ClientBuilder, Error};
-use stickycas_cluster::keys::{Keys, Name};
-use stickycas_cluster::store::{KeyRange, KeyValue, Store as _, StoreError};
 use stickycas_cluster::testing::etcd;
 use tokio::process::{Child, Command};
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
-use super::super::{CREATOR, Machines, Platform, server_name};
+use super::super::{CREATOR, Machines, Platform, revoke, server_name};
 use super::lateness::Lateness;
 use super::network::{Host, Network};
 use super::{Process, ServerProgram, free_port};
@@ -28,9 +26,6 @@ const SERVER_PORT: u16 = 7420;
 
 /// The longest time until a server has stopped that was asked to.
 const LONGEST_STOP: Duration = Duration::from_secs(30);
-/// The time within which etcd must have ended a lease, and the pause before it is asked again.
-const LONGEST_REVOCATION: Duration = Duration::from_secs(60);
-const REVOKE_AGAIN: Duration = Duration::from_millis(50);
 /// How often a member of etcd that was killed is started until it answers.
 const RESTARTS: usize = 3;
 
@@ -137,7 +132,8 @@ impl Platform for ClusterProcesses {
             (Action::Disconnect | Action::DropIncoming, _) => self.cut(service, step),
             (Action::Depose, true) => {
                 self.cut(service, step)?;
-                self.revoke(index).await
+                let etcd = stickycas_cluster::etcd::Client::new(&self.etcd.config())?;
+                revoke(&etcd, CLUSTER, index).await
             }
             (Action::Reconnect, _) => self.network()?.heal(),
             (Action::Restart, _) | (Action::Stop | Action::Depose, false) => {
@@ -185,26 +181,6 @@ impl Machines for ClusterProcesses {
 }
 
 impl ClusterProcesses {
-    /// Ends the lease of a server, which does not learn of it. etcd may be without a leader for a while after
-    /// the fault before.
-    async fn revoke(&self, server: usize) -> anyhow::Result<()> {
-        let (cluster, name) = (Name::new(CLUSTER)?, Name::new(&self.servers[server].process.name)?);
-        let key = Keys::new(&cluster).server(&name);
-        let etcd = stickycas_cluster::etcd::Client::new(&self.etcd.config())?;
-        let attempt = async || match etcd.range(KeyRange::one(key.clone()), 1).await?.found.first() {
-            Some(KeyValue { lease: Some(lease), .. }) => etcd.revoke(*lease).await,
-            _ => Ok(()),
-        };
-        let deadline = Instant::now() + LONGEST_REVOCATION;
-        loop {
-            match attempt().await {
-                Ok(()) | Err(StoreError::NoLease) => return Ok(()),
-                Err(error) if Instant::now() >= deadline => return Err(error.into()),
-                Err(_) => sleep(REVOKE_AGAIN).await,
-            }
-        }
-    }
-
     /// Starts a member again; once more if it does not answer in time, as on a busy machine.
     async fn restart_member(&mut self, member: usize) -> anyhow::Result<()> {
         for _ in 1..RESTARTS {
