@@ -1,8 +1,8 @@
 //! Faults, and what stays true beside them.
 //!
 //! A [`Plan`] says what is done to which service and when. It is read from a file or drawn from a seed
-//! ([`draw`]), and carried out on a platform ([`Platform`]): on the containers of a compose project, on
-//! processes that are started here, or on machines in virtual time (`loadgen/virtual`).
+//! ([`draw`]), and carried out on a [`platform`]: on the containers of a compose project, on processes that
+//! are started here, or on machines in virtual time (`loadgen/virtual`).
 //!
 //! - [`perturb`](fn@perturb) carries out a plan beside the judge of a compose project. The record of the run
 //!   must show that the plan hit, and the verdict must be the expected one.
@@ -41,7 +41,7 @@ pub use self::fail_over::FailOver;
 pub use self::perturb::{PlanOutcome, Target, perturb, table as table_of_plans};
 pub use self::plan::{Action, Plan, Service, Step, When};
 pub use self::platform::processes::ServerProgram;
-pub use self::platform::{CREATOR, Hit, Injected, Machines, Platform, RETRIES, Server, Stale, server_name};
+pub use self::platform::{CREATOR, Hit, Injected, Machines, RETRIES, Server, Stale, server_name};
 #[cfg(feature = "cluster")]
 pub use self::platform::{ClusterServers, client_of_all, revoke};
 pub use self::result::{CrashResult, RoundCounts, RoundResult, table};

@@ -25,25 +25,13 @@ struct Story {
 }
 
 fn story() -> Story {
-    let params = Arc::new(Params::try_new(ParamsSpec::new(3, 1, 2)).unwrap());
+    let params = Params::try_new(ParamsSpec::new(3, 1, 2)).unwrap();
     let proposal = |text: &str| Value::new(text.as_bytes()).unwrap();
     let assignment = |text| Assignment { role: Role::Correct, proposal: proposal(text) };
     let truth = GroundTruth::new(vec![assignment("a"), assignment("b"), assignment("b")]);
-    let outcome = sim::run(&SimPlan { params: params.clone(), truth: truth.clone(), seed: 1 });
-    let plan = InstancePlan {
-        number: 0,
-        after_steps: 0,
-        begin: Duration::ZERO,
-        params,
-        truth,
-        seed: 1,
-        unary: BTreeSet::new(),
-        killed_clients: BTreeMap::new(),
-        absent_before: None,
-        ends_before: false,
-        closed_after: None,
-        watched: true,
-    };
+    let plan = InstancePlan::new(0, params, truth, 1);
+    let outcome =
+        sim::run(&SimPlan { params: plan.params.clone(), truth: plan.truth.clone(), seed: plan.seed });
     let mut facts = vec![Fact::Created];
     let list: Vec<Value> = outcome.history.iter().filter_map(added).collect();
     for Recorded { event, .. } in &outcome.history {

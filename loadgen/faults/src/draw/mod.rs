@@ -206,20 +206,24 @@ impl InstancePlan {
         let unary = drawn.filter(|process| !is_empty(process)).collect();
         let closed_after = (random.below(12) == 0).then(|| millis(random, 0, 500));
         let watched = random.below(2) == 0;
-        let (killed_clients, absent_before, ends_before) = (BTreeMap::new(), None, false);
+        Self { begin, unary, closed_after, watched, ..Self::new(number, params, truth, seed) }
+    }
+
+    /// An instance that begins with the round, whose clients are all on Attach and stay to its end.
+    pub(crate) fn new(number: usize, params: Params, truth: GroundTruth, seed: u64) -> Self {
         Self {
             number,
             after_steps: 0,
-            begin,
+            begin: Duration::ZERO,
             params: Arc::new(params),
             truth,
             seed,
-            unary,
-            killed_clients,
-            absent_before,
-            ends_before,
-            closed_after,
-            watched,
+            unary: BTreeSet::new(),
+            killed_clients: BTreeMap::new(),
+            absent_before: None,
+            ends_before: false,
+            closed_after: None,
+            watched: false,
         }
     }
 

@@ -6,8 +6,7 @@
 //! far shorter than the outage, and each kind of instance has another one of them running when the server is
 //! killed.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use stickycas_model::byzantine::Strategy;
@@ -85,20 +84,15 @@ fn instance(number: usize, stage: Stage, random: &mut SplitMix64) -> InstancePla
         ..ParamsSpec::new(PROCESSES, if stage == Stage::PhaseOpen { 1 } else { 2 }, 2)
     };
     let last = ProcessId::all(PROCESSES).last();
+    let params = Params::try_new(spec).expect("these are in their ranges");
+    let truth = GroundTruth::new(assignments.collect());
     InstancePlan {
-        number,
-        after_steps: 0,
-        begin: Duration::ZERO,
-        params: Arc::new(Params::try_new(spec).expect("these are in their ranges")),
-        truth: GroundTruth::new(assignments.collect()),
-        seed: random.next_u64(),
         // Calls that wait are a client's other way.
         unary: if number.is_multiple_of(2) { BTreeSet::from_iter(last) } else { BTreeSet::new() },
-        killed_clients: BTreeMap::new(),
         absent_before: if stage == Stage::Gathering { last } else { None },
         ends_before: stage == Stage::Finished,
-        closed_after: None,
         watched: number.is_multiple_of(8),
+        ..InstancePlan::new(number, params, truth, random.next_u64())
     }
 }
 

@@ -39,8 +39,8 @@ use self::schedule::{Due, Schedule, TooLate};
 use crate::check::{Evidence, Expected, Observed, check};
 use crate::facts::Fact;
 use crate::plan::{Plan, Service, Step, When};
+use crate::platform::all_serve;
 use crate::platform::containers::{Docker, Project};
-use crate::platform::{Platform, all_serve};
 use crate::round::take;
 
 /// How often to ask for an instance that is not there yet.
@@ -159,8 +159,8 @@ impl Runner<'_> {
         let owners = OwnerObserver::start(self.target.client.clone(), instance.id);
         let mut schedule = Schedule::new(later);
         let watched = self.play(&mut schedule, &mut events, &owners, project, &mut done).await?;
-        let elapsed = began.elapsed();
         let judge_exit = project.judge_ended().await?;
+        let elapsed = began.elapsed();
         let owners = owners.names();
 
         let folder = self.fetch(&instance, project).await?;
@@ -291,7 +291,7 @@ impl Runner<'_> {
             if meant != *named && !project.is_expected_running(meant) {
                 project.expect_running([meant]).await?;
             }
-            Platform::act(project, step.action, meant, step).await?;
+            project.act(step.action, meant, step.network.as_deref()).await?;
             services.push((*named, meant));
         }
         let done = Done::new(step, &services, phase);

@@ -13,7 +13,6 @@ mod cluster;
 pub mod containers;
 pub(crate) mod processes;
 
-use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,8 +46,8 @@ pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
 const LONGEST_RECOVERY: Duration = Duration::from_secs(30);
 const PROBE_EVERY: Duration = Duration::from_millis(4);
 
-/// The services of a plan: containers, processes, or simulated machines.
-pub trait Platform: Send {
+/// The servers of a cluster and its etcd, as processes or simulated machines, and the operations on them.
+pub trait Machines: Send {
     /// Does this to a service, as a part of this step: the step itself, or what undoes it. It has its effect
     /// when this resolves: a service that was killed or stopped has ended.
     ///
@@ -60,10 +59,7 @@ pub trait Platform: Send {
         service: Service,
         step: &Step,
     ) -> impl Future<Output = anyhow::Result<()>> + Send;
-}
 
-/// The servers of a cluster and its etcd, and the operations on them.
-pub trait Machines: Platform {
     /// The address of a server.
     fn url(&self, server: usize) -> String;
 
@@ -226,15 +222,6 @@ impl Hit {
     #[must_use]
     pub fn owned(&self, id: InstanceId) -> bool {
         (self.owned)(id)
-    }
-}
-
-impl fmt::Debug for Hit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { kind, at, is_deposed, stale, owned: _ } = self;
-        let mut shown = f.debug_struct("Hit");
-        shown.field("kind", kind).field("at", at).field("is_deposed", is_deposed).field("stale", stale);
-        shown.finish_non_exhaustive()
     }
 }
 

@@ -36,10 +36,8 @@ const LONGEST_ANSWER: Duration = Duration::from_secs(5);
 pub struct Site {
     pub(crate) round: u64,
     connections: Vec<Client>,
-    /// How many steps were due so far.
+    /// How many steps were due so far; [`usize::MAX`]: the server serves after the last kill under load.
     steps: watch::Sender<usize>,
-    /// Whether the server serves after the last kill under load.
-    last_kill: watch::Sender<bool>,
 }
 
 impl Site {
@@ -55,7 +53,6 @@ impl Site {
             round: plan.seed,
             connections: (0..connections).map(connect).collect::<Result<_, _>>()?,
             steps: watch::channel(0).0,
-            last_kill: watch::channel(false).0,
         })
     }
 
@@ -67,7 +64,6 @@ impl Site {
     /// The server serves after the last kill under load.
     pub(super) fn note_last_kill(&self) {
         self.steps.send_replace(usize::MAX);
-        self.last_kill.send_replace(true);
     }
 
     fn creator(&self, plan: &InstancePlan) -> &Client {
@@ -196,7 +192,7 @@ impl InstanceRun {
         for (process, assignment) in self.plan.truth.assignments() {
             correct += usize::from(assignment.role == Role::Correct);
             let is_correct = assignment.role == Role::Correct;
-            let mut last_kill = site.last_kill.subscribe();
+            let mut steps = site.steps.subscribe();
             let is_absent = self.plan.absent_before == Some(process);
             let player = PlayerTask {
                 client: site.client(&self.plan, process),
@@ -212,7 +208,7 @@ impl InstanceRun {
             playing.spawn(async move {
                 if is_absent {
                     // Without a sender the round is over.
-                    let _ = last_kill.wait_for(|last_kill| *last_kill).await;
+                    let _ = steps.wait_for(|steps| *steps == usize::MAX).await;
                 }
                 (is_correct, player.lives().await)
             });

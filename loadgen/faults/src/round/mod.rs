@@ -57,7 +57,8 @@ pub async fn play_round(plan: &RoundPlan, mut server: impl Server, site: Site) -
         result.counts.processes += u64::from(instance.params.processes());
         result.counts.short_patience += u64::from(instance.has_short_patience());
     }
-    let mut round = Round { plan, began, site, runs, asking, hits: Vec::new(), result };
+    let random = SplitMix64::new(plan.seed ^ 0x0061_736b);
+    let mut round = Round { plan, began, site, runs, asking, hits: Vec::new(), random, result };
     if let Err(error) = round.run(&mut server).await {
         round.found(ViolationKind::Server, None, format!("{error:#}"));
     }
@@ -74,6 +75,8 @@ struct Round<'a> {
     asking: JoinSet<()>,
     /// The faults of a cluster that have hit a server.
     hits: Vec<Hit>,
+    /// Which clients ask again.
+    random: SplitMix64,
     result: RoundResult,
 }
 
@@ -96,18 +99,17 @@ impl Round<'_> {
                 (index, Ended { time: ended.time.start..Instant::now(), ..ended })
             });
         }
-        let random = &mut SplitMix64::new(self.plan.seed ^ 0x0061_736b);
         let at_end = self.plan.steps.partition_point(|step| step.when != When::Ended);
         let (under_load, at_end) = self.plan.steps.split_at(at_end);
         for step in under_load {
-            self.perform(step, server, random).await?;
+            self.perform(step, server).await?;
         }
-        self.serves_again(server, random).await?;
+        self.serves_again(server).await?;
         self.site.note_last_kill();
         let ended = self.await_all(&mut playing, server).await?;
         for step in at_end {
-            self.perform(step, server, random).await?;
-            self.serves_again(server, random).await?;
+            self.perform(step, server).await?;
+            self.serves_again(server).await?;
         }
         let asking = async { while self.asking.join_next().await.is_some() {} };
         let _ = timeout(LONGEST_ASKING, asking).await;
@@ -118,27 +120,22 @@ impl Round<'_> {
         Ok(())
     }
 
-    async fn perform(
-        &mut self,
-        step: &Step,
-        server: &mut impl Server,
-        random: &mut SplitMix64,
-    ) -> anyhow::Result<()> {
+    async fn perform(&mut self, step: &Step, server: &mut impl Server) -> anyhow::Result<()> {
         let is_kill = step.services == [Service::Server] && step.action == Action::Kill;
         let mut served = true;
         match step.when {
             When::Served(after) => {
-                self.serves_again(server, random).await?;
+                self.serves_again(server).await?;
                 self.site.note_step();
                 sleep(after).await;
             }
-            When::After(after) if is_kill => served = self.serves_within(after, server, random).await?,
+            When::After(after) if is_kill => served = self.serves_within(after, server).await?,
             When::After(after) => {
                 self.site.note_step();
                 sleep(after).await;
             }
             When::UnderWay => {
-                self.serves_again(server, random).await?;
+                self.serves_again(server).await?;
                 self.under_way(server).await?;
             }
             When::Ended => {}
@@ -151,19 +148,14 @@ impl Round<'_> {
     }
 
     /// Whether a server that was just started serves so soon.
-    async fn serves_within(
-        &mut self,
-        after: Duration,
-        server: &mut impl Server,
-        random: &mut SplitMix64,
-    ) -> anyhow::Result<bool> {
+    async fn serves_within(&mut self, after: Duration, server: &mut impl Server) -> anyhow::Result<bool> {
         let started = Instant::now();
         let serves = tokio::select! {
             () = sleep(after) => false,
             served = server.serves() => served.map(|()| true)?,
         };
         if serves {
-            self.note_restart(server, random);
+            self.note_restart(server);
             sleep_until(started + after).await;
         }
         Ok(serves)
@@ -245,18 +237,14 @@ impl Round<'_> {
         server.start()
     }
 
-    async fn serves_again(
-        &mut self,
-        server: &mut impl Server,
-        random: &mut SplitMix64,
-    ) -> anyhow::Result<()> {
+    async fn serves_again(&mut self, server: &mut impl Server) -> anyhow::Result<()> {
         server.serves().await?;
-        self.note_restart(server, random);
+        self.note_restart(server);
         Ok(())
     }
 
     /// The server serves. After a restart some clients ask again for what they know.
-    fn note_restart(&mut self, server: &impl Server, random: &mut SplitMix64) {
+    fn note_restart(&mut self, server: &impl Server) {
         if server.starts() == 1 {
             return;
         }
@@ -265,9 +253,9 @@ impl Round<'_> {
         }
         let created: Vec<_> = self.runs.iter().filter(|run| run.facts.was_created()).collect();
         for _ in 0..SAMPLE.min(created.len()) {
-            let run = created[random.index(created.len())].clone();
+            let run = created[self.random.index(created.len())].clone();
             let site = self.site.clone();
-            let process = random.index(run.plan.params.processes() as usize);
+            let process = self.random.index(run.plan.params.processes() as usize);
             let Some(process) = ProcessId::from_index(process) else { continue };
             self.asking.spawn(async move { run.ask(&site, process).await });
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, bail, ensure};
 use stickycas_client::{Client, ClientBuilder, Error};
 use stickycas_cluster::model::{Model, ModelStore};
-use stickycas_faults::{Action, Machines, Platform, Service, Step, revoke, server_name};
+use stickycas_faults::{Action, Machines, Service, Step, revoke, server_name};
 use stickycas_model::random::SplitMix64;
 use stickycas_server::simulation::serve_in_cluster;
 use stickycas_server::{ClusterConfig, Config, Stopped};
@@ -111,7 +111,7 @@ impl SimulatedMachines {
     }
 }
 
-impl Platform for SimulatedMachines {
+impl Machines for SimulatedMachines {
     async fn act(&mut self, action: Action, service: Service, step: &Step) -> anyhow::Result<()> {
         let target = service.index().with_context(|| format!("{service} is not simulated"))?;
         if matches!(service, Service::Etcd(_)) {
@@ -168,9 +168,7 @@ impl Platform for SimulatedMachines {
         }
         Ok(())
     }
-}
 
-impl Machines for SimulatedMachines {
     fn url(&self, server: usize) -> String {
         format!("http://{}:{PORT}", server_name(server))
     }

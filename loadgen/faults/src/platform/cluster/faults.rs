@@ -41,12 +41,12 @@ impl<M: Machines> ClusterServers<M> {
         let target = target.with_context(|| format!("{kind}: there is none of that number"))?;
         let fault = &Fault { step, kind, target, is_alone, lasts: step.lasts.unwrap_or_default() };
         let hit = match kind {
-            FaultKind::ServerKilled | FaultKind::ServerCutOff | FaultKind::ServerPaused => {
-                self.take_away(fault, ask).await
-            }
-            FaultKind::ServerCutFromEtcd | FaultKind::ServerDeposed | FaultKind::ServerReceivesNothing => {
-                self.cut_from_etcd(fault, ask).await
-            }
+            FaultKind::ServerKilled
+            | FaultKind::ServerCutOff
+            | FaultKind::ServerPaused
+            | FaultKind::ServerCutFromEtcd
+            | FaultKind::ServerDeposed
+            | FaultKind::ServerReceivesNothing => self.hit_server(fault, ask).await,
             _ => self.leave_to_clients(fault).await.map(|()| None),
         };
         Ok((kind, hit.with_context(|| kind.to_string())?))
@@ -83,73 +83,45 @@ impl<M: Machines> ClusterServers<M> {
         self.end(fault.step).await
     }
 
-    /// Kills or pauses a server, or cuts it off from all. One that is paused is asked before it goes on.
-    async fn take_away(&mut self, fault: &Fault<'_>, ask: Ask<'_>) -> anyhow::Result<Option<Hit>> {
-        let target = fault.target;
-        let before = self.own_view(fault).await;
-        let direct = self.direct(target)?;
-        let samples = match fault.kind {
-            FaultKind::ServerPaused => Some(Samples::create(&direct).await),
-            _ => None,
-        };
+    /// Kills or pauses a server, or cuts it off from etcd or from all. One that may be deposed and not know it
+    /// is asked for what it owned, before it goes on.
+    async fn hit_server(&mut self, fault: &Fault<'_>, ask: Ask<'_>) -> anyhow::Result<Option<Hit>> {
+        let Fault { kind, target, lasts, .. } = *fault;
+        let (direct, others) = (self.direct(target)?, self.others(target)?);
+        let samples = if kind.asks_deposed() { Some(Samples::create(&direct).await) } else { None };
+        let gives_answers = kind.asks_deposed() && kind != FaultKind::ServerPaused;
+        let before = if gives_answers { self.settled(fault).await } else { self.own_view(fault).await };
         self.begin(fault.step).await?;
-        let mut hit = self.hit(fault, before).await;
-        let mut answers = None;
-        if let Some((hit, samples)) = hit.as_ref().zip(samples) {
-            if let Some(others) = self.others(target)?.filter(|_| hit.is_deposed) {
-                answers = Some(samples.ask(&others, direct.connection(), |id| hit.owned(id)).await);
+        let at = Instant::now();
+        let owned = if gives_answers {
+            before
+        } else {
+            let owned = self.still_owned(target, before).await;
+            sleep(lasts.saturating_sub(at.elapsed())).await;
+            owned
+        };
+        let (mut hit, mut answers) = (None, None);
+        if let Some(owned) = owned {
+            let is_deposed = self.is_deposed(fault, &owned, at + lasts).await;
+            let this = hit.insert(Hit::new(kind, at, is_deposed, move |id| owned.has(id)));
+            if let Some(samples) = samples {
+                if let Some(others) = others.filter(|_| is_deposed) {
+                    answers = Some(samples.ask(&others, direct.connection(), |id| this.owned(id)).await);
+                }
+                ask(this, direct.connection());
+                while at.elapsed() + ASK_EVERY < lasts {
+                    sleep(ASK_EVERY).await;
+                    ask(this, direct.connection());
+                }
+                sleep(ON_ITS_WAY).await;
             }
-            ask(hit, direct.connection());
-            sleep(ON_ITS_WAY).await;
         }
+        sleep(lasts.saturating_sub(at.elapsed())).await;
         self.end(fault.step).await?;
         if let (Some(hit), Some(answers)) = (&mut hit, answers) {
             hit.stale = answers.collect().await;
         }
         Ok(hit)
-    }
-
-    /// Cuts a server off from etcd while its clients still reach it.
-    async fn cut_from_etcd(&mut self, fault: &Fault<'_>, ask: Ask<'_>) -> anyhow::Result<Option<Hit>> {
-        let Fault { kind, target, lasts, .. } = *fault;
-        let (direct, others) = (self.direct(target)?, self.others(target)?);
-        let samples = Samples::create(&direct).await;
-        let owned = self.settled(fault).await;
-        self.begin(fault.step).await?;
-        let at = Instant::now();
-        let mut hit = None;
-        if let Some((owned, others)) = owned.zip(others) {
-            let is_deposed = self.is_deposed(fault, &owned, at + lasts).await;
-            let owns = {
-                let owned = owned.clone();
-                move |id| owned.has(id)
-            };
-            let mut this = Hit::new(kind, at, is_deposed, owns);
-            if is_deposed {
-                ask(&this, direct.connection());
-                let answers = samples.ask(&others, direct.connection(), |id| owned.has(id)).await;
-                this.stale = answers.collect().await;
-            }
-            while at.elapsed() + ASK_EVERY < lasts {
-                ask(&this, direct.connection());
-                sleep(ASK_EVERY).await;
-            }
-            hit = Some(this);
-        }
-        sleep(lasts.saturating_sub(at.elapsed())).await;
-        self.end(fault.step).await?;
-        Ok(hit)
-    }
-
-    /// Waits until `lasts` has passed, and returns the hit of a fault that ends, stops or isolates a server.
-    async fn hit(&self, fault: &Fault<'_>, before: Option<Owned>) -> Option<Hit> {
-        let Fault { kind, target, lasts, .. } = *fault;
-        let at = Instant::now();
-        let owned = self.still_owned(target, before).await;
-        sleep(lasts.saturating_sub(at.elapsed())).await;
-        let owned = owned?;
-        let is_deposed = self.is_deposed(fault, &owned, at + lasts).await;
-        Some(Hit::new(kind, at, is_deposed, move |id| owned.has(id)))
     }
 
     /// The shards of a server in its own view, before this fault. If all servers have shards by then, it is

@@ -18,8 +18,7 @@ use tokio::process::Command;
 pub use self::docker::Docker;
 use self::docker::{ContainerId, Standing, named};
 pub use self::error::DockerError;
-use super::Platform;
-use crate::plan::{Action, Service, Step};
+use crate::plan::{Action, Service};
 
 /// How long a container may take to end when it is asked to, in seconds, before it is killed.
 const SECONDS_TO_STOP: &str = "10";
@@ -345,12 +344,6 @@ impl Project {
     pub async fn copy_from_judge(&self, from: &str, to: &Path) -> Result<(), DockerError> {
         let container = self.container(Service::Judge).await?;
         self.docker.copy(&container, from, to).await
-    }
-}
-
-impl Platform for Project {
-    async fn act(&mut self, action: Action, service: Service, step: &Step) -> anyhow::Result<()> {
-        Ok(Self::act(self, action, service, step.network.as_deref()).await?)
     }
 }
 

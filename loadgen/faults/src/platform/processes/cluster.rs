@@ -13,7 +13,7 @@ use stickycas_cluster::testing::etcd;
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
-use super::super::{CREATOR, Machines, Platform, revoke, server_name};
+use super::super::{CREATOR, Machines, revoke, server_name};
 use super::lateness::Lateness;
 use super::network::{Host, Network};
 use super::{Process, ServerProgram, free_port};
@@ -114,7 +114,7 @@ impl ClusterProcesses {
     }
 }
 
-impl Platform for ClusterProcesses {
+impl Machines for ClusterProcesses {
     async fn act(&mut self, action: Action, service: Service, step: &Step) -> anyhow::Result<()> {
         let index = service.index().with_context(|| format!("{service} is no process of a cluster"))?;
         let is_server = matches!(service, Service::ServerOfCluster(_));
@@ -141,9 +141,7 @@ impl Platform for ClusterProcesses {
             }
         }
     }
-}
 
-impl Machines for ClusterProcesses {
     fn url(&self, server: usize) -> String {
         format!("http://{}", self.servers[server].address)
     }
