@@ -1,6 +1,7 @@
 //! [`ClientBuilder`]: the settings of a client, checked before the first connection.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -105,10 +106,10 @@ impl ClientBuilder {
     /// connection after all retries.
     pub async fn connect(self) -> Result<Client, Error> {
         let configs = self.configs()?;
-        let mut backoff = Backoff::new(self.policy());
+        let mut backoff = Backoff::new(self.policy(), Arc::default());
         loop {
             backoff.begin();
-            let mut failed = None;
+            let (mut failed, mut faults) = (None, 0);
             for config in &configs {
                 let open = Connection::open(config.clone());
                 let opened = timeout(backoff.limit(CONNECT_TIMEOUT, configs.len() > 1), open).await;
@@ -116,10 +117,18 @@ impl ClientBuilder {
                     Err(Error::unreachable(config.server(), "no connection in time", false))
                 }) {
                     Ok(connection) => return Ok(self.client(connection, &configs)),
-                    Err(error) => failed = Some(error),
+                    Err(error) => {
+                        let fault = config.fault().await;
+                        faults += usize::from(fault.is_some());
+                        let fault = fault.map(|fault| Error::faulty(config.server(), fault, backoff.names_come()));
+                        failed = Some(fault.unwrap_or(error));
+                    }
                 }
             }
-            let error = failed.expect("a server is given");
+            let mut error = failed.expect("a server is given");
+            if faults < configs.len() {
+                error = error.of_one_of_several();
+            }
             tokio::time::sleep(backoff.failed(error)?).await;
         }
     }

@@ -13,8 +13,8 @@ use crate::cluster::{Cluster, NextTry, Route};
 use crate::connection::Connection;
 use crate::convert::{IntoInstance, value_of};
 use crate::driver::{self, Played, ProcessSpec};
-use crate::error::Error;
-use crate::retry::{Backoff, RetryPolicy};
+use crate::error::{Error, NO_ANSWER};
+use crate::retry::{Backoff, RetryPolicy, noticed};
 
 /// A client of one server, or of a cluster of servers, for one principal. Cheap to clone; clones share the
 /// connections.
@@ -132,7 +132,7 @@ impl Client {
     }
 
     pub(crate) fn backoff(&self) -> Backoff {
-        Backoff::new(self.policy)
+        Backoff::new(self.policy, self.cluster.reached().clone())
     }
 
     /// A unary call to the owner of an instance, again and again until it is answered or another try does not
@@ -161,15 +161,18 @@ impl Client {
     where
         F: Future<Output = Result<Response<T>, Status>>,
     {
-        let mut backoff = Backoff::new(self.policy);
+        let mut backoff = self.backoff();
         loop {
             backoff.begin();
             let begun = tokio::time::Instant::now();
             let longest = backoff.limit(ANSWER_TIMEOUT, route.has_others());
-            let reached = match idempotency {
-                Idempotency::Waits => route.connection_that_answers(longest).await,
-                _ => route.connection().await,
+            let reached = async {
+                match idempotency {
+                    Idempotency::Waits => route.connection_that_answers(longest).await,
+                    _ => route.connection().await,
+                }
             };
+            let reached = noticed(route.at(), reached).await;
             let error = match reached {
                 Ok(connection) => {
                     let answer = call(connection.clone(), request.clone());
@@ -183,6 +186,7 @@ impl Client {
                 }
                 Err(error) => error,
             };
+            let error = route.diagnosed(error, &backoff).await;
             if !idempotency.allows_another_try(&error) {
                 return Err(error);
             }
@@ -227,12 +231,14 @@ impl Idempotency {
     ) -> Result<T, Error> {
         let answer = match self {
             Self::Waits => Ok(call.await),
-            Self::Repeatable | Self::Once | Self::NoWait => timeout(longest, call).await,
+            Self::Repeatable | Self::Once | Self::NoWait => {
+                noticed(&connection.config().address(), timeout(longest, call)).await
+            }
         };
         match answer {
             Ok(Ok(response)) => Ok(response.into_inner()),
             Ok(Err(status)) => Err(connection.error(&status)),
-            Err(_) => Err(connection.no_answer("no answer in time")),
+            Err(_) => Err(connection.no_answer(NO_ANSWER)),
         }
     }
 

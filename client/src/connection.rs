@@ -10,6 +10,7 @@ use std::time::Duration;
 use std::{fmt, io};
 
 use hyper_util::rt::TokioIo;
+use stickycas_certificates::{Fault, fault};
 use stickycas_proto::principal::{PRINCIPAL_GRAMMAR, PRINCIPAL_KEY, is_principal_name};
 use stickycas_proto::v1::RefusalReason;
 use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
@@ -133,6 +134,11 @@ impl ClientConfig {
     #[must_use]
     pub fn credentials(&self) -> Option<&Credentials> {
         self.credentials.as_ref()
+    }
+
+    /// The fault for which this server can never be reached, if it has one.
+    pub(crate) async fn fault(&self) -> Option<Fault> {
+        fault(&self.server, self.credentials.as_ref().map(Credentials::folder)).await
     }
 
     /// The value of the metadata key `authorization` in every call, if a token proves the principal.
@@ -323,6 +329,15 @@ impl Connection {
     pub fn identified(&self) -> Identified {
         let (principal, token) = (self.config.metadata.clone(), self.config.token.clone());
         InterceptedService::new(self.channel.clone(), Identify { principal, token })
+    }
+
+    /// The fault for which this server can never be reached, if it has one.
+    pub(crate) async fn fault(&self) -> Option<Fault> {
+        match self.connector {
+            // There is no address that could be asked.
+            Some(_) => None,
+            None => self.config.fault().await,
+        }
     }
 
     /// The error of a call that failed on this connection with this status.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls_pki_types::CertificateDer;
 use rustls_pki_types::pem::PemObject as _;
-use stickycas_certificates::{FileError, identity, roots};
+use stickycas_certificates::{FileError, SERVER_CAS, identity, missing, roots};
 use tonic::metadata::{Ascii, MetadataValue};
 use tonic::transport::{Certificate, ClientTlsConfig, Identity};
 use x509_parser::certificate::X509Certificate;
@@ -63,7 +63,10 @@ impl Credentials {
     /// now.
     pub fn read(folder: &Path) -> Result<Self, Error> {
         let unusable = |error: FileError| Error::InvalidArgument(error.to_string());
-        let cas = Certificate::from_pem(roots(&folder.join("ca.crt")).map_err(unusable)?);
+        if let Some(missing) = missing(folder, SERVER_CAS) {
+            return Err(Error::InvalidArgument(missing));
+        }
+        let cas = Certificate::from_pem(roots(&folder.join(SERVER_CAS)).map_err(unusable)?);
         if !folder.join("tls.crt").exists()
             && let Some((principal, token)) = token_in(folder)?
         {

@@ -7,11 +7,15 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use stickycas_certificates::Fault;
 use stickycas_proto::convert::WireError;
 /// The refusal of a request by the server (SPEC section 11). Its reason answers [`Error::may_have_happened`].
 pub use stickycas_proto::status::RpcRefusal as Refusal;
 use stickycas_proto::v1::RefusalReason;
 use tonic::{Code, ConnectError, Status};
+
+/// The cause of the failure of a try to which a peer has said nothing in time.
+pub(crate) const NO_ANSWER: &str = "no answer in time";
 
 /// The failure of an operation. A later version may have more variants.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -31,7 +35,7 @@ pub enum Error {
         sent: bool,
     },
     /// Retries did not help for as long as was allowed.
-    #[error("gave up after {tries} tries in {after:.1?}: {last}")]
+    #[error("gave up after {tries} {} in {after:.1?}: {last}", if *tries == 1 { "try" } else { "tries" })]
     GaveUp {
         /// Tries without success in a row.
         tries: u32,
@@ -39,6 +43,16 @@ pub enum Error {
         after: Duration,
         /// The error of the last one.
         last: Box<Self>,
+        /// Whether one of the tries may have happened, or may still happen.
+        sent: bool,
+    },
+    /// No try can succeed: the address is that of something else, or the credentials are not for this server.
+    #[error("{server}: {why}")]
+    WrongServer {
+        /// The server's address as given.
+        server: String,
+        /// The cause, and what to do.
+        why: String,
     },
     /// The peer does not speak this protocol: it is a proxy, or another service.
     #[error("{server} does not answer like a StickyCAS server: {code}: {message}")]
@@ -85,6 +99,7 @@ impl Error {
             Self::Refused(refused) => refused.may_retry,
             Self::Unreachable { .. } => true,
             Self::GaveUp { .. }
+            | Self::WrongServer { .. }
             | Self::UnexpectedPeer { .. }
             | Self::Protocol(_)
             | Self::Lost(_)
@@ -99,10 +114,10 @@ impl Error {
     pub fn may_have_happened(&self) -> bool {
         match self {
             Self::Refused(refused) => refused.reason.may_have_happened(),
-            Self::Unreachable { sent, .. } => *sent,
             // An earlier try may have gone through, whatever the last one says.
-            Self::GaveUp { .. } | Self::Protocol(_) | Self::Lost(_) => true,
-            Self::UnexpectedPeer { .. } | Self::InvalidArgument(_) | Self::Undecided(_) => false,
+            Self::Unreachable { sent, .. } | Self::GaveUp { sent, .. } => *sent,
+            Self::Protocol(_) | Self::Lost(_) => true,
+            Self::WrongServer { .. } | Self::UnexpectedPeer { .. } | Self::InvalidArgument(_) | Self::Undecided(_) => false,
         }
     }
 
@@ -114,7 +129,7 @@ impl Error {
             Self::Refused(_) => "refused",
             Self::Unreachable { .. } => "unreachable",
             Self::GaveUp { .. } => "gave_up",
-            Self::UnexpectedPeer { .. } => "foreign",
+            Self::WrongServer { .. } | Self::UnexpectedPeer { .. } => "foreign",
             Self::Protocol(_) => "protocol",
             Self::Lost(_) => "lost",
             Self::InvalidArgument(_) => "usage",
@@ -181,6 +196,24 @@ impl Error {
         }
     }
 
+    /// The error of a server that has this fault. `names_come`: a host that nobody knows yet may come.
+    pub(crate) fn faulty(server: &str, fault: Fault, names_come: bool) -> Self {
+        match fault {
+            Fault::UnknownHost(why) if names_come => Self::unreachable(server, why, false),
+            Fault::UnknownHost(why) | Fault::WrongServer(why) => {
+                Self::WrongServer { server: server.to_owned(), why }
+            }
+        }
+    }
+
+    /// The same error, where another server may answer.
+    pub(crate) fn of_one_of_several(self) -> Self {
+        match self {
+            Self::WrongServer { server, why } => Self::Unreachable { server, cause: why, sent: false },
+            other => other,
+        }
+    }
+
     pub(crate) fn unreachable(server: &str, cause: impl Into<String>, sent: bool) -> Self {
         Self::Unreachable { server: server.to_owned(), cause: cause.into(), sent }
     }
@@ -200,18 +233,27 @@ impl From<WireError> for Error {
     }
 }
 
+/// Texts of libraries that say where a failure was met, and not what failed.
+const PLACES: [&str; 5] =
+    ["transport error", "tcp connect error", "dns error", "connection error", "operation was canceled"];
+
 /// tonic's own text is often only "transport error": the failure stands in the chain of its sources.
 fn causes(status: &Status) -> String {
     let mut parts = vec![status.message().to_owned()];
     let mut next = status.source();
     while let Some(cause) = next {
         let text = cause.to_string();
+        // Numbers of the operating system tell people nothing.
+        let text = text.split(" (os error").next().unwrap_or(&text).to_owned();
         if !parts.iter().any(|part| part.contains(&text)) {
             parts.push(text);
         }
         next = cause.source();
     }
     parts.retain(|part| !part.is_empty());
+    if parts.iter().any(|part| !PLACES.contains(&&**part)) {
+        parts.retain(|part| !PLACES.contains(&&**part));
+    }
     parts.join(": ")
 }
 
@@ -258,7 +300,7 @@ mod tests {
     fn giving_up_keeps_the_last_refusal() {
         let draining = Refusal::new(RefusalReason::Draining, "shutting down");
         let after = Duration::from_secs(30);
-        let error = Error::GaveUp { tries: 3, after, last: Box::new(draining.into()) };
+        let error = Error::GaveUp { tries: 3, after, last: Box::new(draining.into()), sent: true };
         assert_eq!(error.reason(), Some(RefusalReason::Draining));
         assert_eq!(error.to_string(), "gave up after 3 tries in 30.0s: refused (DRAINING): shutting down");
     }

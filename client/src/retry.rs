@@ -3,10 +3,13 @@
 //! A retry is safe because accesses are numbered (F8b). It is bounded because a client that asks for ever
 //! hides a dead server; and it is spread because n clients whose server restarts all fail at the same moment.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::address::Address;
 use crate::error::Error;
 
 /// How a client retries.
@@ -19,6 +22,10 @@ pub struct RetryPolicy {
     /// Give up after this long without any progress. Waiting for one's phase on a connection that stands is
     /// no lack of progress. Zero: after the first failure.
     pub give_up_after: Duration,
+    /// Give up after this long if no server was ever reached and nothing was sent; not later than after
+    /// `give_up_after`. [`Duration::MAX`]: servers may still be started, and names of hosts become known; else
+    /// a host that is unknown is not waited for.
+    pub reach_within: Duration,
 }
 
 impl Default for RetryPolicy {
@@ -27,6 +34,7 @@ impl Default for RetryPolicy {
             first: Duration::from_millis(50),
             longest: Duration::from_secs(2),
             give_up_after: Duration::from_secs(30),
+            reach_within: Duration::MAX,
         }
     }
 }
@@ -58,17 +66,43 @@ impl RetryPolicy {
 /// The least time that a try has.
 const MIN_TRY_TIME: Duration = Duration::from_millis(500);
 
+/// The time without progress after which the user is told what is waited for.
+const NOTICE_AFTER: Duration = Duration::from_secs(2);
+
+/// The same result. If it takes long, the user is told that this server does not answer.
+pub(crate) async fn noticed<T>(server: &Address, answer: impl Future<Output = T>) -> T {
+    let mut answer = std::pin::pin!(answer);
+    match tokio::time::timeout(NOTICE_AFTER, &mut answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            tracing::warn!("waiting for {server}: no answer yet");
+            answer.await
+        }
+    }
+}
+
 /// The failures in a row of one client.
 #[derive(Debug)]
 pub(crate) struct Backoff {
     policy: RetryPolicy,
+    /// Whether a server has answered this client.
+    reached: Arc<AtomicBool>,
     failures: u32,
     since: Option<Instant>,
+    /// Whether a try may have happened.
+    sent: bool,
+    /// The failures that the user was told.
+    noticed: Vec<String>,
 }
 
 impl Backoff {
-    pub(crate) fn new(policy: RetryPolicy) -> Self {
-        Self { policy, failures: 0, since: None }
+    pub(crate) fn new(policy: RetryPolicy, reached: Arc<AtomicBool>) -> Self {
+        Self { policy, reached, failures: 0, since: None, sent: false, noticed: Vec::new() }
+    }
+
+    /// Whether the name of a host may become known.
+    pub(crate) fn names_come(&self) -> bool {
+        self.policy.reach_within == Duration::MAX
     }
 
     /// A try begins: the time counts from here, unless earlier tries have failed since the last progress.
@@ -95,6 +129,7 @@ impl Backoff {
     pub(crate) fn progress(&mut self) {
         self.failures = 0;
         self.since = None;
+        self.noticed.clear();
     }
 
     /// A session that lasted this long was progress even if nothing was answered on it: its process waited.
@@ -117,21 +152,39 @@ impl Backoff {
         if !error.may_retry() {
             return Err(error);
         }
-        if self.failures == 0 {
-            match self.policy.give_up_after {
-                Duration::MAX => tracing::warn!(%error, "trying again until it works"),
-                limit => tracing::warn!(%error, "trying again, for {limit:?} at most"),
-            }
-        }
+        self.sent |= error.may_have_happened();
         self.failures = self.failures.saturating_add(1);
         let since = *self.since.get_or_insert(now);
         let after = now.saturating_duration_since(since);
-        if after >= self.policy.give_up_after {
-            return Err(Error::GaveUp { tries: self.failures, after, last: Box::new(error) });
+        let RetryPolicy { give_up_after, reach_within, .. } = self.policy;
+        let is_reached = self.sent || self.reached.load(Ordering::Relaxed);
+        let limit = if is_reached { give_up_after } else { give_up_after.min(reach_within) };
+        if after >= limit {
+            let (tries, sent) = (self.failures, self.sent);
+            return Err(Error::GaveUp { tries, after, last: Box::new(error), sent });
+        }
+        if after >= NOTICE_AFTER {
+            self.notice(&error, limit - after);
         }
         let advised = error.retry_after().unwrap_or(Duration::ZERO);
         // The last try falls on the end of the time, not behind it.
-        Ok(self.policy.delay(self.failures, jitter).max(advised).min(self.policy.give_up_after - after))
+        Ok(self.policy.delay(self.failures, jitter).max(advised).min(limit - after))
+    }
+
+    /// Tells the user what is waited for, unless that was told.
+    fn notice(&mut self, error: &Error, left: Duration) {
+        let what = match error {
+            Error::Unreachable { server, cause, .. } => format!("waiting for {server}: {cause}"),
+            other => format!("waiting: {other}"),
+        };
+        if self.noticed.contains(&what) {
+            return;
+        }
+        match self.policy.give_up_after {
+            Duration::MAX => tracing::warn!("{what}"),
+            _ => tracing::warn!("{what}; giving up in {} s", left.as_secs_f64().ceil()),
+        }
+        self.noticed.push(what);
     }
 }
 
@@ -158,7 +211,7 @@ mod tests {
     #[test]
     fn the_last_try_falls_on_the_end_of_the_bounded_time() {
         let policy = RetryPolicy { give_up_after: Duration::from_secs(3), ..RetryPolicy::default() };
-        let mut backoff = Backoff::new(policy);
+        let mut backoff = Backoff::new(policy, Arc::default());
         let start = Instant::now();
         let mut now = start;
         let error = loop {
@@ -172,9 +225,27 @@ mod tests {
     }
 
     #[test]
+    fn a_server_that_was_never_reached_has_less_time_than_a_sent_access() {
+        let policy = RetryPolicy { reach_within: Duration::from_secs(2), ..RetryPolicy::default() };
+        let start = Instant::now();
+        let late = start + Duration::from_secs(3);
+        let absent = || Error::unreachable("http://server", "Connection refused", false);
+        let backoff = |reached: bool| Backoff::new(policy, Arc::new(AtomicBool::new(reached)));
+        let mut never = backoff(false);
+        never.failed_at(start, absent(), 0.0).unwrap();
+        let gave_up = never.failed_at(late, absent(), 0.0).unwrap_err();
+        assert!(matches!(gave_up, Error::GaveUp { sent: false, .. }) && !gave_up.may_have_happened());
+        for (reached, first) in [(true, absent()), (false, broken())] {
+            let mut once = backoff(reached);
+            once.failed_at(start, first, 0.0).unwrap();
+            once.failed_at(late, absent(), 0.0).unwrap();
+        }
+    }
+
+    #[test]
     fn progress_starts_the_time_anew() {
         let policy = RetryPolicy { give_up_after: Duration::from_secs(1), ..RetryPolicy::default() };
-        let mut backoff = Backoff::new(policy);
+        let mut backoff = Backoff::new(policy, Arc::default());
         let start = Instant::now();
         backoff.failed_at(start, broken(), 1.0).unwrap();
         backoff.progress();
@@ -184,7 +255,7 @@ mod tests {
 
     #[test]
     fn the_servers_advice_is_kept() {
-        let mut backoff = Backoff::new(RetryPolicy::default());
+        let mut backoff = Backoff::new(RetryPolicy::default(), Arc::default());
         let draining = RpcRefusal::new(RefusalReason::Draining, "").with_retry_after(Duration::from_secs(7));
         let delay = backoff.failed_at(Instant::now(), draining.into(), 0.0).unwrap();
         assert_eq!(delay, Duration::from_secs(7));
@@ -192,7 +263,7 @@ mod tests {
 
     #[test]
     fn an_error_that_no_retry_helps_ends_at_once() {
-        let mut backoff = Backoff::new(RetryPolicy::default());
+        let mut backoff = Backoff::new(RetryPolicy::default(), Arc::default());
         let unknown = RpcRefusal::new(RefusalReason::InstanceUnknown, "no such instance");
         let error = backoff.failed(unknown.into()).unwrap_err();
         assert!(matches!(error, Error::Refused(_)));

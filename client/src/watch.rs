@@ -25,9 +25,9 @@ use tonic::metadata::MetadataMap;
 use crate::client::{ANSWER_TIMEOUT, Client};
 use crate::cluster::{NextTry, Route};
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, NO_ANSWER};
 use crate::info::{InstanceStatus, ListEntry};
-use crate::retry::Backoff;
+use crate::retry::{Backoff, noticed};
 
 /// Where a watch begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -199,7 +199,7 @@ impl Source {
     /// Waits as long as it takes before the next request.
     async fn pause(&mut self, error: Error) -> Result<(), Error> {
         let error = match &mut self.route {
-            Some(route) => match route.next_try(error).await {
+            Some(route) => match route.next_try(route.diagnosed(error, &self.backoff).await).await {
                 NextTry::Now => return Ok(()),
                 NextTry::Later(error) => error,
                 NextTry::Stop(error) => return Err(error),
@@ -225,8 +225,8 @@ impl Source {
                 let connection = route.connection().await?;
                 let call = async { connection.instances().watch(self.cursor.request(id)).await };
                 let longest = self.backoff.limit(ANSWER_TIMEOUT, route.has_others());
-                let opened = timeout(longest, call).await;
-                let opened = opened.map_err(|_| connection.no_answer("no answer in time"))?;
+                let opened = noticed(route.at(), timeout(longest, call)).await;
+                let opened = opened.map_err(|_| connection.no_answer(NO_ANSWER))?;
                 let opened = opened.map_err(|status| connection.error(&status))?;
                 self.cursor.opened(opened.metadata())?;
                 none.insert(OpenStream { connection, messages: opened.into_inner(), opened: Instant::now() })

@@ -12,6 +12,7 @@ mod owners;
 mod route;
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -26,7 +27,7 @@ pub use self::route::MAX_REDIRECTS;
 pub(crate) use self::route::{NextTry, Route};
 use crate::address::Address;
 use crate::connection::Connection;
-use crate::error::Error;
+use crate::error::{Error, NO_ANSWER};
 
 /// The most servers that are known by GetCluster.
 const MOST_SERVERS: usize = 1_024;
@@ -54,6 +55,8 @@ struct Shared {
     given: Vec<Address>,
     /// Whether owners are followed to any address.
     any_server: bool,
+    /// Whether one has answered.
+    reached: Arc<AtomicBool>,
     state: Mutex<State>,
 }
 
@@ -70,6 +73,8 @@ struct State {
     down: HashMap<Address, Instant>,
     /// The servers that have answered, and could be reached since.
     answered: BTreeSet<Address>,
+    /// The servers that have a fault, by which they never answer.
+    faulty: BTreeSet<Address>,
 }
 
 impl Cluster {
@@ -79,7 +84,7 @@ impl Cluster {
         let first = given.iter().position(|given| *given == address).unwrap_or(0);
         let connections = HashMap::from([(address, base.clone())]);
         let state = Mutex::new(State { connections, first, ..State::default() });
-        Self { base, shared: Arc::new(Shared { given, any_server, state }) }
+        Self { base, shared: Arc::new(Shared { given, any_server, reached: Arc::default(), state }) }
     }
 
     /// One server, and those that it names.
@@ -213,7 +218,7 @@ impl Cluster {
         let silent = |cause: &str| Err(Error::unreachable(connection.config().server(), cause, false));
         let call = async { connection.server().get_cluster(v1::GetClusterRequest {}).await };
         match timeout(longest, call).await {
-            Err(_) => return silent("it is silent"),
+            Err(_) => return silent(NO_ANSWER),
             Ok(Err(status)) => {
                 if let Error::Unreachable { cause, .. } = connection.error(&status) {
                     return silent(&cause);
@@ -225,7 +230,30 @@ impl Cluster {
         Ok(())
     }
 
+    /// The failure of a call to this server; or, as long as no server has answered, the fault of its address
+    /// or of the credentials. Where there are several, it counts once all that are given have one.
+    pub(crate) async fn diagnosed(&self, at: &Address, error: Error, names_come: bool) -> Error {
+        match &error {
+            // Silence is no answer either.
+            Error::Unreachable { cause, .. } if cause != NO_ANSWER && !self.reached().load(Ordering::Relaxed) => {}
+            _ => return error,
+        }
+        let Ok(connection) = self.connection(at) else { return error };
+        let Some(fault) = connection.fault().await else { return error };
+        let fault = Error::faulty(connection.config().server(), fault, names_come);
+        let mut state = self.state();
+        state.faulty.insert(at.clone());
+        let all = self.shared.given.iter().all(|given| state.faulty.contains(given));
+        if all { fault } else { fault.of_one_of_several() }
+    }
+
+    /// Whether a server has answered.
+    pub(crate) fn reached(&self) -> &Arc<AtomicBool> {
+        &self.shared.reached
+    }
+
     fn note_answer_of(&self, address: &Address) {
+        self.reached().store(true, Ordering::Relaxed);
         let mut state = self.state();
         state.down.remove(address);
         state.answered.insert(address.clone());

@@ -7,6 +7,7 @@
 //! server has come back.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use stickycas_proto::names::InstanceId;
@@ -18,6 +19,7 @@ use super::owners::{Hint, Known};
 use crate::address::Address;
 use crate::connection::Connection;
 use crate::error::{Error, Refusal};
+use crate::retry::Backoff;
 
 /// The most redirects that are followed without a pause. After one more the client waits, as after any other
 /// failure, and asks any server again; so servers that name each other cost no more than a server that is
@@ -125,8 +127,16 @@ impl Route {
         self.redirects = 0;
     }
 
+    /// See [`Cluster::diagnosed`].
+    pub(crate) async fn diagnosed(&self, error: Error, backoff: &Backoff) -> Error {
+        self.cluster.diagnosed(&self.at, error, backoff.names_come()).await
+    }
+
     /// The server has failed: chooses the one to ask next.
     pub(crate) async fn next_try(&mut self, error: Error) -> NextTry {
+        if matches!(error, Error::Refused(_)) {
+            self.cluster.reached().store(true, Ordering::Relaxed);
+        }
         let failure = Failure::of(&error);
         if self.pinned {
             return match failure {

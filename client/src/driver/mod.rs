@@ -186,7 +186,7 @@ impl Drive {
             player: None,
             knowledge: Knowledge::default(),
             patience: None,
-            backoff: Backoff::new(policy),
+            backoff: Backoff::new(policy, cluster.reached().clone()),
             sessions: 0,
             welcomed_at: None,
             accesses: 0,
@@ -212,6 +212,7 @@ impl Drive {
             if let Some(welcomed) = self.welcomed_at {
                 self.backoff.lasted(welcomed.elapsed());
             }
+            let error = self.route.diagnosed(error, &self.backoff).await;
             let delay = match self.route.next_try(error).await {
                 NextTry::Now => None,
                 NextTry::Later(error) => {

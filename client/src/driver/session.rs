@@ -22,7 +22,8 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::Streaming;
 
 use super::{Drive, HELLO_TIMEOUT, LAST_MOMENT, Told};
-use crate::error::Error;
+use crate::error::{Error, NO_ANSWER};
+use crate::retry::noticed;
 
 const WELCOMED: &str = "a session is open, so there was a welcome";
 /// There is one instance on each stream.
@@ -55,9 +56,10 @@ impl Drive {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let longest = self.backoff.limit(HELLO_TIMEOUT, self.route.has_others());
-        let opened = timeout(longest, self.hello(&outgoing, incoming)).await;
+        let server = self.route.at().clone();
+        let hello = timeout(longest, self.hello(&outgoing, incoming));
         let (mut answers, mut rest, welcomed) =
-            opened.map_err(|_| self.connection.no_answer("no welcome in time"))??;
+            noticed(&server, hello).await.map_err(|_| self.connection.no_answer(NO_ANSWER))??;
         let mut session = self.welcomed(welcomed, outgoing)?;
         loop {
             for frame in rest.drain(..) {

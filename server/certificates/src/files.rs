@@ -87,6 +87,24 @@ pub fn identity(certificate: &Path, key: &Path) -> Result<(Vec<u8>, Vec<u8>), Fi
     Ok((chain, private))
 }
 
+/// The message that a folder has no file of this name, with the folder in it that may be meant: one that has
+/// the file. `None`: it has it.
+#[must_use]
+pub fn missing(folder: &Path, name: &str) -> Option<String> {
+    if folder.join(name).exists() {
+        return None;
+    }
+    let inside = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let mut meant: Vec<_> = inside.filter(|inside| inside.join(name).exists()).collect();
+    meant.sort();
+    let hint = meant.first().map_or_else(String::new, |first| {
+        let how_many = if meant.len() > 1 { format!(" ({} folders)", meant.len()) } else { String::new() };
+        format!(": did you mean {}{how_many}?", first.display())
+    });
+    let lacks = if folder.is_dir() { "has no" } else { "is no folder with" };
+    Some(format!("{} {lacks} {name}{hint}", folder.display()))
+}
+
 fn bytes(path: &Path) -> Result<Vec<u8>, FileError> {
     read(path).map_err(|error| FileError { path: path.to_owned(), what: error.to_string() })
 }
@@ -114,6 +132,22 @@ mod tests {
 
     fn early(params: &mut CertificateParams) {
         params.not_before = OffsetDateTime::now_utc() + Duration::HOUR;
+    }
+
+    #[test]
+    fn a_folder_without_the_file_is_told_with_the_folder_that_is_meant() {
+        let outer = tempfile::tempdir().unwrap();
+        let folder = outer.path();
+        let told = |name: &str| missing(folder, name).map(|told| told.replace(&*folder.to_string_lossy(), "creds"));
+        assert_eq!(told("ca.crt").unwrap(), "creds has no ca.crt");
+        for name in ["bob", "ann"] {
+            std::fs::create_dir(folder.join(name)).unwrap();
+            std::fs::write(folder.join(name).join("ca.crt"), "").unwrap();
+        }
+        assert_eq!(told("ca.crt").unwrap(), "creds has no ca.crt: did you mean creds/ann (2 folders)?");
+        assert_eq!(missing(&folder.join("ann"), "ca.crt"), None);
+        assert_eq!(told("tls.crt").unwrap(), "creds has no tls.crt");
+        assert!(missing(&folder.join("eve"), "ca.crt").unwrap().ends_with("eve is no folder with ca.crt"));
     }
 
     #[test]

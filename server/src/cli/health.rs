@@ -13,7 +13,7 @@ use http::header::HOST;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use stickycas_certificates::{FileError, identity, roots};
+use stickycas_certificates::{Fault, FileError, SERVER_CAS, fault, identity, missing, roots};
 use tokio::net::TcpStream;
 use tonic::transport::{Certificate, ClientTlsConfig, Endpoint, Identity};
 use tonic_health::pb::HealthCheckRequest;
@@ -74,9 +74,18 @@ impl Health {
             let response = HealthClient::new(channel).check(HealthCheckRequest::default()).await?;
             anyhow::Ok(response.into_inner().status())
         };
-        let status = tokio::time::timeout(self.timeout, check)
+        let uri = endpoint.uri().to_string();
+        let server = uri.trim_end_matches('/');
+        let checked = tokio::time::timeout(self.timeout, check)
             .await
-            .with_context(|| format!("{} did not answer in {:?}", endpoint.uri(), self.timeout))??;
+            .with_context(|| format!("{server} did not answer in {:?}", self.timeout))?;
+        let status = match checked {
+            Ok(status) => status,
+            Err(error) => match fault(server, self.credentials.as_deref()).await {
+                Some(Fault::UnknownHost(why) | Fault::WrongServer(why)) => anyhow::bail!("{server}: {why}"),
+                None => anyhow::bail!("{server} does not answer: {}", error.root_cause()),
+            },
+        };
         writeln!(std::io::stdout(), "{}", status.as_str_name())?;
         Ok(if status == ServingStatus::Serving { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
@@ -84,11 +93,12 @@ impl Health {
     /// Asks `/readyz`; the body says why not.
     async fn ask_operators(self, address: SocketAddr) -> anyhow::Result<ExitCode> {
         let ask = async {
-            let io = TokioIo::new(TcpStream::connect(address).await?);
-            let (mut sender, connection) = http1::handshake(io).await?;
+            let stream = TcpStream::connect(address).await.with_context(|| format!("{address} does not answer"))?;
+            let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let connection = tokio::spawn(connection);
             let request = Request::get("/readyz").header(HOST, address.to_string()).body(String::new())?;
-            let response = sender.send_request(request).await?;
+            let other = || format!("{address} is no listener for operators: give the address of serve --http");
+            let response = sender.send_request(request).await.with_context(other)?;
             let status = response.status();
             let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
             let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();
@@ -107,7 +117,10 @@ impl Health {
 fn tls(folder: &Path) -> Result<ClientTlsConfig, UsageError> {
     let file = |name: &str| folder.join(name);
     let unusable = |error: FileError| UsageError(error.to_string());
-    let cas = roots(&file("ca.crt")).map_err(unusable)?;
+    if let Some(missing) = missing(folder, SERVER_CAS) {
+        return Err(UsageError(missing));
+    }
+    let cas = roots(&file(SERVER_CAS)).map_err(unusable)?;
     let tls = ClientTlsConfig::new().ca_certificate(Certificate::from_pem(cas));
     if !file("tls.crt").exists() {
         return Ok(tls);

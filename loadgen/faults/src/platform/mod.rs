@@ -39,6 +39,7 @@ pub const RETRIES: RetryPolicy = RetryPolicy {
     first: Duration::from_millis(20),
     longest: Duration::from_millis(500),
     give_up_after: Duration::from_secs(120),
+    reach_within: Duration::MAX,
 };
 /// The time after a fault within which messages on their way to a client arrive.
 pub(crate) const ON_ITS_WAY: Duration = Duration::from_millis(150);
