@@ -39,10 +39,10 @@ enum Way {
     Crashes(Loss),
 }
 
-/// Each as likely as another.
+/// All in turn, over the ends of a server and the seeds.
 const WAYS: [Way; 9] = {
     let (process, power) = (Way::Crashes(Loss::Process), Way::Crashes(Loss::Power));
-    [Way::Stops, Way::DiskFails, Way::DiskFails, process, process, process, power, power, power]
+    [process, Way::DiskFails, power, process, Way::Stops, power, Way::DiskFails, process, power]
 };
 
 /// A server that runs, or has been killed.
@@ -59,6 +59,9 @@ pub(crate) struct SimulatedServer {
     /// Whether the one that was killed last had served.
     had_served: bool,
     starts: u32,
+    /// Count the ends of servers, and those of them by a fault of the disk, from the seed on.
+    ends: usize,
+    disk_faults: usize,
     probe: Client,
 }
 
@@ -81,6 +84,7 @@ impl SimulatedServer {
         let probe = connect(&network, PROBE, at_once)?;
         let config = plan.limits.config();
         let slowest_commit = u64::try_from(plan.slowest_commit.as_micros())?;
+        let first = usize::try_from(plan.round.seed % 1_000)?;
         Ok(Self {
             network,
             disk,
@@ -91,6 +95,8 @@ impl SimulatedServer {
             serving: None,
             had_served: false,
             starts: 0,
+            ends: first,
+            disk_faults: first,
             probe,
         })
     }
@@ -229,10 +235,12 @@ impl Server for SimulatedServer {
     async fn kill(&mut self) -> anyhow::Result<()> {
         self.check_alive()?;
         let Some(serving) = self.serving.take() else { bail!("it does not run") };
-        let way = WAYS[self.random.index(WAYS.len())];
+        let way = WAYS[self.ends % WAYS.len()];
+        self.ends += 1;
         let is_starting = !serving.begun.is_cancelled();
         if way == Way::DiskFails {
-            let fault = Fault::draw(is_starting, &mut self.random);
+            let fault = Fault::draw(self.disk_faults, is_starting, &mut self.random);
+            self.disk_faults += 1;
             self.network.trace().disturbance(format_args!("the disk is to fail: {fault:?}"));
             match is_starting {
                 true => self.disk.fail_in_next_use(fault, self.random.below(FIRST_OPERATIONS)),

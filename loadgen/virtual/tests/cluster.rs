@@ -1,16 +1,17 @@
-//! Three servers over the model of etcd: seeds repeated exactly, everything that is to happen, and nothing
-//! found.
+//! Three servers over the model of etcd: nothing found, everything that is to happen, and a seed repeated
+//! exactly.
 
-use super::{finds_nothing, is_long, played};
+use super::{Run, check_happens, check_repeated, clean, is_long};
 
 const CLUSTER: [&str; 2] = ["--cluster", "3"];
 
+// Planted bugs are caught by this.
 #[test]
-fn seeds_of_a_cluster_are_repeated_and_everything_that_is_to_happen_happens() {
-    let seeds = if is_long() { 1..=10 } else { 7..=8 };
-    let (results, traces) = played(&CLUSTER, seeds, 2);
-    let all = traces.concat();
-    let happenings = [
+fn no_seed_of_a_cluster_finds_anything_and_all_happens() {
+    let seeds = if is_long() { 100..120 } else { 100..105 };
+    let runs = clean(&CLUSTER, seeds.clone());
+    check_repeated(&CLUSTER, seeds.start, &runs[0]);
+    let in_trace = [
         " is gone: Process",
         " is gone: Power",
         ": it is told to stop",
@@ -26,33 +27,33 @@ fn seeds_of_a_cluster_are_repeated_and_everything_that_is_to_happen_happens() {
         " ToClient for ",
         " Both for ",
     ];
-    for what in happenings {
-        assert!(all.contains(what), "{what}");
-    }
-    let refused: u64 = all
-        .lines()
-        .filter_map(|line| line.split_once("etcd has room again; writes that it has refused: "))
-        .map(|(_, refused)| refused.parse::<u64>().unwrap())
-        .sum();
-    assert!(refused > 0, "etcd was full, and refused a write");
-    let deposed = |fault: &str| -> u64 {
-        results.iter().filter_map(|result| result["round"]["deposed"][fault].as_u64()).sum()
-    };
-    for fault in [
+    let in_trace = in_trace.map(|what| (what, move |run: &Run| run.says(what)));
+    let deposing = [
         "server_killed",
         "server_paused",
         "server_cut_from_etcd",
         "server_deposed",
         "server_receives_nothing",
-    ] {
-        assert!(deposed(fault) > 0, "{fault}: others had its shards: {results:?}");
-    }
-    traces.iter().for_each(|trace| check_paused(trace));
-    assert!(results.iter().all(|result| result["round"]["asked_deposed"].as_u64() > Some(0)), "{results:?}");
+    ];
+    let deposed =
+        deposing.map(|what| (what, move |run: &Run| run.result["round"]["deposed"][what].as_u64() > Some(0)));
+    let full = |run: &Run| {
+        let refused = |line: &str| Some(line.split_once("writes that it has refused: ")?.1 != "0");
+        run.trace.lines().filter_map(refused).any(|refused| refused)
+    };
+    let mut happenings: Vec<(&str, &dyn Fn(&Run) -> bool)> = vec![("etcd is full, and refuses", &full)];
+    happenings.extend(in_trace.iter().map(|(what, has)| (*what, has as _)));
+    happenings.extend(deposed.iter().map(|(what, has)| (*what, has as _)));
+    check_happens(&CLUSTER, &runs, seeds.end, &happenings);
+
+    assert!(runs.iter().map(|run| check_paused(&run.trace)).sum::<u64>() > 0, "others read meanwhile");
+    let each = |what: &str| runs.iter().map(|run| run.count("round", what)).sum::<u64>() / runs.len() as u64;
+    assert!(each("accesses") > 300 && each("decisions") > 100 && each("asked_deposed") > 20);
 }
 
-/// A server that is paused reads nothing, whatever its clients send.
-fn check_paused(trace: &str) {
+/// How many messages others read while a server is paused, which reads nothing then, whatever its clients
+/// send.
+fn check_paused(trace: &str) -> u64 {
     let (mut paused, mut sent) = (None, 0);
     for line in trace.lines() {
         let words: Vec<&str> = line.split(' ').collect();
@@ -69,14 +70,5 @@ fn check_paused(trace: &str) {
             _ => {}
         }
     }
-    assert!(sent > 0, "others read meanwhile");
-}
-
-#[test]
-fn no_seed_of_a_cluster_finds_anything() {
-    // Planted bugs are caught by these.
-    let seeds = if is_long() { 20 } else { 5 };
-    let result = finds_nothing(&CLUSTER, 100, seeds);
-    let count = |what: &str| result["rounds"][what].as_u64().unwrap() / seeds;
-    assert!(count("accesses") > 300 && count("decisions") > 100 && count("asked_deposed") > 20, "{result}");
+    sent
 }

@@ -1,30 +1,93 @@
-//! Seeds in virtual time: repeated exactly, and nothing found. That something can be found is shown by
-//! planted bugs (`model/mutants.toml`).
+//! Seeds in virtual time: nothing found, everything that is to happen, and seeds repeated exactly. That
+//! something can be found is shown by planted bugs (`model/mutants.toml`).
 #![allow(clippy::unwrap_used, reason = "a test helper fails the test")]
 
 #[cfg(feature = "cluster")]
 mod cluster;
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::ops::Range;
 use std::process::Command;
+use std::sync::Mutex;
+use std::thread;
 
 use serde_json::Value;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_stickycas-virtual");
 
-/// The result of a seed that is run in a process of its own, and its trace.
-fn one(test: &[&str], seed: u64, folder: &Path) -> (Value, String) {
-    let trace = folder.join("trace");
+/// A seed that was run.
+struct Run {
+    result: Value,
+    trace: String,
+}
+
+impl Run {
+    fn count(&self, part: &str, what: &str) -> u64 {
+        self.result[part][what].as_u64().unwrap_or(0)
+    }
+
+    fn says(&self, what: &str) -> bool {
+        self.trace.lines().any(|line| line.contains(what))
+    }
+}
+
+/// Runs a seed in a process of its own.
+fn one(test: &[&str], seed: u64) -> Run {
+    let folder = tempfile::tempdir().unwrap();
+    let trace = folder.path().join("trace");
     let mut command = Command::new(PROGRAM);
-    command
-        .args(["one", "--seed", &seed.to_string(), "--trace"])
-        .arg(&trace)
-        .args(test)
-        .env_remove("RUST_LOG");
-    let output = command.output().unwrap();
+    command.args(["one", "--seed", &seed.to_string(), "--trace"]).arg(&trace).args(test);
+    let output = command.env_remove("RUST_LOG").output().unwrap();
     assert!(output.status.success(), "seed {seed}: {}", String::from_utf8_lossy(&output.stderr));
-    (serde_json::from_slice(&output.stdout).unwrap(), std::fs::read_to_string(trace).unwrap())
+    let result = serde_json::from_slice(&output.stdout).unwrap();
+    Run { result, trace: std::fs::read_to_string(trace).unwrap() }
+}
+
+/// Runs these seeds, in which nothing is found, one on each processor. Each is another run than the others.
+fn clean(test: &[&str], mut seeds: Range<u64>) -> Vec<Run> {
+    let processors = thread::available_parallelism().unwrap().get();
+    let (first, runs) = (seeds.start, Mutex::new(Vec::new()));
+    let left = Mutex::new(&mut seeds);
+    thread::scope(|scope| {
+        for _ in 0..processors {
+            scope.spawn(|| {
+                while let Some(seed) = { left.lock().unwrap().next() } {
+                    let run = one(test, seed);
+                    assert_eq!(run.count("round", "violations_found"), 0, "seed {seed}: {}", run.result);
+                    assert!(run.trace.lines().count() > 100, "seed {seed}: a trace of next to nothing");
+                    runs.lock().unwrap().push((seed, run));
+                }
+            });
+        }
+    });
+    let mut runs = runs.into_inner().unwrap();
+    runs.sort_by_key(|(seed, _)| *seed);
+    assert_eq!(runs[0].0, first);
+    let traces: BTreeSet<&str> = runs.iter().map(|(_, run)| run.trace.as_str()).collect();
+    assert_eq!(traces.len(), runs.len(), "another seed is another run");
+    runs.into_iter().map(|(_, run)| run).collect()
+}
+
+/// Checks that a seed that is run again is the same run, line by line.
+fn check_repeated(test: &[&str], seed: u64, run: &Run) {
+    let again = one(test, seed);
+    let lines = run.trace.lines().zip(again.trace.lines()).enumerate();
+    assert_eq!(lines.into_iter().find(|(_, (one, other))| one != other), None, "seed {seed}");
+    assert_eq!((run.trace.len(), &run.result), (again.trace.len(), &again.result), "seed {seed}");
+}
+
+/// Checks that each of these happens in one of the runs or, if it is rare, in one of the seeds behind them.
+fn check_happens(test: &[&str], runs: &[Run], next: u64, happenings: &[(&str, &dyn Fn(&Run) -> bool)]) {
+    let mut missing: Vec<_> = happenings.iter().filter(|(_, has)| !runs.iter().any(has)).collect();
+    for seed in next..next + 100 {
+        if missing.is_empty() {
+            return;
+        }
+        let run = one(test, seed);
+        missing.retain(|(_, has)| !has(&run));
+    }
+    let missing: Vec<&str> = missing.iter().map(|(what, _)| *what).collect();
+    assert_eq!(missing, Vec::<&str>::new());
 }
 
 /// Whether there is time for many seeds.
@@ -32,49 +95,15 @@ fn is_long() -> bool {
     std::env::var_os("STICKYCAS_LONG").is_some()
 }
 
-/// The results and traces of these seeds. Each is another run than the others, and so many of them are played
-/// again, and repeated line by line.
-fn played(test: &[&str], seeds: impl IntoIterator<Item = u64>, repeated: usize) -> (Vec<Value>, Vec<String>) {
-    let folder = tempfile::tempdir().unwrap();
-    let (mut results, mut traces) = (Vec::new(), Vec::new());
-    for seed in seeds {
-        let (result, trace) = one(test, seed, folder.path());
-        if traces.len() < repeated {
-            let (again, same) = one(test, seed, folder.path());
-            let differs = trace.lines().zip(same.lines()).enumerate().find(|(_, (one, other))| one != other);
-            assert_eq!(differs, None, "seed {seed}");
-            assert_eq!((trace.len(), &result), (same.len(), &again), "seed {seed}");
-        }
-        assert!(trace.lines().count() > 100, "seed {seed}: a trace of next to nothing");
-        results.push(result);
-        traces.push(trace);
-    }
-    assert_eq!(BTreeSet::from_iter(&traces).len(), traces.len(), "another seed is another run");
-    (results, traces)
-}
-
-/// The result of these seeds, in which nothing is found.
-fn finds_nothing(test: &[&str], first: u64, seeds: u64) -> Value {
-    let folder = tempfile::tempdir().unwrap();
-    let mut command = Command::new(PROGRAM);
-    command.args(["--seeds", &seeds.to_string(), "--seed", &first.to_string(), "--json"]).args(test);
-    let output = command.current_dir(folder.path()).env_remove("RUST_LOG").output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(told.starts_with(&format!("seed {first}\n")), "{told}");
-    assert_eq!(output.status.code(), Some(0), "{told}");
-    let result: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let count = |what: &str| result["rounds"][what].as_u64().unwrap();
-    assert_eq!((count("rounds"), count("violations_found")), (seeds, 0), "{told}");
-    result
-}
-
+// Planted bugs are caught by this.
 #[test]
-fn seeds_are_repeated_and_everything_that_is_to_happen_happens() {
-    // The few have all of it together.
-    let seeds = if is_long() { (1..=40).collect() } else { vec![6, 15, 19, 23, 25] };
-    let (results, traces) = played(&[], seeds, 3);
-    let all = traces.concat();
-    let happenings = [
+fn no_seed_finds_anything_and_all_that_is_to_happen_happens() {
+    let seeds = if is_long() { 100..200 } else { 100..120 };
+    let runs = clean(&[], seeds.clone());
+    for (seed, run) in seeds.clone().zip(&runs).take(2) {
+        check_repeated(&[], seed, run);
+    }
+    let in_trace = [
         "the server is gone: Process",
         "the server is gone: Power",
         "the server is told to stop",
@@ -88,32 +117,29 @@ fn seeds_are_repeated_and_everything_that_is_to_happen_happens() {
         " ToClient for ",
         " Both for ",
     ];
-    for what in happenings {
-        assert!(all.contains(what), "{what}");
-    }
-    let torn = |line: &str| {
-        let kept = line.split_once("its log has failed: WriteFails(").map(|(_, kept)| kept);
-        kept.is_some_and(|kept| kept != "Nothing)" && kept != "Whole)")
+    let in_trace = in_trace.map(|what| (what, move |run: &Run| run.says(what)));
+    let of_disks = ["disks", "torn", "lied", "flipped", "misread", "events", "older", "reported"];
+    let of_disks = of_disks.map(|what| (what, move |run: &Run| run.count("disks", what) > 0));
+    let torn = |run: &Run| {
+        let kept = |line: &str| Some(line.split_once("its log has failed: WriteFails(")?.1.to_owned());
+        run.trace.lines().filter_map(kept).any(|kept| kept != "Nothing)" && kept != "Whole)")
     };
-    assert!(all.lines().any(torn), "a write that fails is torn");
-    let sum = |what: &str| results.iter().map(|result| result["round"][what].as_u64().unwrap()).sum::<u64>();
-    for what in ["disks", "torn", "lied", "flipped", "misread", "events", "older", "reported"] {
-        let count = |result: &Value| result["disks"][what].as_u64().unwrap();
-        assert!(results.iter().map(count).sum::<u64>() > 0, "{what}: {results:?}");
-    }
-    assert!(sum("clients_killed") > 10, "{results:?}");
-    assert!(sum("kills_before_serving") >= 4, "{results:?}");
-    let ends: Vec<[u64; 2]> = traces.iter().map(|trace| ends(trace)).collect();
-    let [all, early] = [0, 1].map(|which| ends.iter().map(|ends| ends[which]).sum::<u64>());
-    assert_eq!(
-        (all, early),
-        (sum("kills"), sum("kills_before_serving")),
-        "each hits a server that had begun"
-    );
+    let mut happenings: Vec<(&str, &dyn Fn(&Run) -> bool)> = vec![("a write that fails is torn", &torn)];
+    happenings.extend(in_trace.iter().map(|(what, has)| (*what, has as _)));
+    happenings.extend(of_disks.iter().map(|(what, has)| (*what, has as _)));
+    check_happens(&[], &runs, seeds.end, &happenings);
+
+    let sum = |what: &str| runs.iter().map(|run| run.count("round", what)).sum::<u64>();
+    let [ends, early] = [0, 1].map(|which| runs.iter().map(|run| count_ends(&run.trace)[which]).sum::<u64>());
+    let counted = (sum("kills"), sum("kills_before_serving"));
+    assert_eq!((ends, early), counted, "each hits a server that had begun");
+    let each = |what: &str| sum(what) / runs.len() as u64;
+    assert!(each("kills") >= 2 && each("accesses") > 50 && each("decisions") > 15);
+    assert!(sum("clients_killed") > 10 && early >= 4, "{early}");
 }
 
 /// How often a server that had begun came to its end, and how often of these before it served.
-fn ends(trace: &str) -> [u64; 2] {
+fn count_ends(trace: &str) -> [u64; 2] {
     let (mut counts, mut has_begun, mut is_early) = ([0; 2], false, false);
     for line in trace.lines() {
         if line.ends_with("the server starts") {
@@ -130,10 +156,19 @@ fn ends(trace: &str) -> [u64; 2] {
 }
 
 #[test]
-fn no_seed_finds_anything() {
-    // Planted bugs are caught by these.
-    let seeds = if is_long() { 100 } else { 20 };
-    let result = finds_nothing(&[], 100, seeds);
-    let count = |what: &str| result["rounds"][what].as_u64().unwrap() / seeds;
-    assert!(count("kills") >= 2 && count("accesses") > 50 && count("decisions") > 15, "{result}");
+fn many_seeds_are_those_that_are_run_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut command = Command::new(PROGRAM);
+    command.args(["--seeds", "2", "--seed", "1", "--json"]).current_dir(folder.path());
+    let output = command.env_remove("RUST_LOG").output().unwrap();
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(told.starts_with("seed 1\n"), "{told}");
+    assert_eq!(output.status.code(), Some(0), "{told}");
+    let all: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let runs = clean(&[], 1..3);
+    let sum = |what: &str| runs.iter().map(|run| run.result[what].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(all["rounds"]["rounds"], 2);
+    for what in ["messages", "disturbances"] {
+        assert_eq!(all[what], sum(what), "{what}");
+    }
 }

@@ -1,7 +1,6 @@
 //! Records made by hand that must be rejected, each beside the one that must not.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::Duration;
 
 use stickycas_model::ground_truth::{Assignment, GroundTruth};

@@ -111,15 +111,23 @@ impl fmt::Debug for DiskUse {
 }
 
 impl Fault {
-    /// A drawn fault with which a server has to end by itself. Only one that starts reads its disk.
-    pub(crate) fn draw(is_starting: bool, random: &mut SplitMix64) -> Self {
-        match random.below(8) {
-            1..=3 if is_starting => Self::ReadFails,
-            0 | 1 => Self::SyncFails,
-            2 => Self::Full,
-            3 => Self::WriteFails(Kept::Whole),
-            4 | 5 => Self::WriteFails(Kept::torn(4_096, random)),
-            _ => Self::WriteFails(Kept::Nothing),
+    /// The faults with which a server that serves has to end by itself. The torn writes are drawn.
+    const ENDING: [Self; 6] = [
+        Self::WriteFails(Kept::Nothing),
+        Self::SyncFails,
+        Self::WriteFails(Kept::Prefix(0)),
+        Self::Full,
+        Self::WriteFails(Kept::Whole),
+        Self::WriteFails(Kept::Prefix(0)),
+    ];
+
+    /// A fault with which a server has to end by itself: each has its turn. Only one that starts reads its
+    /// disk.
+    pub(crate) fn draw(turn: usize, is_starting: bool, random: &mut SplitMix64) -> Self {
+        match Self::ENDING[turn % Self::ENDING.len()] {
+            _ if is_starting && random.below(2) == 0 => Self::ReadFails,
+            Self::WriteFails(Kept::Prefix(_)) => Self::WriteFails(Kept::torn(4_096, random)),
+            fault => fault,
         }
     }
 

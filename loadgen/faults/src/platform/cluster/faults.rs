@@ -83,8 +83,8 @@ impl<M: Machines> ClusterServers<M> {
         self.end(fault.step).await
     }
 
-    /// Kills or pauses a server, or cuts it off from etcd or from all. One that may be deposed and not know it
-    /// is asked for what it owned, before it goes on.
+    /// Kills or pauses a server, or cuts it off from etcd or from all. One that may be deposed and not know
+    /// it is asked for what it owned, before it goes on.
     async fn hit_server(&mut self, fault: &Fault<'_>, ask: Ask<'_>) -> anyhow::Result<Option<Hit>> {
         let Fault { kind, target, lasts, .. } = *fault;
         let (direct, others) = (self.direct(target)?, self.others(target)?);
