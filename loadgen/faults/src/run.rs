@@ -109,9 +109,6 @@ pub async fn run(
 }
 
 /// The options with what is possible here.
-///
-/// # Errors
-/// A requirement is missing.
 #[cfg(feature = "cluster")]
 fn check_cluster(options: &CrashOptions, result: &mut CrashResult) -> anyhow::Result<CrashOptions> {
     let mut options = options.clone();
@@ -143,9 +140,6 @@ fn round(options: &CrashOptions, seed: u64) -> RoundPlan {
 }
 
 /// Whether these steps can be those of a round.
-///
-/// # Errors
-/// One cannot.
 fn check_steps(steps: &[Step], options: &CrashOptions) -> anyhow::Result<()> {
     for step in steps {
         let is_known = match options.cluster {
@@ -210,9 +204,6 @@ async fn one(options: &CrashOptions, seed: u64) -> anyhow::Result<RoundResult> {
 }
 
 /// Checks that the round of an outage without a violation has shown something.
-///
-/// # Errors
-/// The machine was too slow for that.
 fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
     let RoundCounts { violations_found, instances, waited, starved, .. } = *counts;
     if violations_found > 0 {
@@ -226,9 +217,6 @@ fn has_shown_outage(counts: &RoundCounts) -> anyhow::Result<()> {
 
 /// Checks that rounds of a cluster without a violation have shown something, given all faults that they had
 /// planned.
-///
-/// # Errors
-/// A planned effect is missing.
 fn has_shown_cluster(planned: &[Step], size: ClusterSize, counts: &RoundCounts) -> anyhow::Result<()> {
     let mut missing = BTreeMap::<FaultKind, u64>::new();
     let planned: Vec<(FaultKind, Duration)> =

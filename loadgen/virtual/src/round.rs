@@ -48,9 +48,6 @@ impl SeedResult {
 
 /// Runs this seed, and returns its result and its trace. Once in a process: clock and random numbers belong
 /// to it from then on.
-///
-/// # Errors
-/// The seed cannot be run.
 pub(crate) fn run(seed: u64, extent: Extent) -> anyhow::Result<(SeedResult, String)> {
     os::begin(seed);
     let runtime = Builder::new_current_thread()

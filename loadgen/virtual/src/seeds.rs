@@ -63,9 +63,6 @@ impl SeedsResult {
 }
 
 /// Runs the seeds.
-///
-/// # Errors
-/// A seed cannot be run.
 pub(crate) fn run(options: &Options) -> anyhow::Result<SeedsResult> {
     let rounds = CrashResult { seed: options.first, asked: options.seeds, ..CrashResult::default() };
     let result = Mutex::new(SeedsResult { rounds, ..SeedsResult::default() });

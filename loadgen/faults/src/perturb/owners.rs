@@ -48,9 +48,6 @@ impl OwnerObserver {
     }
 
     /// The server of the cluster that was the owner of this number, as a service; waits until there was one.
-    ///
-    /// # Errors
-    /// Its name is not that of a service, and so not that of a container.
     pub(crate) async fn service(&self, number: NonZeroU32) -> anyhow::Result<Service> {
         let mut owners = self.0.clone();
         let known = owners.wait_for(|owners| owners.of_number(number).is_some()).await;

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::observer::{follow, take};
+use super::observer::{follow, read};
 use super::unary::{UnaryProcess, no_report};
 use crate::draw::{InstancePlan, RoundPlan};
 use crate::facts::{Fact, Facts, MemberStatus};
@@ -285,9 +285,6 @@ impl InstanceRun {
     }
 
     /// Get, by the principal of this client.
-    ///
-    /// # Errors
-    /// The answer is an error; it is noted.
     async fn status(&self, client: &Client, id: InstanceId) -> Result<MemberStatus, Error> {
         self.note_status(client.get(id)).await
     }
@@ -304,9 +301,6 @@ impl InstanceRun {
     }
 
     /// The server's final history, after a member has read the list of an instance that is over.
-    ///
-    /// # Errors
-    /// Why it cannot be had.
     pub(crate) async fn history(&self, site: &Site) -> Result<Vec<Recorded>, Error> {
         let Some(&id) = self.id.get() else { return Ok(Vec::new()) };
         let (process, params) = (ProcessId::FIRST, &self.plan.params);
@@ -321,15 +315,15 @@ impl InstanceRun {
             self.facts.note_again(Fact::Told(process, told));
         }
         let (mut history, mut watch) = (Vec::new(), site.creator(&self.plan).watch(id, WatchFrom::Start));
-        loop {
-            // The watch of an instance that is open again has no end: the events so far prove that. The watch
-            // of any other instance is read to its end: without it the rest of its history would look lost.
-            let next = watch.try_next();
-            let watched =
-                if is_open { timeout(LONGEST_ANSWER, next).await.unwrap_or(Ok(None)) } else { next.await };
-            let Some(watched) = watched? else { return Ok(history) };
-            take(&mut history, watched)?;
+        let whole = read(&mut watch, &mut history);
+        if is_open {
+            // The watch of an instance that is open again has no end: the events so far prove that.
+            timeout(LONGEST_ANSWER, whole).await.unwrap_or(Ok(()))?;
+        } else {
+            // Not read to its end, the rest of its history would look lost.
+            whole.await?;
         }
+        Ok(history)
     }
 }
 

@@ -81,8 +81,6 @@ struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// # Errors
-    /// The server has failed.
     async fn run(&mut self, server: &mut impl Server) -> anyhow::Result<()> {
         server.start()?;
         let kills = |step: &Step| step.services == [Service::Server] && step.action == Action::Kill;

@@ -1,9 +1,8 @@
 //! The observer of an instance, and functions for every reader of a history.
 
-use std::pin::pin;
 use std::time::Duration;
 
-use stickycas_client::watch::{WatchFrom, Watched};
+use stickycas_client::watch::{Watch, WatchFrom, Watched};
 use stickycas_client::{Client, Error};
 use stickycas_model::history::Recorded;
 use stickycas_proto::names::InstanceId;
@@ -23,28 +22,28 @@ pub(crate) async fn follow(
     mut is_over: watch::Receiver<bool>,
 ) -> Option<String> {
     let (mut history, mut watch) = (Vec::new(), client.watch(id, WatchFrom::Start));
-    let mut cut = pin!(async {
+    let cut = async {
         // Without a sender the round is over.
         let _ = is_over.wait_for(|over| *over).await;
         sleep(LONGEST_END).await;
-    });
-    let trouble = loop {
-        let next = tokio::select! {
-            next = watch.try_next() => next,
-            () = &mut cut => break Some("the watch of an instance that is over does not end".to_owned()),
-        };
-        let taken = match next {
-            Ok(Some(watched)) => take(&mut history, watched),
-            Ok(None) => break None,
-            Err(error) => Err(error),
-        };
-        if let Err(error) = taken {
+    };
+    let trouble = tokio::select! {
+        read = read(&mut watch, &mut history) => read.err().map(|error| {
             facts.note_error(&error);
-            break Some(format!("the watch: {error}"));
-        }
+            format!("the watch: {error}")
+        }),
+        () = cut => Some("the watch of an instance that is over does not end".to_owned()),
     };
     facts.note(Fact::Watched(history));
     trouble
+}
+
+/// Adds the events of a watch, to its end.
+pub(crate) async fn read(watch: &mut Watch, history: &mut Vec<Recorded>) -> Result<(), Error> {
+    while let Some(watched) = watch.try_next().await? {
+        take(history, watched)?;
+    }
+    Ok(())
 }
 
 /// Adds an event, if it is the next one.

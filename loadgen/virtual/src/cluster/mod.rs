@@ -48,9 +48,6 @@ use crate::round::{SeedResult, disturb};
 use crate::trace::Trace;
 
 /// Runs this seed with so many servers. Once in a process.
-///
-/// # Errors
-/// The seed cannot be run.
 pub(crate) fn run(seed: u64, servers: usize) -> anyhow::Result<(SeedResult, String)> {
     os::begin(seed);
     let (plan, trace, orders) = (ClusterPlan::draw(seed, servers), Trace::default(), Orders::default());

@@ -83,9 +83,6 @@ struct Host {
 }
 
 /// Runs what the clients do to its end, with so many servers. Nothing else may run in this process.
-///
-/// # Errors
-/// There is no runtime.
 pub(super) fn run<T>(servers: usize, orders: &Orders, clients: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = runtime()?;
     let mut now = runtime.block_on(async { Instant::now() });

@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use stickycas_client::Client;
 use stickycas_client::raw::Connection;
+use stickycas_client::{Client, RefusalReason, State};
 use stickycas_proto::names::InstanceId;
-use stickycas_proto::status::RpcRefusal;
 use stickycas_proto::v1;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -107,21 +106,16 @@ impl Answers {
 
 impl Known {
     async fn get(self, server: &Connection) -> Stale {
-        let instance = Some(v1::get_request::Instance::InstanceId(self.id.to_string()));
-        let answer = server.instances().get(v1::GetRequest { instance }).await;
         let mut stale = Stale { asked: 1, ..Stale::default() };
-        match answer {
-            Ok(answer) => {
-                let status = answer.into_inner().status.unwrap_or_default();
-                stale.told.extend(self.is_old(status.state()).then(|| self.reopened("Get")));
+        match server.get(self.id).await {
+            Ok(view) if self.is_closed && matches!(view.status.state, State::Gathering | State::Running) => {
+                stale.told.push(self.reopened("Get"));
             }
-            Err(status) => {
-                let reason = RpcRefusal::from_status(&status).map(|refusal| refusal.reason);
-                if reason == Some(v1::RefusalReason::InstanceUnknown) {
-                    let what = format!("Get told that there is no instance {}", self.id);
-                    stale.told.push((ViolationKind::Lost, what));
-                }
+            Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) => {
+                let what = format!("Get told that there is no instance {}", self.id);
+                stale.told.push((ViolationKind::Lost, what));
             }
+            Ok(_) | Err(_) => {}
         }
         stale
     }

@@ -41,9 +41,6 @@ impl ClockOffset {
     }
 
     /// Whether both clocks of a program can be set ahead here.
-    ///
-    /// # Errors
-    /// They cannot; with what is needed.
     pub(crate) async fn check(self) -> anyhow::Result<()> {
         let ahead = self.ahead().await.and_then(|clocks| {
             for (clock, ahead) in clocks {

@@ -52,17 +52,11 @@ struct ServerOfCluster {
 }
 
 /// Whether members and servers can be cut off from each other here.
-///
-/// # Errors
-/// They cannot; with what is needed.
 pub(crate) fn check_network() -> anyhow::Result<()> {
     Network::check()
 }
 
 /// The program etcd, with its data in this folder.
-///
-/// # Errors
-/// There is none.
 pub(crate) fn find_etcd(disk: &Path) -> anyhow::Result<etcd::Program> {
     let found = etcd::Program::find(None, disk)?;
     found.context("etcd is missing: a cluster keeps its logs there (Debian: apt-get install etcd-server)")
@@ -70,9 +64,6 @@ pub(crate) fn find_etcd(disk: &Path) -> anyhow::Result<etcd::Program> {
 
 impl ClusterProcesses {
     /// Starts etcd, and no server yet.
-    ///
-    /// # Errors
-    /// etcd is missing or does not start.
     pub(crate) async fn new(
         program: &ServerProgram,
         folder: &Path,

@@ -28,9 +28,6 @@ pub(crate) struct Lateness(Arc<Mutex<Stalls>>);
 
 impl Lateness {
     /// Begins to measure.
-    ///
-    /// # Errors
-    /// If no thread can be started.
     pub(crate) fn measure() -> std::io::Result<Self> {
         let stalls = Arc::new(Mutex::new(Stalls::default()));
         let shared = Arc::downgrade(&stalls);

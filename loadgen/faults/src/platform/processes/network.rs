@@ -53,9 +53,6 @@ static MADE: AtomicU32 = AtomicU32::new(0);
 
 impl Network {
     /// Whether there can be one here.
-    ///
-    /// # Errors
-    /// There cannot; with what is needed.
     pub(super) fn check() -> anyhow::Result<()> {
         remove_left_behind();
         let network = Self::new(1).context("it needs root, and `ip` (Debian: apt-get install iproute2)")?;
@@ -64,9 +61,6 @@ impl Network {
     }
 
     /// A network of so many hosts, and the clients.
-    ///
-    /// # Errors
-    /// It cannot be made here.
     pub(super) fn new(hosts: usize) -> anyhow::Result<Self> {
         let name = format!("{PREFIX}-{}-{}", std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
         let mut network = Self { name, number: 0, hosts: Vec::new(), cut: Vec::new() };
@@ -163,9 +157,6 @@ impl Network {
     }
 
     /// Drops all packets from any of these hosts to any of those, until [`Self::heal`].
-    ///
-    /// # Errors
-    /// The router takes no rule.
     pub(super) fn cut(&mut self, from: &[Host], to: &[Host]) -> anyhow::Result<()> {
         let pairs = from.iter().flat_map(|from| to.iter().map(|to| (*from, *to)));
         let pairs: Vec<_> = pairs.filter(|(from, to)| from != to).collect();
@@ -174,9 +165,6 @@ impl Network {
     }
 
     /// Drops no packets any more.
-    ///
-    /// # Errors
-    /// The router keeps a rule.
     pub(super) fn heal(&mut self) -> anyhow::Result<()> {
         let pairs = std::mem::take(&mut self.cut);
         self.rules("del", &pairs)
@@ -220,17 +208,12 @@ fn remove_left_behind() {
     }
 }
 
-/// # Errors
-/// With what `ip` says.
 fn ip(arguments: &[&str]) -> anyhow::Result<()> {
     let output = Command::new("ip").args(arguments).stdin(Stdio::null()).output();
     succeeded(&output.context("ip")?, &arguments.join(" "))
 }
 
 /// Several commands, in this namespace or in the machine's own.
-///
-/// # Errors
-/// With what `ip` says to the first that fails.
 fn batch(namespace: Option<&str>, commands: &[String]) -> anyhow::Result<()> {
     let namespace = namespace.map(|namespace| ["-netns", namespace]);
     let mut child = Command::new("ip")
