@@ -1,7 +1,7 @@
 //! Three servers over the model of etcd: nothing found, everything that is to happen, and a seed repeated
 //! exactly.
 
-use super::{Run, check_happens, check_repeated, clean, is_long};
+use super::{Happening, Run, check_happens, check_repeated, clean, is_long};
 
 const CLUSTER: [&str; 2] = ["--cluster", "3"];
 
@@ -41,7 +41,7 @@ fn no_seed_of_a_cluster_finds_anything_and_all_happens() {
         let refused = |line: &str| Some(line.split_once("writes that it has refused: ")?.1 != "0");
         run.trace.lines().filter_map(refused).any(|refused| refused)
     };
-    let mut happenings: Vec<(&str, &dyn Fn(&Run) -> bool)> = vec![("etcd is full, and refuses", &full)];
+    let mut happenings: Vec<Happening<'_>> = vec![("etcd is full, and refuses", &full)];
     happenings.extend(in_trace.iter().map(|(what, has)| (*what, has as _)));
     happenings.extend(deposed.iter().map(|(what, has)| (*what, has as _)));
     check_happens(&CLUSTER, &runs, seeds.end, &happenings);

@@ -31,6 +31,9 @@ impl Run {
     }
 }
 
+/// What is to happen, and whether it has in a run.
+type Happening<'a> = (&'a str, &'a dyn Fn(&Run) -> bool);
+
 /// Runs a seed in a process of its own.
 fn one(test: &[&str], seed: u64) -> Run {
     let folder = tempfile::tempdir().unwrap();
@@ -77,7 +80,7 @@ fn check_repeated(test: &[&str], seed: u64, run: &Run) {
 }
 
 /// Checks that each of these happens in one of the runs or, if it is rare, in one of the seeds behind them.
-fn check_happens(test: &[&str], runs: &[Run], next: u64, happenings: &[(&str, &dyn Fn(&Run) -> bool)]) {
+fn check_happens(test: &[&str], runs: &[Run], next: u64, happenings: &[Happening<'_>]) {
     let mut missing: Vec<_> = happenings.iter().filter(|(_, has)| !runs.iter().any(has)).collect();
     for seed in next..next + 100 {
         if missing.is_empty() {
@@ -124,7 +127,7 @@ fn no_seed_finds_anything_and_all_that_is_to_happen_happens() {
         let kept = |line: &str| Some(line.split_once("its log has failed: WriteFails(")?.1.to_owned());
         run.trace.lines().filter_map(kept).any(|kept| kept != "Nothing)" && kept != "Whole)")
     };
-    let mut happenings: Vec<(&str, &dyn Fn(&Run) -> bool)> = vec![("a write that fails is torn", &torn)];
+    let mut happenings: Vec<Happening<'_>> = vec![("a write that fails is torn", &torn)];
     happenings.extend(in_trace.iter().map(|(what, has)| (*what, has as _)));
     happenings.extend(of_disks.iter().map(|(what, has)| (*what, has as _)));
     check_happens(&[], &runs, seeds.end, &happenings);

@@ -3,7 +3,7 @@
 //!
 //! A plan is a file, `examples/perturbations/NAME.toml`, or drawn from a seed ([`draw`](crate::draw)), which
 //! the kill test writes as a file. Unknown keys and impossible values are refused with their line. The keys
-//! are those of [`File`].
+//! are in docs/use/files.md.
 //!
 //! A step is due when its `when` has come and all steps before it are done ([`When`], [`Moment`]). If `by` is
 //! seen before, the step came too late, and the plan did not do what it was to do. With `lasts = "2s"` a step
