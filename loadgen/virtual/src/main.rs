@@ -14,6 +14,7 @@
 //! | `plan`, `round` | the plan of a seed; one seed, from its plan to its result |
 //! | `cluster` (feature `cluster`) | the same of several servers over a model of etcd |
 //! | `trace` | every message with its time |
+//! | `test` | the kind of a run: one server, or a cluster |
 //! | `seeds` | many seeds, each in a process of its own |
 //! | `cli` | the command line |
 
@@ -27,6 +28,7 @@ mod plan;
 mod round;
 mod seeds;
 mod server;
+mod test;
 mod trace;
 
 use std::process::ExitCode;

@@ -14,9 +14,9 @@ use anyhow::Context;
 use serde::Serialize;
 use stickycas_faults::CrashResult;
 
-use crate::cli::Test;
 use crate::disk::Counted;
 use crate::round::SeedResult;
+use crate::test::Test;
 
 /// How long a seed may take in real time: far longer than it does.
 const LONGEST_SEED: Duration = Duration::from_secs(600);
