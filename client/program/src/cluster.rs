@@ -8,6 +8,7 @@ use clap::Args;
 use stickycas_client::{Client, ClusterInfo, ClusterServer, OwnedShard};
 use stickycas_program::asked_to_stop;
 
+use super::render::counted;
 use super::output::{Exit, Failure, Output};
 
 /// Between two questions who owns what.
@@ -22,6 +23,11 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
+    /// Whether it goes on until told to stop.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.watch
+    }
+
     pub(super) async fn run(self, client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
         if !self.watch {
             let cluster = client.cluster().await?;
@@ -59,7 +65,11 @@ async fn watch(client: &Client, output: &mut Output<'_>) -> Failure {
 }
 
 fn text(cluster: &ClusterInfo) -> String {
-    let mut text = format!("{} shards, {} servers\n", cluster.shards, cluster.servers.len());
+    let mut text = format!(
+        "{}, {}\n",
+        counted(cluster.shards, "shard", "shards"),
+        counted(cluster.servers.len(), "server", "servers")
+    );
     for server in &cluster.servers {
         let _ = writeln!(text, "{}", line(server, cluster));
         for owned in server.shards.iter().filter(|owned| owned.epoch > 0) {
@@ -79,7 +89,7 @@ fn line(server: &ClusterServer, cluster: &ClusterInfo) -> String {
     let name = if server.name.is_empty() { "in no cluster" } else { &server.name };
     let mut line = format!("{name}  {}", server.address);
     if !has_no_lease(cluster) {
-        let _ = write!(line, "  {} shards", server.shards.len());
+        let _ = write!(line, "  {}", counted(server.shards.len(), "shard", "shards"));
     }
     match server.lease_left {
         Some(Duration::ZERO) => line.push_str("  no lease"),

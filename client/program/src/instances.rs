@@ -1,6 +1,8 @@
 //! `close`, `get`, `list` and `watch`: instances, their status and their events. `counts`: the server's
 //! counts of its callers' conduct.
 
+use std::time::SystemTime;
+
 use clap::Args;
 use serde::Serialize;
 use stickycas_client::watch::Snapshot;
@@ -58,15 +60,22 @@ impl Counts {
 }
 
 pub(super) async fn list(client: &Client, output: &mut Output<'_>) -> Result<Exit, Failure> {
-    let listed = client.list().await?;
-    for summary in listed.instances {
-        output.result(&summary, || render::summary(&summary))?;
+    let mut listed = client.list().await?;
+    listed.instances.sort_by_key(|summary| (summary.created, summary.id));
+    if listed.instances.is_empty() {
+        tracing::warn!(
+            "no instances that {} may see: those in which it is a process, or which it created; of all, if it is an observer",
+            client.principal()
+        );
+    } else if output.is_json() {
+        listed.instances.iter().try_for_each(|summary| output.result(summary, String::new))?;
+    } else {
+        let width = stickycas_program::terminal_width();
+        output.result(&(), || render::list(&listed.instances, SystemTime::now(), width))?;
     }
     if listed.shards_left_out > 0 {
-        tracing::warn!(
-            shards = listed.shards_left_out,
-            "instances may be missing: so many shards are served by no server at the moment; list again, or see them with `cluster`"
-        );
+        let shards = render::counted(listed.shards_left_out, "shard has", "shards have");
+        tracing::warn!("instances may be missing: {shards} no server now; list again, or see `stickycas-client cluster`");
     }
     Ok(Exit::Done)
 }

@@ -14,6 +14,7 @@ mod process;
 mod propose;
 mod record;
 mod render;
+mod waiting;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -22,24 +23,44 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages};
 
 pub use self::global_args::DEFAULT_SERVER;
-use self::global_args::GlobalArgs;
+use self::global_args::{GlobalArgs, Patience};
 pub use self::output::Exit;
 use self::output::{Failure, Output};
 pub use self::record::{ErrorRecord, PlayRecord};
 
-/// The part of every help about the exit codes, which are the same in all three programs.
-pub const EXIT_CODES: &str = "\
-Exit codes, the same in all three programs:
-  0  done; of a run: its verdict is valid or outside
-  1  failed: a promise or a condition was not kept, an instance ended without a decision
-  2  wrong usage: flags or files
-  3  refused, or not possible: it did not happen
-  4  unknown: it may have happened; of a run: it proves nothing
-  5  of a server: its log could not be written any more";
+/// Examples for the helps.
+const EXAMPLES: &[&str] = &[
+    "stickycas-client propose --instance demo --value tea --principal ann",
+    "stickycas-client propose --instance demo --strategy equivocate(x,y) --principal eve",
+    "stickycas-client create --name demo --roster ann,bob,eve --principal alice",
+    "stickycas-client create -n 6 -p 2 --patience 5s --credentials creds/clients/alice --server https://localhost:7420",
+    "stickycas-client close demo --principal alice",
+    "stickycas-client close 0123456789abcdef0123456789abcdef --principal alice",
+    "stickycas-client append demo tea --principal ann",
+    "stickycas-client append demo tea --number 1 --no-wait --principal ann",
+    "stickycas-client read demo --principal ann",
+    "stickycas-client read demo --start 2 --json --principal ann",
+    "stickycas-client decide demo tea --principal ann",
+    "stickycas-client decide demo 0x746561 --principal ann",
+    "stickycas-client get demo --principal ann",
+    "stickycas-client get demo --json --credentials creds/clients/ann --server https://localhost:7420",
+    "stickycas-client list --principal alice",
+    "stickycas-client list --json --principal alice",
+    "stickycas-client watch demo --principal alice",
+    "stickycas-client watch demo --snapshot --json --principal alice",
+    "stickycas-client counts --principal alice",
+    "stickycas-client counts ann eve --principal alice",
+    "stickycas-client cluster --principal alice",
+    "stickycas-client cluster --watch --principal alice --server http://cas-1:7420,http://cas-2:7420",
+    "stickycas-client completions bash",
+    "stickycas-client completions zsh",
+    "stickycas-client man man1",
+    "stickycas-client man /usr/local/share/man/man1",
+];
 
 /// Play one process of a StickyCAS instance, or work on instances by hand.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-client", version = stickycas_program::VERSION, after_help = EXIT_CODES)]
+#[command(name = "stickycas-client", version = stickycas_program::VERSION)]
 pub struct Cli {
     #[command(flatten)]
     common: GlobalArgs,
@@ -74,7 +95,8 @@ enum CallCommand {
     Decide(access::Decide),
     /// Tell how an instance stands, and why it is stuck.
     Get(instances::InstanceArg),
-    /// List the living instances that one may look at.
+    /// List the instances that one may look at, the newest last: those that have ended as long as they are
+    /// kept.
     List,
     /// Follow what happens at an instance, to its end.
     Watch(instances::Watch),
@@ -90,13 +112,30 @@ enum CallCommand {
     },
 }
 
+impl CallCommand {
+    /// How long to wait for a server that was never reached.
+    fn patience(&self) -> Patience {
+        match self {
+            Self::Propose(propose) if propose.is_repeated() => Patience::Endless,
+            Self::Cluster(cluster) if cluster.is_repeated() => Patience::Endless,
+            Self::Propose(_) => Patience::Long,
+            _ => Patience::Short,
+        }
+    }
+}
+
+/// The command line, with its examples.
+fn command_line() -> clap::Command {
+    stickycas_program::with_examples(Cli::command(), EXAMPLES)
+}
+
 /// Runs the command line, program name first. Prints to `out`, and what went wrong to `err`.
 pub async fn run_from<I>(args: I, out: &mut (dyn Write + Send), err: &mut (dyn Write + Send)) -> Exit
 where
     I: IntoIterator<Item: Into<OsString> + Clone>,
 {
     let parsed =
-        Cli::command().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
+        command_line().try_get_matches_from(args).and_then(|matches| Cli::from_arg_matches(&matches));
     match parsed {
         Ok(cli) => {
             if let Err(unknown) = stickycas_program::check_variables(|_| None) {
@@ -125,10 +164,10 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
     let performed = match command {
         Command::Call(command) => perform(&common, command, &mut output).await,
         Command::Completions(completions) => {
-            let written = completions.write(Cli::command(), output.writer());
+            let written = completions.write(command_line(), output.writer());
             written.map(|()| Exit::Done).map_err(Failure::Output)
         }
-        Command::Man(pages) => pages.write(Cli::command()).map(|()| Exit::Done).map_err(Failure::Output),
+        Command::Man(pages) => pages.write(command_line()).map(|()| Exit::Done).map_err(Failure::Output),
     };
     match performed {
         Ok(exit) => exit,
@@ -136,7 +175,7 @@ pub async fn run(cli: Cli, out: &mut (dyn Write + Send), err: &mut (dyn Write + 
         Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => Exit::Done,
         Err(failure) => {
             // If stderr is gone, there is no reader for the error.
-            let _ = writeln!(err, "error: {failure}");
+            let _ = writeln!(err, "error: {failure}{}", failure.advice());
             match failure {
                 Failure::Client(error) => Exit::of(&error),
                 Failure::Output(_) => Exit::Refused,
@@ -150,7 +189,7 @@ async fn perform(
     command: CallCommand,
     output: &mut Output<'_>,
 ) -> Result<Exit, Failure> {
-    let client = common.cluster_client()?;
+    let client = common.cluster_client(command.patience())?;
     match command {
         CallCommand::Propose(propose) => Box::pin(propose.run(common, client, output)).await,
         CallCommand::Create(create) => create.run(&client, output).await,
@@ -171,18 +210,22 @@ async fn perform(
     }
 }
 
-/// Warnings only, unless asked for more. A program that has its own subscriber keeps it.
+/// What is waited for, in plain lines; the whole log, if asked for more. A program that has its own subscriber
+/// keeps it.
 fn trace_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => tracing::Level::WARN,
         1 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    let _ = tracing_subscriber::fmt()
+    let log = tracing_subscriber::fmt()
         .with_ansi(stickycas_program::log_has_colours())
         .with_writer(std::io::stderr)
-        .with_max_level(level)
-        .try_init();
+        .with_max_level(level);
+    let _ = match verbose {
+        0 => log.without_time().with_level(false).with_target(false).try_init(),
+        _ => log.try_init(),
+    };
 }
 
 #[cfg(test)]
@@ -215,6 +258,18 @@ mod tests {
         let (exit, out, err) = run_with(&["--help"]).await;
         assert_eq!(exit, Exit::Done);
         assert!(out.contains("Exit codes, the same") && err.is_empty());
+    }
+
+    #[test]
+    fn every_command_has_two_examples_that_can_be_typed() {
+        for line in EXAMPLES {
+            let parsed = command_line().try_get_matches_from(line.split(' '));
+            assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+        }
+        for command in command_line().get_subcommands().filter(|command| !command.is_hide_set()) {
+            let start = format!("stickycas-client {} ", command.get_name());
+            assert_eq!(EXAMPLES.iter().filter(|line| line.starts_with(&start)).count(), 2, "{start}");
+        }
     }
 
     #[tokio::test]
@@ -274,7 +329,8 @@ mod tests {
         let server = format!("http://127.0.0.1:{port}");
         let (exit, _, err) =
             run_with(&["list", "--principal", "p1", "--server", &server, "--give-up-after", "0s"]).await;
-        assert_eq!(exit, Exit::Unreachable, "{err}");
-        assert!(err.starts_with("error: gave up after 1 tries"), "{err}");
+        assert_eq!(exit, Exit::Refused, "{err}");
+        let told = format!("error: gave up after 1 try in 0.0s: no answer from {server}: Connection refused; is");
+        assert!(err.starts_with(&told), "{err}");
     }
 }

@@ -20,6 +20,11 @@ impl<'a> Output<'a> {
         Self { out, json }
     }
 
+    /// Whether results are for programs.
+    pub(super) fn is_json(&self) -> bool {
+        self.json
+    }
+
     /// Takes what is no result of a call, whatever form results have.
     pub(super) fn writer(&mut self) -> &mut dyn Write {
         &mut self.out
@@ -57,6 +62,20 @@ pub(super) enum Failure {
     Output(#[from] io::Error),
 }
 
+impl Failure {
+    /// What to do, if that does not follow from the failure.
+    pub(super) fn advice(&self) -> &'static str {
+        match self {
+            Self::Client(Error::GaveUp { last, sent: false, .. })
+                if matches!(&**last, Error::Unreachable { cause, .. } if cause.contains("refused")) =>
+            {
+                "; is there a server? `stickycas-server serve` starts one, and --server URL names another"
+            }
+            _ => "",
+        }
+    }
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
@@ -66,9 +85,9 @@ pub enum Exit {
     Ended,
     /// 2: bad usage.
     Usage,
-    /// 3: refused by the server; definite: it did not happen.
+    /// 3: refused by the server, or none was reached; definite: it did not happen.
     Refused,
-    /// 4: unreachable, or gave up; indefinite: it may have happened.
+    /// 4: no answer; indefinite: it may have happened.
     Unreachable,
 }
 
@@ -92,10 +111,12 @@ impl Exit {
                 reason if reason.may_have_happened() => Self::Unreachable,
                 _ => Self::Refused,
             },
-            Error::UnexpectedPeer { .. } => Self::Refused,
+            Error::UnexpectedPeer { .. } | Error::WrongServer { .. } => Self::Refused,
+            // Nothing was sent.
+            Error::Unreachable { sent: false, .. } | Error::GaveUp { sent: false, .. } => Self::Refused,
             Error::InvalidArgument(_) => Self::Usage,
             Error::Undecided(_) | Error::Lost(_) => Self::Ended,
-            // `Unreachable`, `GaveUp`, `Protocol`, and what a later client may add: it may have happened.
+            // The others of `Unreachable` and `GaveUp`, `Protocol`, and what a later client may add: it may have happened.
             _ => Self::Unreachable,
         }
     }
@@ -135,6 +156,7 @@ mod tests {
         assert_eq!(exit(RefusalReason::Internal), Exit::Unreachable);
         assert_eq!(exit(RefusalReason::Draining), Exit::Unreachable, "an accepted access waits on");
         let last = Box::new(Error::from(RpcRefusal::new(RefusalReason::Draining, "")));
-        assert_eq!(Exit::of(&Error::GaveUp { tries: 1, after: Duration::ZERO, last }), Exit::Unreachable);
+        let gave_up = |sent| Error::GaveUp { tries: 1, after: Duration::ZERO, last: last.clone(), sent };
+        assert_eq!([true, false].map(|sent| Exit::of(&gave_up(sent))), [Exit::Unreachable, Exit::Refused]);
     }
 }

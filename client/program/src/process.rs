@@ -190,7 +190,7 @@ pub(super) async fn report(judge: &Client, instance: InstanceId, ended: &EndedPl
     let report = ended.record.report(ended.proposal.clone());
     match judge.report(instance, &report).await {
         Ok(verdict) => tracing::info!(%instance, %verdict, "judged"),
-        Err(error) => tracing::warn!(%instance, %error, "the judge was not told"),
+        Err(error) => tracing::warn!("the judge of {instance} was not told: {error}"),
     }
 }
 

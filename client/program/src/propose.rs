@@ -20,6 +20,7 @@ use tokio::time::Instant;
 use super::global_args::GlobalArgs;
 use super::output::{Exit, Failure, Output};
 use super::process::{ProcessArgs, report};
+use super::waiting::{self, NOTICE_AFTER};
 
 /// Between two looks for an instance that does not exist yet.
 const LOOK_FOR: Duration = Duration::from_millis(100);
@@ -48,6 +49,11 @@ pub(super) struct Propose {
 }
 
 impl Propose {
+    /// Whether it plays one instance after another.
+    pub(super) fn is_repeated(&self) -> bool {
+        self.again
+    }
+
     pub(super) async fn run(
         self,
         common: &GlobalArgs,
@@ -83,7 +89,10 @@ impl Propose {
             (&mut stop).await;
             stopped = true;
         };
-        let ended = self.process.play(client, judge, instance, 0, stopping).await?;
+        let ended = tokio::select! {
+            ended = self.process.play(client, judge, instance, 0, stopping) => ended?,
+            never = waiting::tell(client, instance), if !output.is_json() => match never {},
+        };
         output.result(&ended.record, || ended.text())?;
         if let Some(judge) = judge.filter(|_| !stopped) {
             tokio::select! {
@@ -103,11 +112,18 @@ fn without_end(client: Client) -> Client {
 
 /// The id of the instance; if it is given by name, it may still have to be created.
 async fn find(client: &Client, instance: &str, wait: Duration) -> Result<InstanceId, Error> {
-    let end = Instant::now() + wait;
+    let begun = Instant::now();
+    let (end, mut is_told) = (begun + wait, false);
     loop {
         match client.find(instance).await {
             Err(error) if error.reason() == Some(RefusalReason::InstanceUnknown) && Instant::now() < end => {
-                tokio::time::sleep(LOOK_FOR.min(end - Instant::now())).await;
+                let left = end - Instant::now();
+                if !is_told && begun.elapsed() >= NOTICE_AFTER {
+                    let seconds = left.as_secs_f64().ceil();
+                    tracing::warn!("waiting for an instance {instance}; giving up in {seconds} s");
+                    is_told = true;
+                }
+                tokio::time::sleep(LOOK_FOR.min(left)).await;
             }
             found => return found,
         }
@@ -154,7 +170,10 @@ async fn series(
     loop {
         let view = successor(client, name, last).await?;
         let instance = view.instance.id;
-        let ended = process.play_until_over(client, judge, &view).await?;
+        let ended = tokio::select! {
+            ended = process.play_until_over(client, judge, &view) => ended?,
+            never = waiting::tell(client, instance), if !output.is_json() => match never {},
+        };
         output.result(&ended.record, || ended.text())?;
         if let Some(judge) = judge.filter(|_| !ended.was_replaced()) {
             tokio::select! {
@@ -178,6 +197,7 @@ async fn successor(
     last: Option<InstanceId>,
 ) -> Result<InstanceView, Error> {
     let (mut pause, mut refused) = (LOOK_AGAIN, None);
+    let (begun, mut is_told) = (Instant::now(), false);
     loop {
         match client.get(&InstanceRef::Name(name.clone())).await {
             Ok(view) if Some(view.instance.id) != last && view.status.state != State::Closed => {
@@ -188,11 +208,15 @@ async fn successor(
                 Some(RefusalReason::InstanceUnknown) => refused = None,
                 Some(reason) if refused == Some(reason) => {}
                 Some(reason) => {
-                    tracing::warn!(%name, %error, "no instance for this process: waiting for another");
+                    tracing::warn!("waiting for another instance {name}: {error}");
                     refused = Some(reason);
                 }
                 None => return Err(error),
             },
+        }
+        if !is_told && refused.is_none() && begun.elapsed() >= NOTICE_AFTER {
+            tracing::warn!("waiting for the next instance {name}");
+            is_told = true;
         }
         tokio::time::sleep(pause).await;
         pause = LOOK_AGAIN_LATER.min(pause * 2);

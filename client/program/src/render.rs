@@ -1,7 +1,7 @@
 //! Text for people. Pure: data goes in, text comes out.
 
 use std::fmt::{Display, Write as _};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use stickycas_client::counts::{Counts, ServerCounts};
 use stickycas_client::info::{
@@ -29,15 +29,67 @@ pub(super) fn created(instance: &InstanceInfo, created: bool) -> String {
     )
 }
 
-pub(super) fn summary(summary: &Summary) -> String {
-    let name = summary.name.as_ref().map_or("-", |name| name.as_str());
-    let state = state_word(summary.state);
-    let created = summary
-        .created
-        .map_or_else(String::new, |time| format!("  {}", humantime::format_rfc3339_seconds(time)));
-    let decided = format!("{}/{}", summary.decided, summary.processes);
-    let decision = summary.decision.as_ref().map_or_else(String::new, |value| format!("  decided {value}"));
-    format!("{}  {state:<9}  {decided:<7}  {name}  by {}{created}{decision}", summary.id, summary.creator)
+/// The columns of `list`.
+const COLUMNS: [&str; 7] = ["instance", "state", "decided", "created", "decision", "by", "id"];
+/// The column that is shortened before others are left out.
+const DECISION: usize = 4;
+/// The fewest columns of a terminal in which a decision tells something.
+const SHORTEST_DECISION: usize = 8;
+
+/// The table of `list`. In a terminal of this width the last columns are left out that do not fit.
+pub(super) fn list(instances: &[Summary], now: SystemTime, width: Option<usize>) -> String {
+    let rows = instances.iter().map(|summary| row(summary, now));
+    let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows).collect();
+    let length = |text: &String| text.chars().count();
+    let mut widths: Vec<usize> =
+        (0..COLUMNS.len()).map(|column| rows.iter().map(|row| length(&row[column])).max().unwrap_or(0)).collect();
+    let total = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
+    while let Some(excess) = width.and_then(|width| total(&widths).checked_sub(width + 1)).map(|over| over + 1) {
+        let last = widths.len() - 1;
+        match widths[last].checked_sub(excess) {
+            Some(left) if last == DECISION && left >= SHORTEST_DECISION => widths[last] = left,
+            _ if last > 0 => drop(widths.pop()),
+            _ => break,
+        }
+    }
+    let mut text = String::new();
+    for row in rows {
+        let cells = row.iter().zip(&widths).map(|(cell, &width)| match length(cell) {
+            all if all > width => cell.chars().take(width.saturating_sub(1)).chain(['…']).collect(),
+            _ => format!("{cell:<width$}"),
+        });
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    text
+}
+
+fn row(summary: &Summary, now: SystemTime) -> [String; 7] {
+    // A closed instance has given its name back.
+    let name = summary.name.as_ref().filter(|_| summary.state != State::Closed);
+    [
+        name.map_or_else(|| summary.id.to_string(), ToString::to_string),
+        state_word(summary.state).to_owned(),
+        format!("{}/{}", summary.decided, summary.processes),
+        summary.created.map_or_else(String::new, |created| ago(now.duration_since(created).unwrap_or_default())),
+        summary.decision.as_ref().map_or_else(String::new, ToString::to_string),
+        summary.creator.clone(),
+        summary.id.to_string(),
+    ]
+}
+
+fn ago(age: Duration) -> String {
+    match age.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s ago"),
+        seconds @ 60..3_600 => format!("{} min ago", seconds / 60),
+        seconds @ 3_600..172_800 => format!("{} h ago", seconds / 3_600),
+        seconds => format!("{} days ago", seconds / 86_400),
+    }
+}
+
+/// A number of things: `1 entry`, `2 entries`.
+pub(super) fn counted(count: impl Display, one: &str, many: &str) -> String {
+    let count = count.to_string();
+    format!("{count} {}", if count == "1" { one } else { many })
 }
 
 fn parameters(params: &Params) -> String {
@@ -58,13 +110,13 @@ fn parameters(params: &Params) -> String {
     };
     let short = humantime::format_duration;
     format!(
-        "n={} processes, p={} to a warp, r={} entries to a read: {} warps\n\
+        "n={} processes, p={} to a warp, r={} entries to a read: {}\n\
          order {order}, arbiter {arbiter}, seed {}, append window {window}\n\
          patience {}, join timeout {}, pace {}, pipeline {}, values up to {} bytes",
         spec.processes,
         spec.warp_size,
         spec.read_size,
-        params.warps(),
+        counted(params.warps(), "warp", "warps"),
         spec.seed,
         patience_text(spec.patience),
         short(spec.join_timeout),
@@ -86,7 +138,7 @@ pub(super) fn counts(counts: &ServerCounts) -> String {
         let _ = writeln!(text, "{whose}: {}", tally(counts));
     }
     if counts.left_out > 0 {
-        let _ = writeln!(text, "and {} more principals", counts.left_out);
+        let _ = writeln!(text, "and {}", counted(counts.left_out, "more principal", "more principals"));
     }
     text
 }
@@ -116,7 +168,7 @@ pub(super) fn instance(view: &InstanceView) -> String {
 fn standing(status: &InstanceStatus, params: &Params) -> String {
     let mut text = format!("\n{}\n", why(status, params));
     let sealed = if status.sealed { "sealed" } else { "open" };
-    let _ = writeln!(text, "list: {} entries, {sealed}", status.length);
+    let _ = writeln!(text, "list: {}, {sealed}", entries(status.length));
     if status.waiting.total() > 0 {
         let waits = |row: &Waiting| {
             let appends = row.appends.iter().map(|number| format!("append #{number}"));
@@ -141,7 +193,7 @@ fn standing(status: &InstanceStatus, params: &Params) -> String {
         );
     }
     if status.offences.left_out > 0 {
-        let _ = writeln!(text, "and {} more kinds of offences", status.offences.left_out);
+        let _ = writeln!(text, "and {}", counted(status.offences.left_out, "more kind of offences", "more kinds of offences"));
     }
     text
 }
@@ -155,12 +207,14 @@ fn why(status: &InstanceStatus, params: &Params) -> String {
         }
         State::Finished => "Finished: every process has left. Reads are answered at once.".to_owned(),
         State::Gathering if status.joined == 0 => {
-            format!("Gathering: none of {n} processes has joined; the join timeout starts with the first.")
+            let all = counted(n, "process", "processes");
+            format!("Gathering: none of {all} has joined; the join timeout starts with the first.")
         }
         State::Gathering => format!(
-            "Gathering: {} of {n} processes have joined. Phase 1 opens when all have, or {} after the first \
+            "Gathering: {} of {} joined. Phase 1 opens when all have, or {} after the first \
              join. Missing: {}.",
             status.joined,
+            counted(n, "process has", "processes have"),
             humantime::format_duration(params.spec().join_timeout),
             rows(&status.awaited, |row| row.process.to_string())
         ),
@@ -223,7 +277,7 @@ fn append_answer(answer: AppendAnswer) -> String {
 pub(super) fn read(number: AccessNumber, read: &Read) -> String {
     let when = read.phase.map_or_else(|| "outside phases".to_owned(), |phase| format!("in phase {phase}"));
     let sealed = if read.sealed { "sealed" } else { "open" };
-    let mut text = format!("read #{number} {when}: list of {} entries, {sealed}\n", read.length);
+    let mut text = format!("read #{number} {when}: list of {}, {sealed}\n", entries(read.length));
     for (position, value) in (read.start.get()..).zip(&read.values) {
         let _ = writeln!(text, "{position:>6}  {value}");
     }
@@ -234,7 +288,7 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> String {
     let status = &snapshot.status;
     let sealed = if status.sealed { "sealed" } else { "open" };
     let mut text =
-        format!("snapshot: {}, list of {} entries, {sealed}\n", state_word(status.state), status.length);
+        format!("snapshot: {}, list of {}, {sealed}\n", state_word(status.state), entries(status.length));
     for entry in &snapshot.entries {
         let (position, value, process, phase) = (entry.position, &entry.value, entry.process, entry.phase);
         let _ = writeln!(text, "{:>6}  {value}  (process {process}, phase {phase})", position.get());
@@ -248,10 +302,14 @@ pub(super) fn event(recorded: &Recorded) -> String {
     format!("{seconds:>10.3}s  {}", describe::event(&recorded.event))
 }
 
-fn rows<T>(rows: &Rows<T>, row: impl Fn(&T) -> String) -> String {
+pub(super) fn rows<T>(rows: &Rows<T>, row: impl Fn(&T) -> String) -> String {
     let shown: Vec<String> = rows.shown.iter().map(row).collect();
     let more = if rows.left_out > 0 { format!(" and {} more", rows.left_out) } else { String::new() };
     format!("{}{more}", shown.join(", "))
+}
+
+fn entries(length: u32) -> String {
+    counted(length, "entry", "entries")
 }
 
 fn joined(items: &[impl Display], separator: &str) -> String {

@@ -3,7 +3,7 @@
 
 use std::process::ExitCode;
 
-pub use stickycas_client_program::EXIT_CODES;
+pub use stickycas_program::EXIT_CODES;
 use stickycas_model::judge::Outcome;
 use stickycas_server::CredentialsError;
 

@@ -1,6 +1,6 @@
 //! The reason why a server can never be reached as it was asked for: its address is that of something else,
 //! or the credentials are not for it. Libraries tell it in words such as "frame with invalid size", and often
-//! in others at the next try; so the address is asked anew, first for the name, then for what it speaks.
+//! in others at the next try; so the address is asked anew.
 
 use std::io;
 use std::path::Path;
@@ -19,8 +19,12 @@ use crate::{CERTIFICATE, KEY, SERVER_CAS, identity, roots};
 
 /// How long the address may take to show what it is.
 const LONGEST: Duration = Duration::from_secs(1);
-/// The first bytes of a client that speaks HTTP/2: its preface, and settings without any.
-const FIRST_BYTES: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// The first bytes of a client that speaks HTTP/2: its preface, and settings without any. Some servers for
+/// HTTP/1 close the connection then, so a client that speaks HTTP/1 comes next.
+const GREETINGS: [&[u8]; 2] = [
+    b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0",
+    b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n",
+];
 
 /// A fault of an address or of credentials: the cause and what to do, in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,7 +60,14 @@ async fn ask(server: &str, credentials: Option<&Path>) -> Option<Fault> {
         },
         _ => Some(Spoken::Tls),
     };
-    let why = match (spoken(connect().await?).await?, first) {
+    let mut answer = None;
+    for greeting in GREETINGS {
+        answer = spoken(connect().await?, greeting).await;
+        if answer.is_some() {
+            break;
+        }
+    }
+    let why = match (answer?, first) {
         (Spoken::Http2, None) => "it speaks no TLS: use http://, and --principal NAME in place of --credentials",
         (Spoken::Tls, Some(_)) => "it answers with TLS: use https:// and --credentials DIR",
         (Spoken::Http1, _) => {
@@ -77,9 +88,9 @@ enum Spoken {
     Other,
 }
 
-/// Greets in HTTP/2 without TLS. `None`: there is no answer.
-async fn spoken(mut stream: TcpStream) -> Option<Spoken> {
-    stream.write_all(FIRST_BYTES).await.ok()?;
+/// Greets without TLS. `None`: there is no answer.
+async fn spoken(mut stream: TcpStream, greeting: &[u8]) -> Option<Spoken> {
+    stream.write_all(greeting).await.ok()?;
     let mut answer = [0; 5];
     stream.read_exact(&mut answer).await.ok()?;
     Some(match answer {

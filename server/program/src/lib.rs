@@ -1,6 +1,6 @@
 //! The common parts of the three programs of StickyCAS: the version with its commit, shell completions and
 //! man pages, made from the command line as clap knows it; the names of environment variables; durations;
-//! whether a log has colours; signals; and [`files`] in TOML.
+//! whether a log has colours; the width of tables; exit codes and examples in helps; signals; and [`files`] in TOML.
 
 mod command_line;
 mod duration;
@@ -8,7 +8,7 @@ pub mod files;
 mod signals;
 mod variables;
 
-pub use command_line::{Completions, ManPages};
+pub use command_line::{Completions, EXIT_CODES, ManPages, with_examples};
 pub use duration::{LONGEST_DURATION, parse_duration};
 pub use signals::{asked_to_stop, install_signals};
 pub use variables::{UnknownVariables, check_variables, is_variable, variables_of, variables_of_server};
@@ -25,6 +25,13 @@ pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("
 #[must_use]
 pub fn log_has_colours() -> bool {
     anstream::AutoStream::choice(&std::io::stderr()) != anstream::ColorChoice::Never
+}
+
+/// The width of the terminal that standard output is, in columns. `None`: it is none.
+#[must_use]
+pub fn terminal_width() -> Option<usize> {
+    let (width, _) = terminal_size::terminal_size_of(std::io::stdout())?;
+    Some(width.0.into()).filter(|width| *width > 0)
 }
 
 /// The commit; `None` if the build does not know it.

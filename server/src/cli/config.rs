@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 
-use super::EXIT_CODES;
 use crate::auth::CredentialStore;
 use crate::settings::{Data, Settings, SettingsArgs, reference, show};
 
@@ -13,13 +12,10 @@ use crate::settings::{Data, Settings, SettingsArgs, reference, show};
 pub(super) enum ConfigCommand {
     /// Check the settings that `serve` would start with, and the files and credentials that they name, and
     /// say what is wrong.
-    #[command(after_help = EXIT_CODES)]
     Check(SettingsArgs),
     /// Print the settings that `serve` would start with, as a file, with where each comes from.
-    #[command(after_help = EXIT_CODES)]
     Show(Box<Show>),
     /// Print the page with all settings, as in docs/operate/configuration.md.
-    #[command(after_help = EXIT_CODES)]
     Reference,
 }
 

@@ -97,8 +97,8 @@ impl Health {
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let connection = tokio::spawn(connection);
             let request = Request::get("/readyz").header(HOST, address.to_string()).body(String::new())?;
-            let other = || format!("{address} is no listener for operators: give the address of serve --http");
-            let response = sender.send_request(request).await.with_context(other)?;
+            let other = |_| anyhow::anyhow!("{address} is no listener for operators: give the address of serve --http");
+            let response = sender.send_request(request).await.map_err(other)?;
             let status = response.status();
             let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;
             let body = body.map_err(|error| anyhow::anyhow!(error))?.to_bytes();

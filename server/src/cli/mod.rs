@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Arg, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use stickycas_program::{Completions, ManPages, install_signals};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
@@ -31,15 +31,35 @@ const USAGE: u8 = 2;
 /// log, which a restart reads.
 const LOG_FAILED: u8 = 5;
 
-/// The codes in words, for helps.
-const EXIT_CODES: &str = "\
-Exit codes, the same in all three programs:
-  0  done; of a run: its verdict is valid or outside
-  1  failed: a promise or a condition was not kept, an instance ended without a decision
-  2  wrong usage: flags or files
-  3  refused, or not possible: it did not happen
-  4  unknown: it may have happened; of a run: it proves nothing
-  5  of a server: its log could not be written any more";
+/// Examples for the helps.
+pub(crate) const EXAMPLES: &[&str] = &[
+    "stickycas-server serve --insecure-principals --coordinator alice",
+    "stickycas-server serve --credentials creds/server --coordinator alice --data /var/lib/stickycas",
+    "stickycas-server health",
+    "stickycas-server health --server https://localhost:7420 --credentials creds/clients/alice",
+    "stickycas-server data check --data /var/lib/stickycas",
+    "stickycas-server data check --backup log.backup",
+    "stickycas-server data dump --instance demo --out demo.dump",
+    "stickycas-server data dump --backup log.backup --out all.dump",
+    "stickycas-server data compact",
+    "stickycas-server data compact --data /var/lib/stickycas",
+    "stickycas-server data backup --out log.backup",
+    "stickycas-server data backup --data /var/lib/stickycas --out log.backup",
+    "stickycas-server data restore --from log.backup",
+    "stickycas-server data restore --from log.backup --data /var/lib/stickycas",
+    "stickycas-server credentials --out creds --principal alice --principal ann",
+    "stickycas-server credentials --out creds --principals 16 --host cas.example.org --tokens",
+    "stickycas-server config check --config server.toml",
+    "stickycas-server config check --credentials creds/server",
+    "stickycas-server config show --config server.toml",
+    "stickycas-server config show --effective",
+    "stickycas-server config reference",
+    "stickycas-server descriptor",
+    "stickycas-server completions bash",
+    "stickycas-server completions zsh",
+    "stickycas-server man man1",
+    "stickycas-server man /usr/local/share/man/man1",
+];
 
 /// Flags are wrong.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +68,7 @@ struct UsageError(String);
 
 /// The StickyCAS server: a write-once, totally ordered list guarded by a warp scheduler, over gRPC.
 #[derive(Debug, Parser)]
-#[command(name = "stickycas-server", version = stickycas_program::VERSION, after_help = EXIT_CODES)]
+#[command(name = "stickycas-server", version = stickycas_program::VERSION)]
 pub struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -57,33 +77,28 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Serve until SIGTERM or SIGINT, then drain; a second signal ends it at once.
-    #[command(after_help = format!("{SERVE_HELP}{EXIT_CODES}"))]
+    #[command(after_help = SERVE_HELP)]
     Serve(SettingsArgs),
     /// Ask a server whether it serves; for probes.
     ///
     /// It has failed if the server answers that it does not serve.
-    #[command(after_help = EXIT_CODES)]
     Health(Health),
     /// Check, dump, compact, back up or restore the log of a server.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand)]
     Data(DataCommand),
     /// Make certificates and keys for development and demos: a CA, a server, and principals.
-    #[command(after_help = EXIT_CODES)]
     Credentials(CredentialsCommand),
     /// Check and show settings.
-    #[command(subcommand, after_help = EXIT_CODES)]
+    #[command(subcommand)]
     Config(ConfigCommand),
     /// Write the compiled .proto files to standard output: a google.protobuf.FileDescriptorSet with all that
     /// it imports.
     ///
     /// For clients and tools that read messages without generated code, as reflection does from a server.
-    #[command(after_help = EXIT_CODES)]
     Descriptor,
     /// Write completions for a shell to standard output.
-    #[command(after_help = EXIT_CODES)]
     Completions(Completions),
     /// Write man pages to a folder.
-    #[command(after_help = EXIT_CODES)]
     Man(ManPages),
 }
 
@@ -91,9 +106,25 @@ enum Command {
 const SERVE_HELP: &str = "\
 Each flag is a key of the file and a variable too: --drain is `drain` and STICKYCAS_DRAIN. `config reference` says more \
 of each. It has failed if connections had to be cut off. With 5 it ends if its log cannot be written any more: what it has told is \
-in the log, which the next start reads.
+in the log, which the next start reads.";
 
-";
+/// The command line, with its examples.
+pub(crate) fn command_line() -> clap::Command {
+    stickycas_program::with_examples(Cli::command(), EXAMPLES)
+}
+
+/// The same, whose helps have all settings but the limits, or only these.
+pub(crate) fn help_of_settings(command: clap::Command, limits: bool) -> clap::Command {
+    let shown = move |arg: Arg| {
+        let is_limit = arg.get_help_heading() == Some(settings::LIMITS_HEADING);
+        let hides = arg.is_hide_set() || is_limit != limits;
+        arg.hide(hides)
+    };
+    let command = command.mut_subcommand("serve", |serve| serve.mut_args(shown));
+    command.mut_subcommand("config", |config| {
+        config.mut_subcommand("check", |check| check.mut_args(shown)).mut_subcommand("show", |show| show.mut_args(shown))
+    })
+}
 
 /// Runs the program with these arguments, the first being its name.
 pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
@@ -101,8 +132,11 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // A server has its handlers before anything else; other commands end by signals as programs do.
     let serves = arguments.get(1).is_some_and(|command| command == "serve");
     let handlers = install_signals(|| serves.then(install_handlers).transpose());
+    let limits = arguments.iter().any(|argument| argument == "--help-limits");
+    let parsed = help_of_settings(command_line(), limits).try_get_matches_from(arguments);
+    let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
     let done =
-        handlers.context("cannot handle signals").and_then(|handlers| match Cli::try_parse_from(arguments) {
+        handlers.context("cannot handle signals").and_then(|handlers| match parsed {
             Ok(cli) => cli.perform(handlers),
             Err(error) if let Some(removed) = removed_flag(&error) => Err(UsageError(removed).into()),
             Err(error) => {
@@ -206,11 +240,11 @@ impl Cli {
                 Ok(ExitCode::SUCCESS)
             }
             Command::Completions(completions) => {
-                let written = completions.write(Self::command(), &mut io::stdout());
+                let written = completions.write(command_line(), &mut io::stdout());
                 written.map(|()| ExitCode::SUCCESS).map_err(Into::into)
             }
             Command::Man(pages) => {
-                pages.write(Self::command()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
+                pages.write(command_line()).map(|()| ExitCode::SUCCESS).map_err(Into::into)
             }
         }
     }

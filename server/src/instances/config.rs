@@ -10,6 +10,7 @@ use std::sync::{Arc, LazyLock, OnceLock};
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use stickycas_model::machine::State;
 use stickycas_model::params::Params;
 use stickycas_model::types::Seed;
 use stickycas_proto::attach::EncodedParameters;
@@ -111,17 +112,24 @@ impl InstanceConfig {
         self.shared.params.with_seed(self.seed)
     }
 
-    /// Checks that a Create which asks for `wanted` asks for this living instance of the same name (F11). A
-    /// seed that the server drew matches any.
+    /// Checks that a Create which asks for `wanted` asks for this instance of the same name, which is in this
+    /// state (F11). A seed that the server drew matches any.
     ///
     /// # Errors
     /// NAME_TAKEN if the two differ.
-    pub(super) fn check_same(&self, wanted: &Self, seed_given: bool) -> Result<(), RpcRefusal> {
+    pub(super) fn check_same(&self, state: State, wanted: &Self, seed_given: bool) -> Result<(), RpcRefusal> {
         if self.shared.is_asked_for(&wanted.shared) && (!seed_given || self.seed == wanted.seed) {
             return Ok(());
         }
         let name = self.name.as_ref().map_or("", InstanceName::as_str);
-        let why = format!("{name} is the name of a living instance that was created differently");
+        let state = match state {
+            State::Finished => "has finished",
+            _ => "has not ended",
+        };
+        let why = format!(
+            "{name} is the name of another instance, which {state}: take another name, or close that one \
+             (stickycas-client close {name}, as its creator)"
+        );
         Err(RpcRefusal::new(RefusalReason::NameTaken, why))
     }
 }

@@ -305,8 +305,8 @@ impl Instances {
                     return Err(self.not_owner(existing.shard.key));
                 }
                 let (state, gate) = existing.uncommitted_state();
-                if state.as_ref().is_ok_and(|state| *state != State::Closed) {
-                    if let Err(differs) = existing.config().check_same(&config, seed_given) {
+                if let Ok(state @ (State::Gathering | State::Running | State::Finished)) = state {
+                    if let Err(differs) = existing.config().check_same(state, &config, seed_given) {
                         // Whether there is such an instance is known when its creation is committed.
                         gate.await?;
                         return Err(differs);

@@ -32,6 +32,9 @@ impl SettingsArgs {
 
 const CONFIG: &str = "config";
 
+/// The heading of the limits in helps.
+pub(crate) const LIMITS_HEADING: &str = "Limits";
+
 fn config_arg() -> Arg {
     let help = format!("File of settings, in TOML; flags and variables win over it [env: {CONFIG_VARIABLE}]");
     Arg::new(CONFIG).long(CONFIG).value_name("FILE").value_parser(value_parser!(PathBuf)).help(help)
@@ -55,7 +58,7 @@ fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
         .long(setting.flag())
         .value_name(setting.kind.value_name)
         .help(format!("{}{default}{off}", first.trim_end_matches('.')))
-        .help_heading(setting.is_limit().then_some("Limits"));
+        .help_heading(setting.is_limit().then_some(LIMITS_HEADING));
     let arg = match setting.kind.form {
         Form::Switch => arg.num_args(0..=1).require_equals(true).default_missing_value("true"),
         Form::List(_) => arg.action(ArgAction::Append),
@@ -69,7 +72,8 @@ fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
 
 impl clap::Args for SettingsArgs {
     fn augment_args(command: Command) -> Command {
-        command.arg(config_arg()).args(table::all().flat_map(args))
+        let limits = Arg::new("help-limits").long("help-limits").action(ArgAction::Help).help("Print the limits");
+        command.arg(config_arg()).args(table::all().flat_map(args)).arg(limits)
     }
 
     fn augment_args_for_update(command: Command) -> Command {

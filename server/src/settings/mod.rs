@@ -27,7 +27,7 @@ use crate::config::{AuthMode, ClusterConfig, Config, CredentialFolder, RELOAD_EV
 use crate::limits::Limits;
 use crate::memory::Memory;
 
-pub(crate) use args::SettingsArgs;
+pub(crate) use args::{LIMITS_HEADING, SettingsArgs};
 pub(crate) use show::{reference, show};
 pub(crate) use table::{Setting, Settings, removed};
 

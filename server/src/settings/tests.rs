@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args as _, FromArgMatches as _};
 
 use super::*;
+use crate::cli;
 
 /// The settings of these flags, these variables and a file with this text.
 fn load(flags: &[&str], variables: &[(&str, &str)], file: &str) -> Result<Effective, Vec<String>> {
@@ -259,13 +260,30 @@ fn every_setting_has_names_of_its_own_and_says_what_it_is_for() {
 }
 
 #[test]
-fn the_help_of_serve_fits_on_two_screens() {
-    let command = <crate::cli::Cli as clap::CommandFactory>::command().term_width(100);
-    let help = |flag| command.clone().try_get_matches_from(["stickycas-server", "serve", flag]).unwrap_err();
-    let [short, long] = ["-h", "--help"].map(|flag| help(flag).to_string());
+fn the_help_of_serve_has_every_setting_on_a_page_or_on_that_of_limits() {
+    let help = |flag| {
+        let command = cli::help_of_settings(cli::command_line(), flag == "--help-limits").term_width(100);
+        command.try_get_matches_from(["stickycas-server", "serve", flag]).unwrap_err().to_string()
+    };
+    let [short, long, limits] = ["-h", "--help", "--help-limits"].map(help);
     assert_eq!(short, long);
-    assert!(short.lines().count() <= 140, "{} lines:\n{short}", short.lines().count());
-    assert!(short.lines().all(|line| line.len() <= 100), "{short}");
+    for page in [&short, &limits] {
+        assert!(page.lines().count() <= 110, "{} lines:\n{page}", page.lines().count());
+        assert!(page.lines().all(|line| line.len() <= 100), "{page}");
+    }
+    for setting in table::all() {
+        let (flag, page) = (format!("--{} ", setting.flag()), if setting.is_limit() { &limits } else { &short });
+        let listed = page.replace("[=", " [=").lines().any(|line| line.trim_start().starts_with(&flag));
+        assert!(listed, "{flag} is not in:\n{page}");
+    }
+}
+
+#[test]
+fn every_example_can_be_typed() {
+    for line in cli::EXAMPLES {
+        let parsed = cli::command_line().try_get_matches_from(line.split(' '));
+        assert!(parsed.is_ok(), "{line}: {}", parsed.unwrap_err());
+    }
 }
 
 #[test]
