@@ -120,7 +120,8 @@ impl ClientBuilder {
                     Err(error) => {
                         let fault = config.fault().await;
                         faults += usize::from(fault.is_some());
-                        let fault = fault.map(|fault| Error::faulty(config.server(), fault, backoff.names_come()));
+                        let fault =
+                            fault.map(|fault| Error::faulty(config.server(), fault, backoff.names_come()));
                         failed = Some(fault.unwrap_or(error));
                     }
                 }

@@ -161,8 +161,14 @@ fn endpoint(server: &str, scheme: &str) -> Result<Endpoint, Error> {
     let endpoint = Endpoint::from_shared(server.to_owned()).map_err(|error| wrong(&error.to_string()))?;
     match endpoint.uri().scheme_str() {
         Some(given) if given == scheme => {}
-        Some(_) if scheme == "https" => return Err(wrong("credentials are shown over TLS only")),
-        Some("https") => return Err(wrong("TLS needs credentials")),
+        Some("http") => {
+            let why = "credentials are shown over TLS only: give https://host:port, or no credentials";
+            return Err(Error::InvalidArgument(format!("server {server:?}: {why}")));
+        }
+        Some("https") => {
+            let why = "TLS needs credentials: give a folder of them too, or http://host:port";
+            return Err(Error::InvalidArgument(format!("server {server:?}: {why}")));
+        }
         Some(_) => return Err(wrong("only http and https are spoken")),
         None => return Err(wrong("the scheme is missing")),
     }

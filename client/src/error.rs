@@ -117,7 +117,10 @@ impl Error {
             // An earlier try may have gone through, whatever the last one says.
             Self::Unreachable { sent, .. } | Self::GaveUp { sent, .. } => *sent,
             Self::Protocol(_) | Self::Lost(_) => true,
-            Self::WrongServer { .. } | Self::UnexpectedPeer { .. } | Self::InvalidArgument(_) | Self::Undecided(_) => false,
+            Self::WrongServer { .. }
+            | Self::UnexpectedPeer { .. }
+            | Self::InvalidArgument(_)
+            | Self::Undecided(_) => false,
         }
     }
 

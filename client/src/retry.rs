@@ -23,8 +23,8 @@ pub struct RetryPolicy {
     /// no lack of progress. Zero: after the first failure.
     pub give_up_after: Duration,
     /// Give up after this long if no server was ever reached and nothing was sent; not later than after
-    /// `give_up_after`. [`Duration::MAX`]: servers may still be started, and names of hosts become known; else
-    /// a host that is unknown is not waited for.
+    /// `give_up_after`. [`Duration::MAX`]: servers may still be started, and names of hosts become known;
+    /// else a host that is unknown is not waited for.
     pub reach_within: Duration,
 }
 

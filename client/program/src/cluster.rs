@@ -8,8 +8,8 @@ use clap::Args;
 use stickycas_client::{Client, ClusterInfo, ClusterServer, OwnedShard};
 use stickycas_program::asked_to_stop;
 
-use super::render::counted;
 use super::output::{Exit, Failure, Output};
+use super::render::counted;
 
 /// Between two questions who owns what.
 const ASK_AGAIN: Duration = Duration::from_millis(250);

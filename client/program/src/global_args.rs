@@ -77,7 +77,12 @@ impl GlobalArgs {
         self.client_of(Client::builder(address), RetryPolicy::default(), Patience::Endless)
     }
 
-    fn client_of(&self, builder: ClientBuilder, policy: RetryPolicy, patience: Patience) -> Result<Client, Error> {
+    fn client_of(
+        &self,
+        builder: ClientBuilder,
+        policy: RetryPolicy,
+        patience: Patience,
+    ) -> Result<Client, Error> {
         let builder = match (&self.credentials, &self.principal) {
             (Some(folder), principal) => {
                 let builder = builder.credentials(Credentials::read(folder)?);

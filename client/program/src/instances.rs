@@ -75,7 +75,9 @@ pub(super) async fn list(client: &Client, output: &mut Output<'_>) -> Result<Exi
     }
     if listed.shards_left_out > 0 {
         let shards = render::counted(listed.shards_left_out, "shard has", "shards have");
-        tracing::warn!("instances may be missing: {shards} no server now; list again, or see `stickycas-client cluster`");
+        tracing::warn!(
+            "instances may be missing: {shards} no server now; list again, or see `stickycas-client cluster`"
+        );
     }
     Ok(Exit::Done)
 }

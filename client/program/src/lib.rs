@@ -31,7 +31,7 @@ pub use self::record::{ErrorRecord, PlayRecord};
 /// Examples for the helps.
 const EXAMPLES: &[&str] = &[
     "stickycas-client propose --instance demo --value tea --principal ann",
-    "stickycas-client propose --instance demo --strategy equivocate(x,y) --principal eve",
+    "stickycas-client propose --instance demo --strategy silent --principal eve",
     "stickycas-client create --name demo --roster ann,bob,eve --principal alice",
     "stickycas-client create -n 6 -p 2 --patience 5s --credentials creds/clients/alice --server https://localhost:7420",
     "stickycas-client close demo --principal alice",
@@ -151,7 +151,7 @@ where
         }
         // --help and --version.
         Err(wanted) => {
-            let _ = write!(out, "{}", wanted.render());
+            let _ = writeln!(out, "{}", wanted.render().to_string().trim_end());
             Exit::Done
         }
     }
@@ -210,8 +210,8 @@ async fn perform(
     }
 }
 
-/// What is waited for, in plain lines; the whole log, if asked for more. A program that has its own subscriber
-/// keeps it.
+/// What is waited for, in plain lines; the whole log, if asked for more. A program that has its own
+/// subscriber keeps it.
 fn trace_to_stderr(verbose: u8) {
     let level = match verbose {
         0 => tracing::Level::WARN,
@@ -330,7 +330,8 @@ mod tests {
         let (exit, _, err) =
             run_with(&["list", "--principal", "p1", "--server", &server, "--give-up-after", "0s"]).await;
         assert_eq!(exit, Exit::Refused, "{err}");
-        let told = format!("error: gave up after 1 try in 0.0s: no answer from {server}: Connection refused; is");
+        let told =
+            format!("error: gave up after 1 try in 0.0s: no answer from {server}: Connection refused; is");
         assert!(err.starts_with(&told), "{err}");
     }
 }

@@ -66,9 +66,7 @@ impl Failure {
     /// What to do, if that does not follow from the failure.
     pub(super) fn advice(&self) -> &'static str {
         match self {
-            Self::Client(Error::GaveUp { last, sent: false, .. })
-                if matches!(&**last, Error::Unreachable { cause, .. } if cause.contains("refused")) =>
-            {
+            Self::Client(Error::GaveUp { last, sent: false, .. }) if matches!(&**last, Error::Unreachable { cause, .. } if cause.contains("refused")) => {
                 "; is there a server? `stickycas-server serve` starts one, and --server URL names another"
             }
             _ => "",
@@ -116,7 +114,8 @@ impl Exit {
             Error::Unreachable { sent: false, .. } | Error::GaveUp { sent: false, .. } => Self::Refused,
             Error::InvalidArgument(_) => Self::Usage,
             Error::Undecided(_) | Error::Lost(_) => Self::Ended,
-            // The others of `Unreachable` and `GaveUp`, `Protocol`, and what a later client may add: it may have happened.
+            // The others of `Unreachable` and `GaveUp`, `Protocol`, and what a later client may add: it may
+            // have happened.
             _ => Self::Unreachable,
         }
     }

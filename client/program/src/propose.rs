@@ -93,7 +93,10 @@ impl Propose {
             ended = self.process.play(client, judge, instance, 0, stopping) => ended?,
             never = waiting::tell(client, instance), if !output.is_json() => match never {},
         };
-        output.result(&ended.record, || ended.text())?;
+        // The error says it all for people.
+        if output.is_json() || ended.has_joined_or_ended() {
+            output.result(&ended.record, || ended.text())?;
+        }
         if let Some(judge) = judge.filter(|_| !stopped) {
             tokio::select! {
                 () = report(judge, instance, &ended) => {}
@@ -215,7 +218,8 @@ async fn successor(
             },
         }
         if !is_told && refused.is_none() && begun.elapsed() >= NOTICE_AFTER {
-            tracing::warn!("waiting for the next instance {name}");
+            let which = if last.is_some() { "the next" } else { "an" };
+            tracing::warn!("waiting for {which} instance {name}");
             is_told = true;
         }
         tokio::time::sleep(pause).await;

@@ -135,6 +135,11 @@ impl EndedPlay {
         self
     }
 
+    /// Whether there is more to tell than the error that kept the process away.
+    pub(super) fn has_joined_or_ended(&self) -> bool {
+        self.error.is_none() || self.record.process.is_some()
+    }
+
     /// Whether a newer client plays the process: that one will say how it ends.
     pub(super) fn was_replaced(&self) -> bool {
         self.error.as_ref().and_then(Error::reason) == Some(RefusalReason::SessionReplaced)
@@ -163,7 +168,7 @@ impl EndedPlay {
             (ProcessEnd::Decided, Some(decision)) => {
                 let from: Vec<String> = record.from.iter().map(ToString::to_string).collect();
                 let from = if from.is_empty() {
-                    " (an earlier life of it did)".to_owned()
+                    " before this program was started".to_owned()
                 } else {
                     format!("{phase}, from: {}", from.join(" "))
                 };

@@ -41,10 +41,13 @@ pub(super) fn list(instances: &[Summary], now: SystemTime, width: Option<usize>)
     let rows = instances.iter().map(|summary| row(summary, now));
     let rows: Vec<_> = std::iter::once(COLUMNS.map(str::to_owned)).chain(rows).collect();
     let length = |text: &String| text.chars().count();
-    let mut widths: Vec<usize> =
-        (0..COLUMNS.len()).map(|column| rows.iter().map(|row| length(&row[column])).max().unwrap_or(0)).collect();
+    let mut widths: Vec<usize> = (0..COLUMNS.len())
+        .map(|column| rows.iter().map(|row| length(&row[column])).max().unwrap_or(0))
+        .collect();
     let total = |widths: &[usize]| widths.iter().sum::<usize>() + 2 * (widths.len() - 1);
-    while let Some(excess) = width.and_then(|width| total(&widths).checked_sub(width + 1)).map(|over| over + 1) {
+    while let Some(excess) =
+        width.and_then(|width| total(&widths).checked_sub(width + 1)).map(|over| over + 1)
+    {
         let last = widths.len() - 1;
         match widths[last].checked_sub(excess) {
             Some(left) if last == DECISION && left >= SHORTEST_DECISION => widths[last] = left,
@@ -70,7 +73,9 @@ fn row(summary: &Summary, now: SystemTime) -> [String; 7] {
         name.map_or_else(|| summary.id.to_string(), ToString::to_string),
         state_word(summary.state).to_owned(),
         format!("{}/{}", summary.decided, summary.processes),
-        summary.created.map_or_else(String::new, |created| ago(now.duration_since(created).unwrap_or_default())),
+        summary
+            .created
+            .map_or_else(String::new, |created| ago(now.duration_since(created).unwrap_or_default())),
         summary.decision.as_ref().map_or_else(String::new, ToString::to_string),
         summary.creator.clone(),
         summary.id.to_string(),
@@ -193,7 +198,11 @@ fn standing(status: &InstanceStatus, params: &Params) -> String {
         );
     }
     if status.offences.left_out > 0 {
-        let _ = writeln!(text, "and {}", counted(status.offences.left_out, "more kind of offences", "more kinds of offences"));
+        let _ = writeln!(
+            text,
+            "and {}",
+            counted(status.offences.left_out, "more kind of offences", "more kinds of offences")
+        );
     }
     text
 }

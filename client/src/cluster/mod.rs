@@ -235,7 +235,8 @@ impl Cluster {
     pub(crate) async fn diagnosed(&self, at: &Address, error: Error, names_come: bool) -> Error {
         match &error {
             // Silence is no answer either.
-            Error::Unreachable { cause, .. } if cause != NO_ANSWER && !self.reached().load(Ordering::Relaxed) => {}
+            Error::Unreachable { cause, .. }
+                if cause != NO_ANSWER && !self.reached().load(Ordering::Relaxed) => {}
             _ => return error,
         }
         let Ok(connection) = self.connection(at) else { return error };

@@ -201,7 +201,8 @@ async fn an_owner_that_is_silent_is_asked_again_after_all_others() {
     c.react_to_all(Reaction::NotOwner(paused.owner(6)));
     let url = |address: &str| format!("http://{address}");
     let builder = Client::builder(url(&b.address)).server(url(&c.address)).server(url(&paused.address));
-    let retry = RetryPolicy { first: SOON / 50, longest: SOON, give_up_after: FOR_EVER, ..RetryPolicy::default() };
+    let retry =
+        RetryPolicy { first: SOON / 50, longest: SOON, give_up_after: FOR_EVER, ..RetryPolicy::default() };
     let builder = builder.principal("p1").retry(retry).keep_alive(SOON * 10);
     let client = builder.connect_lazy().unwrap();
     let playing = tokio::spawn(async move { decides(&client, ONE, "x").await });

@@ -203,8 +203,12 @@ impl Pausable {
 
 /// A client of p1 that is given these servers.
 pub fn client_of(servers: &[&Scripted], give_up_after: Duration) -> Client {
-    let policy =
-        RetryPolicy { first: Duration::from_millis(1), longest: Duration::from_millis(8), give_up_after, ..RetryPolicy::default() };
+    let policy = RetryPolicy {
+        first: Duration::from_millis(1),
+        longest: Duration::from_millis(8),
+        give_up_after,
+        ..RetryPolicy::default()
+    };
     let url = |server: &&Scripted| format!("http://{}", server.address);
     let (first, others) = servers.split_first().unwrap();
     let builder =

@@ -3,8 +3,8 @@
 
 use std::process::ExitCode;
 
-pub use stickycas_program::EXIT_CODES;
 use stickycas_model::judge::Outcome;
+pub use stickycas_program::EXIT_CODES;
 use stickycas_server::CredentialsError;
 
 use crate::files::{FileError, SettingError};

@@ -101,7 +101,7 @@ fn fail(exit: Exit, message: &str, json: bool) -> Exit {
     if json {
         show_error(exit, message);
     }
-    tell(&format!("stickycas-loadgen: {message}"));
+    tell(&format!("error: {message}"));
     exit
 }
 

@@ -79,7 +79,8 @@ mod tests {
         let server = "http://10.0.0.7:7420".to_owned();
         let unreachable =
             || Error::Unreachable { server: server.clone(), cause: "at 10.0.0.7".to_owned(), sent: false };
-        let gave_up = Error::GaveUp { tries: 2, after: Duration::ZERO, last: Box::new(unreachable()), sent: true };
+        let gave_up =
+            Error::GaveUp { tries: 2, after: Duration::ZERO, last: Box::new(unreachable()), sent: true };
         let foreign = Error::UnexpectedPeer {
             server: server.clone(),
             code: "Internal".to_owned(),

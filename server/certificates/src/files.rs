@@ -138,7 +138,8 @@ mod tests {
     fn a_folder_without_the_file_is_told_with_the_folder_that_is_meant() {
         let outer = tempfile::tempdir().unwrap();
         let folder = outer.path();
-        let told = |name: &str| missing(folder, name).map(|told| told.replace(&*folder.to_string_lossy(), "creds"));
+        let told =
+            |name: &str| missing(folder, name).map(|told| told.replace(&*folder.to_string_lossy(), "creds"));
         assert_eq!(told("ca.crt").unwrap(), "creds has no ca.crt");
         for name in ["bob", "ann"] {
             std::fs::create_dir(folder.join(name)).unwrap();

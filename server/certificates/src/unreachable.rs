@@ -68,7 +68,9 @@ async fn ask(server: &str, credentials: Option<&Path>) -> Option<Fault> {
         }
     }
     let why = match (answer?, first) {
-        (Spoken::Http2, None) => "it speaks no TLS: use http://, and --principal NAME in place of --credentials",
+        (Spoken::Http2, None) => {
+            "it speaks no TLS: use http://, and --principal NAME in place of --credentials"
+        }
         (Spoken::Tls, Some(_)) => "it answers with TLS: use https:// and --credentials DIR",
         (Spoken::Http1, _) => {
             "no gRPC server but one for browsers and probes: give the address of serve --listen, not of --http or a page"
@@ -103,8 +105,8 @@ async fn spoken(mut stream: TcpStream, greeting: &[u8]) -> Option<Spoken> {
     })
 }
 
-/// Shakes hands and waits for the first byte, since a client whose certificate is refused learns it only then.
-/// `None`: the connection ended without a reason.
+/// Shakes hands and waits for the first byte, since a client whose certificate is refused learns it only
+/// then. `None`: the connection ended without a reason.
 async fn handshake(stream: TcpStream, host: &str, folder: &Path) -> Option<Result<(), rustls::Error>> {
     let name = ServerName::try_from(host.to_owned()).ok()?;
     let connected = TlsConnector::from(Arc::new(tls(folder)?)).connect(name, stream).await;
@@ -147,7 +149,10 @@ fn of_certificates(error: &rustls::Error, host: &str, folder: &Path) -> Option<S
     let file = |name: &str| folder.join(name).display().to_string();
     Some(match error {
         rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer) => {
-            format!("its certificate is not signed by a CA in {}: take the ca.crt of this server", file(SERVER_CAS))
+            format!(
+                "its certificate is not signed by a CA in {}: take the ca.crt of this server",
+                file(SERVER_CAS)
+            )
         }
         rustls::Error::InvalidCertificate(
             CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
@@ -155,10 +160,16 @@ fn of_certificates(error: &rustls::Error, host: &str, folder: &Path) -> Option<S
         rustls::Error::InvalidCertificate(_) => format!("its certificate cannot be trusted: {error}"),
         rustls::Error::AlertReceived(rustls::AlertDescription::CertificateRequired) => {
             let why = "it wants a certificate, and there is only a token in";
-            format!("{why} {}: give the address of its listener for tokens, or the folder of a certificate", folder.display())
+            format!(
+                "{why} {}: give the address of its listener for tokens, or the folder of a certificate",
+                folder.display()
+            )
         }
         rustls::Error::AlertReceived(alert) => {
-            format!("it refuses the certificate {} ({alert:?}): take one of a CA that it trusts", file(CERTIFICATE))
+            format!(
+                "it refuses the certificate {} ({alert:?}): take one of a CA that it trusts",
+                file(CERTIFICATE)
+            )
         }
         _ => return None,
     })

@@ -29,7 +29,8 @@ pub fn with_examples(command: clap::Command, examples: &[&str]) -> clap::Command
 fn with_end(command: clap::Command, path: &str, examples: &[&str]) -> clap::Command {
     let mut end = command.get_after_help().map(|own| format!("{own}\n\n")).unwrap_or_default();
     if !command.has_subcommands() {
-        let own = examples.iter().filter(|line| line.strip_prefix(path).is_some_and(|rest| rest.starts_with(' ')));
+        let own =
+            examples.iter().filter(|line| line.strip_prefix(path).is_some_and(|rest| rest.starts_with(' ')));
         let own: String = own.map(|line| format!("  {line}\n")).collect();
         if !own.is_empty() {
             end += &format!("Examples:\n{own}\n");

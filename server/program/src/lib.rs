@@ -1,6 +1,7 @@
 //! The common parts of the three programs of StickyCAS: the version with its commit, shell completions and
 //! man pages, made from the command line as clap knows it; the names of environment variables; durations;
-//! whether a log has colours; the width of tables; exit codes and examples in helps; signals; and [`files`] in TOML.
+//! whether a log has colours; the width of tables; exit codes and examples in helps; signals; and [`files`]
+//! in TOML.
 
 mod command_line;
 mod duration;

@@ -93,11 +93,14 @@ impl Health {
     /// Asks `/readyz`; the body says why not.
     async fn ask_operators(self, address: SocketAddr) -> anyhow::Result<ExitCode> {
         let ask = async {
-            let stream = TcpStream::connect(address).await.with_context(|| format!("{address} does not answer"))?;
+            let stream =
+                TcpStream::connect(address).await.with_context(|| format!("{address} does not answer"))?;
             let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
             let connection = tokio::spawn(connection);
             let request = Request::get("/readyz").header(HOST, address.to_string()).body(String::new())?;
-            let other = |_| anyhow::anyhow!("{address} is no listener for operators: give the address of serve --http");
+            let other = |_| {
+                anyhow::anyhow!("{address} is no listener for operators: give the address of serve --http")
+            };
             let response = sender.send_request(request).await.map_err(other)?;
             let status = response.status();
             let body = Limited::new(response.into_body(), LONGEST_BODY).collect().await;

@@ -122,7 +122,9 @@ pub(crate) fn help_of_settings(command: clap::Command, limits: bool) -> clap::Co
     };
     let command = command.mut_subcommand("serve", |serve| serve.mut_args(shown));
     command.mut_subcommand("config", |config| {
-        config.mut_subcommand("check", |check| check.mut_args(shown)).mut_subcommand("show", |show| show.mut_args(shown))
+        config
+            .mut_subcommand("check", |check| check.mut_args(shown))
+            .mut_subcommand("show", |show| show.mut_args(shown))
     })
 }
 
@@ -135,15 +137,14 @@ pub fn run_from(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let limits = arguments.iter().any(|argument| argument == "--help-limits");
     let parsed = help_of_settings(command_line(), limits).try_get_matches_from(arguments);
     let parsed = parsed.and_then(|matches| Cli::from_arg_matches(&matches));
-    let done =
-        handlers.context("cannot handle signals").and_then(|handlers| match parsed {
-            Ok(cli) => cli.perform(handlers),
-            Err(error) if let Some(removed) = removed_flag(&error) => Err(UsageError(removed).into()),
-            Err(error) => {
-                let _ = error.print();
-                Ok(if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS })
-            }
-        });
+    let done = handlers.context("cannot handle signals").and_then(|handlers| match parsed {
+        Ok(cli) => cli.perform(handlers),
+        Err(error) if let Some(removed) = removed_flag(&error) => Err(UsageError(removed).into()),
+        Err(error) => {
+            let _ = error.print();
+            Ok(if error.use_stderr() { USAGE.into() } else { ExitCode::SUCCESS })
+        }
+    });
     done.unwrap_or_else(|error| {
         print_error(format!("error: {error:#}"));
         let files = error.downcast_ref().is_some_and(CredentialsError::is_final);

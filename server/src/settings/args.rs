@@ -72,7 +72,8 @@ fn args(setting: &'static Setting) -> impl Iterator<Item = Arg> {
 
 impl clap::Args for SettingsArgs {
     fn augment_args(command: Command) -> Command {
-        let limits = Arg::new("help-limits").long("help-limits").action(ArgAction::Help).help("Print the limits");
+        let limits =
+            Arg::new("help-limits").long("help-limits").action(ArgAction::Help).help("Print the limits");
         command.arg(config_arg()).args(table::all().flat_map(args)).arg(limits)
     }
 

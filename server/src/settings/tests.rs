@@ -272,7 +272,8 @@ fn the_help_of_serve_has_every_setting_on_a_page_or_on_that_of_limits() {
         assert!(page.lines().all(|line| line.len() <= 100), "{page}");
     }
     for setting in table::all() {
-        let (flag, page) = (format!("--{} ", setting.flag()), if setting.is_limit() { &limits } else { &short });
+        let (flag, page) =
+            (format!("--{} ", setting.flag()), if setting.is_limit() { &limits } else { &short });
         let listed = page.replace("[=", " [=").lines().any(|line| line.trim_start().starts_with(&flag));
         assert!(listed, "{flag} is not in:\n{page}");
     }
