@@ -172,7 +172,7 @@ impl Client {
                     _ => route.connection().await,
                 }
             };
-            let reached = noticed(route.at(), reached).await;
+            let reached = noticed(route.at().as_str(), reached).await;
             let error = match reached {
                 Ok(connection) => {
                     let answer = call(connection.clone(), request.clone());
@@ -232,7 +232,7 @@ impl Idempotency {
         let answer = match self {
             Self::Waits => Ok(call.await),
             Self::Repeatable | Self::Once | Self::NoWait => {
-                noticed(&connection.config().address(), timeout(longest, call)).await
+                noticed(connection.config().server(), timeout(longest, call)).await
             }
         };
         match answer {

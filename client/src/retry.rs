@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use crate::address::Address;
 use crate::error::Error;
 
 /// How a client retries.
@@ -70,7 +69,7 @@ const MIN_TRY_TIME: Duration = Duration::from_millis(500);
 const NOTICE_AFTER: Duration = Duration::from_secs(2);
 
 /// The same result. If it takes long, the user is told that this server does not answer.
-pub(crate) async fn noticed<T>(server: &Address, answer: impl Future<Output = T>) -> T {
+pub(crate) async fn noticed<T>(server: &str, answer: impl Future<Output = T>) -> T {
     let mut answer = std::pin::pin!(answer);
     match tokio::time::timeout(NOTICE_AFTER, &mut answer).await {
         Ok(answer) => answer,

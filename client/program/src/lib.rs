@@ -330,8 +330,7 @@ mod tests {
         let (exit, _, err) =
             run_with(&["list", "--principal", "p1", "--server", &server, "--give-up-after", "0s"]).await;
         assert_eq!(exit, Exit::Refused, "{err}");
-        let told =
-            format!("error: gave up after 1 try in 0.0s: no answer from {server}: Connection refused; is");
-        assert!(err.starts_with(&told), "{err}");
+        let told = format!("no answer from {server}: Connection refused; is there a server?");
+        assert!(err.starts_with("error: gave up after 1 try in ") && err.contains(&told), "{err}");
     }
 }

@@ -93,7 +93,7 @@ async fn an_instance_is_worked_on_by_hand() {
 
     let (_, listed) = run(&server, "coordinator", "list").await;
     let rows: Vec<&str> = listed.lines().collect();
-    assert!(rows[0].starts_with("instance  state") && rows[1].starts_with("demo      finished"), "{listed}");
+    assert!(rows[0].starts_with("instance  state") && rows[1].starts_with("demo      running"), "{listed}");
     assert!(rows[1].ends_with(id), "{listed}");
     let (exit, refused) = run(&server, "p1", "close demo").await;
     assert_eq!(exit, Exit::Refused, "{refused}");

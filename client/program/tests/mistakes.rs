@@ -10,7 +10,7 @@ use std::process::{Child, Command, Output, Stdio};
 
 const CLIENT: &str = env!("CARGO_BIN_EXE_stickycas-client");
 
-/// Exit code, program, arguments and, behind the arrow, a part of standard error. PLAIN and TLS: addresses of
+/// Exit code, program, arguments and, behind the arrow, a part of standard error. PLAIN and SECURE: addresses of
 /// servers; HTTP: of the operators' listener; TOKENS: of the listener for tokens; ABSENT: of nobody.
 const MISTAKES: &str = r"
 2 client: --principal ann => requires a subcommand
@@ -21,14 +21,14 @@ const MISTAKES: &str = r"
 2 client: list --principal '' => principal '': give 1 to 128 letters
 2 client: list --principal ann --server PLAIN/ --give-up-after soon => invalid value 'soon' for '--give-up-after <DURATION>'
 2 client: list --principal ann --server localhost:7420 => server 'localhost:7420': give http://host:port
-2 client: list --principal ann --server https://TLS => TLS needs credentials: give a folder of them too
+2 client: list --principal ann --server https://SECURE => TLS needs credentials: give a folder of them too
 2 client: list --principal ann --server ftp://PLAIN => only http and https are spoken
 2 client: list --server http://PLAIN --credentials creds/clients/ann => credentials are shown over TLS only: give https://host:port, or no credentials
-2 client: list --server https://TLS --credentials creds/clients => creds/clients has no ca.crt: did you mean creds/clients/alice (3 folders)?
-2 client: list --server https://TLS --credentials nowhere => nowhere is no folder with ca.crt
-2 client: list --server https://TLS --credentials creds/server => creds/server has no ca.crt
-2 client: list --server https://TLS --credentials empty => empty/ca.crt:
-2 client: list --server https://TLS --credentials creds/clients/ann --principal bob => principal 'bob': the credentials name 'ann'
+2 client: list --server https://SECURE --credentials creds/clients => creds/clients has no ca.crt: did you mean creds/clients/alice (3 folders)?
+2 client: list --server https://SECURE --credentials nowhere => nowhere is no folder with ca.crt
+2 client: list --server https://SECURE --credentials creds/server => creds/server has no ca.crt
+2 client: list --server https://SECURE --credentials empty => empty/ca.crt:
+2 client: list --server https://SECURE --credentials creds/clients/ann --principal bob => principal 'bob': the credentials name 'ann'
 2 client: list --principal ann --keep-alive 0s => give more than 0, such as 2s
 2 client: get --principal ann => not provided
 2 client: get no/name --principal ann => no/name
@@ -61,12 +61,12 @@ const MISTAKES: &str = r"
 2 client: append open x --principal alice --server http://PLAIN => alice is no process of this instance
 3 client: propose --instance nobody --value x --principal ann --server http://PLAIN => there is no instance nobody
 3 client: list --server https://TOKENS --credentials creds/clients/ann => refused (NO_IDENTITY)
-3 client: list --server https://TLS --credentials creds/tokens/ann => it wants a certificate, and there is only a token in creds/tokens/ann
-3 client: list --server https://TLS --credentials foreign/clients/ann => its certificate is not signed by a CA in foreign/clients/ann/ca.crt
-3 client: list --server https://TLS --credentials mixed => it refuses the certificate mixed/tls.crt (UnknownCA)
+3 client: list --server https://SECURE --credentials creds/tokens/ann => it wants a certificate, and there is only a token in creds/tokens/ann
+3 client: list --server https://SECURE --credentials foreign/clients/ann => its certificate is not signed by a CA in foreign/clients/ann/ca.crt
+3 client: list --server https://SECURE --credentials mixed => it refuses the certificate mixed/tls.crt (UnknownCA)
 3 client: list --server https://127.0.0.1:NAMED --credentials named/clients/ann => its certificate is not for the name 127.0.0.1
 3 client: list --principal ann --server http://ABSENT => Connection refused; is there a server? `stickycas-server serve` starts one
-3 client: list --principal ann --server http://ABSENT,http://TLS --give-up-after 0s => Connection refused
+3 client: list --principal ann --server http://ABSENT,http://SECURE --give-up-after 0s => Connection refused
 3 client: propose --instance open --value x --principal ann --server http://ABSENT --give-up-after 100ms => Connection refused
 4 client: list --principal ann --server http://SILENT --give-up-after 100ms => no answer in time
 2 server: frobnicate => unrecognized subcommand 'frobnicate'
@@ -83,7 +83,7 @@ const MISTAKES: &str = r"
 2 server: config check --config wrong.toml => there is no
 2 server: credentials --principals 2 => --out
 2 server: health --server localhost => give a URL such as http://127.0.0.1:7420
-2 server: health --server https://TLS --credentials creds/clients => creds/clients has no ca.crt: did you mean creds/clients/alice (3 folders)?
+2 server: health --server https://SECURE --credentials creds/clients => creds/clients has no ca.crt: did you mean creds/clients/alice (3 folders)?
 3 server: health --server http://ABSENT => does not answer: Connection refused
 3 server: health --server http://SILENT --timeout 100ms => did not answer in 100ms
 3 server: health --http ABSENT => does not answer
@@ -94,10 +94,10 @@ const MISTAKES: &str = r"
 
 /// Mistakes in the way to a server, told at once and in one line, whatever is asked; and what is said.
 const WRONG_WAYS: [(&str, &str); 6] = [
-    ("--server http://TLS --principal ann", "it answers with TLS: use https:// and --credentials DIR"),
+    ("--server http://SECURE --principal ann", "it answers with TLS: use https:// and --credentials DIR"),
     ("--server https://PLAIN --credentials creds/clients/ann", "it speaks no TLS: use http://"),
     (
-        "--server https://TLS --credentials foreign/clients/ann",
+        "--server https://SECURE --credentials foreign/clients/ann",
         "is not signed by a CA in foreign/clients/ann/ca.crt",
     ),
     (
@@ -198,7 +198,7 @@ impl Bench {
         let (named, [named_at, ..]) = serve(path, "--credentials named/server");
         let words = vec![
             ("PLAIN", plain_at),
-            ("TLS", tls_at),
+            ("SECURE", tls_at),
             ("HTTP", http),
             ("TOKENS", tokens),
             ("127.0.0.1:NAMED", named_at),

@@ -56,7 +56,7 @@ impl Drive {
         self.connection = self.route.connection().await?;
         let (outgoing, incoming) = mpsc::unbounded_channel();
         let longest = self.backoff.limit(HELLO_TIMEOUT, self.route.has_others());
-        let server = self.route.at().clone();
+        let server = self.connection.config().server().to_owned();
         let hello = timeout(longest, self.hello(&outgoing, incoming));
         let (mut answers, mut rest, welcomed) =
             noticed(&server, hello).await.map_err(|_| self.connection.no_answer(NO_ANSWER))??;
