@@ -29,7 +29,8 @@ pub enum Event {
         /// The new session.
         session: SessionId,
         /// Names one life of the client: the same after a reconnection, another after a restart. 0 if the
-        /// client does not say.
+        /// client does not say. All its 64 bits count, so in JSON it is a text.
+        #[serde(with = "crate::seed_text")]
         incarnation: u64,
     },
     /// An access was accepted and waits for its phase (F8a). The order of these events is the order of
@@ -292,6 +293,21 @@ impl From<ValueError> for OffenceKind {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_incarnation_is_written_as_a_text_and_read_as_a_number_too() {
+        let event = Event::Session {
+            process: ProcessId::FIRST,
+            session: SessionId::new(1).unwrap(),
+            incarnation: 9_007_199_254_740_993,
+        };
+        let recorded = Recorded { at: Time::from_nanos(7), event };
+        let text = r#"{"at":7,"event":"session","process":1,"session":1,"incarnation":"9007199254740993"}"#;
+        assert_eq!(serde_json::to_string(&recorded).unwrap(), text);
+        for text in [text, &text.replace("\"9007199254740993\"", "9007199254740993")] {
+            assert_eq!(serde_json::from_str::<Recorded>(text).unwrap(), recorded);
+        }
+    }
 
     #[test]
     fn a_restart_is_written_in_nanoseconds() {

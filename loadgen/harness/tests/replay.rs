@@ -276,6 +276,22 @@ fn each_changed_field_of_the_verdict_is_found_and_named() {
     assert!(text.contains("verdict.json says  1\n  the judge says     2"), "{text}");
 }
 
+#[test]
+fn a_folder_of_version_1_has_numbers_for_incarnations() {
+    let tampered = Tampered::of("quickstart");
+    let mut changed = 0;
+    tampered.history(|events| {
+        for event in events.iter_mut().filter(|event| event["event"] == "session") {
+            let text = event["incarnation"].as_str().expect("a text");
+            event["incarnation"] = text.parse::<u64>().unwrap().into();
+            changed += 1;
+        }
+    });
+    assert!(changed > 0);
+    tampered.json("harness.json", |harness| harness["version"] = 1.into());
+    assert!(tampered.replayed().same, "{}", tampered.replayed());
+}
+
 /// The verdict of version 1 that was written of this run.
 fn as_version_1(tampered: &Tampered, change: impl FnOnce(&mut Json)) {
     tampered.json("verdict.json", |verdict| {
@@ -374,7 +390,7 @@ fn a_damaged_folder_is_reported_with_file_and_line() {
 
 #[test]
 fn a_folder_of_another_version_is_refused_with_both_versions() {
-    for (file, read) in [("harness.json", "version 1"), ("verdict.json", "versions 1 to 3")] {
+    for (file, read) in [("harness.json", "versions 1 to 2"), ("verdict.json", "versions 1 to 3")] {
         let tampered = Tampered::of("one-warp");
         tampered.json(file, |json| {
             json["version"] = 7.into();

@@ -34,8 +34,9 @@ const HARNESS_FILE: &str = "harness.json";
 /// Where run folders go by default.
 pub const DEFAULT_PARENT: &str = "runs";
 
-/// Version of the form of run folders. Raised when a file changes its meaning or goes away.
-pub const FOLDER_VERSION: u32 = 1;
+/// Version of the form of run folders. Raised when a file changes its meaning or goes away. 2: in
+/// `history.ndjson`, `incarnation` is a text.
+pub const FOLDER_VERSION: u32 = 2;
 
 /// The facts about a run that only the harness knows: `harness.json`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -34,6 +34,8 @@ pub struct Folder {
     pub verdict: serde_json::Map<String, serde_json::Value>,
 }
 
+/// The oldest version of a folder that is read: all have the same fields, and numbers are read as texts are.
+const OLDEST_FOLDER: u32 = 1;
 /// The oldest version of a verdict that is read. See [`VERDICT_VERSION`].
 const OLDEST_VERDICT: u32 = 1;
 
@@ -65,7 +67,7 @@ impl Folder {
             let what = "no such folder: give the folder that a run wrote, such as runs/quickstart-21";
             return Err(wrong(folder, what));
         }
-        let harness: Harness = of_version(folder, HARNESS_FILE, FOLDER_VERSION..=FOLDER_VERSION)?;
+        let harness: Harness = of_version(folder, HARNESS_FILE, OLDEST_FOLDER..=FOLDER_VERSION)?;
         // Named before it is parsed: a folder without one is more likely no run folder.
         text(folder, "scenario.toml")?;
         let scenario = Scenario::load(&folder.join("scenario.toml"), None)?;
