@@ -14,11 +14,10 @@
 //! | `cluster/k` | three servers over three members of etcd; k instances in flight at all servers together, as many at each |
 //! | `durable/k` | one server with its log on disk |
 //! | `memory/k` | one server without a log |
-//! | `cluster-get/k` | Get of instances at three servers, k calls in flight: each answer waits for a confirmation of ownership; a call counts as an access and as an instance |
 //!
 //! Each turn has servers and etcd of its own. Instances are created before the clock runs; every one is
 //! judged when it has stopped. With a log in etcd: `writes_per_s` (transactions that etcd has applied),
-//! `reads_per_s` (confirming reads), and of an applied transaction its `batches` (of one shard each), `steps`
+//! and of an applied transaction its `batches` (of one shard each), `steps`
 //! and `bytes`; `commit_us` is the time from handing a batch to the committer to its commit.
 
 use std::net::TcpListener;
@@ -31,8 +30,6 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use serde_json::json;
 use stickycas_client::{Client, ClusterInfo};
-use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
-use stickycas_proto::v1::{GetRequest, get_request};
 use tokio::task::JoinSet;
 
 use crate::etcd::{self, Etcd, Program};
@@ -54,15 +51,10 @@ const SPREAD_WITHIN: Duration = Duration::from_secs(60);
 const ASK_EVERY: Duration = Duration::from_millis(20);
 /// So often the same owners have to be found, one after the other: then no shard moves any more.
 const SAME_OWNERS: usize = 10;
-/// The least instances, or calls, of a turn for each of those in flight.
+/// The least instances of a turn for each of those in flight.
 const LEAST: usize = 4;
-/// Instances that are asked for by Get, at each server.
-const GET_INSTANCES: usize = 64;
 /// Proposals of writes that a member has applied: every member applies all of them.
 const PROPOSALS: &str = "etcd_server_proposals_applied_total";
-/// Transactions that a member has answered, those that only read included.
-const TRANSACTIONS: &str = "grpc_server_handled_total{grpc_code=\"OK\",grpc_method=\"Txn\",\
-    grpc_service=\"etcdserverpb.KV\",grpc_type=\"unary\"}";
 
 /// How to measure a cluster.
 #[derive(Clone, Debug, Args)]
@@ -82,9 +74,9 @@ pub(crate) struct Options {
     common: Common,
 }
 
-/// What is measured, and the instances or calls in a turn, which take some seconds on two slow cores.
-const KINDS: [(&str, usize); 5] =
-    [("naive", 1_000), ("cluster", 3_000), ("durable", 6_000), ("memory", 6_000), ("cluster-get", 12_000)];
+/// What is measured, and the instances in a turn, which take some seconds on two slow cores.
+const KINDS: [(&str, usize); 4] =
+    [("naive", 1_000), ("cluster", 3_000), ("durable", 6_000), ("memory", 6_000)];
 
 #[derive(Clone, Copy, Debug)]
 struct Measured {
@@ -145,7 +137,6 @@ impl Turns {
         match kind {
             "naive" => etcd::run(&self.etcd().await?, amount, in_flight).await,
             "cluster" => cluster(self.start().await?, amount, in_flight).await,
-            "cluster-get" => get(self.start().await?, amount, in_flight).await,
             kind => {
                 let log = servers::folder(&self.options.common.disk())?;
                 let launch = self.launch.clone();
@@ -227,8 +218,6 @@ impl Cluster {
         for url in self.etcd.urls() {
             let metrics = Metrics::read(url.strip_prefix("http://").context("etcd has no TLS here")?).await?;
             counts.writes = counts.writes.max(metrics.value(PROPOSALS)?);
-            // There is none before the first call.
-            counts.transactions += metrics.value(TRANSACTIONS).unwrap_or(0.0);
         }
         for Fixture { server, .. } in &self.servers {
             counts.log = counts.log.plus(1.0, Commits::read(server.operators()?).await?);
@@ -241,8 +230,6 @@ impl Cluster {
 struct Counts {
     /// Writes that etcd has applied: transactions that write, and a few for leases.
     writes: f64,
-    /// Transactions that etcd has answered, those that only read included.
-    transactions: f64,
     /// A commit is one batch of one shard.
     log: Commits,
 }
@@ -251,11 +238,11 @@ impl Counts {
     /// Adds those between an earlier moment and this one to the figures of a turn.
     fn figures(self, before: Self, sample: Sample) -> Figures {
         let (writes, log) = (self.writes - before.writes, self.log.plus(-1.0, before.log));
-        let reads = (self.transactions - before.transactions - writes).max(0.0);
         let (wall, has_log) = (sample.wall.as_secs_f64(), log.commits > 0.0 && writes > 0.0);
         let of_write = |value: f64| has_log.then_some(value / writes);
-        let figures = sample.figures().with("writes_per_s", writes / wall).with("reads_per_s", reads / wall);
-        figures
+        sample
+            .figures()
+            .with("writes_per_s", writes / wall)
             .maybe("batches_per_write", of_write(log.commits))
             .maybe("steps_per_write", of_write(log.steps))
             .maybe("bytes_per_write", of_write(log.bytes))
@@ -296,34 +283,6 @@ async fn cluster(mut cluster: Cluster, instances: usize, in_flight: usize) -> an
     let after = cluster.counts().await?;
     observed.iter().try_for_each(|(index, seen)| cluster.servers[*index].judge(seen))?;
     Ok(after.figures(before, sample))
-}
-
-/// Asks for instances at all servers at once.
-async fn get(mut cluster: Cluster, calls: usize, in_flight: usize) -> anyhow::Result<Figures> {
-    for fixture in &mut cluster.servers {
-        fixture.ids = fixture.create(GET_INSTANCES, GET_INSTANCES).await?;
-    }
-    let before = cluster.counts().await?;
-    let watch = cluster.stopwatch();
-    let mut asking = JoinSet::new();
-    for number in 0..in_flight {
-        let fixture = &cluster.servers[number % cluster.servers.len()];
-        let principal = fixture.creator.as_ref().context("no creator")?.principal.clone();
-        let (ids, own) = (fixture.ids.clone(), share(calls, in_flight, number));
-        asking.spawn(async move {
-            let mut client = InstanceServiceClient::new(principal.channel.clone());
-            for id in ids.iter().cycle().skip(number % ids.len()).take(own) {
-                let instance = Some(get_request::Instance::InstanceId(id.clone()));
-                client.get(principal.request(GetRequest { instance })).await?;
-            }
-            anyhow::Ok(())
-        });
-    }
-    while let Some(done) = asking.join_next().await {
-        done??;
-    }
-    let sample = watch.stop(calls, calls);
-    Ok(cluster.counts().await?.figures(before, sample))
 }
 
 #[cfg(test)]

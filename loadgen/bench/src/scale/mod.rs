@@ -7,7 +7,6 @@
 //! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
 //! target/release/stickycas-bench scale --live 100000         all processes have joined, half of the warps have appended
 //! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
-//! target/release/stickycas-bench scale --table 1000000       the table of so many finished instances on the live page
 //! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access beside so many live instances
 //! target/release/stickycas-bench scale --start-up 1000000    a server on a log of so many archived instances: see `start_up`
 //! ```
@@ -20,7 +19,6 @@
 
 pub(crate) mod live;
 mod start_up;
-mod table;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -61,12 +59,6 @@ pub(crate) struct Options {
     /// Unary calls that wait, or a few more.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     waiting: Option<usize>,
-    /// Finished instances in the table of the live page.
-    #[arg(long, value_name = "N", value_parser = at_least_one())]
-    table: Option<usize>,
-    /// How long viewers look at the table.
-    #[arg(long, value_name = "DURATION", default_value = "2min", value_parser = stickycas_program::parse_duration)]
-    look: Duration,
     /// Live instances while accesses are timed; several counts, each on a server of its own.
     #[arg(long, value_name = "N,N,...", value_delimiter = ',', value_parser = at_least_one())]
     cost: Vec<usize>,
@@ -103,11 +95,11 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
 }
 
 async fn measure(options: &Options, disk: &Path) -> anyhow::Result<Vec<Row>> {
-    let Options { principals, finished, live, waiting, table, cost, start_up, .. } = options;
-    let counts = [principals, finished, live, waiting, table, start_up];
+    let Options { principals, finished, live, waiting, cost, start_up, .. } = options;
+    let counts = [principals, finished, live, waiting, start_up];
     ensure!(
         counts.iter().any(|count| count.is_some()) || !cost.is_empty(),
-        "say what to measure: --principals, --finished, --live, --waiting, --table, --cost, --start-up"
+        "say what to measure: --principals, --finished, --live, --waiting, --cost, --start-up"
     );
     let program: PathBuf = servers::find(options.common.server.as_deref())?;
     let launch = Launch::new(&program).retaining("1h");
@@ -124,9 +116,6 @@ async fn measure(options: &Options, disk: &Path) -> anyhow::Result<Vec<Row>> {
     }
     if let Some(count) = *waiting {
         rows.push(measure_waiting(&launch, count).await?);
-    }
-    if let Some(count) = *table {
-        rows.push(table::measure(&launch, count, options.look).await?);
     }
     for &live in cost {
         rows.push(live::cost(&launch, live).await?);
