@@ -5,6 +5,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
+use crate::rounds::RoundOptions;
 use crate::{attackers, cluster, engine, floor, instructions, latency, scale, soak, wire};
 
 /// Measures StickyCAS beside the least that could do the work.
@@ -20,7 +21,7 @@ enum Command {
     /// The service over the wire, against one that does nothing, and against etcd; with a log, with TLS.
     Wire(wire::Options),
     /// One instance alone, in round trips of a service that does nothing.
-    Latency(latency::Options),
+    Latency(RoundOptions),
     /// Instances of correct processes and newcomers, beside attackers at full speed.
     Attackers(attackers::Options),
     /// Memory for each principal and instance of one server, what an access costs when many live, and the
@@ -31,7 +32,7 @@ enum Command {
     /// Three servers over three etcd, beside one server and the same consensus on bare etcd.
     Cluster(cluster::Options),
     /// The engine of the log beside alternatives, without a server.
-    Engine(engine::Options),
+    Engine(RoundOptions),
     /// Instructions and system calls of the server for each access, against budgets.
     Instructions(instructions::Options),
     /// Attacks a server until standard input ends: the attackers of `attackers`.

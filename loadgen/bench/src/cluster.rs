@@ -29,18 +29,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use serde_json::json;
-use stickycas_client::{Client, ClusterInfo};
+use stickycas_client::ClusterInfo;
 use tokio::task::JoinSet;
 
 use crate::etcd::{self, Etcd, Program};
 use crate::fixture::Fixture;
 use crate::metrics::{Commits, Metrics};
-use crate::results::{Common, Figures, Results};
+use crate::results::Figures;
 use crate::rounds::{Candidate, RoundOptions};
 use crate::servers::{self, ANY_PORT, COORDINATOR, Launch};
-use crate::stopwatch::{Programs, Sample, Stopwatch};
+use crate::stopwatch::Stopwatch;
 use crate::wire::attach::{Play, play_all};
-use crate::wire::codec::HandWritten;
 use crate::workload::Shape;
 
 /// Enough space that etcd is not full within a turn.
@@ -70,8 +69,6 @@ pub(crate) struct Options {
     /// The program etcd; by default the one in PATH.
     #[arg(long, value_name = "PROGRAM")]
     etcd: Option<PathBuf>,
-    #[command(flatten)]
-    common: Common,
 }
 
 /// What is measured, and the instances in a turn, which take some seconds on two slow cores.
@@ -98,10 +95,9 @@ impl Candidate for Measured {
 
 /// Measures, prints the tables and writes the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let disk = options.common.disk();
-    let program = Program::find(options.etcd.as_deref(), &disk)?;
+    let program = Program::find(options.etcd.as_deref(), &options.rounds.common.disk())?;
     let program = program.context("etcd is missing: install it, or give --etcd")?;
-    let server = servers::find(options.common.server.as_deref())?;
+    let server = servers::find(options.rounds.common.server.as_deref())?;
     let all = [16, 64]
         .into_iter()
         .flat_map(|in_flight| KINDS.map(|(kind, amount)| Measured { kind, amount, in_flight }));
@@ -113,12 +109,9 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         async move { turns.turn(measured).await }
     })?;
     let conditions = json!({
-        "rounds": options.rounds.rounds, "servers": options.servers, "members": options.members,
-        "disk": servers::file_system(&disk), "load_before": load.split(' ').next(),
+        "servers": options.servers, "members": options.members, "load_before": load.split(' ').next(),
     });
-    let programs = [("etcd".to_owned(), program.version)].into();
-    Results { measured: "cluster", programs, conditions, rows }.report(&options.common)?;
-    Ok(ExitCode::SUCCESS)
+    options.rounds.report("cluster", Some(program.version), conditions, rows)
 }
 
 #[derive(Clone)]
@@ -138,11 +131,11 @@ impl Turns {
             "naive" => etcd::run(&self.etcd().await?, amount, in_flight).await,
             "cluster" => cluster(self.start().await?, amount, in_flight).await,
             kind => {
-                let log = servers::folder(&self.options.common.disk())?;
+                let log = servers::folder(&self.options.rounds.common.disk())?;
                 let launch = self.launch.clone();
                 let launch = if kind == "durable" { launch.durable(log.path()) } else { launch };
                 let fixture = Fixture::start(&launch, Shape::WIRE, amount).await?;
-                fixture.measure(play_all::<HandWritten>(&fixture, play)).await
+                fixture.measure(play_all(&fixture, &play)).await
             }
         }
     }
@@ -158,14 +151,16 @@ impl Turns {
         let etcd = self.etcd().await?;
         let mut servers = Vec::new();
         for number in 0..self.options.servers {
-            let options = format!(
-                "--etcd {} --cluster bench --server-name server-{number} --lease 10s --etcd-quota {ETCD_QUOTA}",
+            // Free now; nobody else takes it within the moment until the server does. It tells others its port
+            // before it has one.
+            let listen = TcpListener::bind(ANY_PORT)?.local_addr()?;
+            let more = format!(
+                "--listen {listen} --cluster bench --server-name server-{number} --lease 10s --etcd {} \
+                 --etcd-quota {ETCD_QUOTA}",
                 etcd.urls().join(",")
             );
-            // Free now; nobody else takes it within the moment until the server does.
-            let listen = TcpListener::bind(ANY_PORT)?.local_addr()?;
-            let server = self.launch.clone().listening_on(listen).with(&options).start().await?;
-            servers.push(Fixture::groups(server, Shape::WIRE, 1, 0).await?);
+            let server = Launch { more, ..self.launch.clone() }.start().await?;
+            servers.push(Fixture::groups(server, Shape::WIRE, 1).await?);
         }
         let cluster = Cluster { servers, etcd };
         cluster.spread().await?;
@@ -183,7 +178,7 @@ impl Cluster {
     /// Waits until all servers own about as many shards each, and none moves any more.
     async fn spread(&self) -> anyhow::Result<()> {
         let last = self.servers.last().context("there is no server")?;
-        let client = Client::builder(&last.server.url).principal(COORDINATOR).connect_lazy()?;
+        let client = last.server.client(COORDINATOR)?;
         let until = Instant::now() + SPREAD_WITHIN;
         let (mut same, mut before) = (0, None);
         while same < SAME_OWNERS {
@@ -209,7 +204,7 @@ impl Cluster {
 
     fn stopwatch(&self) -> Stopwatch {
         let servers = self.servers.iter().map(|fixture| fixture.server.pid()).collect();
-        Stopwatch::of(Programs { servers, etcd: etcd::pids(&self.etcd) })
+        Stopwatch::start(servers, etcd::pids(&self.etcd))
     }
 
     /// What etcd and the servers have counted so far.
@@ -236,13 +231,12 @@ struct Counts {
 
 impl Counts {
     /// Adds those between an earlier moment and this one to the figures of a turn.
-    fn figures(self, before: Self, sample: Sample) -> Figures {
+    fn figures(self, before: Self, (wall, figures): (Duration, Figures)) -> Figures {
         let (writes, log) = (self.writes - before.writes, self.log.plus(-1.0, before.log));
-        let (wall, has_log) = (sample.wall.as_secs_f64(), log.commits > 0.0 && writes > 0.0);
+        let has_log = log.commits > 0.0 && writes > 0.0;
         let of_write = |value: f64| has_log.then_some(value / writes);
-        sample
-            .figures()
-            .with("writes_per_s", writes / wall)
+        figures
+            .with("writes_per_s", writes / wall.as_secs_f64())
             .maybe("batches_per_write", of_write(log.commits))
             .maybe("steps_per_write", of_write(log.steps))
             .maybe("bytes_per_write", of_write(log.bytes))
@@ -271,9 +265,7 @@ async fn cluster(mut cluster: Cluster, instances: usize, in_flight: usize) -> an
     for index in 0..count {
         let play = Play { in_flight: share(in_flight, count, index), batch: true, ..Play::default() };
         let cluster = cluster.clone();
-        playing.spawn(async move {
-            anyhow::Ok((index, play_all::<HandWritten>(&cluster.servers[index], play).await?))
-        });
+        playing.spawn(async move { anyhow::Ok((index, play_all(&cluster.servers[index], &play).await?)) });
     }
     let mut observed = Vec::new();
     while let Some(played) = playing.join_next().await {

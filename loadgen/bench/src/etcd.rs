@@ -40,7 +40,7 @@ pub(crate) use stickycas_cluster::etcd::wire;
 pub(crate) use stickycas_cluster::testing::etcd::{Etcd, Options, Program};
 
 use crate::results::Figures;
-use crate::stopwatch::{Programs, Stopwatch};
+use crate::stopwatch::Stopwatch;
 use crate::workload::{Observation, Shape, judge, proposal};
 
 const SHAPE: Shape = Shape::WIRE;
@@ -71,13 +71,12 @@ pub(crate) fn pids(etcd: &Etcd) -> Vec<u32> {
 /// Plays all instances, `in_flight` at a time, on this etcd, which holds nothing of it yet. Connections are
 /// to one member after the other.
 pub(crate) async fn run(etcd: &Etcd, instances: usize, in_flight: usize) -> anyhow::Result<Figures> {
-    let programs = Programs { servers: Vec::new(), etcd: pids(etcd) };
     let mut channels = Vec::new();
     for url in etcd.urls().iter().cycle().take(SHAPE.processes as usize) {
         channels.push(Endpoint::from_shared(url.clone())?.connect().await?);
     }
     let lists: Arc<[ListProgress]> = (0..instances).map(|_| ListProgress::default()).collect();
-    let watch = Stopwatch::of(programs);
+    let watch = Stopwatch::start(Vec::new(), pids(etcd));
     let mut tasks = JoinSet::new();
     for (process, channel) in channels.into_iter().enumerate() {
         for first in 0..in_flight {
@@ -89,9 +88,9 @@ pub(crate) async fn run(etcd: &Etcd, instances: usize, in_flight: usize) -> anyh
         let (process, own) = task??;
         own.into_iter().for_each(|(instance, seen)| observations[process][instance] = seen);
     }
-    let sample = watch.stop(instances, instances * SHAPE.accesses());
+    let (_, figures) = watch.stop(instances, instances * SHAPE.accesses());
     judge(SHAPE, &observations)?;
-    Ok(sample.figures())
+    Ok(figures)
 }
 
 /// Plays every `stride`-th instance as one process, one after the other.

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use anyhow::Context as _;
+use stickycas_client::Client;
+use stickycas_client::raw::Connection;
 use tokio::task::JoinSet;
 
 use crate::metrics::Commits;
-use crate::principal::{Creator, Principal};
 use crate::results::Figures;
-use crate::servers::{Launch, Server, allow_files};
-use crate::stopwatch::{Programs, Sample, Stopwatch};
+use crate::servers::{COORDINATOR, Launch, Server, allow_files};
+use crate::stopwatch::Stopwatch;
 use crate::workload::{Observation, Shape, agree, judge};
 
 /// See the module. The server ends when this is dropped.
@@ -16,9 +18,9 @@ pub(crate) struct Fixture {
     pub(crate) server: Server,
     pub(crate) shape: Shape,
     /// By number; the first ones are the processes of the first instances.
-    pub(crate) principals: Vec<Principal>,
+    pub(crate) principals: Vec<Connection>,
     /// `None`: the server is the floor, which knows no instances.
-    pub(crate) creator: Option<Creator>,
+    pub(crate) creator: Option<Client>,
     /// The ids of the instances.
     pub(crate) ids: Arc<[String]>,
 }
@@ -31,27 +33,22 @@ pub(crate) fn principal(number: usize) -> String {
 impl Fixture {
     /// StickyCAS with this many instances of one group of principals.
     pub(crate) async fn start(launch: &Launch, shape: Shape, instances: usize) -> anyhow::Result<Self> {
-        Self::groups(launch.start().await?, shape, 1, instances).await
+        let mut fixture = Self::groups(launch.start().await?, shape, 1).await?;
+        fixture.ids = fixture.create(instances, instances).await?;
+        Ok(fixture)
     }
 
-    /// The same on this server. Each group of principals has as many members as instances have processes; the
-    /// instances are of one group after the other, `per_group` at most of each.
-    pub(crate) async fn groups(
-        server: Server,
-        shape: Shape,
-        groups: usize,
-        instances: usize,
-    ) -> anyhow::Result<Self> {
+    /// This server, without instances. Each group of principals has as many members as instances have
+    /// processes.
+    pub(crate) async fn groups(server: Server, shape: Shape, groups: usize) -> anyhow::Result<Self> {
         let principals = connect(&server, 0..groups * shape.processes as usize).await?;
-        let creator = Some(Creator::connect(&server, shape).await?);
-        let mut fixture = Self { server, shape, principals, creator, ids: Arc::new([]) };
-        fixture.ids = fixture.create(instances, instances.div_ceil(groups.max(1))).await?;
-        Ok(fixture)
+        let creator = server.client(COORDINATOR)?;
+        Ok(Self { server, shape, principals, creator: Some(creator), ids: Arc::new([]) })
     }
 
     /// The floor, with ids that belong to no instance.
     pub(crate) async fn floor(shape: Shape, instances: usize) -> anyhow::Result<Self> {
-        let server = Server::floor().await?;
+        let server = Server::floor()?;
         let principals = connect(&server, 0..shape.processes as usize).await?;
         let ids = (0..instances).map(|number| format!("{number:032x}")).collect();
         Ok(Self { server, shape, principals, creator: None, ids })
@@ -62,25 +59,22 @@ impl Fixture {
         self.creator.is_some()
     }
 
-    /// The roster of a group.
-    pub(crate) fn roster(&self, group: usize) -> Vec<String> {
-        let size = self.shape.processes as usize;
-        (group * size..(group + 1) * size).map(principal).collect()
-    }
-
     /// Creates so many instances, several at a time, so that a log commits many of them at once; so many of
     /// each group of principals. Returns their ids in order.
     pub(crate) async fn create(&self, instances: usize, per_group: usize) -> anyhow::Result<Arc<[String]>> {
         const AT_ONCE: usize = 64;
+        let (params, size) = (self.shape.params()?, self.shape.processes as usize);
+        let creator = self.creator.as_ref().context("no creator")?;
         let mut creating = JoinSet::new();
         for first in 0..AT_ONCE.min(instances) {
-            let mut creator = self.creator.clone().ok_or_else(|| anyhow::anyhow!("no creator"))?;
-            let own = (first..instances).step_by(AT_ONCE);
-            let own: Vec<_> = own.map(|number| (number, self.roster(number / per_group))).collect();
+            let create = creator.create_instance().params(&params);
             creating.spawn(async move {
                 let mut ids = Vec::new();
-                for (number, roster) in own {
-                    ids.push((number, creator.create(roster).await?));
+                for number in (first..instances).step_by(AT_ONCE) {
+                    let group = number / per_group;
+                    let roster = (group * size..(group + 1) * size).map(principal);
+                    let created = create.clone().roster(roster).send().await?;
+                    ids.push((number, created.instance.id.to_string()));
                 }
                 anyhow::Ok(ids)
             });
@@ -98,52 +92,42 @@ impl Fixture {
     }
 
     /// Measures `play`, which plays the instances, and judges its observations.
+    #[allow(clippy::cast_precision_loss)]
     pub(crate) async fn measure(
         &self,
         play: impl Future<Output = anyhow::Result<Vec<Vec<Observation>>>>,
     ) -> anyhow::Result<Figures> {
-        let before = self.commits().await?;
-        let watch = Stopwatch::of(Programs { servers: vec![self.server.pid()], etcd: Vec::new() });
+        let before = self.commits().await;
+        let watch = Stopwatch::start(vec![self.server.pid()], Vec::new());
         let observations = play.await?;
-        let sample = watch.stop(self.ids.len(), self.ids.len() * self.shape.accesses());
-        let after = self.commits().await?;
+        let accesses = self.ids.len() * self.shape.accesses();
+        let (wall, figures) = watch.stop(self.ids.len(), accesses);
+        let after = self.commits().await;
         self.judge(&observations)?;
         let log = after.zip(before).map(|(after, before)| after.plus(-1.0, before));
-        Ok(with_commits(sample, log.filter(|log| log.commits > 0.0)))
+        let Some(log) = log.filter(|log| log.commits > 0.0) else { return Ok(figures) };
+        Ok(figures
+            .with("commits_per_s", log.commits / wall.as_secs_f64())
+            .with("accesses_per_commit", accesses as f64 / log.commits)
+            .with("commit_us", log.sync_s * 1e6 / log.commits)
+            .with("log_bytes_per_access", log.bytes / accesses as f64))
     }
 
-    /// The commits of the server's log; `None` of the floor.
-    async fn commits(&self) -> anyhow::Result<Option<Commits>> {
-        match &self.server.operators {
-            // Without a log there are no such metrics.
-            Some(operators) => Ok(Commits::read(operators).await.ok()),
-            None => Ok(None),
-        }
+    /// The commits of the server's log; `None` without one.
+    async fn commits(&self) -> Option<Commits> {
+        Commits::read(self.server.operators.as_deref()?).await.ok()
     }
-}
-
-/// The figures of a turn, with those of the log if it has one.
-#[allow(clippy::cast_precision_loss)]
-fn with_commits(sample: Sample, log: Option<Commits>) -> Figures {
-    let figures = sample.figures();
-    let Some(log) = log else { return figures };
-    let accesses = sample.accesses as f64;
-    figures
-        .with("commits_per_s", log.commits / sample.wall.as_secs_f64())
-        .with("accesses_per_commit", accesses / log.commits)
-        .with("commit_us", log.sync_s * 1e6 / log.commits)
-        .with("log_bytes_per_access", log.bytes / accesses)
 }
 
 /// Connects the principals with these numbers.
 pub(crate) async fn connect(
     server: &Server,
     numbers: std::ops::Range<usize>,
-) -> anyhow::Result<Vec<Principal>> {
+) -> anyhow::Result<Vec<Connection>> {
     allow_files(numbers.len())?;
     let mut principals = Vec::with_capacity(numbers.len());
     for number in numbers {
-        principals.push(Principal::of(server, &principal(number)).await?);
+        principals.push(server.connect(&principal(number)).await?);
     }
     Ok(principals)
 }

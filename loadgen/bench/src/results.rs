@@ -18,16 +18,20 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, Write as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
 use clap::Args;
 use comfy_table::{Table, presets};
 use serde::Serialize;
+use serde_json::{Value, json};
 use stickycas_harness::atomic_files::replace_file;
 use stickycas_harness::host::Host;
 use stickycas_harness::report::table::align_right;
+
+use crate::servers;
 
 const FORMAT: &str = "stickycas-bench";
 const VERSION: u32 = 3;
@@ -51,6 +55,26 @@ impl Common {
     /// The directory for logs and data.
     pub(crate) fn disk(&self) -> PathBuf {
         self.disk.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    /// Prints the tables, in Markdown, and writes the document if it is wanted. `etcd`: its version, if it
+    /// took part.
+    pub(crate) fn report(
+        &self,
+        measured: &'static str,
+        etcd: Option<String>,
+        mut conditions: Value,
+        rows: Vec<Row>,
+    ) -> anyhow::Result<ExitCode> {
+        conditions["disk"] = servers::file_system(&self.disk()).into();
+        let results = Results { measured, etcd, conditions, rows };
+        let tables: Vec<String> = results.tables().iter().map(ToString::to_string).collect();
+        writeln!(io::stdout().lock(), "{}", tables.join("\n\n"))?;
+        if let Some(path) = &self.json {
+            let text = numbers_on_one_line(&serde_json::to_string_pretty(&results.document()?)?);
+            replace_file(path, text.as_bytes()).with_context(|| path.display().to_string())?;
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 
@@ -102,7 +126,7 @@ pub(crate) struct Row {
     pub(crate) over: Vec<String>,
     pub(crate) turns: Vec<Figures>,
     /// What has no number.
-    pub(crate) detail: Option<serde_json::Value>,
+    pub(crate) detail: Option<Value>,
 }
 
 impl Row {
@@ -115,13 +139,8 @@ impl Row {
         self.turns.first().map(|turn| turn.0.iter().map(|(name, _)| *name).collect()).unwrap_or_default()
     }
 
-    fn values(&self, figure: &str) -> Vec<f64> {
+    pub(crate) fn values(&self, figure: &str) -> Vec<f64> {
         self.turns.iter().filter_map(|turn| turn.get(figure)).collect()
-    }
-
-    /// The least of this figure.
-    pub(crate) fn least(&self, figure: &str) -> Option<f64> {
-        Summary::of(self.values(figure)).map(|summary| summary.min)
     }
 
     /// Ours in units of theirs, by figure.
@@ -187,22 +206,14 @@ pub(crate) fn quantile(durations: &[Duration], quantile: f64) -> Option<Duration
 
 /// The results of a run.
 #[derive(Debug)]
-pub(crate) struct Results {
-    pub(crate) measured: &'static str,
-    pub(crate) programs: BTreeMap<String, String>,
-    pub(crate) conditions: serde_json::Value,
-    pub(crate) rows: Vec<Row>,
+struct Results {
+    measured: &'static str,
+    etcd: Option<String>,
+    conditions: Value,
+    rows: Vec<Row>,
 }
 
 impl Results {
-    /// Prints the tables, in Markdown, and writes the document if it is wanted.
-    pub(crate) fn report(&self, common: &Common) -> anyhow::Result<()> {
-        let mut out = io::stdout().lock();
-        let tables: Vec<String> = self.tables().iter().map(ToString::to_string).collect();
-        writeln!(out, "{}", tables.join("\n\n"))?;
-        common.json.as_deref().map_or(Ok(()), |json| self.write(json))
-    }
-
     /// A table for all rows that have the same figures, and one of comparisons.
     fn tables(&self) -> Vec<Table> {
         let mut groups: Vec<(Vec<&str>, Vec<Vec<String>>)> = Vec::new();
@@ -215,24 +226,21 @@ impl Results {
                 None => groups.push((names, vec![cells])),
             }
         }
-        let mut tables: Vec<Table> =
-            groups.into_iter().map(|(names, rows)| table(&[self.measured], &names, rows)).collect();
+        let tables = groups.into_iter().map(|(names, rows)| table(&[self.measured], &names, rows));
         let compared: Vec<_> = self.comparisons().collect();
         let mut names: Vec<&str> = Vec::new();
-        for name in compared.iter().flat_map(|(ours, ..)| ours.names()) {
-            let is_compared = compared.iter().any(|(_, _, of)| of.contains_key(name));
-            if is_compared && !names.contains(&name) {
+        for name in compared.iter().flat_map(|(.., of)| of.keys()) {
+            if !names.contains(name) {
                 names.push(name);
             }
         }
-        if !compared.is_empty() {
-            let cells = |(ours, theirs, of): &(&Row, &Row, BTreeMap<&str, Summary>)| {
-                let ratios = names.iter().map(|name| summary_cell(of.get(name).copied()));
-                [ours.name.clone(), theirs.name.clone()].into_iter().chain(ratios).collect()
-            };
-            tables.push(table(&[self.measured, "in units of"], &names, compared.iter().map(cells).collect()));
-        }
-        tables
+        let rows = compared.iter().map(|(ours, theirs, of)| {
+            let ratios = names.iter().map(|name| summary_cell(of.get(name).copied()));
+            [ours.name.clone(), theirs.name.clone()].into_iter().chain(ratios).collect()
+        });
+        let rows: Vec<_> = rows.collect();
+        let compared = (!rows.is_empty()).then(|| table(&[self.measured, "in units of"], &names, rows));
+        tables.chain(compared).collect()
     }
 
     fn comparisons(&self) -> impl Iterator<Item = (&Row, &Row, BTreeMap<&'static str, Summary>)> {
@@ -242,36 +250,31 @@ impl Results {
         })
     }
 
-    /// Writes the document, atomically.
-    fn write(&self, path: &Path) -> anyhow::Result<()> {
+    fn document(&self) -> anyhow::Result<Value> {
         let row = |row: &Row| {
             let figure = |name: &'static str| {
                 let turns = row.values(name);
                 let mut figure = serde_json::to_value(Summary::of(turns.clone()))?;
-                figure["turns"] = serde_json::to_value(turns)?;
+                figure["turns"] = turns.into();
                 Ok((name.to_owned(), figure))
             };
             let figures = row.names().into_iter().map(figure);
             let figures: serde_json::Map<String, _> = figures.collect::<anyhow::Result<_>>()?;
             let of = self.comparisons().filter(|(ours, ..)| ours.name == row.name);
             let of: BTreeMap<_, _> = of.map(|(_, theirs, of)| (&theirs.name, of)).collect();
-            let mut value = serde_json::json!({ "name": row.name, "figures": figures, "of": of });
-            value["detail"] = row.detail.clone().unwrap_or_default();
-            anyhow::Ok(value)
+            anyhow::Ok(json!({ "name": row.name, "figures": figures, "of": of, "detail": row.detail }))
         };
-        let document = serde_json::json!({
+        Ok(json!({
             "format": FORMAT,
             "version": VERSION,
             "measured": self.measured,
             "at": humantime::format_rfc3339_seconds(SystemTime::now()).to_string(),
             "host": host(),
             "rustc": env!("STICKYCAS_BENCH_RUSTC"),
-            "programs": self.programs,
+            "programs": self.etcd.iter().map(|version| ("etcd", version)).collect::<BTreeMap<_, _>>(),
             "conditions": self.conditions,
             "rows": self.rows.iter().map(row).collect::<anyhow::Result<Vec<_>>>()?,
-        });
-        let text = numbers_on_one_line(&serde_json::to_string_pretty(&document)?);
-        replace_file(path, text.as_bytes()).with_context(|| path.display().to_string())
+        }))
     }
 }
 
@@ -339,18 +342,14 @@ mod tests {
             row("floor", &[], &[10.0, 40.0, 20.0]),
             row("ours", &["floor", "absent"], &[5.0, 10.0, 20.0]),
         ];
-        let (programs, conditions) = (BTreeMap::new(), serde_json::json!({"rounds": 3}));
-        let results = Results { measured: "wire", programs, conditions, rows };
+        let results = Results { measured: "wire", etcd: None, conditions: json!({"rounds": 3}), rows };
         let tables: Vec<String> = results.tables().iter().map(ToString::to_string).collect();
         assert_eq!(tables.len(), 2, "{tables:?}");
         assert!(tables[0].contains("10.0 (5.000..20.0)"), "{}", tables[0]);
         assert!(tables[1].contains("0.500 (0.250..1.000)"), "{}", tables[1]);
 
-        let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("wire.json");
-        results.write(&file).unwrap();
-        let text = std::fs::read_to_string(file).unwrap();
-        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        let found = results.document().unwrap();
+        let text = numbers_on_one_line(&serde_json::to_string_pretty(&found).unwrap());
         assert_eq!((&found["format"], &found["conditions"]["rounds"]), (&FORMAT.into(), &3.into()));
         assert_eq!(found["rows"][1]["of"]["floor"]["rate_per_s"]["median"], 0.5);
         assert!(text.contains("[5.0, 10.0, 20.0]"), "samples stand in one line: {text}");
@@ -362,8 +361,7 @@ mod tests {
     fn rows_with_the_same_figures_share_a_table() {
         let other = Row::once("memory", Figures::default().count("each_bytes", 7));
         let rows = vec![row("a", &[], &[1.0]), other, row("b", &[], &[2.0])];
-        let results =
-            Results { measured: "scale", programs: BTreeMap::new(), conditions: serde_json::json!({}), rows };
+        let results = Results { measured: "scale", etcd: None, conditions: json!({}), rows };
         assert_eq!(results.tables().len(), 2);
     }
 

@@ -5,17 +5,19 @@
 //! measured on different machines. So ratios are taken within a round.
 
 use std::io::Write as _;
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::Args;
+use serde_json::Value;
 
-use crate::results::{Figures, Row};
+use crate::results::{Common, Figures, Row};
 use crate::servers::runtime;
 
 /// The largest factor of the work of a turn: all of its instances are in memory.
 const LARGEST_SCALE: f64 = 1_000.0;
 
-/// How the candidates take turns.
+/// How the candidates take turns, and what all subcommands ask for.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RoundOptions {
     /// How often each candidate has its turn, after one turn that does not count.
@@ -27,6 +29,8 @@ pub(crate) struct RoundOptions {
     /// Multiplies the work of each turn.
     #[arg(long, default_value_t = 1.0, value_parser = scale)]
     scale: f64,
+    #[command(flatten)]
+    pub(crate) common: Common,
 }
 
 fn scale(text: &str) -> Result<f64, String> {
@@ -61,6 +65,18 @@ impl RoundOptions {
         }
         let wanted = |candidate: &C| self.only.is_empty() || self.only.contains(&candidate.name());
         Ok(all.into_iter().filter(wanted).collect())
+    }
+
+    /// Reports these rows as [`Common::report`] does.
+    pub(crate) fn report(
+        &self,
+        measured: &'static str,
+        etcd: Option<String>,
+        mut conditions: Value,
+        rows: Vec<Row>,
+    ) -> anyhow::Result<ExitCode> {
+        conditions["rounds"] = self.rounds.into();
+        self.common.report(measured, etcd, conditions, rows)
     }
 
     /// Runs all turns, and tells of each on standard error.

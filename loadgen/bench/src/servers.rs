@@ -15,6 +15,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
 use stickycas_certificates::development::{DevelopmentCas, TokenIssuer};
+use stickycas_client::Client;
+use stickycas_client::raw::Connection;
+use stickycas_harness::run::Identities;
 use tempfile::TempDir;
 
 use crate::metrics;
@@ -23,8 +26,6 @@ use crate::metrics;
 pub(crate) const COORDINATOR: &str = "coordinator";
 /// The principal that creates the instances of attackers.
 pub(crate) const HOST: &str = "host";
-/// The principal with the observer role.
-pub(crate) const OBSERVER: &str = "observer";
 /// The trust domain of the callers of a server with TLS.
 const TRUST_DOMAIN: &str = "stickycas";
 const LIFETIME: Duration = Duration::from_secs(24 * 3600);
@@ -64,63 +65,35 @@ pub(crate) const ANY_PORT: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOC
 /// How StickyCAS is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Launch {
-    /// The program, and what stands before it.
-    command: Vec<OsString>,
-    /// Where it listens for clients.
-    listen: SocketAddr,
-    /// Whether the bounds are lifted.
-    lifted: bool,
-    /// The workers of its runtime; `None`: one for each processor that it may use.
-    workers: Option<u8>,
-    retention: &'static str,
+    /// The words before the program.
+    pub(crate) before: Vec<OsString>,
+    pub(crate) program: PathBuf,
+    /// Whether it has one worker and the bounds are lifted; else everything is as by default.
+    pub(crate) lifted: bool,
+    /// How long it keeps finished instances, if the bounds are lifted.
+    pub(crate) retention: &'static str,
     /// The folder of its log; `None`: it keeps everything in memory.
-    log: Option<PathBuf>,
+    pub(crate) log: Option<PathBuf>,
     /// The folder of the credentials of the server (`server`) and of its callers (`clients`); `None`: it
     /// believes names.
-    credentials: Option<PathBuf>,
-    more: Vec<String>,
+    pub(crate) credentials: Option<PathBuf>,
+    /// Further options, divided by spaces.
+    pub(crate) more: String,
 }
 
 impl Launch {
     /// In memory, with one worker and lifted bounds.
     pub(crate) fn new(program: &Path) -> Self {
         Self {
-            command: vec![program.into()],
-            listen: ANY_PORT,
+            before: Vec::new(),
+            program: program.to_owned(),
             lifted: true,
-            workers: Some(1),
             // So short that the server drops ended instances while others run.
             retention: "100ms",
             log: None,
             credentials: None,
-            more: Vec::new(),
+            more: String::new(),
         }
-    }
-
-    /// With every bound at its default and all processors.
-    pub(crate) fn by_default(program: &Path) -> Self {
-        Self { lifted: false, workers: None, ..Self::new(program) }
-    }
-
-    /// That keeps finished instances as long.
-    pub(crate) fn retaining(self, retention: &'static str) -> Self {
-        Self { retention, ..self }
-    }
-
-    /// With this command before the program.
-    pub(crate) fn under(mut self, command: Vec<OsString>) -> Self {
-        self.command.splice(0..0, command);
-        self
-    }
-
-    /// The program of the server.
-    pub(crate) fn program(&self) -> &std::ffi::OsStr {
-        &self.command[self.command.len() - 1]
-    }
-
-    /// With this address for clients: a server of a cluster tells others its port before it has one.
-    pub(crate) fn listening_on(self, listen: SocketAddr) -> Self {
-        Self { listen, ..self }
     }
 
     /// With a log in this folder.
@@ -128,71 +101,56 @@ impl Launch {
         Self { log: Some(log.to_owned()), ..self }
     }
 
-    /// With TLS, and the credentials in this folder.
-    pub(crate) fn certified(self, folder: &Path) -> Self {
-        Self { credentials: Some(folder.to_owned()), ..self }
-    }
-
-    /// With a listener for tokens; it needs credentials.
-    pub(crate) fn with_tokens(self) -> Self {
-        self.with("--token-listen 127.0.0.1:0 --token-issuer bench --token-audience bench")
-    }
-
-    /// With further options, divided by spaces.
-    pub(crate) fn with(mut self, options: &str) -> Self {
-        self.more.extend(options.split(' ').map(str::to_owned));
-        self
-    }
-
     /// The command line.
     pub(crate) fn arguments(&self) -> Vec<String> {
-        let mut all = Vec::new();
-        let mut add = |options: &str| all.extend(options.split(' ').map(str::to_owned));
-        add(&format!("serve --listen {} --http {ANY_PORT} --log error", self.listen));
-        add(&format!("--coordinator {COORDINATOR} --coordinator {HOST} --observer {OBSERVER}"));
-        if let Some(workers) = self.workers {
-            add(&format!("--workers {workers}"));
+        const MANY: u32 = 4_000_000;
+        let mut all = format!(
+            "serve --http {ANY_PORT} --log error --coordinator {COORDINATOR} --coordinator {HOST} {}",
+            self.more
+        );
+        if !all.contains(" --listen ") {
+            all += &format!(" --listen {ANY_PORT}");
         }
         if self.lifted {
-            const MANY: u32 = 4_000_000;
-            add(&format!(
-                "--instances {MANY} --instances-per-creator {MANY} --connections-per-principal 20000"
-            ));
-            add(&format!("--live-instances {MANY} --live-instances-per-creator {MANY}"));
-            add(&format!("--connections 20000 --requests-per-second {MANY}00"));
-            // In the worst case they would take far more than any machine has.
-            add(&format!("--memory 4TiB --idle-lifetime 1h --retention {}", self.retention));
+            // In the worst case the instances would take far more than any machine has.
+            all += &format!(
+                " --workers 1 --instances {MANY} --instances-per-creator {MANY} --live-instances {MANY} \
+                 --live-instances-per-creator {MANY} --connections 20000 --connections-per-principal 20000 \
+                 --requests-per-second {MANY}00 --memory 4TiB --idle-lifetime 1h --retention {}",
+                self.retention
+            );
+            if self.log.is_some() {
+                all += " --log-bytes 1024TiB --log-bytes-per-creator 1024TiB";
+            }
         }
-        if self.lifted && self.log.is_some() {
-            add("--log-bytes 1024TiB --log-bytes-per-creator 1024TiB");
-        }
+        let mut all: Vec<String> = all.split_whitespace().map(str::to_owned).collect();
+        let folder = |folder: &Path| folder.display().to_string();
         match &self.log {
-            Some(log) => all.extend(["--data".to_owned(), log.display().to_string()]),
-            None if self.more.iter().any(|option| option == "--etcd") => {}
+            Some(log) => all.extend(["--data".to_owned(), folder(log)]),
+            None if self.more.contains("--etcd ") => {}
             None => all.push("--in-memory".to_owned()),
         }
         match &self.credentials {
-            Some(folder) => {
-                let folder = folder.join("server").display().to_string();
-                let options = ["--credentials", &folder, "--trust-domain", TRUST_DOMAIN];
-                all.extend(options.map(str::to_owned));
-            }
+            Some(credentials) => all.extend([
+                "--credentials".to_owned(),
+                folder(&credentials.join("server")),
+                format!("--trust-domain={TRUST_DOMAIN}"),
+            ]),
             None => all.push("--insecure-principals".to_owned()),
         }
-        all.extend(self.more.iter().cloned());
         all
     }
 
     /// Starts it on ports of the kernel's choice, and returns when it is ready.
     pub(crate) async fn start(&self) -> anyhow::Result<Server> {
-        let mut command = Command::new(&self.command[0]);
-        command.args(&self.command[1..]).args(self.arguments());
-        let scheme = if self.credentials.is_some() { "https" } else { "http" };
+        let mut words = self.before.iter().map(OsString::as_os_str).chain([self.program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).args(self.arguments());
         let clients = self.credentials.as_ref().map(|folder| folder.join("clients"));
-        let mut server = Server::spawn(command, clients, "http on ", scheme).await?;
-        let address = server.operators.clone().context("no address for operators")?;
-        metrics::ready(&address, READY_WITHIN).await?;
-        server.started = server.spawned.elapsed();
+        let started = Instant::now();
+        let mut server = Server::spawn(command, clients, "http on ")?;
+        metrics::ready(server.operators()?, READY_WITHIN).await?;
+        server.started = started.elapsed();
         Ok(server)
     }
 }
@@ -204,42 +162,37 @@ pub(crate) struct Server {
     pub(crate) token_url: Option<String>,
     /// The address for operators; the floor has none.
     pub(crate) operators: Option<String>,
-    /// The folder with a folder of credentials for each of its callers; `None`: it believes names.
-    pub(crate) clients: Option<PathBuf>,
+    /// How its callers prove who they are.
+    pub(crate) identities: Identities,
     /// From the start of the program until it was ready.
     pub(crate) started: Duration,
-    spawned: Instant,
     child: Child,
 }
 
 impl Server {
     /// The floor.
-    pub(crate) async fn floor() -> anyhow::Result<Self> {
+    pub(crate) fn floor() -> anyhow::Result<Self> {
         let mut command = Command::new(std::env::current_exe()?);
         // It serves until its standard input ends.
         command.arg("serve-floor").stdin(Stdio::piped());
-        Self::spawn(command, None, "listening on ", "http").await
+        Self::spawn(command, None, "listening on ")
     }
 
     /// Starts a program, and reads its lines until one begins so.
-    async fn spawn(
-        mut command: Command,
-        clients: Option<PathBuf>,
-        last: &str,
-        scheme: &str,
-    ) -> anyhow::Result<Self> {
+    fn spawn(mut command: Command, clients: Option<PathBuf>, last: &str) -> anyhow::Result<Self> {
         let program = PathBuf::from(command.get_program());
-        let spawned = Instant::now();
         let mut child =
             command.stdout(Stdio::piped()).spawn().with_context(|| program.display().to_string())?;
         let output = child.stdout.take();
+        let (scheme, identities) = match clients {
+            Some(clients) => ("https", Identities::Folders(clients)),
+            None => ("http", Identities::Names),
+        };
         // Built before anything can fail, so that the process ends in any case.
-        let started = Duration::ZERO;
-        let (token_url, operators) = (None, None);
-        let mut server = Self { url: String::new(), token_url, operators, clients, started, spawned, child };
+        let (token_url, operators, started) = (None, None, Duration::ZERO);
+        let mut server = Self { url: String::new(), token_url, operators, identities, started, child };
         let mut lines = BufReader::new(output.context("no standard output")?).lines();
-        let mut next = || lines.next().transpose();
-        while let Some(line) = tokio::task::block_in_place(&mut next)? {
+        while let Some(line) = tokio::task::block_in_place(|| lines.next().transpose())? {
             if let Some(address) = line.strip_prefix("listening on ") {
                 server.url = format!("{scheme}://{address}");
             } else if let Some(address) = line.strip_prefix("tokens on ") {
@@ -254,6 +207,19 @@ impl Server {
         bail!("{} ended at once: it does not serve", program.display())
     }
 
+    /// A client of this principal, which connects when it is first used. Nothing is sent on a connection but
+    /// its calls.
+    pub(crate) fn client(&self, principal: &str) -> anyhow::Result<Client> {
+        let client = self.identities.client(&self.url, principal)?;
+        Ok(client.keep_alive(Duration::from_secs(3600)).connect_lazy()?)
+    }
+
+    /// An open connection of this principal.
+    pub(crate) async fn connect(&self, principal: &str) -> anyhow::Result<Connection> {
+        let client = self.client(principal)?;
+        Ok(Connection::open(client.connection().config().clone()).await?)
+    }
+
     /// Its process id.
     pub(crate) fn pid(&self) -> u32 {
         self.child.id()
@@ -262,15 +228,6 @@ impl Server {
     /// The address for operators.
     pub(crate) fn operators(&self) -> anyhow::Result<&str> {
         self.operators.as_deref().context("the server has no listener for operators")
-    }
-
-    /// Ends it by SIGTERM, and waits until it has ended.
-    pub(crate) fn stop(mut self) -> anyhow::Result<()> {
-        let pid = i32::try_from(self.pid()).ok().and_then(rustix::process::Pid::from_raw);
-        rustix::process::kill_process(pid.context("no process id")?, rustix::process::Signal::TERM)?;
-        let status = self.child.wait()?;
-        ensure!(status.success(), "{} ended with {status}", self.url);
-        Ok(())
     }
 }
 

@@ -1,11 +1,5 @@
 //! A durable server under load for long: whether disk and memory stay flat, and what checkpoints cost.
 //!
-//! ```text
-//! cargo build --release -p stickycas-server -p stickycas-bench
-//! target/release/stickycas-bench soak                                  360,000 instances: an hour of 100 a second
-//! target/release/stickycas-bench soak --live 20000 --in-flight 4 --instances 40000     p99 beside checkpoints
-//! ```
-//!
 //! The instances are those of `scale`: created, played and judged in portions, by eight principals with
 //! `--in-flight` of them at a time. Their retention is short, so that the server forgets them; everything
 //! else about the log is as by default. With `--live` there are instances besides which do not end: all their
@@ -35,7 +29,7 @@ use tokio::sync::oneshot;
 use tokio::time::{MissedTickBehavior, interval_at};
 
 use crate::metrics::Metrics;
-use crate::results::{Common, Figures, Results, Row, quantile};
+use crate::results::{Common, Figures, Row, quantile};
 use crate::scale::live::Live;
 use crate::scale::{IN_FLIGHT, at_least_one, play_portions};
 use crate::servers::{self, Launch, disk_usage, peak_and_resident, runtime};
@@ -69,8 +63,7 @@ const BETWEEN_SLICES: Duration = Duration::from_millis(50);
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let disk = options.common.disk();
-    let (samples, wall) = runtime(2)?.block_on(measure(options, &disk))?;
+    let (samples, wall) = runtime(2)?.block_on(measure(options, &options.common.disk()))?;
     let beside = beside_checkpoints(&samples);
     let mut rows = Vec::new();
     for (name, figure) in
@@ -105,16 +98,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     }
     let conditions = json!({
         "instances": options.instances, "live": options.live, "in_flight": options.in_flight,
-        "retention": RETENTION, "disk": servers::file_system(&disk), "wall_s": wall.as_secs_f64(),
+        "retention": RETENTION, "wall_s": wall.as_secs_f64(),
     });
-    Results { measured: "soak", programs: Default::default(), conditions, rows }.report(&options.common)?;
-    Ok(ExitCode::SUCCESS)
+    options.common.report("soak", None, conditions, rows)
 }
 
 async fn measure(options: &Options, disk: &Path) -> anyhow::Result<(Vec<Sample>, Duration)> {
     let program = servers::find(options.common.server.as_deref())?;
     let log = servers::folder(disk)?;
-    let launch = Launch::new(&program).retaining(RETENTION).durable(log.path());
+    let launch = Launch { retention: RETENTION, ..Launch::new(&program) }.durable(log.path());
     let server = launch.start().await?;
     let (operators, pid) = (server.operators()?.to_owned(), server.pid());
     let fixture = Live::fixture(server, Shape::SMALL, options.live).await?;

@@ -10,15 +10,16 @@
 
 use anyhow::{Context as _, bail, ensure};
 use bytes::Bytes;
-use stickycas_load::observations::{self, AnsweredAccess, Finding, ObservedRefusal, ProcessObservation};
+use stickycas_load::observations::{self, AnsweredAccess, ProcessObservation};
 use stickycas_model::access::{AppendAnswer, ReadAnswer};
 use stickycas_model::ground_truth::{Assignment, GroundTruth, Role};
 use stickycas_model::judge::Outcome;
 use stickycas_model::params::{Params, ParamsSpec, Patience};
 use stickycas_model::types::{Phase, Position, ProcessId, Value};
-use stickycas_proto::v1::{AppendResult, ReadResult};
+use stickycas_proto::v1::AppendResult;
 
-/// n, p and r of the instances of a measurement, and how many accesses of a process may wait (0: by default).
+/// n, p and r of the instances of a measurement, and how many accesses of a process may wait. Their patience is
+/// endless.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) processes: u32,
@@ -29,7 +30,7 @@ pub(crate) struct Shape {
 
 impl Shape {
     /// Of the measurements over the wire: a read returns the whole list.
-    pub(crate) const WIRE: Self = Self { processes: 32, warp_size: 4, read_size: 8, pipeline: 0 };
+    pub(crate) const WIRE: Self = Self { processes: 32, warp_size: 4, read_size: 8, pipeline: PIPELINE };
     /// Of the measurements of memory.
     pub(crate) const SMALL: Self = Self { processes: 8, warp_size: 2, read_size: 8, pipeline: PIPELINE };
 
@@ -43,13 +44,14 @@ impl Shape {
         2 * self.processes as usize
     }
 
-    pub(crate) fn params(self, patience: Patience) -> anyhow::Result<Params> {
+    pub(crate) fn params(self) -> anyhow::Result<Params> {
         let spec = ParamsSpec::new(self.processes, self.warp_size, self.read_size);
-        Ok(Params::try_new(ParamsSpec { patience, ..spec })?)
+        let (patience, pipeline) = (Patience::Endless, self.pipeline);
+        Ok(Params::try_new(ParamsSpec { patience, pipeline, ..spec })?)
     }
 }
 
-/// Accesses of a process that may wait in the measurements of memory.
+/// Accesses of a process that may wait, the default.
 pub(crate) const PIPELINE: u32 = 16;
 /// The most entries of a list.
 const ENTRIES: usize = 8;
@@ -62,23 +64,13 @@ pub(crate) fn proposal(process: usize, instance: usize) -> Bytes {
 }
 
 /// A value of 8 bytes, as a number with the same order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Word(u64);
+fn number(value: &[u8]) -> anyhow::Result<u64> {
+    let bytes = value.try_into().with_context(|| format!("a value of {} bytes", value.len()))?;
+    Ok(u64::from_be_bytes(bytes))
+}
 
-impl Word {
-    fn read(value: &[u8]) -> anyhow::Result<Self> {
-        let bytes = value.try_into().with_context(|| format!("a value of {} bytes", value.len()))?;
-        Ok(Self(u64::from_be_bytes(bytes)))
-    }
-
-    /// The value as it goes over the wire.
-    pub(crate) fn bytes(self) -> Bytes {
-        Bytes::copy_from_slice(&self.0.to_be_bytes())
-    }
-
-    fn value(self) -> anyhow::Result<Value> {
-        Value::new(&self.0.to_be_bytes()).context("an empty value")
-    }
+fn value(number: u64) -> anyhow::Result<Value> {
+    Value::new(&number.to_be_bytes()).context("an empty value")
 }
 
 /// The answers that one process received in one instance, and its decision.
@@ -87,14 +79,14 @@ pub(crate) struct Observation {
     /// Its phase; 0: there was no answer yet.
     append: (u64, AppendAnswer),
     /// Its phase likewise, and the list, of this length.
-    read: (u64, [Word; ENTRIES], usize),
-    decision: Word,
+    read: (u64, [u64; ENTRIES], usize),
+    decision: u64,
 }
 
 impl Observation {
     /// Of an instance in which the process has not acted yet.
     pub(crate) const EMPTY: Self =
-        Self { append: (0, AppendAnswer::Failed), read: (0, [Word(0); ENTRIES], 0), decision: Word(0) };
+        Self { append: (0, AppendAnswer::Failed), read: (0, [0; ENTRIES], 0), decision: 0 };
 
     /// Records the result of the append, which was executed in this phase.
     pub(crate) fn record_append_result(&mut self, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
@@ -107,46 +99,26 @@ impl Observation {
         self.append = (phase, answer);
     }
 
-    /// Records the result of the read, which was executed in this phase. Returns the decision: the mode of
+    /// Records the values of the whole list, which was read in this phase. Returns the decision: the mode of
     /// the sealed list (D1).
-    pub(crate) fn record_read_result(&mut self, phase: u64, result: &ReadResult) -> anyhow::Result<Word> {
-        is_last(result.start, result.length, result.values.len(), result.sealed)?;
-        self.record_list(phase, result.values.iter().map(AsRef::as_ref))
-    }
-
-    /// The same, of the values of the whole list.
     pub(crate) fn record_list<'a>(
         &mut self,
         phase: u64,
         values: impl ExactSizeIterator<Item = &'a [u8]>,
-    ) -> anyhow::Result<Word> {
+    ) -> anyhow::Result<[u8; 8]> {
         let count = values.len();
         ensure!((1..=ENTRIES).contains(&count), "{count} entries");
-        let mut entries = [Word::default(); ENTRIES];
+        let mut entries = [0; ENTRIES];
         for (entry, value) in entries.iter_mut().zip(values) {
-            *entry = Word::read(value)?;
+            *entry = number(value)?;
         }
         self.read = (phase, entries, count);
         self.decision = mode(&mut { entries }[..count]);
-        Ok(self.decision)
-    }
-
-    /// Its phases, in order.
-    pub(crate) fn phases(&self) -> impl Iterator<Item = Phase> + use<> {
-        [self.append.0, self.read.0].into_iter().filter_map(Phase::new)
-    }
-
-    /// Whether it came to a decision.
-    pub(crate) fn has_decided(&self) -> bool {
-        self.read.0 > 0
+        Ok(self.decision.to_be_bytes())
     }
 
     /// In the types of the judge.
-    fn to_seen(
-        self,
-        process: ProcessId,
-        refused: Option<ObservedRefusal>,
-    ) -> anyhow::Result<ProcessObservation> {
+    fn to_seen(self, process: ProcessId) -> anyhow::Result<ProcessObservation> {
         let (mut accesses, mut decision) = (Vec::new(), None);
         if let Some(phase) = Phase::new(self.append.0) {
             accesses.push(AnsweredAccess::Append { phase, answer: self.append.1 });
@@ -155,12 +127,12 @@ impl Observation {
         if let Some(phase) = Phase::new(phase) {
             let length = u32::try_from(count)?;
             let answer = ReadAnswer { start: Position::new(0), count: length, length, sealed: true };
-            let entries = entries[..count].iter().map(|entry| entry.value());
-            let entries = entries.collect::<anyhow::Result<_>>()?;
+            let entries =
+                entries[..count].iter().map(|entry| value(*entry)).collect::<anyhow::Result<_>>()?;
             accesses.push(AnsweredAccess::Read { phase: Some(phase), answer, entries });
-            decision = Some(self.decision.value()?);
+            decision = Some(value(self.decision)?);
         }
-        Ok(ProcessObservation { process, accesses, decision, refused })
+        Ok(ProcessObservation { process, accesses, decision, refused: None })
     }
 }
 
@@ -171,11 +143,11 @@ pub(crate) fn is_last(start: u32, length: u32, count: usize, sealed: bool) -> an
 }
 
 /// The most frequent entry; of several, the smallest.
-fn mode(entries: &mut [Word]) -> Word {
+fn mode(entries: &mut [u64]) -> u64 {
     entries.sort_unstable();
     // `max_by_key` returns the last maximum: in reversed order, the smallest value.
     let runs = entries.chunk_by(|a, b| a == b).rev();
-    runs.max_by_key(|run| run.len()).map_or(Word::default(), |run| run[0])
+    runs.max_by_key(|run| run.len()).map_or(0, |run| run[0])
 }
 
 /// Fails unless all processes decided the same in each instance. `observations`: by process, then by
@@ -194,31 +166,22 @@ pub(crate) fn agree(observations: &[Vec<Observation>]) -> anyhow::Result<()> {
 pub(crate) fn judge(shape: Shape, observations: &[Vec<Observation>]) -> anyhow::Result<()> {
     agree(observations)?;
     ensure!(observations.len() == shape.processes as usize, "{} processes decided", observations.len());
-    let params = shape.params(Patience::Endless)?;
+    let params = shape.params()?;
     for instance in 0..observations[0].len() {
-        let seen = observations.iter().map(|own| (own[instance], None)).collect();
-        let finding = judge_one(&params, instance, seen)?;
+        let assignment = |process| {
+            let proposal = Value::new(&proposal(process, instance)).context("an empty proposal")?;
+            Ok(Assignment { role: Role::Correct, proposal })
+        };
+        let truth = (0..observations.len()).map(assignment).collect::<anyhow::Result<_>>()?;
+        let seen = ProcessId::all(params.processes()).zip(observations);
+        let seen = seen.map(|(process, own)| own[instance].to_seen(process));
+        let seen = seen.collect::<anyhow::Result<Vec<_>>>()?;
+        let finding = observations::judge(&params, &GroundTruth::new(truth), &seen);
         if finding.outcome != Outcome::Valid {
             bail!("instance {instance} is not valid: {}", finding.reasons.join("; "));
         }
     }
     Ok(())
-}
-
-/// Judges one instance, by what each process saw and how it was refused, if it was.
-pub(crate) fn judge_one(
-    params: &Params,
-    instance: usize,
-    seen: Vec<(Observation, Option<ObservedRefusal>)>,
-) -> anyhow::Result<Finding> {
-    let assignment = |process| {
-        let proposal = Value::new(&proposal(process, instance)).context("an empty proposal")?;
-        Ok(Assignment { role: Role::Correct, proposal })
-    };
-    let truth = GroundTruth::new((0..seen.len()).map(assignment).collect::<anyhow::Result<_>>()?);
-    let seen = ProcessId::all(params.processes()).zip(seen);
-    let seen = seen.map(|(process, (own, refused))| own.to_seen(process, refused));
-    Ok(observations::judge(params, &truth, &seen.collect::<anyhow::Result<Vec<_>>>()?))
 }
 
 #[cfg(test)]
@@ -256,7 +219,7 @@ mod tests {
             change(&mut observations[9][0]);
             judge(Shape::WIRE, &observations).unwrap_err().to_string()
         };
-        assert!(changed(|it| it.decision = Word(7)).contains("differently"));
+        assert!(changed(|it| it.decision = 7).contains("differently"));
         assert!(changed(|it| it.read.1[3] = it.read.1[2]).contains("R2"));
         assert!(changed(|it| it.append.1 = AppendAnswer::Success(Position::new(2))).contains("A1"));
         assert!(changed(|it| it.append.0 += 1).contains("W1"));
@@ -264,7 +227,7 @@ mod tests {
 
     #[test]
     fn of_several_modes_the_smallest_is_decided() {
-        assert_eq!(mode(&mut [3, 1, 2, 3, 2, 9, 9, 0].map(Word)), Word(2));
-        assert_eq!(mode(&mut [5; ENTRIES].map(Word)), Word(5));
+        assert_eq!(mode(&mut [3, 1, 2, 3, 2, 9, 9, 0]), 2);
+        assert_eq!(mode(&mut [5; ENTRIES]), 5);
     }
 }

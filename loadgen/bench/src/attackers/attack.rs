@@ -14,15 +14,15 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use clap::Args;
-use serde::{Deserialize, Serialize};
 use stickycas_attacks::{AttackReport, Targets};
 use stickycas_client::{Client, InstanceId, Patience};
+use stickycas_harness::run::Identities;
 use stickycas_model::byzantine::{WireAttack, WireAttackKind};
 use tokio::sync::{Mutex, watch};
 use tokio::task::JoinSet;
 
-use super::{attacker, client};
-use crate::servers::{HOST, runtime};
+use super::attacker;
+use crate::servers::{HOST, Server, runtime};
 
 /// How long an attacker that stays away keeps the others of its instance waiting.
 const PATIENCE: Duration = Duration::from_millis(100);
@@ -37,32 +37,40 @@ const STOP_WITHIN: Duration = Duration::from_secs(20);
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AttackerOptions {
     #[arg(long)]
-    pub(super) url: String,
+    url: String,
     #[arg(long)]
-    pub(super) token_url: String,
+    token_url: String,
     /// The folder with a folder of credentials for each attacker and the host.
     #[arg(long)]
-    pub(super) clients: PathBuf,
+    clients: PathBuf,
     #[arg(long)]
-    pub(super) attackers: usize,
+    attackers: usize,
     #[arg(long)]
-    pub(super) lanes: usize,
+    lanes: usize,
     /// All of these at once.
     #[arg(long)]
-    pub(super) attack: Vec<WireAttack>,
+    attack: Vec<WireAttack>,
 }
 
-impl AttackerOptions {
-    /// As arguments of the program.
-    pub(super) fn arguments(&self) -> Vec<String> {
-        let Self { url, token_url, clients, attackers, lanes, attack } = self;
-        let clients = clients.display();
-        let all = format!(
-            "attack --url {url} --token-url {token_url} --clients {clients} --attackers {attackers} --lanes {lanes}"
-        );
-        let attacks = attack.iter().map(|attack| format!("--attack={attack}"));
-        all.split(' ').map(str::to_owned).chain(attacks).collect()
-    }
+/// The arguments of the program that attacks this server.
+pub(super) fn arguments(
+    server: &Server,
+    attackers: usize,
+    lanes: usize,
+    attacks: &[WireAttack],
+) -> anyhow::Result<Vec<String>> {
+    let token_url = server.token_url.as_deref().context("the server has two listeners")?;
+    let clients = server.identities.folder("").context("the server has TLS")?;
+    let mut all = vec![
+        "attack".to_owned(),
+        format!("--url={}", server.url),
+        format!("--token-url={token_url}"),
+        format!("--clients={}", clients.display()),
+        format!("--attackers={attackers}"),
+        format!("--lanes={lanes}"),
+    ];
+    all.extend(attacks.iter().map(|attack| format!("--attack={attack}")));
+    Ok(all)
 }
 
 /// The attack, large enough to keep an attacker busy: an attack beside the rest of its process lasts longer
@@ -78,52 +86,23 @@ pub(super) fn at_full_speed(kind: WireAttackKind) -> anyhow::Result<WireAttack> 
     })
 }
 
-/// The totals of one attack over all attackers, by their own observations.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(super) struct Done {
-    /// How often it was carried out to its end, or stopped at the end of the turn.
-    pub(super) carried_out: u64,
-    /// Calls, frames, streams and connections that were tried.
-    pub(super) attempts: u64,
-    /// Streams and connections that the server ended.
-    pub(super) cut: u64,
-    /// Refusals by reason.
-    pub(super) refusals: BTreeMap<String, u64>,
-    /// Why it did not go on to its end, and how often.
-    pub(super) broke_off: BTreeMap<String, u64>,
-    /// Answers that no attacker should have had.
-    pub(super) surprises: BTreeMap<String, u64>,
-}
+/// By the name of an attack, the totals over all attackers, by their own observations: how often it was
+/// `carried out` to its end or stopped at the end of the turn, `attempts`, streams and connections that the
+/// server `cut`; refusals by their reasons, and with `broke off: ` and `unexpected: ` why it ended early and
+/// which answers it should not have had.
+pub(super) type AllDone = BTreeMap<String, BTreeMap<String, u64>>;
 
-impl Done {
-    fn add(&mut self, report: AttackReport) {
-        self.carried_out += 1;
-        self.attempts += report.attempts;
-        self.cut += report.cut;
-        for (reason, count) in report.refusals {
-            *self.refusals.entry(reason).or_default() += count;
-        }
-        report.broke_off.into_iter().for_each(|why| *self.broke_off.entry(why).or_default() += 1);
-        report.surprises.into_iter().for_each(|what| *self.surprises.entry(what).or_default() += 1);
-    }
-
-    fn merge(&mut self, other: Self) {
-        self.carried_out += other.carried_out;
-        self.attempts += other.attempts;
-        self.cut += other.cut;
-        let maps = [
-            (&mut self.refusals, other.refusals),
-            (&mut self.broke_off, other.broke_off),
-            (&mut self.surprises, other.surprises),
-        ];
-        for (mine, others) in maps {
-            others.into_iter().for_each(|(key, count)| *mine.entry(key).or_default() += count);
-        }
+/// Adds a report to the totals of its attack.
+fn add(done: &mut BTreeMap<String, u64>, report: AttackReport) {
+    let AttackReport { attempts, refusals, cut, surprises, broke_off } = report;
+    let counts = [("carried out", 1), ("attempts", attempts), ("cut", cut)];
+    let counts = counts.into_iter().map(|(name, count)| (name.to_owned(), count)).chain(refusals);
+    let surprises = surprises.into_iter().map(|what| (format!("unexpected: {what}"), 1));
+    let broke_off = broke_off.into_iter().map(|why| (format!("broke off: {why}"), 1));
+    for (name, count) in counts.chain(surprises).chain(broke_off) {
+        *done.entry(name).or_default() += count;
     }
 }
-
-/// The totals by the name of the attack.
-pub(super) type AllDone = BTreeMap<String, Done>;
 
 /// The subcommand: attacks until standard input ends, and then says what it did.
 pub(crate) fn attack(options: AttackerOptions) -> anyhow::Result<()> {
@@ -142,21 +121,24 @@ pub(crate) fn attack(options: AttackerOptions) -> anyhow::Result<()> {
 async fn attack_all(options: AttackerOptions, stopped: watch::Receiver<bool>) -> anyhow::Result<AllDone> {
     let AttackerOptions { url, token_url, clients, attackers, lanes, attack } = options;
     let roster: Vec<String> = (0..attackers).map(attacker).collect();
-    let host = client(&url, &clients, HOST)?;
+    let identities = Identities::Folders(clients);
+    let client = |url: &str, name: &str| anyhow::Ok(identities.client(url, name)?.connect_lazy()?);
+    let host = client(&url, HOST)?;
     let done = Arc::new(std::sync::Mutex::new(AllDone::new()));
     let mut all = JoinSet::new();
     for attack in attack {
         for _ in 0..lanes {
-            let lane = Arc::new(Lane::new(host.clone(), roster.clone()));
+            let lane =
+                Arc::new(Lane { host: host.clone(), roster: roster.clone(), latest: Mutex::new(None) });
             for (number, name) in roster.iter().enumerate() {
-                let token_server = client(&token_url, &clients, name)?;
-                let client = client(&url, &clients, name)?;
-                let (lane, done, stopped) = (lane.clone(), done.clone(), stopped.clone());
+                let clients = [client(&url, name)?, client(&token_url, name)?];
+                let (lane, stopped, done) = (lane.clone(), stopped.clone(), done.clone());
                 all.spawn(async move {
-                    let own =
-                        attack_on([&client, &token_server], number as u64, attack, &lane, stopped).await;
-                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-                    done.entry(attack.name().to_owned()).or_default().merge(own);
+                    let add = |report| {
+                        let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                        add(done.entry(attack.name().to_owned()).or_default(), report);
+                    };
+                    attack_on(&clients, number as u64, attack, &lane, stopped, add).await;
                 });
             }
         }
@@ -172,40 +154,38 @@ async fn attack_all(options: AttackerOptions, stopped: watch::Receiver<bool>) ->
 
 /// One attack by one attacker, in one instance after the other.
 async fn attack_on(
-    [client, token_server]: [&Client; 2],
+    [client, token_server]: &[Client; 2],
     number: u64,
     attack: WireAttack,
     lane: &Lane,
     mut stopped: watch::Receiver<bool>,
-) -> Done {
-    let (mut done, mut last) = (Done::default(), 0);
+    add: impl Fn(AttackReport),
+) {
+    let mut last = 0;
     while !*stopped.borrow() {
         let mut stopping = stopped.clone();
         let stop = async move { drop(stopping.wait_for(|stop| *stop).await) };
         let id = tokio::select! {
             id = lane.after(last) => id,
-            _ = stopped.wait_for(|stop| *stop) => break,
+            _ = stopped.wait_for(|stop| *stop) => return,
         };
-        let failed = match id {
+        let report = match id {
             Ok((place, id)) => {
                 last = place;
                 let targets = Targets { token_server: Some(token_server), ..Targets::default() };
                 let seed = number ^ (place << 16);
-                let attacked = stickycas_attacks::play(client, id, attack, seed, targets, stop).await;
-                let failed = attacked.attack.attempts == 0;
-                done.add(attacked.attack);
-                failed
+                stickycas_attacks::play(client, id, attack, seed, targets, stop).await.attack
             }
             Err(error) => {
-                *done.broke_off.entry(format!("no instance: {error:#}")).or_default() += 1;
-                true
+                AttackReport { broke_off: Some(format!("no instance: {error:#}")), ..Default::default() }
             }
         };
+        let failed = report.attempts == 0;
+        add(report);
         if failed {
             tokio::time::sleep(AFTER_FAILURE).await;
         }
     }
-    done
 }
 
 /// Instances of attackers, one after the other. One that is slow goes on in the latest.
@@ -216,10 +196,6 @@ struct Lane {
 }
 
 impl Lane {
-    fn new(host: Client, roster: Vec<String>) -> Self {
-        Self { host, roster, latest: Mutex::new(None) }
-    }
-
     /// The latest instance behind the one with this number, which is made if there is none.
     async fn after(&self, last: u64) -> anyhow::Result<(u64, InstanceId)> {
         let mut latest = self.latest.lock().await;

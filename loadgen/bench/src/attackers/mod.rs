@@ -1,10 +1,5 @@
 //! Correct processes beside attackers at full speed: half of all principals attack.
 //!
-//! ```text
-//! cargo run --release -p stickycas-bench -- attackers --json attackers.json      every wire attack, all at once, newcomers
-//! cargo run --release -p stickycas-bench -- attackers --attack flood --attack 'frame-flood(frames=100000)' --attack newcomers
-//! ```
-//!
 //! **Who.** 16 correct processes and the coordinator that creates their instances; as many attackers and one
 //! more, and the host, which creates the attackers' instances: of 36 principals 18 attack. Each proves by a
 //! certificate who it is. The server has every bound at its default and enforces them. It and the correct
@@ -19,47 +14,48 @@
 //!
 //! **What.** For each attack a fresh server, a quiet turn, the same turn beside a program that is as busy as
 //! the attackers and never calls the server, which is what the machine itself costs, and then beside the
-//! attackers: `--instances` that begin at a fixed rate, each from the beginning of its Create to the last of
-//! its decisions ([`processes`]). All must decide alike, none later than D2 allows, and none be late; else
-//! the exit code says so. The counts of the server prove an attack ([`WireAttack::is_shown_by`]), and for how
-//! many of the attackers; an attack that they prove for none is a failure as well. Ratios (`p50_ratio`,
-//! `p99_ratio`) are to the quiet turn and change no exit code. At last [`newcomer`].
+//! attackers: a load of `--instances` that begin at a fixed rate ([`stickycas_load`]), each timed from its
+//! planned start to the last of its decisions and judged. All must be valid and take less than the patience
+//! of a process, so that none was late (F3); else the exit code says so. The counts of the server prove an
+//! attack ([`WireAttack::is_shown_by`]), and for how many of the attackers; an attack that they prove for
+//! none is a failure as well. Ratios (`p50_ratio`, `p99_ratio`) are to the quiet turn and change no exit
+//! code. At last [`newcomer`].
 //!
 //! `detail` of a row: `reasons` of failures, `shown_by` (attackers by attack), `done` (the attackers' own
-//! totals), `counted` (by the server meanwhile). `late`, `missed` and `wrong` count processes that began
-//! late, that missed a later phase, and instances that are undecided or not valid; `server` and `attackers`
-//! are shares of a processor.
+//! totals), `counted` (by the server meanwhile). `wrong` counts instances that did not end or are not valid;
+//! `server` and `attackers` are shares of a processor.
 
 mod attack;
 mod newcomer;
-mod processes;
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
-use std::path::Path;
 use std::process::{self, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
 use serde_json::json;
-use stickycas_client::{Client, Credentials};
+use stickycas_client::Client;
+use stickycas_harness::run::ServerHandle;
+use stickycas_load::figures::Latency;
+use stickycas_load::measure::Measure;
+use stickycas_load::profile::Flags;
+use stickycas_load::{LoadOutcome, Profile};
 use stickycas_model::byzantine::{WireAttack, WireAttackKind};
 use stickycas_model::counts::{Counts, RunCounts};
 use stickycas_model::types::ProcessId;
+use tokio::sync::Notify;
 
 pub(crate) use self::attack::{AttackerOptions, attack};
 pub(crate) use self::newcomer::flood;
-use self::processes::{Processes, Turn};
-use crate::fixture::principal;
-use crate::results::{Common, Figures, Results, Row, quantile};
+use crate::results::{Common, Figures, Row};
 use crate::servers::{self, COORDINATOR, HOST, Launch, make_credentials, peak_and_resident, runtime};
 use crate::stopwatch::processor_time_of;
 
-/// How long attackers attack before instances are measured.
-const WARM_UP: Duration = Duration::from_secs(1);
-/// Instances that are played before any are measured.
-const FIRST: usize = 20;
+/// How long instances begin before any are measured. Attackers begin a second before.
+const WARM_UP: Duration = Duration::from_secs(2);
+const LEAD: Duration = Duration::from_secs(1);
 /// Every attack at once.
 const ALL: &str = "all";
 const NEWCOMERS: &str = "newcomers";
@@ -129,13 +125,6 @@ fn attacker(number: usize) -> String {
     format!("attacker-{}", number + 1)
 }
 
-/// A client of this principal, whose credentials are in its folder in `clients`. It connects when it is first
-/// used.
-fn client(url: &str, clients: &Path, principal: &str) -> anyhow::Result<Client> {
-    let credentials = Credentials::read(&clients.join(principal))?;
-    Ok(Client::builder(url).credentials(credentials).connect_lazy()?)
-}
-
 /// Puts this program, and what it starts, on one processor; fails if there is no other one for the attackers.
 fn keep_to_ours() -> anyhow::Result<()> {
     let there_are = std::thread::available_parallelism()?.get();
@@ -198,21 +187,25 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     let program = servers::find(options.common.server.as_deref())?;
     keep_to_ours()?;
     let credentials = tempfile::tempdir()?;
-    let correct = (0..options.processes.into()).map(principal);
+    let correct = (1..=options.processes).map(|number| format!("process-1-{number}"));
     let all = correct.chain((0..options.attackers()).map(attacker)).chain([HOST.to_owned()]);
     make_credentials(credentials.path(), all)?;
-    let launch = Launch::by_default(&program).certified(credentials.path()).with_tokens();
+    let launch = Launch {
+        lifted: false,
+        credentials: Some(credentials.path().to_owned()),
+        more: "--token-listen 127.0.0.1:0 --token-issuer bench --token-audience bench".to_owned(),
+        ..Launch::new(&program)
+    };
     let runtime = runtime(1)?;
     let (mut rows, mut are_clean) = (Vec::new(), true);
     for (name, attacks) in attacks {
-        let (options, launch, named) = (options.clone(), launch.clone(), name.clone());
-        let turn = runtime.spawn(async move {
-            if attacks.is_empty() {
-                return Ok((newcomer::turn(&launch, options.newcomers).await?, true));
-            }
-            beside(named, &attacks, &options, &launch).await
-        });
-        let (row, is_clean) = runtime.block_on(turn)?.with_context(|| name.clone())?;
+        let (row, is_clean) = if attacks.is_empty() {
+            let turn = runtime.block_on(newcomer::turn(&launch, options.newcomers));
+            (turn.with_context(|| name.clone())?, true)
+        } else {
+            let turn = runtime.block_on(beside(&name, &attacks, options, &launch));
+            turn.with_context(|| name.clone())?
+        };
         // At once: a run takes minutes.
         writeln!(std::io::stderr(), "{name}: {}", row.turns[0])?;
         let reasons = row.detail.as_ref().and_then(|detail| detail["reasons"].as_array());
@@ -227,85 +220,112 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
         "instances": instances, "rate_per_s": rate, "processes": processes,
         "attackers": options.attackers(), "lanes": lanes,
     });
-    Results { measured: "attackers", programs: BTreeMap::new(), conditions, rows }.report(&options.common)?;
-    Ok(if are_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let done = options.common.report("attackers", None, conditions, rows)?;
+    Ok(if are_clean { done } else { ExitCode::FAILURE })
+}
+
+/// The results of a turn.
+struct Turn {
+    outcome: LoadOutcome,
+    latency: Latency,
+}
+
+impl Turn {
+    /// Plays the instances. `begun` is notified when the first of those that do not count have begun.
+    async fn play(server: &ServerHandle, options: &Options, begun: &Notify) -> anyhow::Result<Self> {
+        let Options { processes, rate, instances, patience, .. } = options;
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let all = (rate * WARM_UP.as_secs_f64()) as usize + instances;
+        let profile = format!(
+            "name = 'correct'\n\
+             instance = {{ processes = {processes}, warp_size = 2, read_size = 8, patience = '{patience:?}' }}\n\
+             load = {{ rate = {rate:.3}, instances = {all}, warm_up = '{WARM_UP:?}', principal_prefix = 'process', \
+             history_sample = 0.0, stall = '60s', drain = '60s' }}"
+        );
+        let profile = Profile::parse("the load", &profile, &Flags::default())?;
+        let stop = std::future::pending();
+        let outcome = stickycas_load::run(server, &profile, stop, |_| begun.notify_one()).await?;
+        let latency = outcome.figures.latency(Measure::Instance).cloned().unwrap_or_default();
+        Ok(Self { outcome, latency })
+    }
+
+    /// Instances that did not end, or are not valid.
+    fn wrong(&self) -> u64 {
+        let judged = &self.outcome.judged;
+        judged.started() - judged.valid
+    }
 }
 
 /// A quiet turn on a fresh server, one beside a busy program, and one beside these attacks; and whether all
 /// went well.
+#[allow(clippy::cast_precision_loss)]
 async fn beside(
-    name: String,
+    name: &str,
     attacks: &[WireAttack],
     options: &Options,
     launch: &Launch,
 ) -> anyhow::Result<(Row, bool)> {
     let server = launch.start().await?;
-    let clients = server.clients.clone().context("the server has TLS")?;
-    let coordinator = client(&server.url, &clients, COORDINATOR)?;
-    let mut processes = Processes::connect(&server, options.processes, coordinator, options.patience).await?;
-    processes.turn(FIRST, options.rate).await?;
-    let quiet = processes.turn(options.instances, options.rate).await?;
+    let handle = ServerHandle::open_with(&server.url, COORDINATOR, server.identities.clone()).await?;
+    let quiet = Turn::play(&handle, options, &Notify::new()).await?;
     let child = Child::start(&["busy".to_owned()])?;
-    let busy = processes.turn(options.instances, options.rate).await?;
+    let busy = Turn::play(&handle, options, &Notify::new()).await?;
     child.finish()?;
     let (peak_quiet, _) = peak_and_resident(server.pid())?;
 
-    let host = client(&server.url, &clients, HOST)?;
+    let host = server.client(HOST)?;
     let before = counted(&host, options.attackers()).await?;
-    let attackers = AttackerOptions {
-        url: server.url.clone(),
-        token_url: server.token_url.clone().context("the server has two listeners")?,
-        clients,
-        attackers: options.attackers(),
-        lanes: if attacks.len() > 1 { 1 } else { options.lanes },
-        attack: attacks.to_vec(),
-    };
-    let attackers = Child::start(&attackers.arguments())?;
-    tokio::time::sleep(WARM_UP).await;
-    let times = || anyhow::Ok([processor_time_of(server.pid())?, processor_time_of(attackers.0.id())?]);
-    let (started, times_before) = (Instant::now(), times()?);
-    let attacked = processes.turn(options.instances, options.rate).await?;
-    let (wall, times_after) = (started.elapsed().as_secs_f64(), times()?);
-    let done = tokio::task::spawn_blocking(move || attackers.finish()).await??;
+    let begun = Notify::new();
+    let (attacked, attackers) = tokio::join!(Turn::play(&handle, options, &begun), async {
+        // The correct processes are connected.
+        begun.notified().await;
+        let lanes = if attacks.len() > 1 { 1 } else { options.lanes };
+        let child = Child::start(&attack::arguments(&server, options.attackers(), lanes, attacks)?)?;
+        tokio::time::sleep(LEAD).await;
+        let times = [processor_time_of(server.pid())?, processor_time_of(child.0.id())?];
+        anyhow::Ok((child, Instant::now(), times))
+    });
+    let (attacked, (child, started, times_before)) = (attacked?, attackers?);
+    let wall = started.elapsed().as_secs_f64();
+    let times_after = [processor_time_of(server.pid())?, processor_time_of(child.0.id())?];
+    let done = tokio::task::spawn_blocking(move || child.finish()).await??;
     let done: attack::AllDone = serde_json::from_str(done.trim()).context("what the attackers say")?;
     let counted = counted(&host, options.attackers()).await?.since(&before);
     let shown_by = shown(attacks, &counted);
     let [server_share, attackers_share] =
         [0, 1].map(|at| times_after[at].saturating_sub(times_before[at]).as_secs_f64() / wall);
-    let ratio = |at| {
-        let [ours, quiet] = [&attacked, &quiet].map(|turn| quantile(&turn.latencies, at));
-        Some(ours?.as_secs_f64() / quiet?.as_secs_f64())
-    };
+    let ms = |nanos: u64| nanos as f64 / 1e6;
+    let turns = [("quiet", &quiet), ("busy", &busy), ("attacked", &attacked)];
     let figures = Figures::default()
-        .quantile_ms("quiet_p50_ms", &quiet.latencies, 0.5)
-        .quantile_ms("busy_p50_ms", &busy.latencies, 0.5)
-        .quantile_ms("p50_ms", &attacked.latencies, 0.5)
-        .maybe("p50_ratio", ratio(0.5))
-        .quantile_ms("quiet_p99_ms", &quiet.latencies, 0.99)
-        .quantile_ms("busy_p99_ms", &busy.latencies, 0.99)
-        .quantile_ms("p99_ms", &attacked.latencies, 0.99)
-        .maybe("p99_ratio", ratio(0.99))
-        .quantile_ms("busy_longest_ms", &busy.latencies, 1.0)
-        .quantile_ms("longest_ms", &attacked.latencies, 1.0)
-        .count("late", attacked.late as u64)
-        .count("missed", attacked.missed as u64)
-        .count("wrong", (attacked.undecided + attacked.not_valid) as u64)
+        .with("quiet_p50_ms", ms(quiet.latency.p50))
+        .with("busy_p50_ms", ms(busy.latency.p50))
+        .with("p50_ms", ms(attacked.latency.p50))
+        .with("p50_ratio", attacked.latency.p50 as f64 / quiet.latency.p50 as f64)
+        .with("quiet_p99_ms", ms(quiet.latency.p99))
+        .with("busy_p99_ms", ms(busy.latency.p99))
+        .with("p99_ms", ms(attacked.latency.p99))
+        .with("p99_ratio", attacked.latency.p99 as f64 / quiet.latency.p99 as f64)
+        .with("busy_longest_ms", ms(busy.latency.max))
+        .with("longest_ms", ms(attacked.latency.max))
+        .count("wrong", turns.iter().map(|(_, turn)| turn.wrong()).sum())
         .count("shown_of", shown_by.values().min().copied().unwrap_or_default() as u64)
         .count("quiet_peak_bytes", peak_quiet)
         .count("peak_bytes", peak_and_resident(server.pid())?.0)
         .with("server", server_share)
         .with("attackers", attackers_share);
-    let turns = [("quiet", quiet), ("busy", busy), ("attacked", attacked)];
-    let is_clean =
-        turns.iter().all(|(_, turn)| turn.is_clean()) && shown_by.values().all(|attackers| *attackers > 0);
-    let reasons = |(of, turn): (&str, Turn)| {
-        turn.reasons.into_iter().map(move |reason| format!("{of}: {reason}")).collect::<Vec<_>>()
-    };
-    let reasons: Vec<String> = turns.into_iter().flat_map(reasons).collect();
-    let mut row = Row::once(name, figures);
-    row.detail =
-        Some(json!({"reasons": reasons, "shown_by": shown_by, "done": done, "counted": counted.all}));
-    Ok((row, is_clean))
+    let mut reasons = Vec::new();
+    for (of, turn) in turns {
+        reasons.extend(turn.outcome.judged.reasons.iter().map(|reason| format!("{of}: {reason}")));
+        reasons.extend(turn.outcome.messages.values().map(|message| format!("{of}: {message}")));
+        if Duration::from_nanos(turn.latency.max) >= options.patience {
+            reasons.push(format!("{of}: an instance took as long as the patience of a process"));
+        }
+    }
+    let is_clean = reasons.is_empty()
+        && turns.iter().all(|(_, turn)| turn.wrong() == 0)
+        && shown_by.values().all(|attackers| *attackers > 0);
+    let detail = json!({"reasons": reasons, "shown_by": shown_by, "done": done, "counted": counted.all});
+    Ok((Row { detail: Some(detail), ..Row::once(name, figures) }, is_clean))
 }
 
 /// For how many attackers the counts of the server show each attack.

@@ -8,7 +8,7 @@
 
 use std::collections::VecDeque;
 use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -17,7 +17,6 @@ use anyhow::{Context as _, ensure};
 use tokio::net::{TcpSocket, TcpStream};
 
 use super::Child;
-use crate::principal::Principal;
 use crate::results::{Figures, Row};
 use crate::servers::{COORDINATOR, Launch, Server, runtime};
 use crate::wire::connect::first_call;
@@ -61,7 +60,7 @@ async fn come_all(
 ) -> anyhow::Result<(Vec<Duration>, u64)> {
     let (mut times, mut failures) = (Vec::new(), 0);
     for number in addresses {
-        let from = IpAddr::from(Ipv4Addr::new(127, 0, 1, number));
+        let from = SocketAddr::from((Ipv4Addr::new(127, 0, 1, number), 0));
         let started = Instant::now();
         while let Err(error) = come(server, from).await {
             failures += 1;
@@ -73,10 +72,15 @@ async fn come_all(
 }
 
 /// One client from this address, until its first call is answered.
-async fn come(server: &Server, from: IpAddr) -> anyhow::Result<()> {
-    let principal =
-        Principal::connect(&server.url, COORDINATOR, server.clients.as_deref(), Some(from)).await?;
-    first_call(&principal).await
+async fn come(server: &Server, from: SocketAddr) -> anyhow::Result<()> {
+    let client = server.identities.client(&server.url, COORDINATOR)?;
+    let client = client.connect_lazy_over(move |to| async move {
+        let to = to.parse().map_err(std::io::Error::other)?;
+        let stream = connect(from, to).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    })?;
+    first_call(client.connection()).await
 }
 
 /// The subcommand `flood-connects`: connects until standard input ends, and then says how often.

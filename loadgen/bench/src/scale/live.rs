@@ -8,23 +8,22 @@
 
 use std::sync::Arc;
 
-use stickycas_proto::v1::ClientFrame;
-use stickycas_proto::v1::server_frame::Frame;
+use stickycas_client::raw::Connection;
+use stickycas_load::attach_codec::ResponseFrame;
 use tokio::task::JoinSet;
 
 use super::{Before, PROCESSES};
 use crate::fixture::Fixture;
-use crate::principal::Principal;
 use crate::results::{Figures, Row};
 use crate::servers::{Launch, Server};
 use crate::stopwatch::processor_time_of;
 use crate::streams::{AttachStream, append, hello, read};
+use crate::wire::attach::in_order;
 use crate::workload::{Shape, proposal};
 
 /// Open instances of one stream: the default limit of the server.
 const CHANNELS: usize = 4_096;
-/// Frames in one message of those who join, and accesses in one message of `cost`.
-const FRAMES: usize = 768;
+/// Accesses in one message of `cost`.
 const BATCH: usize = 64;
 /// About so many accesses are timed.
 const ACCESSES: usize = 2_000_000;
@@ -44,7 +43,7 @@ pub(crate) struct Live {
 impl Live {
     /// Principals for so many, on this server.
     pub(crate) async fn fixture(server: Server, shape: Shape, count: usize) -> anyhow::Result<Arc<Fixture>> {
-        let fixture = Fixture::groups(server, shape, count.div_ceil(CHANNELS).max(1), 0);
+        let fixture = Fixture::groups(server, shape, count.div_ceil(CHANNELS).max(1));
         fixture.await.map(Arc::new)
     }
 
@@ -97,16 +96,6 @@ impl Live {
     }
 }
 
-/// The results of these tasks, by their numbers.
-async fn in_order<T: 'static>(mut tasks: JoinSet<anyhow::Result<(usize, T)>>) -> anyhow::Result<Vec<T>> {
-    let mut all = Vec::new();
-    while let Some(one) = tasks.join_next().await {
-        all.push(one??);
-    }
-    all.sort_by_key(|(number, _)| *number);
-    Ok(all.into_iter().map(|(_, one)| one).collect())
-}
-
 /// One process reads on these channels, a few messages ahead of the answers.
 async fn read_all(
     stream: &mut AttachStream,
@@ -115,52 +104,61 @@ async fn read_all(
 ) -> anyhow::Result<()> {
     const AHEAD: usize = 8 * BATCH;
     let total = channels.len() * (numbers.end - numbers.start) as usize;
-    let mut all =
-        channels.flat_map(|channel| numbers.clone().map(move |number| read(channel as u32, number)));
-    let (mut sent, mut answered) = (0, 0);
+    let mut all = channels.flat_map(|channel| numbers.clone().map(move |number| (channel as u32, number)));
+    let (mut sent, mut answered, mut frames) = (0, 0, Vec::new());
     while answered < total {
         while sent < total && sent < answered + AHEAD {
-            let frames: Vec<_> = all.by_ref().take(BATCH).collect();
-            sent += frames.len();
-            stream.send(frames)?;
+            for (channel, number) in all.by_ref().take(BATCH) {
+                read(&mut frames, channel, number);
+                sent += 1;
+            }
+            stream.send(&mut frames)?;
         }
         // The answers to the first reads come first.
-        let frames = stream.receive().await?;
-        answered +=
-            frames.iter().filter(|it| matches!(it, Frame::Answer(it) if it.number >= numbers.start)).count();
+        let is_new = |frame: &&ResponseFrame| matches!(frame, ResponseFrame::Read { number, .. } if *number >= numbers.start);
+        answered += stream.receive().await?.frames().iter().filter(is_new).count();
     }
     Ok(())
 }
 
 /// Joins the instances of one principal; returns when all of them have sent their welcome.
 async fn join(
-    principal: &Principal,
+    principal: &Connection,
     process: usize,
     ids: &[String],
     appends: bool,
 ) -> anyhow::Result<AttachStream> {
-    let mut stream = AttachStream::open(principal, Vec::new()).await?;
-    let mut frames: Vec<ClientFrame> = Vec::new();
-    let mut welcomed = 0;
-    let welcomes = |frames: &[Frame]| frames.iter().filter(|it| matches!(it, Frame::Welcome(_))).count();
-    for (channel, id) in ids.iter().enumerate() {
-        frames.push(hello(channel as u32, id));
+    /// Bytes of a message that is large enough.
+    const BYTES: usize = 32 << 10;
+    /// Instances that it is ahead of the welcomes: the server need not buffer much.
+    const AHEAD: usize = 768;
+    let mut stream = AttachStream::open(principal).await?;
+    let (mut frames, mut welcomed) = (Vec::new(), 0);
+    for (number, id) in ids.iter().enumerate() {
+        let channel = number as u32;
+        hello(&mut frames, channel, id);
         if appends {
-            frames.extend([append(channel as u32, proposal(process, channel)), read(channel as u32, 2)]);
+            append(&mut frames, channel, &proposal(process, number));
+            read(&mut frames, channel, 2);
         }
-        if frames.len() >= FRAMES {
-            stream.send(std::mem::take(&mut frames))?;
-            // Not too far ahead, so that the server need not buffer much.
-            while welcomed + FRAMES < channel {
-                welcomed += welcomes(&stream.receive().await?);
+        if frames.len() >= BYTES {
+            stream.send(&mut frames)?;
+            while welcomed + AHEAD < number {
+                welcomed += welcomes(&mut stream).await?;
             }
         }
     }
-    stream.send(frames)?;
+    stream.send(&mut frames)?;
     while welcomed < ids.len() {
-        welcomed += welcomes(&stream.receive().await?);
+        welcomed += welcomes(&mut stream).await?;
     }
     Ok(stream)
+}
+
+/// The welcomes of the next message: it has no other frames than these and answers.
+async fn welcomes(stream: &mut AttachStream) -> anyhow::Result<usize> {
+    let message = stream.receive().await?;
+    Ok(message.frames().iter().filter(|it| matches!(it, ResponseFrame::Other(_))).count())
 }
 
 /// Measures the memory of this many: half of the warps have appended and wait to read, the others have not

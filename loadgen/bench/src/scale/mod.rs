@@ -1,16 +1,6 @@
 //! The capacity of one server: memory of each connected principal, of each finished and each live instance
 //! and of each waiting call, the cost of an access beside many live instances, and the start on a large log.
 //!
-//! ```text
-//! cargo build --release -p stickycas-server -p stickycas-bench
-//! target/release/stickycas-bench scale --principals 10000    connected, used and idle; beside a server that does nothing
-//! target/release/stickycas-bench scale --finished 1000000    within their retention, and what they still answer
-//! target/release/stickycas-bench scale --live 100000         all processes have joined, half of the warps have appended
-//! target/release/stickycas-bench scale --waiting 50000       unary calls, each with its access in the machine
-//! target/release/stickycas-bench scale --cost 1,100,10000    processor time of an access beside so many live instances
-//! target/release/stickycas-bench scale --start-up 1000000    a server on a log of so many archived instances: see `start_up`
-//! ```
-//!
 //! Instances are of 8 processes ([`Shape::SMALL`]), all of them judged. The memory of a server is its
 //! resident memory (`/proc/PID/status`), once it no longer changes; `each_bytes` is that after less that
 //! before, divided by the count. It includes allocator, page size and fragmentation, but not what the kernel
@@ -20,7 +10,7 @@
 pub(crate) mod live;
 mod start_up;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,20 +19,17 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use clap::builder::RangedU64ValueParser;
 use serde_json::json;
-use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
-use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
-use stickycas_proto::v1::watch_response::Content;
-use stickycas_proto::v1::{AppendRequest, GetRequest, ReadRequest, State, WatchRequest, get_request};
+use stickycas_client::raw::Connection;
+use stickycas_client::{AccessNumber, Client, InstanceId, Position, State, WaitMode, WatchFrom, Watched};
+use stickycas_proto::v1::{AppendRequest, ReadRequest};
 use tokio::task::JoinSet;
 
-use crate::fixture::{Fixture, connect};
-use crate::principal::Principal;
-use crate::results::{Common, Figures, Results, Row};
+use crate::fixture::{Fixture, connect, principal};
+use crate::results::{Common, Figures, Row};
 use crate::servers::{self, Launch, Server, runtime, settled_memory};
 use crate::streams::{AttachStream, append};
-use crate::wire::attach::{Play, Played, play_these};
-use crate::wire::codec::HandWritten;
-use crate::workload::{Observation, PIPELINE, Shape, judge, proposal};
+use crate::wire::attach::{Play, Played, open_all, play_these};
+use crate::workload::{PIPELINE, Shape, judge, proposal};
 
 /// What to measure.
 #[derive(Debug, Args)]
@@ -86,26 +73,23 @@ fn principals(text: &str) -> Result<usize, String> {
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let disk = options.common.disk();
-    let rows = runtime(2)?.block_on(measure(options, &disk))?;
-    let arguments = Launch::new(Path::new("")).arguments();
-    let conditions = json!({"server_arguments": arguments, "disk": servers::file_system(&disk)});
-    Results { measured: "scale", programs: Default::default(), conditions, rows }.report(&options.common)?;
-    Ok(ExitCode::SUCCESS)
+    let rows = runtime(2)?.block_on(measure(options))?;
+    let conditions = json!({"server_arguments": Launch::new(Path::new("")).arguments()});
+    options.common.report("scale", None, conditions, rows)
 }
 
-async fn measure(options: &Options, disk: &Path) -> anyhow::Result<Vec<Row>> {
+async fn measure(options: &Options) -> anyhow::Result<Vec<Row>> {
     let Options { principals, finished, live, waiting, cost, start_up, .. } = options;
     let counts = [principals, finished, live, waiting, start_up];
     ensure!(
         counts.iter().any(|count| count.is_some()) || !cost.is_empty(),
         "say what to measure: --principals, --finished, --live, --waiting, --cost, --start-up"
     );
-    let program: PathBuf = servers::find(options.common.server.as_deref())?;
-    let launch = Launch::new(&program).retaining("1h");
+    let program = servers::find(options.common.server.as_deref())?;
+    let launch = Launch { retention: "1h", ..Launch::new(&program) };
     let mut rows = Vec::new();
     if let Some(count) = *principals {
-        rows.push(connected("connections, server that does nothing", Server::floor().await?, count).await?);
+        rows.push(connected("connections, server that does nothing", Server::floor()?, count).await?);
         rows.push(connected("connected principals", launch.start().await?, count).await?);
     }
     if let Some(count) = *finished {
@@ -121,7 +105,7 @@ async fn measure(options: &Options, disk: &Path) -> anyhow::Result<Vec<Row>> {
         rows.push(live::cost(&launch, live).await?);
     }
     if let Some(archived) = *start_up {
-        rows.extend(start_up::measure(&launch, disk, archived, options.starts).await?);
+        rows.extend(start_up::measure(&launch, &options.common.disk(), archived, options.starts).await?);
     }
     Ok(rows)
 }
@@ -159,58 +143,52 @@ async fn connected(what: &str, server: Server, count: usize) -> anyhow::Result<R
     let real = server.operators.is_some();
     // A last group that does not count.
     let groups = count / PROCESSES + 1;
-    let fixture = if real {
-        Fixture::groups(server, Shape::SMALL, 0, 0).await?
-    } else {
-        Fixture { server, shape: Shape::SMALL, principals: Vec::new(), creator: None, ids: Arc::new([]) }
-    };
-    // Created before: the memory of instances is another measurement.
-    let ids = if real { fixture.create(groups, 1).await? } else { vec![String::new(); groups].into() };
-    let extra = take_part(&fixture, groups - 1, &ids).await?;
+    let mut fixture = Fixture::groups(server, Shape::SMALL, 0).await?;
+    if real {
+        // Created before: the memory of instances is another measurement.
+        fixture.ids = fixture.create(groups, 1).await?;
+    }
+    let extra = take_part(&fixture, groups - 1).await?;
     let before = Before::of(&fixture.server).await?;
     let mut streams = Vec::new();
     for group in 0..groups - 1 {
-        streams.push(take_part(&fixture, group, &ids).await?);
+        streams.push(take_part(&fixture, group).await?);
     }
     let row = before.row(what, count).await;
     drop((extra, streams));
     row
 }
 
-/// Principals and their streams, which stay open.
-type Connected = (Vec<Principal>, Vec<AttachStream>, Vec<Played>);
-
-/// Connects the principals of a group, and plays their instance, or has an answer of the floor.
-async fn take_part(fixture: &Fixture, group: usize, ids: &[String]) -> anyhow::Result<Connected> {
+/// Connects the principals of a group, and plays their instance, or has an answer of the floor. The streams
+/// stay open.
+async fn take_part(fixture: &Fixture, group: usize) -> anyhow::Result<(Vec<Connection>, Vec<AttachStream>)> {
     let principals = connect(&fixture.server, group * PROCESSES..(group + 1) * PROCESSES).await?;
-    if fixture.is_real() {
-        let id = [ids[group].clone()].into();
-        let played = play(&principals, id, 1).await?;
-        judge(Shape::SMALL, &observations(&played))?;
-        return Ok((principals, Vec::new(), played));
+    if let Some(id) = fixture.ids.get(group) {
+        let played = play(&principals, &[id.clone()].into(), 1).await?;
+        return Ok((principals, played.into_iter().map(|played| played.stream).collect()));
     }
-    let mut streams = Vec::new();
-    for principal in &principals {
-        let mut stream = AttachStream::open(principal, vec![append(0, proposal(0, 0))]).await?;
+    let mut streams = open_all(&principals).await?;
+    for stream in &mut streams {
+        let mut frames = Vec::new();
+        append(&mut frames, 0, &proposal(0, 0));
+        stream.send(&mut frames)?;
         stream.receive().await?;
-        streams.push(stream);
     }
-    Ok((principals, streams, Vec::new()))
+    Ok((principals, streams))
 }
 
-/// Plays these instances, with several accesses in a message, and times the accesses.
-async fn play(principals: &[Principal], ids: Arc<[String]>, in_flight: usize) -> anyhow::Result<Vec<Played>> {
-    play_these::<HandWritten>(
-        principals,
-        ids,
-        true,
-        Play { in_flight, batch: true, timed: true, ..Play::default() },
-    )
-    .await
-}
-
-fn observations(played: &[Played]) -> Vec<Vec<Observation>> {
-    played.iter().map(|played| played.observations.clone()).collect()
+/// Plays these instances, with several accesses in a message, times the accesses, and judges the instances.
+async fn play(
+    principals: &[Connection],
+    ids: &Arc<[String]>,
+    in_flight: usize,
+) -> anyhow::Result<Vec<Played>> {
+    let play = Play { in_flight, batch: true, timed: true, ..Play::default() };
+    let mut played = play_these(open_all(principals).await?, ids, 0, &play).await?;
+    let observations: Vec<_> =
+        played.iter_mut().map(|played| std::mem::take(&mut played.observations)).collect();
+    judge(Shape::SMALL, &observations)?;
+    Ok(played)
 }
 
 /// Instances that are played by each principal at a time.
@@ -230,8 +208,7 @@ pub(crate) async fn play_portions(
         let portion = PORTION.min(count - done);
         done += portion;
         ids = fixture.create(portion, portion).await?;
-        let played = play(&fixture.principals[..PROCESSES], ids.clone(), in_flight).await?;
-        judge(Shape::SMALL, &observations(&played))?;
+        let played = play(&fixture.principals[..PROCESSES], &ids, in_flight).await?;
         times.extend(played.into_iter().flat_map(|played| played.times));
     }
     Ok((ids, times))
@@ -241,48 +218,40 @@ pub(crate) async fn play_portions(
 async fn measure_finished(launch: &Launch, count: usize) -> anyhow::Result<Row> {
     /// Finished instances that are checked.
     const SAMPLE: usize = 200;
-    let fixture = Fixture::groups(launch.start().await?, Shape::SMALL, 1, 0).await?;
+    let fixture = Fixture::groups(launch.start().await?, Shape::SMALL, 1).await?;
     play_portions(&fixture, 1_000.min(count), IN_FLIGHT).await?;
     let before = Before::of(&fixture.server).await?;
     let (ids, _) = play_portions(&fixture, count, IN_FLIGHT).await?;
     let row = before.row("finished instances", count).await?;
+    let member = fixture.server.client(&principal(0))?;
     for (number, id) in ids.iter().enumerate().step_by((ids.len() / SAMPLE).max(1)) {
-        check(&fixture, id, number).await.with_context(|| format!("finished instance {id}"))?;
+        check(&member, id.parse()?, number).await.with_context(|| format!("finished instance {id}"))?;
     }
     Ok(row)
 }
 
 /// Checks the promises about a finished instance: Get, Watch, a repeated answer, a read outside phases.
-async fn check(fixture: &Fixture, id: &str, number: usize) -> anyhow::Result<()> {
-    let member = &fixture.principals[0];
-    let mut instances = InstanceServiceClient::new(member.channel.clone());
-    let request = GetRequest { instance: Some(get_request::Instance::InstanceId(id.to_owned())) };
-    let got = instances.get(member.request(request)).await?.into_inner();
-    let (status, own) = (got.status.context("no status")?, got.own.context("no own")?);
-    let warps = Shape::SMALL.warps();
-    ensure!(status.state() == State::Finished && status.sealed && status.list_length == warps, "{status:?}");
-    ensure!(status.left.len() == PROCESSES && status.offences.is_empty(), "{status:?}");
-    ensure!(own.next_access_number == 3 && own.decided.is_some(), "{own:?}");
+async fn check(member: &Client, id: InstanceId, number: usize) -> anyhow::Result<()> {
+    let view = member.get(id).await?;
+    let (status, own, warps) = (view.status, view.own.context("no own")?, Shape::SMALL.warps());
+    ensure!(status.state == State::Finished && status.sealed && status.length == warps, "{status:?}");
+    ensure!(status.left.shown.len() == PROCESSES && status.offences.shown.is_empty(), "{status:?}");
+    ensure!(own.next.get() == 3 && own.decided.is_some(), "{own:?}");
 
-    let request = WatchRequest { instance_id: id.to_owned(), from_phase: 0, snapshot_first: false };
-    let mut history = instances.watch(member.request(request)).await?.into_inner();
-    let mut events = Vec::new();
-    while let Some(message) = history.message().await? {
-        let Some(Content::Events(batch)) = message.content else { anyhow::bail!("no events: {message:?}") };
-        events.extend(batch.events);
+    let (mut history, mut events) = (member.watch(id, WatchFrom::Start), 0);
+    while let Some(watched) = history.try_next().await? {
+        ensure!(matches!(watched, Watched::Event(index, _) if index == events), "gaps in the history");
+        events += 1;
     }
-    ensure!(events.iter().map(|event| event.index).eq(0..events.len() as u64), "the history has gaps");
-    ensure!(events.len() > 6 * PROCESSES, "the history has {} events", events.len());
+    ensure!(events > 6 * PROCESSES as u64, "the history has {events} events");
 
-    let mut list = StickyCasServiceClient::new(member.channel.clone());
-    let value = proposal(0, number);
-    let request = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
-    let again = list.append(member.request(request)).await?.into_inner();
-    ensure!(again.phase > 0 && again.result.is_some(), "the answer to an append is not repeated: {again:?}");
-    let request = ReadRequest { instance_id: id.to_owned(), access_number: 3, start: 0, no_wait: false };
-    let read = list.read(member.request(request)).await?.into_inner();
-    let entries = read.result.context("no result")?.values;
-    ensure!(read.phase == 0 && entries.len() == warps as usize, "read outside phases: {entries:?}");
+    let access = |number| AccessNumber::new(number).context("no access number");
+    // An error if the answer is not repeated.
+    member.append(id, access(1)?, proposal(0, number), WaitMode::UntilPhase).await?;
+    let params = &view.instance.parameters;
+    let read = member.read(id, params, access(3)?, Position::new(0), WaitMode::UntilPhase).await?;
+    let outside = read.phase.is_none() && read.values.len() == warps as usize;
+    ensure!(outside, "read outside phases: {read:?}");
     Ok(())
 }
 
@@ -293,7 +262,9 @@ async fn measure_waiting(launch: &Launch, count: usize) -> anyhow::Result<Row> {
     const INSTANCES: usize = 60;
     const CALLS: usize = (PROCESSES - 1) * INSTANCES * PIPELINE as usize;
     let groups = count.div_ceil(CALLS);
-    let fixture = Fixture::groups(launch.start().await?, Shape::SMALL, groups, groups * INSTANCES).await?;
+    let mut fixture = Fixture::groups(launch.start().await?, Shape::SMALL, groups).await?;
+    fixture.ids = fixture.create(groups * INSTANCES, INSTANCES).await?;
+    let creator = fixture.creator.as_ref().context("no creator")?;
     let before = Before::of(&fixture.server).await?;
     let mut calls = JoinSet::new();
     // The accesses of a process arrive in the order of their numbers only if each is waiting before the next
@@ -307,7 +278,8 @@ async fn measure_waiting(launch: &Launch, count: usize) -> anyhow::Result<Row> {
             }
         }
         for id in fixture.ids.iter() {
-            while waiting(&fixture, id).await? < (PROCESSES - 1) * number as usize {
+            let id: InstanceId = id.parse()?;
+            while waiting(creator, id).await? < (PROCESSES - 1) * number as usize {
                 if let Some(call) = calls.try_join_next() {
                     call??;
                     anyhow::bail!("a call was answered that should wait");
@@ -320,23 +292,19 @@ async fn measure_waiting(launch: &Launch, count: usize) -> anyhow::Result<Row> {
 }
 
 /// The first access of a process appends, the others read.
-async fn call(principal: Principal, instance_id: String, access_number: u64) -> anyhow::Result<()> {
-    let mut client = StickyCasServiceClient::new(principal.channel.clone());
+async fn call(principal: Connection, instance_id: String, access_number: u64) -> anyhow::Result<()> {
     if access_number == 1 {
         let append = AppendRequest { instance_id, access_number, value: proposal(0, 0), no_wait: false };
-        client.append(principal.request(append)).await?;
+        principal.list().append(append).await?;
     } else {
         let read = ReadRequest { instance_id, access_number, start: 0, no_wait: false };
-        client.read(principal.request(read)).await?;
+        principal.list().read(read).await?;
     }
     Ok(())
 }
 
 /// The number of accesses that wait in this instance.
-async fn waiting(fixture: &Fixture, id: &str) -> anyhow::Result<usize> {
-    let creator = &fixture.creator.as_ref().context("no creator")?.principal;
-    let request = GetRequest { instance: Some(get_request::Instance::InstanceId(id.to_owned())) };
-    let mut instances = InstanceServiceClient::new(creator.channel.clone());
-    let status = instances.get(creator.request(request)).await?.into_inner().status.context("no status")?;
-    Ok(status.waiting.iter().map(|process| process.append_numbers.len() + process.read_numbers.len()).sum())
+async fn waiting(creator: &Client, id: InstanceId) -> anyhow::Result<usize> {
+    let waiting = creator.get(id).await?.status.waiting.shown;
+    Ok(waiting.iter().map(|process| process.appends.len() + process.reads.len()).sum())
 }

@@ -36,7 +36,7 @@ pub(super) async fn measure(
 ) -> anyhow::Result<Vec<Row>> {
     let live = (archived / 10).max(1);
     let log = folder(disk)?;
-    let launch = launch.clone().retaining("24h").durable(log.path());
+    let launch = Launch { retention: "24h", ..launch.clone() }.durable(log.path());
     let fixture = Live::fixture(launch.start().await?, Shape::SMALL, 1).await?;
     play_portions(&fixture, archived, IN_FLIGHT).await?;
     drop(fixture);
@@ -83,7 +83,7 @@ pub(super) async fn measure(
 
 /// Leaves only what lives in the log.
 fn compact(launch: &Launch, log: &Path) -> anyhow::Result<()> {
-    let output = Command::new(launch.program()).args(["data", "compact", "--data"]).arg(log).output()?;
+    let output = Command::new(&launch.program).args(["data", "compact", "--data"]).arg(log).output()?;
     let error = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.success(), "the log was not compacted: {}", error.trim());
     Ok(())

@@ -1,20 +1,17 @@
 //! Processes that append, read and decide on one Attach stream each, as fast as they can.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use stickycas_proto::v1::AppendResult;
-use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use stickycas_client::raw::Connection;
+use stickycas_load::attach_codec::{DecodedResponse, ResponseFrame, encode_decision};
 use tokio::task::JoinSet;
-use tokio_stream::wrappers::UnboundedReceiverStream;
 
-use super::codec::{FrameCodec, FrameVisitor};
 use super::steps::Steps;
 use crate::fixture::Fixture;
-use crate::principal::Principal;
-use crate::workload::{Observation, proposal};
+use crate::streams::{AttachStream, append, hello, read};
+use crate::workload::{Observation, is_last, proposal};
 
 /// How processes play.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +21,10 @@ pub(crate) struct Play {
     /// All frames that follow from one message of the server leave as one message; else each access is a
     /// message of its own.
     pub(crate) batch: bool,
+    /// The read is sent together with the append (F7).
+    pub(crate) ahead: bool,
+    /// Whether the server is the floor, which knows neither hello nor decision.
+    pub(crate) floor: bool,
     /// Whether each access is timed.
     pub(crate) timed: bool,
     /// Whether all processes send together, each when all that it sent before is answered.
@@ -32,114 +33,114 @@ pub(crate) struct Play {
 
 /// What one process did.
 pub(crate) struct Played {
-    pub(crate) process: usize,
     /// By instance.
     pub(crate) observations: Vec<Observation>,
     /// When each access was answered, and how long that took, if they are timed.
     pub(crate) times: Vec<(Instant, Duration)>,
     /// Its stream, which is open as long as this is there.
-    _stream: Box<dyn Any + Send>,
+    pub(crate) stream: AttachStream,
 }
 
 /// Plays all instances of a fixture. Returns the observations, by process and then by instance.
-pub(crate) async fn play_all<T: FrameCodec>(
-    fixture: &Fixture,
-    play: Play,
-) -> anyhow::Result<Vec<Vec<Observation>>> {
-    let ids = fixture.ids.clone();
-    let played = play_these::<T>(&fixture.principals, ids, fixture.is_real(), play).await?;
+pub(crate) async fn play_all(fixture: &Fixture, play: &Play) -> anyhow::Result<Vec<Vec<Observation>>> {
+    let play = Play { floor: !fixture.is_real(), ..play.clone() };
+    let streams = open_all(&fixture.principals).await?;
+    let played = play_these(streams, &fixture.ids, 0, &play).await?;
     Ok(played.into_iter().map(|played| played.observations).collect())
 }
 
-/// Plays instances whose processes are these principals; by process.
-pub(crate) async fn play_these<T: FrameCodec>(
-    principals: &[Principal],
-    ids: Arc<[String]>,
-    real: bool,
-    play: Play,
+/// Opens a stream of each of these principals.
+pub(crate) async fn open_all(principals: &[Connection]) -> anyhow::Result<Vec<AttachStream>> {
+    let mut opening = JoinSet::new();
+    for (number, principal) in principals.iter().cloned().enumerate() {
+        opening.spawn(async move { Ok((number, AttachStream::open(&principal).await?)) });
+    }
+    in_order(opening).await
+}
+
+/// Plays instances on the streams of their processes; by process. `first`: the number of the first instance,
+/// which the proposals depend on.
+pub(crate) async fn play_these(
+    streams: Vec<AttachStream>,
+    ids: &Arc<[String]>,
+    first: usize,
+    play: &Play,
 ) -> anyhow::Result<Vec<Played>> {
-    let mut streams = JoinSet::new();
-    for (process, principal) in principals.iter().cloned().enumerate() {
-        let (out, requests) = unbounded_channel();
-        let player = Process::<T> {
+    let mut processes = JoinSet::new();
+    for (process, stream) in streams.into_iter().enumerate() {
+        let own = Process {
             process,
-            observations: vec![Observation::EMPTY; ids.len()],
+            first,
             ids: ids.clone(),
-            out,
             play: play.clone(),
-            real,
+            played: Played { observations: vec![Observation::EMPTY; ids.len()], times: Vec::new(), stream },
             channels: Vec::new(),
             free: Vec::new(),
-            frames: T::default(),
+            frames: Vec::new(),
             open: 0,
             sent: Vec::new(),
-            times: Vec::new(),
             held: Vec::new(),
             asked: 0,
             asked_before: 0,
             answers: 0,
         };
-        streams.spawn(player.play(principal, requests.into()));
+        processes.spawn(async move { Ok((process, own.play().await?)) });
     }
-    let mut played = Vec::new();
-    while let Some(stream) = streams.join_next().await {
-        played.push(stream??);
+    in_order(processes).await
+}
+
+/// The results of these tasks, by their numbers.
+pub(crate) async fn in_order<T: 'static>(
+    mut tasks: JoinSet<anyhow::Result<(usize, T)>>,
+) -> anyhow::Result<Vec<T>> {
+    let mut all = Vec::new();
+    while let Some(one) = tasks.join_next().await {
+        all.push(one??);
     }
-    played.sort_by_key(|played| played.process);
-    Ok(played)
+    all.sort_by_key(|(number, _)| *number);
+    Ok(all.into_iter().map(|(_, one)| one).collect())
 }
 
 /// The client of one process.
-struct Process<T: FrameCodec> {
+struct Process {
     process: usize,
+    first: usize,
     ids: Arc<[String]>,
-    out: UnboundedSender<T::Request>,
     play: Play,
-    /// Whether it also sends hello and decision: the floor knows neither.
-    real: bool,
+    played: Played,
     /// The instance of each channel.
     channels: Vec<usize>,
     /// Channels on which the server has answered the decision, so that they may be used again.
     free: Vec<u32>,
     /// Frames of the next message.
-    frames: T,
+    frames: Vec<u8>,
     /// Instances that have begun and not ended.
     open: usize,
-    /// By instance.
-    observations: Vec<Observation>,
     /// By channel, when its last access was sent; empty if accesses are not timed.
     sent: Vec<Instant>,
-    times: Vec<(Instant, Duration)>,
     /// Messages of the next step.
-    held: Vec<T::Request>,
+    held: Vec<Vec<u8>>,
     /// Accesses and decisions until now, those until the last step, and answers.
     asked: usize,
     asked_before: usize,
     answers: usize,
 }
 
-impl<T: FrameCodec> Process<T> {
+impl Process {
     /// Plays all instances.
-    async fn play(
-        mut self,
-        principal: Principal,
-        requests: UnboundedReceiverStream<T::Request>,
-    ) -> anyhow::Result<Played> {
-        for slot in 0..self.play.in_flight {
-            self.open(slot)?;
+    async fn play(mut self) -> anyhow::Result<Played> {
+        for instance in 0..self.play.in_flight {
+            self.open(instance)?;
         }
         self.flush()?;
         self.step().await?;
-        let requests = principal.request(requests);
-        let mut answers = T::attach(principal.channel.clone(), requests).await?.into_inner();
         while self.open > 0 {
-            let message = answers.message().await?.context("the stream ended")?;
-            T::visit(message, &mut self)?;
+            let message = self.played.stream.receive().await?;
+            self.take(&message)?;
             self.flush()?;
             self.step().await?;
         }
-        let Self { process, observations, times, out, .. } = self;
-        Ok(Played { process, observations, times, _stream: Box::new((out, answers)) })
+        Ok(self.played)
     }
 
     /// Begins an instance on a free channel: hello and append.
@@ -154,10 +155,14 @@ impl<T: FrameCodec> Process<T> {
         };
         self.channels[channel as usize] = instance;
         self.open += 1;
-        if self.real {
-            self.frames.hello(channel, id);
+        if !self.play.floor {
+            hello(&mut self.frames, channel, id);
         }
-        self.frames.append(channel, proposal(self.process, instance));
+        append(&mut self.frames, channel, &proposal(self.process, self.first + instance));
+        if self.play.ahead {
+            self.asked += 1;
+            read(&mut self.frames, channel, 2);
+        }
         self.after_access(channel)
     }
 
@@ -173,10 +178,11 @@ impl<T: FrameCodec> Process<T> {
 
     /// Sends the frames as one message, or with the next step.
     fn flush(&mut self) -> anyhow::Result<()> {
-        match self.frames.message() {
-            Some(message) if self.play.steps.is_some() => self.held.push(message),
-            Some(message) => self.out.send(message).ok().context("the stream is gone")?,
-            None => {}
+        if self.play.steps.is_none() {
+            return self.played.stream.send(&mut self.frames);
+        }
+        if !self.frames.is_empty() {
+            self.held.push(std::mem::take(&mut self.frames));
         }
         Ok(())
     }
@@ -189,8 +195,38 @@ impl<T: FrameCodec> Process<T> {
         {
             steps.next().await?;
             self.asked_before = self.asked;
-            for message in self.held.drain(..) {
-                self.out.send(message).ok().context("the stream is gone")?;
+            self.held.drain(..).try_for_each(|mut message| self.played.stream.send(&mut message))?;
+        }
+        Ok(())
+    }
+
+    /// Goes on with the answers of a message.
+    fn take(&mut self, message: &DecodedResponse) -> anyhow::Result<()> {
+        for frame in message.frames() {
+            match frame {
+                ResponseFrame::Append { channel, phase, result, .. } => {
+                    let instance = self.answered(*channel)?;
+                    self.played.observations[instance].record_append_result(*phase, result)?;
+                    if !self.play.ahead {
+                        read(&mut self.frames, *channel, 2);
+                        self.after_access(*channel)?;
+                    }
+                }
+                ResponseFrame::Read { channel, phase, start, values, length, sealed, .. } => {
+                    let instance = self.answered(*channel)?;
+                    let values = message.values(values);
+                    is_last(*start, *length, values.len(), *sealed)?;
+                    let decision = self.played.observations[instance].record_list(*phase, values)?;
+                    self.asked += 1;
+                    if self.play.floor {
+                        self.decided(*channel);
+                    } else {
+                        encode_decision(&mut self.frames, *channel, &decision);
+                    }
+                    self.open(instance + self.play.in_flight)?;
+                }
+                ResponseFrame::Decided { channel } => self.decided(*channel),
+                ResponseFrame::Other(_) => {}
             }
         }
         Ok(())
@@ -201,35 +237,9 @@ impl<T: FrameCodec> Process<T> {
         self.answers += 1;
         if self.play.timed {
             let now = Instant::now();
-            self.times.push((now, now - self.sent[channel as usize]));
+            self.played.times.push((now, now - self.sent[channel as usize]));
         }
         self.channels.get(channel as usize).copied().context("an answer on no channel")
-    }
-}
-
-impl<T: FrameCodec> FrameVisitor for Process<T> {
-    fn appended(&mut self, channel: u32, phase: u64, result: &AppendResult) -> anyhow::Result<()> {
-        let instance = self.answered(channel)?;
-        self.observations[instance].record_append_result(phase, result)?;
-        self.frames.read(channel);
-        self.after_access(channel)
-    }
-
-    fn read<'a>(
-        &mut self,
-        channel: u32,
-        phase: u64,
-        values: impl ExactSizeIterator<Item = &'a [u8]>,
-    ) -> anyhow::Result<()> {
-        let instance = self.answered(channel)?;
-        let decision = self.observations[instance].record_list(phase, values)?;
-        self.asked += 1;
-        if self.real {
-            self.frames.decide(channel, decision.bytes());
-        } else {
-            self.decided(channel);
-        }
-        self.open(instance + self.play.in_flight)
     }
 
     fn decided(&mut self, channel: u32) {

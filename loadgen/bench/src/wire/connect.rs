@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
+use stickycas_client::raw::Connection;
 use stickycas_proto::v1::ListRequest;
-use stickycas_proto::v1::instance_service_client::InstanceServiceClient;
 use tokio::task::JoinSet;
 
-use crate::principal::Principal;
 use crate::results::Figures;
 use crate::servers::{COORDINATOR, Launch, allow_files, peak_and_resident};
 use crate::stopwatch::processor_time_of;
@@ -51,17 +50,16 @@ pub(super) async fn turn(launch: &Launch, connections: usize) -> anyhow::Result<
 }
 
 /// One connection, on which the server has answered a call: so it has accepted the client.
-async fn open(server: &crate::servers::Server) -> anyhow::Result<Principal> {
-    let principal = Principal::of(server, COORDINATOR).await?;
+async fn open(server: &crate::servers::Server) -> anyhow::Result<Connection> {
+    let principal = server.connect(COORDINATOR).await?;
     first_call(&principal).await?;
     Ok(principal)
 }
 
 /// The first call of a client.
-pub(crate) async fn first_call(principal: &Principal) -> anyhow::Result<()> {
-    let mut instances = InstanceServiceClient::new(principal.channel.clone());
+pub(crate) async fn first_call(principal: &Connection) -> anyhow::Result<()> {
     // A page is charged by its size.
     let list = ListRequest { page_size: 1, ..ListRequest::default() };
-    instances.list(principal.request(list)).await?;
+    principal.instances().list(list).await?;
     Ok(())
 }

@@ -1,15 +1,8 @@
 //! The cost of the service over the wire, beside that of a service that does nothing, and of etcd.
 //!
-//! ```text
-//! cargo run --release -p stickycas-bench -- wire                     tables
-//! cargo run --release -p stickycas-bench -- wire --json wire.json    and every sample
-//! cargo run --release -p stickycas-bench -- wire --only unary-floor,unary --beside before=../before/stickycas-server
-//! ```
-//!
 //! Instances of 32 processes ([`Shape::WIRE`]): half of the accesses are appends, half are reads of 8
 //! entries. Each process is a principal with a connection of its own, and takes part in several instances at
-//! a time. Patience is endless. Server and clients are a program each, with one worker each, on TCP over
-//! loopback.
+//! a time. Server and clients are a program each, with one worker each, on TCP over loopback.
 //!
 //! | candidate | measured |
 //! | --- | --- |
@@ -26,8 +19,7 @@
 //! Only accesses are counted. On Attach the hello of each instance and the decision that ends it are sent and
 //! answered within the measured time: for each access the server handles two frames, the floor one. The unary
 //! calls do not report decisions. Creating the instances is not measured; dropping the finished ones is.
-//! Every process decides for itself. When the clock has stopped, every instance is judged, and one that is
-//! not valid fails the run.
+//! When the clock has stopped, every instance is judged, and one that is not valid fails the run.
 //!
 //! Each turn has a fresh server. Each candidate is compared with its floor, with its like in memory or
 //! without TLS, and with etcd. `cost_us` is the processor time of all programs for each access (or
@@ -39,7 +31,6 @@
 //! has a turn with each of them too, as `CANDIDATE@NAME`, and is compared with the first server's.
 
 pub(crate) mod attach;
-pub(crate) mod codec;
 pub(crate) mod connect;
 pub(crate) mod steps;
 pub(crate) mod unary;
@@ -54,10 +45,9 @@ use clap::Args;
 use serde_json::json;
 
 use self::attach::{Play, play_all};
-use self::codec::{Generated, HandWritten};
 use crate::etcd::{self, Program};
 use crate::fixture::{Fixture, principal};
-use crate::results::{Common, Figures, Results};
+use crate::results::Figures;
 use crate::rounds::{Candidate, RoundOptions};
 use crate::servers::{self, Launch};
 use crate::workload::Shape;
@@ -67,8 +57,6 @@ use crate::workload::Shape;
 pub(crate) struct Options {
     #[command(flatten)]
     rounds: RoundOptions,
-    #[command(flatten)]
-    common: Common,
     /// The program of etcd; by default the one in PATH.
     #[arg(long, value_name = "PATH")]
     etcd: Option<PathBuf>,
@@ -92,61 +80,79 @@ impl Build {
     }
 }
 
-/// Where the server keeps its log, and how it knows its callers.
+/// The peer of the clients.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Server {
+pub(crate) enum Peer {
+    Floor,
     Memory,
+    /// StickyCAS with its log on disk.
     Durable,
+    /// StickyCAS with certificates of both sides.
     Tls,
+    Etcd,
+    /// etcd that does not wait for the disk.
+    EtcdNoFsync,
 }
 
-/// A client, and the server that it is played against.
+/// What the clients do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    UnaryFloor,
-    Unary(Server),
-    StreamFloor(usize),
-    Attach { in_flight: usize, batch: bool, server: Server },
-    Connect(Server),
-    Etcd { in_flight: usize, fsync: bool },
+enum Work {
+    Unary,
+    /// All frames of a moment leave together with `batch`.
+    Attach {
+        batch: bool,
+    },
+    Connect,
 }
 
-use Kind::{Attach, Connect, Etcd, StreamFloor, Unary, UnaryFloor};
-use Server::{Durable, Memory, Tls};
+use Peer::{Durable, Etcd, EtcdNoFsync, Floor, Memory, Tls};
 
-const fn attach(in_flight: usize, batch: bool, server: Server) -> Kind {
-    Attach { in_flight, batch, server }
+/// What is measured: with so many instances in flight, and so many instances, or connections, in a turn, for
+/// about a second of work on two slow cores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    work: Work,
+    peer: Peer,
+    in_flight: usize,
+    amount: usize,
+}
+
+const ATTACH: Work = Work::Attach { batch: false };
+const BATCH: Work = Work::Attach { batch: true };
+
+const fn kind(work: Work, peer: Peer, in_flight: usize, amount: usize) -> Kind {
+    Kind { work, peer, in_flight, amount }
 }
 
 /// In the order of their turns: each next to its floor. etcd has none with 256 instances in flight: it
 /// refuses requests while more than 5,000 are not applied yet.
 const KINDS: [Kind; 26] = [
-    UnaryFloor,
-    Unary(Memory),
-    Unary(Durable),
-    Unary(Tls),
-    StreamFloor(1),
-    attach(1, false, Memory),
-    StreamFloor(16),
-    attach(16, false, Memory),
-    attach(16, false, Durable),
-    attach(16, true, Memory),
-    attach(16, true, Durable),
-    StreamFloor(64),
-    attach(64, false, Memory),
-    attach(64, false, Durable),
-    attach(64, false, Tls),
-    attach(64, true, Memory),
-    attach(64, true, Durable),
-    StreamFloor(256),
-    attach(256, false, Memory),
-    attach(256, true, Memory),
-    Connect(Memory),
-    Connect(Tls),
-    Etcd { in_flight: 16, fsync: true },
-    Etcd { in_flight: 64, fsync: true },
-    Etcd { in_flight: 16, fsync: false },
-    Etcd { in_flight: 64, fsync: false },
+    kind(Work::Unary, Floor, UNARY_IN_FLIGHT, 800),
+    kind(Work::Unary, Memory, UNARY_IN_FLIGHT, 800),
+    kind(Work::Unary, Durable, UNARY_IN_FLIGHT, 800),
+    kind(Work::Unary, Tls, UNARY_IN_FLIGHT, 800),
+    kind(ATTACH, Floor, 1, 3_000),
+    kind(ATTACH, Memory, 1, 1_000),
+    kind(ATTACH, Floor, 16, 8_000),
+    kind(ATTACH, Memory, 16, 4_000),
+    kind(ATTACH, Durable, 16, 4_000),
+    kind(BATCH, Memory, 16, 4_000),
+    kind(BATCH, Durable, 16, 4_000),
+    kind(ATTACH, Floor, 64, 8_000),
+    kind(ATTACH, Memory, 64, 4_000),
+    kind(ATTACH, Durable, 64, 4_000),
+    kind(ATTACH, Tls, 64, 4_000),
+    kind(BATCH, Memory, 64, 4_000),
+    kind(BATCH, Durable, 64, 4_000),
+    kind(ATTACH, Floor, 256, 8_000),
+    kind(ATTACH, Memory, 256, 4_000),
+    kind(BATCH, Memory, 256, 4_000),
+    kind(Work::Connect, Memory, 0, 2_000),
+    kind(Work::Connect, Tls, 0, 2_000),
+    kind(ATTACH, Etcd, 16, 256),
+    kind(ATTACH, Etcd, 64, 256),
+    kind(ATTACH, EtcdNoFsync, 16, 256),
+    kind(ATTACH, EtcdNoFsync, 64, 256),
 ];
 
 /// Instances in flight over unary calls: so many that some keep the connection busy while others wait for a
@@ -155,114 +161,78 @@ pub(crate) const UNARY_IN_FLIGHT: usize = 16;
 
 impl Kind {
     fn name(self) -> String {
-        let server = |server| match server {
-            Memory => "",
+        let peer = match self.peer {
+            Floor => "-floor",
             Durable => "-durable",
             Tls => "-tls",
+            Memory | Etcd | EtcdNoFsync => "",
         };
-        match self {
-            UnaryFloor => "unary-floor".to_owned(),
-            Unary(of) => format!("unary{}", server(of)),
-            StreamFloor(in_flight) => format!("stream-floor/{in_flight}"),
-            Attach { in_flight, batch, server: of } => {
-                format!("attach{}{}/{in_flight}", if batch { "-batch" } else { "" }, server(of))
+        match (self.work, self.peer) {
+            (_, Etcd) => format!("etcd/{}", self.in_flight),
+            (_, EtcdNoFsync) => format!("etcd-no-fsync/{}", self.in_flight),
+            (_, Floor) if self.work != Work::Unary => format!("stream-floor/{}", self.in_flight),
+            (Work::Unary, _) => format!("unary{peer}"),
+            (Work::Connect, _) => format!("connect{peer}"),
+            (Work::Attach { batch }, _) => {
+                format!("attach{}{peer}/{}", if batch { "-batch" } else { "" }, self.in_flight)
             }
-            Connect(of) => format!("connect{}", server(of)),
-            Etcd { in_flight, fsync: true } => format!("etcd/{in_flight}"),
-            Etcd { in_flight, fsync: false } => format!("etcd-no-fsync/{in_flight}"),
         }
     }
 
-    fn server(self) -> Option<Server> {
-        match self {
-            Unary(server) | Attach { server, .. } | Connect(server) => Some(server),
-            UnaryFloor | StreamFloor(_) | Etcd { .. } => None,
-        }
+    /// Whether it is measured on StickyCAS.
+    fn is_ours(self) -> bool {
+        matches!(self.peer, Memory | Durable | Tls)
     }
 
-    /// The same with a server that keeps everything in memory and believes names.
-    fn plain(self) -> Self {
-        match self {
-            Unary(_) => Unary(Memory),
-            Attach { in_flight, batch, .. } => attach(in_flight, batch, Memory),
-            Connect(_) => Connect(Memory),
-            other @ (UnaryFloor | StreamFloor(_) | Etcd { .. }) => other,
-        }
-    }
-
-    /// The candidates that it is compared with.
+    /// The candidates that it is compared with: its floor, its like in memory without TLS, and etcd.
     fn over(self) -> Vec<String> {
-        let floor = match self {
-            Unary(_) => Some(UnaryFloor),
-            Attach { in_flight, .. } => Some(StreamFloor(in_flight)),
-            UnaryFloor | StreamFloor(_) | Connect(_) | Etcd { .. } => None,
-        };
-        let is_other = self.plain() != self;
-        let etcd = KINDS.into_iter().filter(|kind| floor.is_some() && matches!(kind, Etcd { .. }));
-        let all = floor.into_iter().chain(is_other.then(|| self.plain())).chain(etcd);
-        all.map(Self::name).collect()
-    }
-
-    /// Instances in one turn, or connections, for about a second of work on two slow cores.
-    fn amount(self) -> usize {
-        match self {
-            UnaryFloor | Unary(_) => 800,
-            StreamFloor(1) => 3_000,
-            Attach { in_flight: 1, .. } => 1_000,
-            StreamFloor(_) => 8_000,
-            Attach { .. } => 4_000,
-            Connect(_) => 2_000,
-            Etcd { in_flight, .. } => in_flight.max(64) * 4,
+        if !self.is_ours() {
+            return Vec::new();
         }
+        let unary = |kind: &Kind| kind.work == Work::Unary;
+        let is_over = |other: &Kind| match other.peer {
+            Floor => unary(other) == unary(&self) && other.in_flight == self.in_flight,
+            Memory => *other == Self { peer: Memory, ..self } && self.peer != Memory,
+            Etcd | EtcdNoFsync => self.work != Work::Connect,
+            Durable | Tls => false,
+        };
+        KINDS.into_iter().filter(is_over).map(Self::name).collect()
     }
 
     /// The missing requirement of this candidate, if any.
     fn lacks(self, etcd: Option<&Program>) -> Option<String> {
-        let Etcd { fsync, .. } = self else { return None };
-        match etcd {
-            None => {
+        match (self.peer, etcd) {
+            (Etcd | EtcdNoFsync, None) => {
                 Some("there is no etcd (Debian: apt-get install etcd-server), or give --etcd PATH".to_owned())
             }
-            Some(etcd) if !fsync && !etcd.can_leave_fsync => {
-                let version = &etcd.version;
+            (EtcdNoFsync, Some(Program { can_leave_fsync: false, version, .. })) => {
                 Some(format!("etcd {version} has no --unsafe-no-fsync; --disk /dev/shm does without a disk"))
             }
-            Some(_) => None,
+            _ => None,
         }
     }
 
     /// One turn on a server that is launched so, or on the floor or etcd.
-    pub(crate) async fn turn(
-        self,
-        launch: &Launch,
-        amount: usize,
-        etcd: Option<Program>,
-    ) -> anyhow::Result<Figures> {
-        match self {
-            UnaryFloor => {
-                let fixture = Fixture::floor(Shape::WIRE, amount).await?;
-                fixture.measure(unary::play_all(&fixture, UNARY_IN_FLIGHT, None)).await
-            }
-            Unary(_) => {
-                let fixture = Fixture::start(launch, Shape::WIRE, amount).await?;
-                fixture.measure(unary::play_all(&fixture, UNARY_IN_FLIGHT, None)).await
-            }
-            StreamFloor(in_flight) => {
-                let fixture = Fixture::floor(Shape::WIRE, amount).await?;
-                let play = Play { in_flight, ..Play::default() };
-                fixture.measure(play_all::<Generated>(&fixture, play)).await
-            }
-            Attach { in_flight, batch, .. } => {
-                let fixture = Fixture::start(launch, Shape::WIRE, amount).await?;
+    async fn turn(self, launch: &Launch, amount: usize, etcd: Option<Program>) -> anyhow::Result<Figures> {
+        let Self { work, peer, in_flight, .. } = self;
+        if let Etcd | EtcdNoFsync = peer {
+            let options = etcd::Options { fsync: peer == Etcd, ..etcd::Options::default() };
+            let etcd = etcd.context("there is no etcd")?.start(&options).await?;
+            return etcd::run(&etcd, amount, in_flight).await;
+        }
+        if work == Work::Connect {
+            return connect::turn(launch, amount).await;
+        }
+        let fixture = match peer {
+            Floor => Fixture::floor(Shape::WIRE, amount).await?,
+            _ => Fixture::start(launch, Shape::WIRE, amount).await?,
+        };
+        match work {
+            Work::Attach { batch } => {
                 let play = Play { in_flight, batch, ..Play::default() };
-                fixture.measure(play_all::<HandWritten>(&fixture, play)).await
+                fixture.measure(play_all(&fixture, &play)).await
             }
-            Connect(_) => connect::turn(launch, amount).await,
-            Etcd { in_flight, fsync } => {
-                let options = etcd::Options { fsync, ..etcd::Options::default() };
-                let etcd = etcd.context("there is no etcd")?.start(&options).await?;
-                etcd::run(&etcd, amount, in_flight).await
-            }
+            Work::Unary | Work::Connect => fixture.measure(unary::play_all(&fixture, in_flight, None)).await,
         }
     }
 }
@@ -295,18 +265,19 @@ pub(crate) fn credentials() -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-/// The launch of a server of this kind.
-pub(crate) fn launch(server: Server, plain: Launch, log: &Path, credentials: &Path) -> Launch {
-    match server {
-        Memory => plain,
+/// The launch of this peer.
+pub(crate) fn launch(peer: Peer, program: &Path, log: &Path, credentials: &Path) -> Launch {
+    let plain = Launch::new(program);
+    match peer {
         Durable => plain.durable(log),
-        Tls => plain.certified(credentials),
+        Tls => Launch { credentials: Some(credentials.to_owned()), ..plain },
+        _ => plain,
     }
 }
 
 /// Measures, and prints the results.
 pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let disk = options.common.disk();
+    let disk = options.rounds.common.disk();
     let etcd = Program::find(options.etcd.as_deref(), &disk)?;
     let wanted = options.rounds.wanted(KINDS.map(|kind| Measured { kind, build: None }))?;
     let (mut candidates, mut left_out) = (Vec::new(), BTreeMap::<String, Vec<String>>::new());
@@ -315,7 +286,7 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
             left_out.entry(lack).or_default().push(kind.name());
             continue;
         }
-        let builds = options.beside.iter().filter(|_| kind.server().is_some()).cloned().map(Some);
+        let builds = options.beside.iter().filter(|_| kind.is_ours()).cloned().map(Some);
         candidates.extend([None].into_iter().chain(builds).map(|build| Measured { kind, build }));
     }
     for (lack, names) in left_out {
@@ -325,20 +296,15 @@ pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
     names.sort();
     ensure!(names.windows(2).all(|pair| pair[0] != pair[1]), "--beside: one name is there twice");
     let credentials = credentials()?;
-    let program = servers::find(options.common.server.as_deref())?;
+    let program = servers::find(options.rounds.common.server.as_deref())?;
     let rows = options.rounds.run(&candidates, |Measured { kind, build }| {
         let program = build.map_or_else(|| program.clone(), |build| build.program);
         let (disk, etcd) = (disk.clone(), etcd.clone());
-        let (amount, credentials) = (options.rounds.scaled(kind.amount()), credentials.path().to_owned());
+        let (amount, credentials) = (options.rounds.scaled(kind.amount), credentials.path().to_owned());
         async move {
             let log = servers::folder(&disk)?;
-            let server = kind.server().unwrap_or(Memory);
-            let launch = launch(server, Launch::new(&program), log.path(), &credentials);
-            kind.turn(&launch, amount, etcd).await
+            kind.turn(&launch(kind.peer, &program, log.path(), &credentials), amount, etcd).await
         }
     })?;
-    let programs = etcd.map(|etcd| ("etcd".to_owned(), etcd.version)).into_iter().collect();
-    let conditions = json!({"rounds": options.rounds.rounds, "disk": servers::file_system(&disk)});
-    Results { measured: "wire", programs, conditions, rows }.report(&options.common)?;
-    Ok(ExitCode::SUCCESS)
+    options.rounds.report("wire", etcd.map(|etcd| etcd.version), json!({}), rows)
 }

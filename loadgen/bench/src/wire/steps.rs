@@ -20,14 +20,13 @@ const ARRIVED: Duration = Duration::from_millis(40);
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    server: Pid,
+    server: u32,
     clients: Barrier,
 }
 
 impl Steps {
     /// So many clients of the server with this process id.
     pub(crate) fn new(server: u32, clients: usize) -> anyhow::Result<Arc<Self>> {
-        let server = i32::try_from(server).ok().and_then(Pid::from_raw).context("no process id")?;
         Ok(Arc::new(Self { server, clients: Barrier::new(clients) }))
     }
 
@@ -37,11 +36,8 @@ impl Steps {
         let server = self.server;
         let is_first = self.clients.wait().await.is_leader();
         if is_first {
-            let mut idle = 0;
-            while idle < IDLE {
-                tokio::time::sleep(POLL).await;
-                idle = if sleeps(server)? { idle + 1 } else { 0 };
-            }
+            idle(server).await?;
+            let server = i32::try_from(server).ok().and_then(Pid::from_raw).context("no process id")?;
             kill_process(server, Signal::STOP)?;
             tokio::spawn(async move {
                 tokio::time::sleep(ARRIVED).await;
@@ -54,9 +50,18 @@ impl Steps {
     }
 }
 
-/// Whether all threads of a process wait.
-fn sleeps(process: Pid) -> anyhow::Result<bool> {
-    for thread in std::fs::read_dir(format!("/proc/{}/task", process.as_raw_nonzero()))? {
+/// Returns when all threads of this process wait.
+pub(crate) async fn idle(process: u32) -> anyhow::Result<()> {
+    let mut idle = 0;
+    while idle < IDLE {
+        tokio::time::sleep(POLL).await;
+        idle = if sleeps(process)? { idle + 1 } else { 0 };
+    }
+    Ok(())
+}
+
+fn sleeps(process: u32) -> anyhow::Result<bool> {
+    for thread in std::fs::read_dir(format!("/proc/{process}/task"))? {
         let stat = std::fs::read_to_string(thread?.path().join("stat"))?;
         // The state stands behind the name, which is in parentheses.
         if !stat.rsplit(')').next().is_some_and(|rest| rest.starts_with(" S")) {

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 
 use anyhow::Context as _;
-use stickycas_proto::v1::sticky_cas_service_client::StickyCasServiceClient;
+use stickycas_client::raw::Connection;
 use stickycas_proto::v1::{AppendRequest, ReadRequest};
 use tokio::task::JoinSet;
 
 use super::steps::Steps;
 use crate::fixture::Fixture;
-use crate::principal::Principal;
-use crate::workload::{Observation, proposal};
+use crate::workload::{Observation, is_last, proposal};
 
-/// Plays all instances of a fixture, `in_flight` at a time; in steps, if there are some for as many clients.
+/// Plays all instances of a fixture, `in_flight` at a time; in steps, if there are some for as many clients
+/// as play at a time.
 /// Returns the observations, by process and then by instance.
 pub(crate) async fn play_all(
     fixture: &Fixture,
@@ -21,7 +21,7 @@ pub(crate) async fn play_all(
 ) -> anyhow::Result<Vec<Vec<Observation>>> {
     let mut tasks = JoinSet::new();
     for (process, principal) in fixture.principals.iter().enumerate() {
-        for first in 0..in_flight {
+        for first in 0..in_flight.min(fixture.ids.len()) {
             let (principal, ids, steps) = (principal.clone(), fixture.ids.clone(), steps.cloned());
             tasks.spawn(async move {
                 let mut observations = Vec::new();
@@ -51,7 +51,7 @@ async fn next(steps: Option<&Steps>) -> anyhow::Result<()> {
 
 /// Algorithm 1 for lists that one read returns whole.
 pub(crate) async fn propose(
-    principal: &Principal,
+    principal: &Connection,
     id: &str,
     process: usize,
     instance: usize,
@@ -61,23 +61,23 @@ pub(crate) async fn propose(
     let mut observed = append(principal, id, process, instance).await?;
     next(steps).await?;
     let read = ReadRequest { instance_id: id.to_owned(), access_number: 2, start: 0, no_wait: false };
-    let mut client = StickyCasServiceClient::new(principal.channel.clone());
-    let answer = client.read(principal.request(read)).await?.into_inner();
-    observed.record_read_result(answer.phase, &answer.result.context("a read without a result")?)?;
+    let answer = principal.list().read(read).await?.into_inner();
+    let read = answer.result.context("a read without a result")?;
+    is_last(read.start, read.length, read.values.len(), read.sealed)?;
+    observed.record_list(answer.phase, read.values.iter().map(AsRef::as_ref))?;
     Ok(observed)
 }
 
 /// The first access of [`propose`].
 pub(crate) async fn append(
-    principal: &Principal,
+    principal: &Connection,
     id: &str,
     process: usize,
     instance: usize,
 ) -> anyhow::Result<Observation> {
     let value = proposal(process, instance);
     let append = AppendRequest { instance_id: id.to_owned(), access_number: 1, value, no_wait: false };
-    let mut client = StickyCasServiceClient::new(principal.channel.clone());
-    let answer = client.append(principal.request(append)).await?.into_inner();
+    let answer = principal.list().append(append).await?.into_inner();
     let mut observed = Observation::EMPTY;
     observed.record_append_result(answer.phase, &answer.result.context("an append without a result")?)?;
     Ok(observed)

@@ -1,44 +1,29 @@
 //! The engine of the server's log beside alternatives: the cost of making a batch durable, without a server.
 //!
-//! ```text
-//! cargo run --release -p stickycas-bench -- engine --disk DIR --json engine.json
-//! ```
-//!
 //! | candidate, with the size of its batches | measured |
 //! | --- | --- |
 //! | `redb` | the engine of the server, with the settings of `server/src/commit_log/engine/redb.rs`, which is not public: a transaction for each batch, committed in two phases, which is two syncs |
 //! | `redb-one-phase` | the same in one phase, which is one sync |
-//! | `segments` | two files of our own that take turns: length, place, checksum and batch, then one sync |
+//! | `segments` | a file of our own that is written over from its beginning when it is trimmed: length, place, checksum and batch, then one sync |
 //!
 //! All of them do the same work: one batch in flight, as large as those that the server makes (`wire` tells
 //! how many bytes a commit has), with its place and a CRC-32, and the batches before the last 64 MiB trimmed,
-//! which is the server's default (`log_tail_bytes`). Checkpoints are left out: they are written seldom. Each
-//! candidate has one log, which lives through all rounds.
+//! which is the server's default (`log_tail_bytes`). Each candidate has one log, which lives through all
+//! rounds.
 
-mod segments;
-
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use clap::Args;
 use redb::{Database, Durability, TableDefinition};
 use serde_json::json;
 
-use self::segments::SegmentLog;
-use crate::results::{Common, Figures, Results, quantile};
+use crate::results::{Figures, quantile};
 use crate::rounds::{Candidate, RoundOptions};
 use crate::servers;
-
-/// How to measure engines.
-#[derive(Debug, Args)]
-pub(crate) struct Options {
-    #[command(flatten)]
-    rounds: RoundOptions,
-    #[command(flatten)]
-    common: Common,
-}
 
 /// KiB of the batches, and how many of them a turn has.
 const SIZES: [(usize, usize); 4] = [(1, 600), (16, 600), (128, 200), (1_024, 60)];
@@ -49,31 +34,53 @@ const CACHE: usize = 64 << 20;
 const BATCHES: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("batches");
 
 /// A log that keeps batches on disk.
-trait BatchLog: Send {
-    /// Makes a batch durable. `trim`: batches before this place are not needed any more.
-    fn append(&mut self, place: u64, batch: &[u8], trim: Option<u64>) -> anyhow::Result<()>;
+enum BatchLog {
+    Database { database: Database, two_phase: bool },
+    Segments { file: File, offset: u64 },
 }
 
-struct DatabaseLog {
-    database: Database,
-    /// As the server commits.
-    two_phase: bool,
-}
+impl BatchLog {
+    /// A new one in this folder. A file of our own has its whole size, with room for one more batch, from the
+    /// beginning: a sync then has no new length to write.
+    fn create(engine: &str, folder: &Path, batch: usize) -> anyhow::Result<Self> {
+        if engine == "segments" {
+            let file = File::create(folder.join("segments"))?;
+            for mebibyte in 0..=(TAIL + TAIL / 32 + 2 * batch as u64) >> 20 {
+                file.write_all_at(&[0; 1 << 20], mebibyte << 20)?;
+            }
+            file.sync_all()?;
+            return Ok(Self::Segments { file, offset: 0 });
+        }
+        let database = Database::builder().set_cache_size(CACHE).create(folder.join("log.redb"))?;
+        Ok(Self::Database { database, two_phase: engine == "redb" })
+    }
 
-impl BatchLog for DatabaseLog {
-    fn append(&mut self, place: u64, batch: &[u8], trim: Option<u64>) -> anyhow::Result<()> {
-        let mut write = self.database.begin_write()?;
-        write.set_durability(Durability::Immediate)?;
-        write.set_two_phase_commit(self.two_phase);
-        {
-            let mut batches = write.open_table(BATCHES)?;
-            let sealed = [batch, &crc32fast::hash(batch).to_le_bytes()].concat();
-            batches.insert(place, &*sealed)?;
-            if let Some(trim) = trim {
-                batches.retain_in(..trim, |_, _| false)?;
+    /// Makes a batch durable. `trim`: the batches before it are not needed any more.
+    fn append(&mut self, place: u64, batch: &[u8], trim: bool) -> anyhow::Result<()> {
+        let checksum = crc32fast::hash(batch).to_le_bytes();
+        match self {
+            Self::Database { database, two_phase } => {
+                let mut write = database.begin_write()?;
+                write.set_durability(Durability::Immediate)?;
+                write.set_two_phase_commit(*two_phase);
+                {
+                    let mut batches = write.open_table(BATCHES)?;
+                    batches.insert(place, &*[batch, &checksum].concat())?;
+                    if trim {
+                        batches.retain_in(..place, |_, _| false)?;
+                    }
+                }
+                write.commit()?;
+            }
+            Self::Segments { file, offset } => {
+                *offset = if trim { 0 } else { *offset };
+                let head = [(batch.len() as u64).to_le_bytes(), place.to_le_bytes()].concat();
+                let frame = [&head, batch, &checksum].concat();
+                file.write_all_at(&frame, *offset)?;
+                file.sync_data()?;
+                *offset += frame.len() as u64;
             }
         }
-        write.commit()?;
         Ok(())
     }
 }
@@ -89,7 +96,7 @@ struct Measured {
 
 /// A log, and what stands in it.
 struct Kept {
-    log: Box<dyn BatchLog>,
+    log: BatchLog,
     batch: Vec<u8>,
     place: u64,
     /// Bytes since the first place that is kept.
@@ -97,26 +104,6 @@ struct Kept {
 }
 
 impl Measured {
-    /// A new log in this folder, to which so many batches are appended in all.
-    fn new(
-        engine: &'static str,
-        (kib, commits): (usize, usize),
-        folder: &Path,
-        all: u64,
-    ) -> anyhow::Result<Self> {
-        let database = |two_phase| {
-            let database = Database::builder().set_cache_size(CACHE).create(folder.join("log.redb"))?;
-            anyhow::Ok(Box::new(DatabaseLog { database, two_phase }))
-        };
-        let batch = noise(kib << 10);
-        let log: Box<dyn BatchLog> = match engine {
-            "segments" => Box::new(SegmentLog::create(folder, TAIL.min(all * batch.len() as u64))?),
-            engine => database(engine == "redb")?,
-        };
-        let log = Arc::new(Mutex::new(Kept { log, batch, place: 0, bytes: 0 }));
-        Ok(Self { engine, kib, commits, log })
-    }
-
     #[allow(clippy::cast_precision_loss)]
     fn turn(&self) -> anyhow::Result<Figures> {
         let mut times = Vec::new();
@@ -125,8 +112,8 @@ impl Measured {
         for _ in 0..self.commits {
             *place += 1;
             batch[..8].copy_from_slice(&place.to_le_bytes());
-            let trim = (*bytes >= TAIL).then_some(*place);
-            *bytes = if trim.is_some() { 0 } else { *bytes } + batch.len() as u64;
+            let trim = *bytes >= TAIL;
+            *bytes = if trim { 0 } else { *bytes } + batch.len() as u64;
             let started = Instant::now();
             log.append(*place, batch, trim)?;
             times.push(started.elapsed());
@@ -164,21 +151,19 @@ fn noise(bytes: usize) -> Vec<u8> {
 }
 
 /// Measures, and prints the results.
-pub(crate) fn run(options: &Options) -> anyhow::Result<ExitCode> {
-    let disk = options.common.disk();
+pub(crate) fn run(options: &RoundOptions) -> anyhow::Result<ExitCode> {
     let (mut candidates, mut folders) = (Vec::new(), Vec::new());
     for (kib, commits) in SIZES {
         for engine in ["redb", "redb-one-phase", "segments"] {
-            let folder = servers::folder(&disk)?;
-            let commits = options.rounds.scaled(commits);
-            let all = commits as u64 * (u64::from(options.rounds.rounds) + 1);
-            candidates.push(Measured::new(engine, (kib, commits), folder.path(), all)?);
+            let folder = servers::folder(&options.common.disk())?;
+            let batch = noise(kib << 10);
+            let log = BatchLog::create(engine, folder.path(), batch.len())?;
+            let log = Arc::new(Mutex::new(Kept { log, batch, place: 0, bytes: 0 }));
+            candidates.push(Measured { engine, kib, commits: options.scaled(commits), log });
             folders.push(folder);
         }
     }
-    let candidates = options.rounds.wanted(candidates)?;
-    let rows = options.rounds.run(&candidates, |candidate| async move { candidate.turn() })?;
-    let conditions = json!({"rounds": options.rounds.rounds, "disk": servers::file_system(&disk)});
-    Results { measured: "engine", programs: Default::default(), conditions, rows }.report(&options.common)?;
-    Ok(ExitCode::SUCCESS)
+    let candidates = options.wanted(candidates)?;
+    let rows = options.run(&candidates, |candidate| async move { candidate.turn() })?;
+    options.report("engine", None, json!({}), rows)
 }
